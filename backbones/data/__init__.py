@@ -1,0 +1,1 @@
+"""Readers and transforms that pretraining and tasks share."""

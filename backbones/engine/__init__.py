@@ -1,0 +1,1 @@
+"""What the loop of every training needs: optimisers, schedules, checkpoints, ranks, outcomes."""

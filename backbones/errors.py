@@ -1,0 +1,22 @@
+"""Errors that are meant for the user: one message that says what was wrong, where, and what mends it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something outside the code is wrong (data, weights, disk). Commands print the message alone and exit with 1."""
+
+    exit_status = 1
+
+
+class WrongWords(UserError):
+    """The words of the command or of a YAML layer are wrong. Commands exit with 2."""
+
+    exit_status = 2
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt `word`: "; did you mean 'a' or 'b'?", or an empty string when nothing is near."""
+    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -1,0 +1,1 @@
+"""Task adapters, and what tasks share. A task is one module here and one YAML of the same name under `configs/tasks/`."""

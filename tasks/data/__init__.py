@@ -1,0 +1,1 @@
+"""Data that only tasks need: re-identification layouts."""

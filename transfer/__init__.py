@@ -1,0 +1,1 @@
+"""The commands: the only place that reads argv, writes records and draws tables."""
