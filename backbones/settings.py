@@ -1,12 +1,17 @@
 """YAML files and option dataclasses. The only file that imports yaml and tyro; it imports no torch."""
 
+import contextlib
+import dataclasses
+import io
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import tyro
 import yaml
 
 from backbones.errors import UserError, WrongWords
 
+T = TypeVar("T")
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -41,3 +46,56 @@ def write_yaml(content: dict[str, Any]) -> str:
 def config_names(room: str) -> list[str]:
     """Names of the YAML files in one room of `configs/` ("tasks", "backbones", "datasets", ...), sorted."""
     return sorted(path.stem for path in (CONFIGS / room).glob("*.yaml"))
+
+
+def as_flags(layer: dict[str, Any]) -> list[str]:
+    """The words a person would have typed for the `key: value` lines of one YAML layer."""
+    words: list[str] = []
+    for key, value in layer.items():
+        flag = "--" + key.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(flag if value else "--no-" + flag[2:])
+        elif isinstance(value, list | tuple):
+            words += [flag, *map(str, value)]
+        elif isinstance(value, dict):
+            words += as_flags({f"{key}.{inner}": item for inner, item in value.items()})
+        else:
+            words += [flag, str(value)]
+    return words
+
+
+def parse(schema: type[T], words: list[str], *, prog: str, default: T | None = None, layer: str | None = None) -> T:
+    """Reads flags into `schema`, a dataclass; what `words` leave open comes from `default`.
+
+    Args:
+        layer: the YAML file the words stand for. An error then names it; without it the words are the user's own, and
+            tyro prints its help or its error (with the nearest flags) and leaves.
+
+    Raises:
+        WrongWords: a wrong key, type or value in `layer`.
+        SystemExit: 0 after `--help`, 2 after a wrong flag of the user's own.
+    """
+    if layer is None:
+        return tyro.cli(schema, args=words, prog=prog, default=default)
+    text = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
+            return tyro.cli(schema, args=words, prog=prog, default=default)
+    except SystemExit:
+        raise WrongWords(f"{layer}: a wrong key or value\n{text.getvalue().rstrip()}") from None
+
+
+def plain(options: Any) -> dict[str, Any]:
+    """The fields of an options dataclass as values that JSON and YAML can hold, nested groups flattened."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            values |= plain(value)
+        elif isinstance(value, Path):
+            values[field.name] = str(value)
+        elif isinstance(value, tuple | list):
+            values[field.name] = [str(item) if isinstance(item, Path) else item for item in value]
+        else:
+            values[field.name] = value
+    return values

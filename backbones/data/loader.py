@@ -1,0 +1,97 @@
+"""Batches of a whole training run in one stream of loader workers, from any step on.
+
+Which images form a batch is a function of (seed, epoch); how one is augmented of (seed, epoch, image, repeat), which the
+data set gets as its key. Neither depends on workers, so a resumed run sees what an undisturbed one does, and skipping to
+its place decodes nothing.
+"""
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from backbones.engine.dist import Ranks, share
+
+Key = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a step stands: its epoch, its index in it, and the epoch's length in steps; all count from 0."""
+
+    epoch: int
+    index: int
+    length: int
+
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether this is the epoch's last step."""
+        return self.index + 1 == self.length
+
+
+class RunLoader:
+    """Feeds `fit`.
+
+    Args:
+        dataset: maps a key (epoch, index, repeat) to a sample; `repeat` counts earlier uses of the index in the epoch.
+        epoch_batches: epoch -> the *global* batches of sample indices; each rank loads its contiguous part of every batch.
+        workers: loader processes; 0 loads in this one.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        epoch_batches: Callable[[int], list[list[int]]],
+        *,
+        workers: int = 0,
+        ranks: Ranks = Ranks(),
+        pin_memory: bool = False,
+    ):
+        self.dataset, self.epoch_batches = dataset, epoch_batches
+        self.workers, self.ranks, self.pin_memory = workers, ranks, pin_memory
+
+    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[Place, Any]]:
+        """Yields the place and this rank's part of every batch, from step `index` of `epoch` to the end of `epochs`."""
+        loader = DataLoader(
+            self.dataset,
+            batch_sampler=_Keys(self, epoch, index, epochs),  # type: ignore[arg-type]
+            num_workers=self.workers,
+            pin_memory=self.pin_memory,
+            worker_init_fn=_leave_signals_to_the_parent if self.workers else None,
+            prefetch_factor=4 if self.workers else None,
+        )
+        return zip(self.places(epoch, index, epochs), loader)
+
+    def places(self, epoch: int, index: int, epochs: int) -> Iterator[Place]:
+        """The places of `stream` alone."""
+        for current in range(epoch, epochs):
+            length = len(self.epoch_batches(current))
+            for step in range(index if current == epoch else 0, length):
+                yield Place(current, step, length)
+
+
+class _Keys:
+    def __init__(self, loader: RunLoader, epoch: int, index: int, epochs: int):
+        self.loader, self.epoch, self.index, self.epochs = loader, epoch, index, epochs
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        for epoch in range(self.epoch, self.epochs):
+            seen: Counter[int] = Counter()
+            for index, batch in enumerate(self.loader.epoch_batches(epoch)):
+                keys = []
+                for sample in batch:
+                    keys.append((epoch, sample, seen[sample]))
+                    seen[sample] += 1
+                if epoch > self.epoch or index >= self.index:
+                    yield share(keys, self.loader.ranks)
+
+
+def _leave_signals_to_the_parent(worker: int) -> None:
+    # A forked worker inherits the parent's handlers; Ctrl-C reaches the whole group, and only the parent may answer it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)

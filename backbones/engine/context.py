@@ -1,0 +1,185 @@
+"""Where and how one run executes: device, precision, ranks, folder, signals, and what it has cost so far."""
+
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, TypeVar
+
+import torch
+from tqdm import tqdm
+
+from backbones.engine.dist import Ranks
+from backbones.engine.outcome import Outcome
+from backbones.errors import UserError, WrongWords
+
+T = TypeVar("T")
+Precision = Literal["bf16", "fp16", "fp32"]
+DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+class Stopped(BaseException):
+    """A signal ended the run; its state is saved."""
+
+    exit_status = 143
+
+
+@dataclass
+class Cost:
+    """What a run has taken so far, in seconds of wall time, images and MiB; kept across interruptions."""
+
+    train_seconds: float = 0.0
+    eval_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    images: int = 0
+
+    def summary(self) -> dict[str, float | None]:
+        """The rates that a record shows; None where nothing was trained."""
+        rate = self.images / self.train_seconds if self.train_seconds else None
+        share = self.wait_seconds / self.train_seconds if self.train_seconds else None
+        return {
+            "train_seconds": self.train_seconds,
+            "eval_seconds": self.eval_seconds,
+            "images_per_second": rate,
+            "data_wait_share": share,
+        }
+
+
+@dataclass
+class Context:
+    """Everything about a run that is not its recipe."""
+
+    device: torch.device
+    precision: Precision
+    seed: int = 0
+    folder: Path | None = None  # None: nothing is saved
+    identity: str = ""
+    workers: int = 0
+    checkpoint_seconds: float = 300.0
+    ranks: Ranks = Ranks()
+    progress: bool = False
+    track: bool = False
+    cost: Cost = field(default_factory=Cost)
+    outcome: Outcome = field(default_factory=Outcome)
+    notes: list[str] = field(default_factory=list)
+    stop_signal: int | None = None
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Autocast to the run's precision; nothing for fp32."""
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
+
+    def say(self, text: str) -> None:
+        """A line for the user on stderr, from the first rank."""
+        if self.ranks.first:
+            tqdm.write(text, file=sys.stderr)
+
+    def bar(self, items: Iterable[T], label: str, total: int | None = None, start: int = 0) -> "tqdm[T]":
+        """A progress bar on stderr; a line every ten seconds where stderr is no terminal."""
+        interval = 0.2 if sys.stderr.isatty() else 10.0
+        hidden = not (self.progress and self.ranks.first)
+        return tqdm(
+            items, label, total, initial=start, file=sys.stderr, disable=hidden, mininterval=interval, leave=False
+        )
+
+    def check_stop(self) -> None:
+        """Leaves by `Stopped` when a signal has come; for places with nothing to save."""
+        if self.stop_signal is not None:
+            raise Stopped
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT ask the run to save its state and stop; a second one stops it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def note(number: int, frame: FrameType | None) -> None:
+            if self.stop_signal is not None:
+                raise Stopped
+            self.stop_signal = number
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def choose_device(name: str, ranks: Ranks) -> torch.device:
+    """`auto`, `cpu` or `cuda` as a device; each local rank has a GPU of its own.
+
+    Raises:
+        UserError: cuda was asked for and there is none, or fewer GPUs than local ranks.
+    """
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no GPU; `python -m transfer.doctor` tells why, or give --device cpu")
+    if ranks.local_rank >= torch.cuda.device_count():
+        raise UserError(f"local rank {ranks.local_rank} has no GPU of its own: there are {torch.cuda.device_count()}")
+    device = torch.device("cuda", ranks.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def choose_precision(name: str, device: torch.device) -> Precision:
+    """`auto` is bf16 where the machine multiplies it natively, else fp32.
+
+    Raises:
+        WrongWords: bf16 on a GPU without it.
+    """
+    native = torch.cuda.is_bf16_supported(False) if device.type == "cuda" else _cpu_has_bf16()
+    if name == "auto":
+        return "bf16" if native else "fp32"
+    if name == "bf16" and device.type == "cuda" and not native:
+        raise WrongWords("--precision bf16: this GPU does not have it; fp16 and fp32 remain")
+    assert name in ("bf16", "fp16", "fp32")
+    return name  # type: ignore[return-value]
+
+
+def _cpu_has_bf16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags
+
+
+def usable_cores() -> int:
+    """Cores this process may use: its affinity, and the cgroup's quota where one is set."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quotas = []
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split()
+        quotas.append(float(limit) / float(period) if limit != "max" else float("inf"))
+    except (OSError, ValueError):
+        pass
+    try:
+        first = Path("/sys/fs/cgroup/cpu")
+        limit, period = ((first / f"cpu.cfs_{name}_us").read_text(encoding="utf-8") for name in ("quota", "period"))
+        quotas.append(float(limit) / float(period) if float(limit) > 0 else float("inf"))
+    except (OSError, ValueError):
+        pass
+    return max(1, int(min([float(cores), *quotas])))
+
+
+def auto_workers(device: torch.device, ranks: Ranks) -> int:
+    """Loader processes for a rank: its share of the cores on a GPU machine; few on a CPU, where training needs them."""
+    cores = usable_cores() // ranks.local_world
+    return min(max(cores, 1), 16) if device.type == "cuda" else max(cores // 4, 1)
+
+
+def peak_mib(device: torch.device) -> float:
+    """Most memory held so far, in MiB: on the GPU by torch, on a CPU by this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

@@ -1,0 +1,169 @@
+"""Ranks of a `torchrun` job: who am I, features of all, batch norm over all. One process is a world of one."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those of the job."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    local_world: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank writes files and tables."""
+        return self.rank == 0
+
+
+def ranks_from_environment() -> Ranks:
+    """What `torchrun` says in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; a world of one without it."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    return Ranks(*(int(os.environ.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1"))))
+
+
+def start(ranks: Ranks, device: torch.device) -> None:
+    """Joins the job: nccl between GPUs, gloo between CPUs."""
+    if ranks.world > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+
+
+def stop() -> None:
+    """Leaves the job."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def world_size() -> int:
+    """Number of ranks; 1 outside a job."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def share(items: list[Any], ranks: Ranks) -> list[Any]:
+    """The contiguous part of a global list that belongs to this rank; parts differ by one at most."""
+    bounds = [len(items) * r // ranks.world for r in (ranks.rank, ranks.rank + 1)]
+    return items[bounds[0] : bounds[1]]
+
+
+def broadcast_object(value: Any) -> Any:
+    """Rank 0's value, on every rank."""
+    if world_size() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def gather_objects(value: Any) -> list[Any]:
+    """The values of all ranks in their order, on every rank."""
+    if world_size() == 1:
+        return [value]
+    box: list[Any] = [None] * world_size()
+    dist.all_gather_object(box, value)
+    return box
+
+
+def mean_over_ranks(values: Tensor) -> Tensor:
+    """The mean of a tensor over the ranks; nan where any rank has one."""
+    if world_size() > 1:
+        dist.all_reduce(values)
+        values /= world_size()
+    return values
+
+
+class _GatherRows(torch.autograd.Function):
+    """Rows of all ranks in rank order. Every rank computes the same loss from them, so the backward sums over ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        parts = [torch.empty_like(rows) for _ in range(world_size())]
+        dist.all_gather(parts, rows.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        grad = grads[0].contiguous()
+        dist.all_reduce(grad)
+        return grad.chunk(world_size())[dist.get_rank()]
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """[B, ...] of this rank -> [world * B, ...] of all, differentiable.
+
+    With DDP's mean over ranks, a loss over the gathered rows gives each parameter the gradient one process would.
+    """
+    return rows if world_size() == 1 else _GatherRows.apply(rows)
+
+
+class _SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        grad = grads[0].clone()
+        dist.all_reduce(grad)
+        return grad
+
+
+class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Batch norm over the batch of all ranks, on any device (torch's own refuses CPU tensors)."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.ndim < 2:
+            raise ValueError(f"expected at least two dimensions, got shape {tuple(input.shape)}")
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or world_size() == 1:
+            return super().forward(input)
+        dims, rows, channels = [0, *range(2, input.ndim)], input.float(), input.shape[1]
+        shape = [1, channels] + [1] * (input.ndim - 2)
+        count = torch.full((1,), rows.numel() / channels, device=rows.device)
+        total = _SumOverRanks.apply(torch.cat([rows.sum(dims), count]))
+        n, mean = total[-1].detach(), total[:-1] / total[-1].detach()
+        # Centred before squaring: E[x^2] - E[x]^2 would lose digits.
+        centred = rows - mean.view(shape)
+        variance = _SumOverRanks.apply(centred.square().sum(dims)) / n
+        if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
+            with torch.no_grad():
+                assert self.num_batches_tracked is not None
+                self.num_batches_tracked += 1
+                step = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), step)
+                self.running_var.lerp_((variance * n / (n - 1)).to(self.running_var.dtype), step)
+        scale = torch.rsqrt(variance + self.eps)
+        if self.affine:
+            scale = scale * self.weight
+        out = centred * scale.view(shape)
+        if self.affine:
+            out = out + self.bias.view(shape)
+        return out.to(input.dtype)
+
+
+def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
+    """Replaces every batch norm in `module` by one over all ranks; parameters, buffers and names stay."""
+    if device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    for name, child in module.named_children():
+        if isinstance(child, nn.modules.batchnorm._BatchNorm):
+            twin = SyncBatchNorm(
+                child.num_features, child.eps, child.momentum, child.affine, child.track_running_stats
+            ).train(child.training)
+            twin.load_state_dict(child.state_dict())
+            for key, parameter in child.named_parameters():
+                getattr(twin, key).requires_grad_(parameter.requires_grad)
+            setattr(module, name, twin)
+        else:
+            synchronise_batch_norm(child, device)
+    return module

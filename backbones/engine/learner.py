@@ -1,0 +1,55 @@
+"""What `fit` trains: a method is one `forward` that returns its loss; the loop knows nothing else."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from backbones.engine.optim import parameter_groups
+from backbones.engine.options import FitOptions
+
+Batch = Any
+
+
+class Learner(nn.Module):
+    """Base of training methods. Subclasses give `forward(batch, step) -> {"loss": [], ...}`.
+
+    `forward` is a pure function of (batch, step, random numbers), so that an optimiser may call it twice. Further entries of
+    its result are scalars for the history; `spread` (see `feature_spread`) lets a collapse be seen.
+    """
+
+    def prepare(self, batch: Batch, device: torch.device) -> Batch:
+        """A batch of the loader (tensors, or tuples of them) on `device`."""
+        if isinstance(batch, Tensor):
+            return batch.to(device, non_blocking=True)
+        return type(batch)(self.prepare(part, device) for part in batch)
+
+    def split(self, batch: Batch, parts: int) -> list[Batch]:
+        """A batch as `parts` micro-batches, cut along the first dimension."""
+        if isinstance(batch, Tensor):
+            return list(batch.chunk(parts))
+        return [type(batch)(pieces) for pieces in zip(*(self.split(part, parts) for part in batch))]
+
+    def batch_size(self, batch: Batch) -> int:
+        """Number of samples in a batch."""
+        return len(batch) if isinstance(batch, Tensor) else self.batch_size(batch[0])
+
+    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
+        """Groups for the optimiser; subclasses with a backbone pass its layers on."""
+        return parameter_groups(self.named_parameters(), options)
+
+    def chance(self) -> tuple[str, float] | None:
+        """Name of a statistic and the value that the best constant prediction gives it."""
+        return None
+
+    def after_backward(self, step: int) -> None:
+        """Called with the step's gradients in place, before clipping."""
+
+    def after_step(self, step: int) -> None:
+        """Called after the optimiser's step."""
+
+
+def feature_spread(features: Tensor) -> Tensor:
+    """Spread of features [B, D] on the unit sphere, 1 - |mean direction|^2: 0 when all are equal, near 1 when spread out."""
+    directions = nn.functional.normalize(features.detach().float(), dim=1)
+    return 1 - directions.mean(0).square().sum()

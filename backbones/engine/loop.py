@@ -1,0 +1,162 @@
+"""The one training loop."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from backbones.data.loader import Place
+from backbones.engine.checkpoint import History, load_state, save_state
+from backbones.engine.context import Context, Stopped
+from backbones.engine.learner import Batch, Learner
+from backbones.engine.options import FitOptions
+from backbones.engine.outcome import Outcome, Watch
+from backbones.engine.step import Stepper
+from backbones.engine.track import Tracker
+
+Validate = Callable[[int], dict[str, float]]
+
+
+class Loader(Protocol):
+    """What `fit` reads from: `backbones.data.loader.RunLoader`, or anything with its `stream`."""
+
+    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[Place, Batch]]:
+        """Places and batches from a step on."""
+
+
+def fit(
+    learner: Learner, loader: Loader, options: FitOptions, context: Context, validate: Validate | None = None
+) -> Outcome:
+    """Trains `learner` for `options.epochs`, from the saved state where the run's folder has one.
+
+    The state is saved every `context.checkpoint_seconds`, on a signal and at the end. The outcome is also left in
+    `context.outcome`, times and images in `context.cost`.
+
+    Args:
+        validate: called after every epoch with its number (from 0); its scores go to the history and decide nothing.
+
+    Raises:
+        Stopped: a signal came; the state is saved.
+        UserError: the saved state is damaged or foreign, or the disk is full.
+    """
+    run = _Run(learner, options, context)
+    run.restore()
+    if not run.done:
+        run.train(loader, validate)
+    learner.eval()
+    context.outcome = run.outcome
+    return run.outcome
+
+
+@dataclass
+class _Progress:
+    """Completed steps, and the place of the next one."""
+
+    step: int = 0
+    epoch: int = 0
+    index: int = 0
+
+
+class _Run:
+    def __init__(self, learner: Learner, options: FitOptions, context: Context):
+        self.options, self.context = options, context
+        self.stepper = Stepper(learner, options, context)
+        self.watch = Watch(options, learner.chance())
+        self.progress, self.done, self.outcome = _Progress(), False, Outcome()
+        # Only the first rank writes; ranks without a folder keep nothing.
+        self.folder = context.folder if context.ranks.first else None
+        self.last_save = time.monotonic()
+
+    def restore(self) -> None:
+        """Takes up the saved state, if there is one."""
+        state = load_state(self.context.folder, self.context.identity) if self.context.folder else None
+        if state:
+            self.stepper.load(state["stepper"])
+            self.watch.load(state["watch"])
+            self.progress, self.done = _Progress(**state["progress"]), state["done"]
+            self.outcome = Outcome(**state["outcome"])
+            vars(self.context.cost).update(state["cost"])
+            self.context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
+        self.history = History(self.folder, self.progress.step)
+        self.tracker = Tracker(self.folder if self.context.track else None)
+
+    def save(self) -> None:
+        """Brings history and state to the disk, in this order: a state is never ahead of its history."""
+        self.last_save = time.monotonic()
+        if not self.folder:
+            return
+        self.history.flush()
+        state = {
+            "identity": self.context.identity,
+            "stepper": self.stepper.state(),
+            "watch": self.watch.state(),
+            "progress": asdict(self.progress),
+            "done": self.done,
+            "outcome": asdict(self.outcome),
+            "cost": asdict(self.context.cost),
+        }
+        save_state(self.folder, state)
+
+    def train(self, loader: Loader, validate: Validate | None) -> None:
+        """Steps until the end, a breakdown or a signal."""
+        verdict, clock = None, time.monotonic()
+        stream = loader.stream(self.progress.epoch, self.progress.index, self.options.epochs)
+        with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
+            for place, batch in bar:
+                verdict, stop = self.step(place, batch)
+                if validate and place.ends_epoch and not verdict:
+                    self.history.add({"step": self.progress.step, "epoch": place.epoch + 1, **validate(place.epoch)})
+                bar.set_postfix_str(f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.watch.loss:.3f}", False)
+                clock = self._charge(clock)
+                if verdict:
+                    break
+                if stop:
+                    self.stop()
+                if clock - self.last_save >= self.context.checkpoint_seconds:
+                    self.save()
+        self.done = True
+        self.outcome = verdict or self.watch.final(self.progress.step, float(self.options.epochs))
+        self.save()
+        self.tracker.close()
+
+    def step(self, place: Place, batch: Batch) -> tuple[Outcome | None, bool]:
+        """One step: train, note, judge. Returns the verdict, and whether a signal asks to stop."""
+        number = self.progress.step + 1
+        moment = self.stepper.schedule.clock(place.epoch, place.index, place.length)
+        self.stepper.model.train()
+        stats, skipped, stop = self.stepper.step(number, moment, batch)
+        self.progress = _Progress(number, place.epoch, place.index + 1)
+        if place.ends_epoch:
+            self.progress = _Progress(number, place.epoch + 1, 0)
+        epoch = place.epoch + (place.index + 1) / place.length
+        self.history.add({"step": number, "epoch": round(epoch, 6), **stats})
+        self.tracker.add(number, stats)
+        self.context.cost.images += self.stepper.learner.batch_size(batch) * self.context.ranks.world
+        return self.watch.update(number, epoch, stats, skipped), stop
+
+    def stop(self) -> None:
+        """Saves the state and leaves."""
+        self.save()
+        self.context.say(f"stopped by a signal after step {self.progress.step}; the same command goes on from there")
+        raise Stopped
+
+    def _charge(self, clock: float) -> float:
+        now = time.monotonic()
+        self.context.cost.train_seconds += now - clock
+        return now
+
+    def _timed(self, stream: Iterator[tuple[Place, Batch]]) -> Iterator[tuple[Place, Batch]]:
+        """The stream, with the time spent waiting for it on the account."""
+        while True:
+            before = time.monotonic()
+            try:
+                item = next(stream)
+            except StopIteration:
+                return
+            except RuntimeError:
+                # A signal to the whole process group also ends the loader's workers.
+                if self.context.stop_signal is None:
+                    raise
+                self.stop()
+            self.context.cost.wait_seconds += time.monotonic() - before
+            yield item

@@ -1,0 +1,142 @@
+"""How a training ended, judged on training statistics only. Breaking down is a result, not an exception.
+
+The vocabulary is the suite's own definition of what papers call a crash: completed, nonfinite, diverged, collapsed, at_chance.
+"""
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from backbones.engine.options import FitOptions
+
+Status = Literal["completed", "nonfinite", "diverged", "collapsed", "at_chance"]
+
+SMOOTHING = 0.98  # decay of the running mean of the loss, per step
+MARGIN = 0.05  # nats below the best constant prediction that count as having left chance
+FLAT = 1e-6  # spread of L2-normalised features under which a batch counts as one point
+SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a training run: status, the reason in words, and the step (from 1) at which it was seen."""
+
+    status: Status = "completed"
+    reason: str = ""
+    step: int = 0
+
+    @property
+    def broke_down(self) -> bool:
+        """Whether the training failed as a training (a process that was killed never gets an outcome)."""
+        return self.status != "completed"
+
+
+@dataclass
+class RunningMean:
+    """Debiased exponential mean of a statistic."""
+
+    total: float = 0.0
+    weight: float = 0.0
+
+    def update(self, value: float) -> float:
+        """Adds one value, returns the mean."""
+        self.total = SMOOTHING * self.total + (1 - SMOOTHING) * value
+        self.weight = SMOOTHING * self.weight + (1 - SMOOTHING)
+        return self.value
+
+    @property
+    def value(self) -> float:
+        """The mean so far; nan before the first value."""
+        return self.total / self.weight if self.weight else math.nan
+
+
+@dataclass
+class Watch:
+    """Follows the statistics of a training and says when it has broken down.
+
+    Args:
+        options: `judge_after` epochs past the warm-up, the finite verdicts begin.
+        chance: name of a statistic and the value that the best constant prediction gives it, for instance
+            ("id_loss", ln C); None where a method has no such level.
+    """
+
+    options: FitOptions
+    chance: tuple[str, float] | None = None
+    means: dict[str, RunningMean] = field(default_factory=dict)
+    initial: float = math.nan
+    lowest: float = math.inf
+    above_since: float | None = None  # fractional epoch since which the loss has been too high
+    flat_steps: int = 0
+    skips: int = 0
+
+    def update(self, step: int, time: float, stats: dict[str, float], skipped: bool = False) -> Outcome | None:
+        """The verdict after one step, None while nothing is wrong.
+
+        Args:
+            time: fractional epoch after the step.
+            stats: `loss`, `grad_norm`, and what the learner gave besides (`spread`: of the batch's features).
+            skipped: the fp16 scaler left this step out.
+        """
+        self.skips = self.skips + 1 if skipped else 0
+        if self.skips >= SCALER_SKIPS:
+            return Outcome("nonfinite", f"fp16: {self.skips} steps in a row had non-finite gradients", step)
+        if not skipped:
+            bad = [name for name, value in stats.items() if not math.isfinite(value)]
+            if bad:
+                return Outcome(
+                    "nonfinite", f"{bad[0]} became {stats[bad[0]]} (rate {stats.get('lr', math.nan):.3g})", step
+                )
+        if not math.isfinite(stats["loss"]):
+            return None
+        for name, value in stats.items():
+            self.means.setdefault(name, RunningMean()).update(value)
+        return self._finite_verdict(step, time, stats)
+
+    def _finite_verdict(self, step: int, time: float, stats: dict[str, float]) -> Outcome | None:
+        loss = self.means["loss"].value
+        self.initial = loss if math.isnan(self.initial) else self.initial
+        self.lowest = min(self.lowest, loss)
+        limit = self.lowest + max(0.5, 0.1 * abs(self.initial - self.lowest))
+        if loss <= limit:
+            self.above_since = None
+        elif self.above_since is None:
+            self.above_since = time
+        self.flat_steps = self.flat_steps + 1 if stats.get("spread", 1.0) < FLAT else 0
+        if not self.may_judge(time):
+            return None
+        if self.above_since is not None and time - self.above_since >= 1.0:
+            reason = f"smoothed loss {loss:.4g} stayed above {limit:.4g} for an epoch (it had been {self.lowest:.4g})"
+            return Outcome("diverged", reason, step)
+        if self.flat_steps >= SCALER_SKIPS:
+            return Outcome("collapsed", f"all features of a batch were equal for {self.flat_steps} steps", step)
+        return None
+
+    @property
+    def loss(self) -> float:
+        """The smoothed loss; nan before the first step."""
+        return self.means["loss"].value if "loss" in self.means else math.nan
+
+    def may_judge(self, time: float) -> bool:
+        """Whether the stated number of epochs past the warm-up has gone by."""
+        return time >= self.options.warmup_epochs + self.options.judge_after
+
+    def final(self, step: int, time: float) -> Outcome:
+        """The verdict at the end of a training that ran through."""
+        if self.chance and self.may_judge(time):
+            name, level = self.chance
+            value = self.means[name].value
+            if value >= level - MARGIN:
+                reason = f"smoothed {name} {value:.4g} is that of a constant prediction ({level:.4g})"
+                return Outcome("at_chance", reason, step)
+        return Outcome("completed", "", step)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        kept = ("means", "initial", "lowest", "above_since", "flat_steps", "skips")
+        return {name: value for name, value in asdict(self).items() if name in kept}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Back to `state`."""
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.means = {name: RunningMean(**mean) for name, mean in state["means"].items()}

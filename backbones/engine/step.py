@@ -1,0 +1,105 @@
+"""One optimiser step: forward and backward over micro-batches, scaling, clipping, update."""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from backbones.engine import dist
+from backbones.engine.context import Context
+from backbones.engine.learner import Batch, Learner
+from backbones.engine.optim import Schedule, build_optimizer
+from backbones.engine.options import FitOptions
+from backbones.engine.seeding import seed_torch
+
+PARAMETER_CHECK = 50  # steps between looks at the parameters themselves
+
+
+class Stepper:
+    """The model as trained: wrapped for its ranks, with optimiser, schedule and fp16 scaler."""
+
+    def __init__(self, learner: Learner, options: FitOptions, context: Context):
+        self.learner, self.options, self.context = learner.to(context.device), options, context
+        self.model: nn.Module = learner
+        if context.ranks.world > 1:
+            if options.sync_bn:
+                dist.synchronise_batch_norm(learner, context.device)
+            devices = [context.device] if context.device.type == "cuda" else None
+            self.model = DistributedDataParallel(learner, devices, broadcast_buffers=not options.sync_bn)
+        self.optimizer = build_optimizer(learner.parameter_groups(options), options)
+        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.schedule = Schedule(options)
+        self.scaler = torch.amp.GradScaler(context.device.type, enabled=context.precision == "fp16")
+
+    def step(self, number: int, time: float, batch: Batch) -> tuple[dict[str, float], bool, bool]:
+        """Trains on this rank's part of a batch.
+
+        Args:
+            number: the step, from 1.
+            time: fractional epoch for the schedule.
+
+        Returns:
+            Statistics (means over ranks; with loss, grad_norm, lr), whether the fp16 scaler skipped the update, and
+            whether a signal asks any rank to stop. After non-finite numbers without a scaler nothing is updated.
+        """
+        rate = self.schedule.apply(self.optimizer, time)
+        stats = self._backward(number, self.learner.prepare(batch, self.context.device))
+        self.scaler.unscale_(self.optimizer)
+        self.learner.after_backward(number)
+        stats["grad_norm"] = nn.utils.get_total_norm(
+            [p.grad for p in self.parameters if p.grad is not None], foreach=True
+        )
+        if number % PARAMETER_CHECK == 0:
+            stats["parameter_norm"] = nn.utils.get_total_norm(self.parameters, foreach=True)
+        numbers, stop = self._over_ranks(stats)
+        broken = not all(math.isfinite(value) for value in numbers.values())
+        if not broken or self.scaler.is_enabled():
+            self._update(number, stats["grad_norm"])
+        return {**numbers, "lr": rate}, broken and self.scaler.is_enabled(), stop
+
+    def _backward(self, number: int, batch: Batch) -> dict[str, Tensor]:
+        parts = self.options.accumulate
+        totals: dict[str, Tensor] = {}
+        for index, part in enumerate(self.learner.split(batch, parts) if parts > 1 else [batch]):
+            # All chance within a step comes from this key, so resuming needs no generator states.
+            seed_torch(self.context.seed, number, index, self.context.ranks.rank)
+            with self._synchronised(last=index == parts - 1):
+                with self.context.autocast():
+                    result = self.model(part, number)
+                self.scaler.scale(result["loss"] / parts).backward()
+            for name, value in result.items():
+                totals[name] = totals.get(name, 0) + value.detach().float() / parts
+        return totals
+
+    def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
+        if isinstance(self.model, DistributedDataParallel) and not last:
+            return self.model.no_sync()
+        return nullcontext()
+
+    def _over_ranks(self, stats: dict[str, Tensor]) -> tuple[dict[str, float], bool]:
+        """Means over ranks, and whether any rank got a signal; one collective, one transfer from the device."""
+        asked = torch.tensor(float(self.context.stop_signal is not None), device=self.context.device)
+        values = dist.mean_over_ranks(torch.stack([*(value.float() for value in stats.values()), asked])).tolist()
+        return dict(zip(stats, values)), values[-1] > 0
+
+    def _update(self, number: int, norm: Tensor) -> None:
+        if self.options.clip is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.options.clip, norm, foreach=True)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.learner.after_step(number)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        parts = {"learner": self.learner, "optimizer": self.optimizer, "scaler": self.scaler}
+        return {name: part.state_dict() for name, part in parts.items()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Back to `state`."""
+        self.learner.load_state_dict(state["learner"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
