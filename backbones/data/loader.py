@@ -1,8 +1,8 @@
 """Batches of a whole training run in one stream of loader workers, from any step on.
 
-Which images form a batch is a function of (seed, epoch); how one is augmented of (seed, epoch, image, repeat), which the
-data set gets as its key. Neither depends on workers, so a resumed run sees what an undisturbed one does, and skipping to
-its place decodes nothing.
+Which images form a batch is a function of (seed, epoch); how one is augmented of (seed, epoch, image, repeat), which
+the data set gets as its key. Neither depends on workers, so a resumed run sees what an undisturbed one does, and skipping
+to its place decodes nothing.
 """
 
 import signal
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from backbones.engine.dist import Ranks, share
+from backbones.engine.dist import ALONE, Ranks, share
 
 Key = tuple[int, int, int]
 
@@ -38,7 +38,7 @@ class RunLoader:
 
     Args:
         dataset: maps a key (epoch, index, repeat) to a sample; `repeat` counts earlier uses of the index in the epoch.
-        epoch_batches: epoch -> the *global* batches of sample indices; each rank loads its contiguous part of every batch.
+        epoch_batches: epoch -> the *global* batches of sample indices; a rank loads its contiguous part of each.
         workers: loader processes; 0 loads in this one.
     """
 
@@ -48,7 +48,7 @@ class RunLoader:
         epoch_batches: Callable[[int], list[list[int]]],
         *,
         workers: int = 0,
-        ranks: Ranks = Ranks(),
+        ranks: Ranks = ALONE,
         pin_memory: bool = False,
     ):
         self.dataset, self.epoch_batches = dataset, epoch_batches
@@ -58,7 +58,7 @@ class RunLoader:
         """Yields the place and this rank's part of every batch, from step `index` of `epoch` to the end of `epochs`."""
         loader = DataLoader(
             self.dataset,
-            batch_sampler=_Keys(self, epoch, index, epochs),  # type: ignore[arg-type]
+            batch_sampler=_Keys(self, epoch, index, epochs),
             num_workers=self.workers,
             pin_memory=self.pin_memory,
             worker_init_fn=_leave_signals_to_the_parent if self.workers else None,

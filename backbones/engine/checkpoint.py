@@ -1,62 +1,15 @@
-"""Files that are whole or absent: the state of an unfinished training, and its history."""
+"""The state of an unfinished training, and its history."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from backbones.errors import UserError
+from backbones.files import cannot_write, replaced, write_atomic
 
 STATE, HISTORY = "state.pt", "history.jsonl"
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Writes a file by way of a neighbour and a rename, so that readers and a power cut see the old file or the new one.
-
-    Raises:
-        UserError: the disk is full or not writable; the old file is as it was.
-    """
-    with replaced(path) as temporary:
-        temporary.write_bytes(content)
-
-
-class replaced:
-    """Context: a temporary neighbour of `path` that takes its place when the block ends well, and is removed when not."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-    def __enter__(self) -> Path:
-        return self.temporary
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        try:
-            if error is None:
-                _to_disk(self.temporary)
-                self.temporary.replace(self.path)
-                _to_disk(self.path.parent)
-                return
-        except OSError as full:
-            error = full
-        finally:
-            self.temporary.unlink(missing_ok=True)
-        # torch.save reports a full disk as RuntimeError.
-        if isinstance(error, OSError) or (isinstance(error, RuntimeError) and "write" in str(error).lower()):
-            raise UserError(
-                f"{self.path}: cannot be written ({error}); free space or choose another folder with --out, "
-                "then give the same command again: it goes on from the last saved state"
-            ) from error
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
@@ -109,9 +62,7 @@ class History:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("".join(self.lines))
         except OSError as error:
-            raise UserError(
-                f"{self.path}: cannot be written ({error}); free space, then give the command again"
-            ) from error
+            raise cannot_write(self.path, error) from error
         self.lines.clear()
 
 

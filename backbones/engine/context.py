@@ -10,14 +10,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from tqdm import tqdm
 
-from backbones.engine.dist import Ranks
+from backbones.engine.dist import ALONE, Ranks
 from backbones.engine.outcome import Outcome
 from backbones.errors import UserError, WrongWords
+
+if TYPE_CHECKING:
+    from backbones.backbone import Backbone
 
 T = TypeVar("T")
 Precision = Literal["bf16", "fp16", "fp32"]
@@ -38,12 +41,16 @@ class Cost:
     eval_seconds: float = 0.0
     wait_seconds: float = 0.0
     images: int = 0
+    params: int = 0
+    gflops: float = 0.0
 
     def summary(self) -> dict[str, float | None]:
         """The rates that a record shows; None where nothing was trained."""
         rate = self.images / self.train_seconds if self.train_seconds else None
         share = self.wait_seconds / self.train_seconds if self.train_seconds else None
         return {
+            "params": self.params,
+            "gflops": self.gflops,
             "train_seconds": self.train_seconds,
             "eval_seconds": self.eval_seconds,
             "images_per_second": rate,
@@ -62,12 +69,14 @@ class Context:
     identity: str = ""
     workers: int = 0
     checkpoint_seconds: float = 300.0
-    ranks: Ranks = Ranks()
+    ranks: Ranks = ALONE
     progress: bool = False
     track: bool = False
     cost: Cost = field(default_factory=Cost)
     outcome: Outcome = field(default_factory=Outcome)
     notes: list[str] = field(default_factory=list)
+    backbone: dict[str, Any] = field(default_factory=dict)
+    untrained: list[str] = field(default_factory=list)
     stop_signal: int | None = None
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -75,6 +84,24 @@ class Context:
         if self.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the run computes on a GPU."""
+        return self.device.type == "cuda"
+
+    def note_backbone(self, backbone: "Backbone", operations: float) -> None:
+        """What the record says about the model; `operations` per image, a multiply-add being two."""
+        self.backbone, self.untrained = backbone.spec.plain(), backbone.untrained
+        self.cost.params = sum(parameter.numel() for parameter in backbone.parameters())
+        self.cost.gflops = operations / 1e9
+        if self.untrained:
+            self.note(f"left untrained by --load partial: {', '.join(self.untrained)}")
+
+    def note(self, text: str) -> None:
+        """Something the record must say; also said on stderr."""
+        self.notes.append(text)
+        self.say(text)
 
     def say(self, text: str) -> None:
         """A line for the user on stderr, from the first rank."""

@@ -24,6 +24,9 @@ class Ranks:
         return self.rank == 0
 
 
+ALONE = Ranks()
+
+
 def ranks_from_environment() -> Ranks:
     """What `torchrun` says in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; a world of one without it."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -152,18 +155,23 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
-    """Replaces every batch norm in `module` by one over all ranks; parameters, buffers and names stay."""
-    if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    """Replaces every batch norm in `module` by one over all ranks; parameters, buffers and names stay.
+
+    A norm with an attribute `sees_all_ranks` gets gathered rows and is left alone.
+    """
     for name, child in module.named_children():
-        if isinstance(child, nn.modules.batchnorm._BatchNorm):
-            twin = SyncBatchNorm(
-                child.num_features, child.eps, child.momentum, child.affine, child.track_running_stats
-            ).train(child.training)
-            twin.load_state_dict(child.state_dict())
-            for key, parameter in child.named_parameters():
-                getattr(twin, key).requires_grad_(parameter.requires_grad)
-            setattr(module, name, twin)
-        else:
+        if not isinstance(child, nn.modules.batchnorm._BatchNorm):
             synchronise_batch_norm(child, device)
+        elif not hasattr(child, "sees_all_ranks"):
+            setattr(module, name, _synchronised(child, device))
     return module
+
+
+def _synchronised(norm: nn.modules.batchnorm._BatchNorm, device: torch.device) -> nn.Module:
+    if device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(norm)
+    twin = SyncBatchNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    twin.load_state_dict(norm.state_dict())
+    for key, parameter in norm.named_parameters():
+        getattr(twin, key).requires_grad_(parameter.requires_grad)
+    return twin.train(norm.training)

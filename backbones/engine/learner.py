@@ -14,8 +14,8 @@ Batch = Any
 class Learner(nn.Module):
     """Base of training methods. Subclasses give `forward(batch, step) -> {"loss": [], ...}`.
 
-    `forward` is a pure function of (batch, step, random numbers), so that an optimiser may call it twice. Further entries of
-    its result are scalars for the history; `spread` (see `feature_spread`) lets a collapse be seen.
+    `forward` is a pure function of (batch, step, random numbers), so that an optimiser may call it twice. Further entries
+    of its result are scalars for the history; `spread` (see `feature_spread`) lets a collapse be seen.
     """
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
@@ -50,6 +50,6 @@ class Learner(nn.Module):
 
 
 def feature_spread(features: Tensor) -> Tensor:
-    """Spread of features [B, D] on the unit sphere, 1 - |mean direction|^2: 0 when all are equal, near 1 when spread out."""
+    """Spread of features [B, D] on the unit sphere, 1 - |mean direction|^2: 0 when all are equal, 1 at most."""
     directions = nn.functional.normalize(features.detach().float(), dim=1)
     return 1 - directions.mean(0).square().sum()

@@ -23,7 +23,7 @@ class FitOptions:
     bias_factor: float
     """Peak rate of bias parameters as a multiple of lr."""
     no_decay: tuple[str, ...]
-    """Patterns (as in a shell) of parameter names without weight decay; `1d` stands for biases, norms and other vectors."""
+    """Shell patterns of names of parameters without weight decay; `1d` stands for biases, norms and other vectors."""
     layer_decay: float
     """Rate of each layer as a multiple of the next one's; 1 leaves all equal."""
     schedule: Literal["step", "epoch"]

@@ -1,6 +1,7 @@
 """How a training ended, judged on training statistics only. Breaking down is a result, not an exception.
 
-The vocabulary is the suite's own definition of what papers call a crash: completed, nonfinite, diverged, collapsed, at_chance.
+The vocabulary is the suite's own definition of what papers call a crash: completed, nonfinite, diverged, collapsed,
+at_chance.
 """
 
 import math

@@ -95,7 +95,7 @@ class Stepper:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        parts = {"learner": self.learner, "optimizer": self.optimizer, "scaler": self.scaler}
+        parts: dict[str, Any] = {"learner": self.learner, "optimizer": self.optimizer, "scaler": self.scaler}
         return {name: part.state_dict() for name, part in parts.items()}
 
     def load(self, state: dict[str, Any]) -> None:

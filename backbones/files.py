@@ -1,0 +1,62 @@
+"""Files that are whole or absent."""
+
+import os
+from pathlib import Path
+from types import TracebackType
+
+from backbones.errors import UserError
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Writes a file by way of a neighbour and a rename: readers, and a power cut, see the old file or the new one.
+
+    Raises:
+        UserError: the disk is full or not writable; the old file is as it was.
+    """
+    with replaced(path) as temporary:
+        temporary.write_bytes(content)
+
+
+class replaced:
+    """Context: a temporary neighbour of `path` that takes its place when the block ends well, and goes away when not."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+    def __enter__(self) -> Path:
+        return self.temporary
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                _to_disk(self.temporary)
+                self.temporary.replace(self.path)
+                _to_disk(self.path.parent)
+                return
+        except OSError as full:
+            error = full
+        finally:
+            self.temporary.unlink(missing_ok=True)
+        # torch.save reports a full disk as a RuntimeError.
+        if isinstance(error, OSError) or (isinstance(error, RuntimeError) and "writ" in str(error)):
+            raise cannot_write(self.path, error) from error
+
+
+def cannot_write(path: Path, error: BaseException) -> UserError:
+    """The error for a file that could not be written."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+    return UserError(
+        f"{path}: cannot be written ({reason}); make room or choose another folder with --out, then give the same "
+        "command again: it goes on from the last saved state"
+    )
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

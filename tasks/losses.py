@@ -1,0 +1,30 @@
+"""Losses that tasks train with."""
+
+import torch
+from torch import Tensor, nn
+
+
+def pairwise_distances(features: Tensor) -> Tensor:
+    """Euclidean distances [B, B] between features [B, D]; at least 1e-6, so that the square root has a gradient."""
+    squares = features.square().sum(1)
+    squared = squares[:, None] + squares[None, :] - 2 * features @ features.T
+    return squared.clamp(min=1e-12).sqrt()
+
+
+def batch_hard_triplet(features: Tensor, labels: Tensor, margin: float | None = None) -> Tensor:
+    """Triplet loss over each anchor's farthest positive and nearest negative in the batch.
+
+    mean over anchors of log(1 + exp(d_ap - d_an)), or of max(d_ap - d_an + margin, 0) with a margin
+    (Hermans et al. 2017, arXiv 1703.07737, section 2).
+
+    Args:
+        features: [B, D], not normalised; labels: [B]. Every label occurs at least twice and there are at least two.
+    """
+    distances = pairwise_distances(features)
+    same = labels[:, None] == labels[None, :]
+    farthest_positive = distances.masked_fill(~same, -torch.inf).amax(1)
+    nearest_negative = distances.masked_fill(same, torch.inf).amin(1)
+    gap = farthest_positive - nearest_negative
+    if margin is None:
+        return nn.functional.softplus(gap).mean()
+    return (gap + margin).clamp(min=0).mean()

@@ -1,0 +1,249 @@
+"""Person re-identification: fine-tune with identity and triplet loss, rank queries against the gallery.
+
+The recipe is TransReID's ViT baseline (He et al. 2021, arXiv 2102.04378); its values stand in `configs/tasks/reid.yaml`.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from backbones.flops import flops
+from torch import Tensor, nn
+
+from backbones.backbone import Backbone, create
+from backbones.data.images import ImageDataset, ReidTestTransform, ReidTrainTransform
+from backbones.data.loader import RunLoader
+from backbones.data.samplers import pk_batches
+from backbones.data.spec import DatasetSpec
+from backbones.engine.context import Context
+from backbones.engine.dist import broadcast_object, gather_rows
+from backbones.engine.learner import Batch, Learner, feature_spread
+from backbones.engine.loop import fit
+from backbones.engine.optim import parameter_groups
+from backbones.engine.options import FitOptions
+from backbones.engine.seeding import seed_torch
+from backbones.errors import UserError, WrongWords
+from backbones.spec import BackboneSpec
+from tasks.data.reid import ReidData, Sample, open_reid
+from tasks.features import extract
+from tasks.heads import BNNeck
+from tasks.losses import batch_hard_triplet
+from tasks.ranking import Ranking, rank, rank_distances
+from tasks.reranking import rerank
+from tasks.task import Metric, Outcomes, Scores, Task
+
+
+@dataclass(kw_only=True)
+class ReidOptions(FitOptions):
+    """Options of `transfer.run reid` besides those of the training loop."""
+
+    size: tuple[int, int]
+    """Height and width of the images in pixels."""
+    identities: int
+    """Identities per batch (P), over all ranks."""
+    instances: int
+    """Images per identity in a batch (K)."""
+    flip: float
+    """Probability of a horizontal flip."""
+    pad: int
+    """Pixels of black border before the random crop back to `size`."""
+    erase: float
+    """Probability of random erasing."""
+    drop_path: float
+    """Stochastic depth of the last block; earlier blocks grow to it linearly."""
+    identity_weight: float
+    """Weight of the identity loss (cross-entropy behind the neck)."""
+    label_smoothing: float
+    """Label smoothing of the identity loss."""
+    triplet_weight: float
+    """Weight of the batch-hard triplet loss (before the neck)."""
+    margin: float | None
+    """Margin of the triplet loss; None is the soft margin."""
+    feature: Literal["before", "after"]
+    """Whether the ranked feature is taken before or after the neck."""
+    flip_test: bool
+    """Whether the ranked feature is the mean over an image and its mirror image."""
+    ap: Literal["rectangle", "trapezoid"]
+    """Area under a query's precision-recall curve: as in torchreid and TransReID, or as in Market-1501's own script."""
+    rerank: bool
+    """Whether distances are re-ranked by k-reciprocal neighbours."""
+    rerank_k1: int
+    """Size of the reciprocal neighbourhoods."""
+    rerank_k2: int
+    """Neighbours averaged in the local query expansion."""
+    rerank_lambda: float
+    """Weight of the original distance."""
+    msmt17_val: bool
+    """Whether MSMT17's validation half is trained on as well."""
+    eval_batch: int
+    """Images per batch when features are extracted, per rank."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.identities < 2 or self.instances < 2:
+            raise WrongWords("--identities and --instances must be at least 2: triplets need both kinds of pairs")
+        if self.identities % self.accumulate:
+            raise WrongWords(f"--accumulate {self.accumulate} must divide --identities {self.identities}")
+
+
+class ReidLearner(Learner):
+    """Backbone and neck under identity and triplet loss; features are gathered, so mining sees all ranks' batch."""
+
+    def __init__(self, backbone: Backbone, classes: int, options: ReidOptions):
+        super().__init__()
+        self.backbone, self.neck = backbone, BNNeck(backbone.dim, classes)
+        self.classes, self.options = classes, options
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """(images [B, 3, H, W], identities [B]) of this rank -> losses over the batch of all ranks."""
+        images, identities = batch
+        features = gather_rows(self.backbone.pooled(images).float())
+        identities = gather_rows(identities)
+        _, logits = self.neck(features)
+        options = self.options
+        with torch.autocast(features.device.type, enabled=False):
+            identity = nn.functional.cross_entropy(logits, identities, label_smoothing=options.label_smoothing)
+            triplet = batch_hard_triplet(features, identities, options.margin)
+        return {
+            "loss": options.identity_weight * identity + options.triplet_weight * triplet,
+            "identity_loss": identity,
+            "triplet_loss": triplet,
+            "spread": feature_spread(features),
+        }
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Images [B, 3, H, W] -> the features [B, D] that are ranked, not normalised."""
+        features = self.backbone.pooled(images)
+        return self.neck(features)[0] if self.options.feature == "after" else features
+
+    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
+        """Groups with layer decay over the backbone; the neck counts as behind its last layer."""
+        last = self.backbone.layer_of("head") + 1
+
+        def layer(name: str) -> int:
+            room, _, inner = name.partition(".")
+            return self.backbone.layer_of(inner) if room == "backbone" else last
+
+        return parameter_groups(self.named_parameters(), options, layer, last)
+
+    def chance(self) -> tuple[str, float] | None:
+        """The identity loss of a constant prediction."""
+        return ("identity_loss", math.log(self.classes)) if self.options.identity_weight else None
+
+
+class Reid(Task):
+    """mAP and CMC of a fine-tuned backbone on a re-identification data set."""
+
+    name, version, options, primary = "reid", 1, ReidOptions, "mAP"
+    metrics = {name: Metric() for name in ("mAP", "rank1", "rank5", "rank10", "mINP")}  # noqa: RUF012
+
+    def open(
+        self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
+    ) -> ReidData:
+        """The lists of images, identities and cameras; see `tasks.data.reid.open_reid`."""
+        return open_reid(spec, root, subset=subset, msmt17_val=options.msmt17_val, skip_unreadable=skip_unreadable)
+
+    def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
+        """Enough identities for a batch, and a batch that the ranks can share."""
+        found = len({sample.identity for sample in dataset.train})
+        if found < options.identities:
+            raise UserError(
+                f"{dataset.name}: {found} training identities, but a batch takes --identities {options.identities}"
+            )
+        per_micro_batch = options.identities // options.accumulate * options.instances
+        if per_micro_batch % context.ranks.world:
+            raise WrongWords(
+                f"a batch of {per_micro_batch} images cannot be shared evenly by {context.ranks.world} ranks"
+            )
+
+    def run(
+        self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Trains on the training split, ranks the query split against the gallery."""
+        seed_torch(context.seed)
+        backbone = create(spec, img_size=options.size, drop_path=options.drop_path)
+        context.note_backbone(backbone, flops(backbone, options.size)["total"])
+        learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
+        outcome = fit(learner, train_loader(dataset.train, backbone, options, context), options, context)
+        if outcome.broke_down:
+            return {}, {}
+        start = time.monotonic()
+        ranking = self._rank(learner, dataset, options, context)
+        context.cost.eval_seconds += time.monotonic() - start
+        if ranking.degenerate:
+            context.note(
+                "degenerate ranking: every query is equally far from its whole gallery; the scores are those of chance"
+            )
+        outcomes = ranking.outcomes() | {
+            "sample": np.array([Path(sample.path).name for sample in dataset.query]),
+            "cluster": np.array([sample.identity for sample in dataset.query]),
+        }
+        return self.rescore(outcomes), outcomes
+
+    def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:
+        query = ranked_features(learner, dataset.query, options, context, "query features")
+        gallery = ranked_features(learner, dataset.gallery, options, context, "gallery features")
+        labels = [
+            np.array([getattr(sample, kind) for sample in samples])
+            for kind in ("identity", "camera")
+            for samples in (dataset.query, dataset.gallery)
+        ]
+        ranking = None
+        if context.ranks.first:
+            if options.rerank:
+                k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
+                ranking = rank_distances(
+                    rerank(query, gallery, k1=k1, k2=k2, lambda_value=weight), *labels, ap=options.ap
+                )
+            else:
+                ranking = rank(query, gallery, *labels, ap=options.ap)
+        return broadcast_object(ranking)
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """mAP, CMC at 1, 5, 10 and mINP from per-query outcomes."""
+        ranking = Ranking.from_outcomes(outcomes)
+        scores = {f"rank{k}": float(ranking.cmc[k - 1]) for k in (1, 5, 10)}
+        return {"mAP": ranking.mAP, **scores, "mINP": ranking.mINP}
+
+    def contradictions(self, scores: Scores) -> list[str]:
+        """Scores out of bounds, or a CMC that falls."""
+        found = super().contradictions(scores)
+        if scores and not scores["rank1"] <= scores["rank5"] <= scores["rank10"]:
+            found.append(f"the CMC falls: rank 1, 5, 10 = {scores['rank1']}, {scores['rank5']}, {scores['rank10']}")
+        return found
+
+
+def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
+    """P x K batches of augmented images."""
+    mean, std = backbone.spec.mean, backbone.spec.std
+    transform = ReidTrainTransform(
+        options.size, flip=options.flip, pad=options.pad, erase=options.erase, mean=mean, std=std
+    )
+    identities = [sample.identity for sample in samples]
+    images = ImageDataset([sample.path for sample in samples], identities, transform=transform, seed=context.seed)
+
+    def batches(epoch: int) -> list[list[int]]:
+        return pk_batches(identities, p=options.identities, k=options.instances, seed=context.seed, epoch=epoch)
+
+    return RunLoader(images, batches, workers=context.workers, ranks=context.ranks, pin_memory=context.on_gpu)
+
+
+def ranked_features(
+    learner: ReidLearner, samples: list[Sample], options: ReidOptions, context: Context, label: str
+) -> Tensor:
+    """L2-normalised features [M, D] of the samples, as ranked."""
+
+    def encode(images: Tensor) -> Tensor:
+        features = learner.encode(images)
+        return features + learner.encode(images.flip(-1)) if options.flip_test else features
+
+    images = ImageDataset([sample.path for sample in samples], transform=ReidTestTransform(options.size))
+    features = extract(encode, images, context, batch_size=options.eval_batch, label=label)
+    return nn.functional.normalize(features, dim=1)
+
+
+TASK = Reid()

@@ -1,0 +1,95 @@
+"""What a task is. The evaluator runs any object of this shape; one module of `tasks/` gives one, named `TASK`."""
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+
+from backbones.data.spec import DatasetSpec
+from backbones.engine.context import Context
+from backbones.spec import BackboneSpec
+
+Scores = dict[str, float]
+Outcomes = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a score is to be read."""
+
+    unit: str = "fraction"
+    direction: Literal["higher", "lower"] = "higher"
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+
+class Data(Protocol):
+    """What every task's data set says about itself; the rest is between the task and its reader."""
+
+    @property
+    def name(self) -> str:
+        """Its name in tables."""
+
+    @property
+    def version(self) -> str | None:
+        """Its release, where there are several."""
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """Images, identities, classes ... by split, as read."""
+
+    @property
+    def digest(self) -> str:
+        """sha256 of what was read: sorted names and sizes."""
+
+
+class Task:
+    """Base of tasks.
+
+    Attributes:
+        version: goes up when scores of earlier versions are no longer comparable; part of a run's identity.
+        options: a dataclass; its values stand in `configs/tasks/<name>.yaml`.
+        primary: the score that tables sort by.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    options: ClassVar[type[Any]]
+    metrics: ClassVar[dict[str, Metric]]
+    primary: ClassVar[str]
+
+    def open(
+        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
+    ) -> Any:
+        """Reads the data set's lists, checks them, and returns what `run` gets as `dataset` (see `Data`)."""
+        raise NotImplementedError
+
+    def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> None:
+        """Raises what can be known to fail before anything is trained."""
+
+    def run(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> tuple[Scores, Outcomes]:
+        """Trains and scores. Scores and outcomes are empty when the training broke down (`context.outcome` says how).
+
+        Every rank of a job calls it; all return the same scores, the first one the outcomes.
+        """
+        raise NotImplementedError
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """The scores from what `outcomes.npz` holds, to the bit."""
+        raise NotImplementedError
+
+    def contradictions(self, scores: Scores) -> list[str]:
+        """What cannot be true of correct scores, in words."""
+        found = []
+        for name, metric in self.metrics.items():
+            low, high = metric.bounds
+            if name in scores and not low <= scores[name] <= high:
+                found.append(f"{name} = {scores[name]} is outside [{low:g}, {high:g}]")
+        return found
+
+
+def load_task(name: str) -> Task:
+    """The task that module `tasks.<name>` gives."""
+    task: Task = importlib.import_module(f"tasks.{name}").TASK
+    return task

@@ -1,0 +1,61 @@
+"""What a record says about the machine and the software."""
+
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backbones.engine.context import Context
+
+PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "numpy", "pillow")
+
+
+def environment(context: Context) -> dict[str, Any]:
+    """Versions, device, ranks, threads, precision and the state of the source tree."""
+    commit, dirty = source_state()
+    return {
+        "versions": {"python": platform.python_version()} | {name: package_version(name) for name in PACKAGES},
+        "device": torch.cuda.get_device_name(context.device) if context.on_gpu else _processor(),
+        "world_size": context.ranks.world,
+        "threads": torch.get_num_threads(),
+        "workers": context.workers,
+        "precision": context.precision,
+        "git": commit,
+        "dirty": dirty,
+    }
+
+
+def package_version(name: str) -> str | None:
+    """The installed version of a distribution, None when it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def source_state() -> tuple[str | None, bool | None]:
+    """The commit of the suite's checkout and whether files differ from it; (None, None) outside one."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None, None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "cpu"

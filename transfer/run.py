@@ -1,0 +1,88 @@
+"""`python -m transfer.run TASK --backbone NAME [--dataset NAME ...] [flags]`: train or probe, score, record, print."""
+
+import sys
+
+from backbones.errors import WrongWords
+
+USAGE = """usage: python -m transfer.run TASK --backbone NAME [--dataset NAME ...] [flags]
+       python -m transfer.run TASK --help      all flags of a task
+       python -m transfer.run --list           tasks, backbones and data sets
+
+examples:
+  python -m transfer.run reid --backbone dino_s16_convstem --lr 5e-2 --smoke
+  python -m transfer.run reid --backbone dino_s16 --dataset market1501 --data FOLDER --lr 1.6e-3 --seeds 0 1 2
+
+exit status: 0 scores obtained or reused, 3 a training broke down (recorded), 1 something failed, 2 wrong words,
+143 stopped by a signal with its state saved"""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; returns its exit status."""
+    from transfer.cli import guarded
+
+    return guarded(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if argv else 2
+    from transfer.cli import check_names_in, check_task
+
+    if argv[0] == "--list":
+        return _list()
+    if argv[0].startswith("-"):
+        raise WrongWords(f"the task comes first, before {argv[0]}\n{USAGE}")
+    check_task(argv[0])
+    check_names_in(argv[1:])
+    return _run(argv[0], argv[1:])
+
+
+def _list() -> int:
+    from backbones.data.spec import dataset_names
+    from backbones.spec import backbone_names, timm_names
+    from transfer.cli import task_names
+
+    for title, names in (("tasks", task_names()), ("backbones", backbone_names()), ("data sets", dataset_names())):
+        print(f"{title}:\n  " + "\n  ".join(names))
+    print(
+        f"Any of timm's {len(timm_names())} models is a backbone too; YAML files name your own backbones and data sets."
+    )
+    return 0
+
+
+def _run(name: str, words: list[str]) -> int:
+    from backbones.spec import resolve
+    from tasks.task import load_task
+    from transfer.cli import read_command
+
+    task = load_task(name)
+    command = read_command(name, task.options, words)
+    spec = resolve(command.run.backbone, **command.backbone.overrides())
+    if command.run.dry_run:
+        from backbones.settings import plain, write_yaml
+
+        groups = (command.run, command.backbone, command.options)
+        print(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
+        print("# the backbone\n" + write_yaml({"resolved": spec.plain()}), end="")
+        return 0
+    from backbones.engine.context import Stopped
+    from transfer.evaluator import evaluate
+    from transfer.tables import run_table
+
+    try:
+        evaluation = evaluate(command, task)
+    except Stopped:
+        return Stopped.exit_status
+    if evaluation.records and evaluation.first_rank:
+        print(run_table(evaluation.records))
+    return evaluation.exit_status
+
+
+def command() -> None:
+    """Entry point of the console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    command()
