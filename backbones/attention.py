@@ -1,0 +1,195 @@
+"""Attentions: softmax, and the point-wise family of "Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586).
+
+Shapes: B images, N query tokens, L key tokens, D channels, d = head_dim; q, k, v are [B, heads, N or L, d].
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from timm.layers import Attention as TimmAttention
+from torch import Tensor, nn
+
+from backbones import parts
+from backbones.errors import UserError, WrongWords
+
+# In place where the gradient needs the output alone: nothing else holds the L x L scores.
+H: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu_,
+    "relu2": lambda scores: F.relu_(scores).square(),
+    "gelu": F.gelu,
+    "softplus": F.softplus,
+    "identity": lambda scores: scores,
+    "relu6": lambda scores: F.relu6(scores, inplace=True),
+    "sigmoid": torch.sigmoid_,
+}
+_SIGNED = ("gelu", "identity")
+
+
+def pointwise(
+    q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", alpha: float | Tensor = 1.0, length: int | None = None
+) -> Tensor:
+    """Point-wise attention L^-alpha h(q k^T / sqrt(d)) v (arXiv 2309.08586, section 3).
+
+    Args:
+        q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, d].
+        h: relu, relu2, gelu, softplus, identity, relu6 or sigmoid.
+        alpha: exponent of the length; a scalar tensor may require gradients.
+        length: L of the factor L^-alpha; None: the number of keys.
+
+    Returns:
+        [B, heads, N, d], under autocast in its precision.
+    """
+    length = k.shape[-2] if length is None else length
+    q, k, v = _cast(q, k, v)
+    with torch.autocast(q.device.type, enabled=False):  # which would compute softplus on L x L scores in fp32
+        out = H[h](_scores(q, k)) @ v
+        # the factor is applied to N x d numbers, not to N x L
+        return out * length**-alpha
+
+
+def normalised(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", **_: Any) -> Tensor:
+    """Point-wise attention whose weights are divided by the sum of their absolute values over the keys.
+
+    For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel, so that
+    `alpha` and `length` do not matter here.
+    """
+    q, k, v = _cast(q, k, v)
+    with torch.autocast(q.device.type, enabled=False):
+        weights = H[h](_scores(q, k))
+        total = (weights.abs() if h in _SIGNED else weights).sum(-1, keepdim=True)
+        return (weights @ v) / total.clamp_min(torch.finfo(total.dtype).tiny)
+
+
+def softmax(q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
+    """softmax(q k^T / sqrt(d)) v, fused."""
+    return F.scaled_dot_product_attention(*_cast(q, k, v))
+
+
+ATTENTIONS: dict[str, Callable[..., Tensor]] = {
+    "softmax": softmax,
+    "relu": partial(pointwise, h="relu"),
+    "relu2": partial(pointwise, h="relu2"),
+    "gelu": partial(pointwise, h="gelu"),
+    "softplus": partial(pointwise, h="softplus"),
+    "identity": partial(pointwise, h="identity"),
+    "relu6": partial(pointwise, h="relu6"),
+    "sigmoid": partial(pointwise, h="sigmoid"),
+    "relu_sum": partial(normalised, h="relu"),
+    "relu2_sum": partial(normalised, h="relu2"),
+    "gelu_sum": partial(normalised, h="gelu"),
+    "softplus_sum": partial(normalised, h="softplus"),
+    "identity_sum": partial(normalised, h="identity"),
+    "relu6_sum": partial(normalised, h="relu6"),
+    "sigmoid_sum": partial(normalised, h="sigmoid"),
+}
+
+
+def _cast(*tensors: Tensor) -> list[Tensor]:
+    """To one precision: autocast's where it is on, else that of the last tensor (norms may have raised q and k)."""
+    device = tensors[0].device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensors[-1].dtype
+    return [tensor.to(dtype) for tensor in tensors]
+
+
+def _scores(q: Tensor, k: Tensor) -> Tensor:
+    return (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
+
+
+class HeadNorm(nn.Module):
+    """LayerNorm over head_dim with a scale and no bias, in the precision of its input (ViT-22B, arXiv 2302.05442).
+
+    Flax's epsilon, 1e-6; one scale for all heads.
+    """
+
+    def __init__(self, head_dim: int, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(head_dim, device=device, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return F.layer_norm(x, self.weight.shape, self.weight.to(x.dtype), None, 1e-6)
+
+
+class Attention(TimmAttention):
+    """Multi-head self-attention [B, N, D] -> [B, N, D] around any function of (q, k, v).
+
+    Args:
+        core: an entry of `ATTENTIONS`, or a user's function of (q, k, v).
+        alpha: exponent of the length, or "learned": one scalar per block, 1 at first.
+        length: L of the factor L^-alpha. "tokens": the keys at hand, so those of the window in a windowed block; "image": the
+            tokens of the whole image, told to `forward` by whoever cuts windows; "train": `train_tokens`.
+        gate: multiply the heads' outputs by sigmoid(a projection of the input). The paper (section 4) does not name the gate's
+            activation; this is timm's.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        core: Callable[..., Tensor],
+        *,
+        qk_norm: bool = False,
+        gate: bool = False,
+        alpha: float | str = 1.0,
+        length: str = "tokens",
+        train_tokens: int | None = None,
+    ) -> None:
+        super().__init__(dim, heads, qkv_bias=True, qk_norm=qk_norm, gated=gate, norm_layer=HeadNorm)
+        self.core = core
+        self.length = length
+        self.train_tokens = train_tokens
+        self.alpha: float | nn.Parameter
+        self.alpha = nn.Parameter(torch.tensor(1.0)) if isinstance(alpha, str) else alpha
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, image_tokens: int | None = None
+    ) -> Tensor:
+        """`image_tokens`: the number of tokens of the whole image, where x holds only those of a window."""
+        if attn_mask is not None or is_causal:
+            raise ValueError("attention masks are not supported")
+        B, N, _ = x.shape
+        q, k, v = self.qkv(x).view(B, N, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
+        length = {"tokens": N, "image": image_tokens or N, "train": self.train_tokens}[self.length]
+        out = self.core(self.q_norm(q), self.k_norm(k), v, alpha=self.alpha, length=length)
+        out = out.transpose(1, 2).reshape(B, N, self.attn_dim)
+        if self.gate is not None:
+            out = out * self.gate(x).sigmoid()
+        return self.proj(out)
+
+
+class UserAttention(nn.Module):
+    """A user's `Name(dim, heads)`, called the way timm's block calls an attention."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, image_tokens: int | None = None
+    ) -> Tensor:
+        return self.body(x)
+
+
+def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0, **options: Any) -> nn.Module:
+    """The attention of one block: an entry of `ATTENTIONS`, or `file.py:Name` (a function of q, k, v or a class (dim, heads)).
+
+    Raises:
+        WrongWords: an option was given that this attention does not take.
+    """
+    if not parts.is_user_part(name):
+        core = ATTENTIONS[name]
+        if alpha != 1 and (core is softmax or name.endswith("_sum")):
+            raise WrongWords(f"`alpha: {alpha}` has no effect on the attention '{name}', whose weights sum to 1")
+        return Attention(dim, heads, core, alpha=alpha, **options)
+    found = parts.load(name)
+    if not isinstance(found, type):
+        return Attention(dim, heads, lambda q, k, v, **_: found(q, k, v), alpha=alpha, **options)
+    body = found(dim, heads)
+    if not isinstance(body, nn.Module):
+        raise UserError(f"{name}: an attention is an nn.Module class Name(dim, heads) or a function (q, k, v)")
+    if alpha != 1 or options.get("gate") or options.get("qk_norm"):
+        raise WrongWords(f"{name} is a module of its own: `alpha`, `gate` and `qk_norm` do not reach into it")
+    return UserAttention(body)

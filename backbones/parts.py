@@ -1,0 +1,102 @@
+"""A user's own part, `path/to/file.py:Name`: where it lies, what its contents hash to, and the object it names.
+
+The sha256 of the file enters the identity of every run that uses it. What the file imports from elsewhere does not.
+Importing this module costs nothing; only `load` runs the user's file.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import sys
+import traceback
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from backbones.errors import UserError, WrongWords, nearest
+
+_ROOM = Path(__file__).resolve().parent
+_TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTIONS"), "ffn": ("ffn.py", "FFNS")}
+
+
+@lru_cache
+def builtin_names(part: str) -> tuple[str, ...]:
+    """Short names of a built-in part ("stem", "attention", "ffn"): the keys of its table, read without importing torch."""
+    file, table = _TABLES[part]
+    for node in ast.parse((_ROOM / file).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
+            assert isinstance(node.value, ast.Dict)
+            return tuple(str(ast.literal_eval(key)) for key in node.value.keys if key is not None)
+    raise LookupError(f"{file} has no annotated table {table}")
+
+
+def is_user_part(text: str) -> bool:
+    """True for `file.py:Name`; every other text is a built-in name (or a component string)."""
+    return ".py:" in text
+
+
+def locate(text: str, folder: Path | None = None) -> str:
+    """`file.py:Name` with the file's absolute path, looked for below `folder` (the YAML's) and the working directory.
+
+    Raises:
+        WrongWords: there is no such file.
+    """
+    path, _, name = text.rpartition(":")
+    places = [place / path for place in (folder, Path.cwd()) if place is not None]
+    for place in places:
+        if place.is_file():
+            return f"{place.resolve()}:{name}"
+    tried = " and ".join(dict.fromkeys(str(place.resolve()) for place in places))
+    raise WrongWords(f"'{text}': there is no file {tried}")
+
+
+def digest(text: str) -> str:
+    """sha256 (hex) of the contents of the file in a located `file.py:Name`."""
+    return hashlib.sha256(Path(text.rpartition(":")[0]).read_bytes()).hexdigest()
+
+
+def load(text: str) -> Any:
+    """The class or function that a located `file.py:Name` names.
+
+    Raises:
+        WrongWords: the file has no such name.
+        UserError: the file is missing, or fails while it is imported; the message gives its line.
+    """
+    path, _, name = text.rpartition(":")
+    module = _module(path)
+    if not hasattr(module, name):
+        public = [known for known in vars(module) if not known.startswith("_")]
+        raise WrongWords(f"{path}: there is no '{name}' in this file{nearest(name, public)}")
+    found = getattr(module, name)
+    if not callable(found):
+        raise WrongWords(f"{path}: '{name}' is neither a class nor a function")
+    return found
+
+
+def _module(path: str) -> ModuleType:
+    """The file as a module, imported anew whenever its contents change."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    key = f"_user_part_{hashlib.sha256(path.encode() + content).hexdigest()[:16]}"
+    if key in sys.modules:
+        return sys.modules[key]
+    spec = importlib.util.spec_from_file_location(key, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[key] = module  # dataclasses and pickle look a class's module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[key]
+        raise UserError(f"{path}: importing this file failed{_line(error, path)}: {error!r}") from error
+    return module
+
+
+def _line(error: Exception, path: str) -> str:
+    if isinstance(error, SyntaxError) and error.filename == path:
+        return f" at line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f" at line {lines[-1]}" if lines else ""

@@ -1,0 +1,108 @@
+"""Modules of the stems described in `stems.py`.
+
+Shapes: B images, H x W pixels, D channels, p patch size.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from timm.layers import LayerNorm2d, PatchEmbed
+from timm.layers.format import nchw_to
+from torch import Tensor, nn
+
+from backbones import parts
+from backbones.errors import UserError
+from backbones.stems import ConvLayer, find_stem
+
+
+class ScaledReLU(nn.Module):
+    """beta * max(x + alpha, 0) with alpha and beta learned per channel (arXiv 2109.03810, section 3)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.zeros(channels, 1, 1))
+        self.beta = nn.Parameter(torch.ones(channels, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.beta * torch.relu(x + self.alpha)
+
+
+class IBN(nn.Module):
+    """Instance norm on the first half of the channels, batch norm on the rest (arXiv 1807.09441; in stems: 2111.12084)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.half = channels // 2
+        # the names of TransReID-SSL's released weights
+        self.IN = nn.InstanceNorm2d(self.half, affine=True)
+        self.BN = nn.BatchNorm2d(channels - self.half)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, rest = x.split([self.half, x.shape[1] - self.half], dim=1)
+        return torch.cat([self.IN(first), self.BN(rest)], dim=1)
+
+
+_MODULES: dict[str, Callable[[int], nn.Module]] = {
+    "BN": nn.BatchNorm2d,
+    "LN": LayerNorm2d,
+    "IBN": IBN,
+    "ReLU": lambda channels: nn.ReLU(inplace=True),
+    "GELU": lambda channels: nn.GELU(),
+    "SReLU": ScaledReLU,
+}
+
+
+def _convolution(layer: ConvLayer, bias: bool) -> nn.Conv2d:
+    return nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, layer.padding, bias=bias)
+
+
+def _after(layer: ConvLayer) -> list[nn.Module]:
+    return [_MODULES[name](layer.outputs) for name in (layer.norm, layer.activation) if name]
+
+
+class StemEmbed(PatchEmbed):
+    """timm's patch embedding with any stem: images [B, 3, H, W] -> tokens [B, H/p, W/p, D] (or as `output_fmt` says).
+
+    Parameter names are timm's for the patchify stem (`proj`) and VOLO's and TransReID-SSL's for the full one (`conv.0`, ...,
+    `proj`). A user's stem is a class `Name(dim, patch)` mapping [B, 3, H, W] -> [B, D, H/p, W/p]; it is kept in `conv`.
+    """
+
+    def __init__(self, stem: str, *, patch_size: int, embed_dim: int, in_chans: int = 3, **options: Any) -> None:
+        super().__init__(patch_size=patch_size, embed_dim=embed_dim, in_chans=in_chans, **options)
+        self.user = stem if parts.is_user_part(stem) else ""
+        self.post: nn.Module = nn.Identity()
+        self.conv: nn.Module
+        if self.user:
+            self.conv = _user_stem(stem, embed_dim, patch_size)
+            self.proj: nn.Module = nn.Identity()
+            return
+        *convolutions, projection = find_stem(stem).layers(embed_dim, patch_size, in_chans)
+        # No bias in the convolutions, with or without a norm: the paper does not say what the rows without BN do, and this
+        # way the rows differ in nothing but the norm.
+        self.conv = nn.Sequential(*(m for layer in convolutions for m in (_convolution(layer, False), *_after(layer))))
+        self.proj = _convolution(projection, self.proj.bias is not None)
+        if projection.norm or projection.activation:
+            self.post = nn.Sequential(*_after(projection))
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[-2:]
+        rows, columns = self.patch_size
+        if height % rows or width % columns:
+            raise ValueError(f"an image of {height} x {width} pixels (H x W) is not divided by the patch size {rows}")
+        maps = self.post(self.proj(self.conv(x)))
+        if self.user and maps.shape[1:] != (self.embed_dim, height // rows, width // columns):
+            raise UserError(
+                f"{self.user}: the stem returned {tuple(maps.shape)} for images {tuple(x.shape)}; expected "
+                f"[B, {self.embed_dim}, {height // rows}, {width // columns}]"
+            )
+        if self.flatten:
+            return self.norm(maps.flatten(2).transpose(1, 2))
+        return self.norm(nchw_to(maps, self.output_fmt))
+
+
+def _user_stem(stem: str, dim: int, patch: int) -> nn.Module:
+    module = parts.load(stem)(dim, patch)
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{stem}: a stem is an nn.Module class Name(dim, patch); this returned {type(module).__name__}")
+    return module

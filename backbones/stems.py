@@ -1,0 +1,222 @@
+"""Stems: what turns an image into a token map, written as in the ablation tables of "Scaled ReLU Matters" (arXiv 2109.03810).
+
+A stem is a component string with strides, `3Conv+3BN+3ReLU+1Proj@2,1,1,8`. Norms and activations that are fewer than the
+convolutions belong to the last ones; what stands after `Proj` is applied to the token map. Strides, kernels (`@k7,3,3,8`) and
+widths (`@w64,64,64`, or parts of the token width: `@wD/4,D/2`) follow in any order; left out, they are those of the paper.
+This file imports no torch; `stem_layers.py` builds the modules.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from backbones.errors import WrongWords, nearest
+
+STEMS: dict[str, str] = {
+    "patchify": "1Proj",
+    "conv": "3Conv+3BN+3ReLU+1Proj",  # the full stem, VOLO's (arXiv 2106.13112)
+    "conv_gelu": "3Conv+3BN+3GELU+1Proj",  # Table 5, "ReLU->GELU in conv-stem"
+    "conv_bn": "3Conv+3BN+1Proj",
+    "conv_relu": "3Conv+3ReLU+1Proj",
+    "conv_linear": "3Conv+1Proj",
+    "conv_linear_relu": "3Conv+1Proj+1ReLU",
+    "proj_relu": "1Proj+1ReLU",
+    "proj_bn_relu": "1Proj+1BN+1ReLU",
+    "conv_2222": "3Conv+3BN+3ReLU+1Proj@2,2,2,2",  # Table 3, patch 16 only
+    "conv_linear_2222": "3Conv+1Proj@2,2,2,2",
+    "conv_linear_relu_2222": "3Conv+1Proj+1ReLU@2,2,2,2",
+    "conv_srelu": "3Conv+3SReLU+1Proj",  # the paper's scaled ReLU by itself, without a norm
+    "conv_ibn": "3Conv+2IBN+1BN+3ReLU+1Proj",  # TransReID-SSL (arXiv 2111.12084)
+    # Xiao et al. (arXiv 2106.14881, section 4), patch 16; their models also drop one encoder block: depth 11 for 12
+    "xiao": "4Conv+4BN+4ReLU+1Proj@2,2,2,2,1@k3,3,3,3,1@wD/8,D/4,D/2,D",
+}
+
+NORMS = ("BN", "LN", "IBN")
+ACTIVATIONS = ("ReLU", "GELU", "SReLU")
+COMPONENTS = ("Conv", *NORMS, *ACTIVATIONS, "Proj")
+
+
+@dataclass(frozen=True)
+class ConvLayer:
+    """One convolution with what follows it; `norm` and `activation` are component names or empty."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int
+    norm: str
+    activation: str
+
+    @property
+    def padding(self) -> int:
+        """Pixels; gives every padding of the paper, and a map of exactly H / stride."""
+        return max(0, (self.kernel - self.stride + 1) // 2)
+
+
+@dataclass(frozen=True)
+class StemSpec:
+    """A parsed stem. One entry per convolution, the projection last; empty strides, kernels or widths mean the defaults."""
+
+    norms: tuple[str, ...]
+    activations: tuple[str, ...]
+    strides: tuple[int, ...] = ()
+    kernels: tuple[int, ...] = ()
+    widths: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        convs = len(self.norms) - 1
+        body = [f"{convs}Conv"] if convs else []
+        body += _runs(self.norms[:-1]) + _runs(self.activations[:-1])
+        body += ["1Proj", *_runs(self.norms[-1:]), *_runs(self.activations[-1:])]
+        text = "+".join(body)
+        for letter, values in (("", self.strides), ("k", self.kernels), ("w", self.widths)):
+            if values:
+                text += "@" + letter + ",".join(map(str, values))
+        return text
+
+    def sized(self, patch: int) -> "StemSpec":
+        """The same stem with its strides filled in for a patch size, and kernels and widths dropped where they are the defaults.
+
+        Raises:
+            WrongWords: the strides do not multiply to the patch size.
+        """
+        convs = len(self.norms) - 1
+        strides = self.strides or ((2, *[1] * (convs - 1), patch // 2) if convs else (patch,))
+        product = 1
+        for stride in strides:
+            product *= stride
+        if product != patch:
+            raise WrongWords(
+                f"stem '{self}': the strides {','.join(map(str, strides))} multiply to {product}, not to the patch size {patch}"
+            )
+        kernels = () if self.kernels == _default_kernels(convs, patch) else self.kernels
+        widths = () if self.widths == ("64",) * convs else self.widths
+        return replace(self, strides=strides, kernels=kernels, widths=widths)
+
+    def layers(self, dim: int, patch: int, channels: int = 3) -> list[ConvLayer]:
+        """The convolutions in order, the projection last.
+
+        Raises:
+            WrongWords: strides, kernels or widths do not fit the patch size or the token width.
+        """
+        sized = self.sized(patch)
+        convs = len(self.norms) - 1
+        kernels = sized.kernels or _default_kernels(convs, patch)
+        outputs = [_width(text, dim, self) for text in sized.widths or ("64",) * convs] + [dim]
+        inputs = [channels, *outputs[:-1]]
+        for kernel, stride in zip(kernels, sized.strides):
+            if stride == 1 and kernel % 2 == 0:
+                raise WrongWords(f"stem '{self}': an even kernel ({kernel}) with stride 1 changes the size of the map")
+        rows = zip(inputs, outputs, kernels, sized.strides, self.norms, self.activations, strict=True)
+        return [ConvLayer(*row) for row in rows]
+
+
+def find_stem(text: str) -> StemSpec:
+    """The stem of a short name or of a component string.
+
+    Raises:
+        WrongWords: neither.
+    """
+    if text in STEMS:
+        return parse(STEMS[text])
+    if re.search(r"[+@\d]", text) or text in COMPONENTS:
+        return parse(text)
+    raise WrongWords(
+        f"unknown stem '{text}'{nearest(text, STEMS)} (known: {', '.join(STEMS)}; "
+        "or a component string such as 3Conv+3BN+3ReLU+1Proj@2,1,1,8; or path/to/file.py:Name)"
+    )
+
+
+def parse(text: str) -> StemSpec:
+    """Reads a component string; `parse(str(stem)) == stem`.
+
+    Raises:
+        WrongWords: with the place of what does not parse.
+    """
+    body, *suffixes = text.split("@")
+    items = _items(text, body)
+    names = [name for name, _ in items]
+    if names.count("Proj") != 1:
+        raise WrongWords(f"stem '{text}': exactly one Proj must stand in it")
+    place = names.index("Proj")
+    convs = names.count("Conv")
+    norms, activations = _ordered(text, items[convs:place])
+    post_norm, post_activation = _ordered(text, items[place + 1 :])
+    for kind, found, most in (
+        ("norms", norms, convs),
+        ("activations", activations, convs),
+        ("norms after Proj", post_norm, 1),
+        ("activations after Proj", post_activation, 1),
+    ):
+        if len(found) > most:
+            raise WrongWords(f"stem '{text}': {len(found)} {kind}, but only {most} can be placed")
+    stem = StemSpec(
+        norms=("",) * (convs - len(norms)) + norms + (post_norm or ("",)),
+        activations=("",) * (convs - len(activations)) + activations + (post_activation or ("",)),
+    )
+    return _with_suffixes(text, stem, suffixes, convs)
+
+
+def _items(text: str, body: str) -> list[tuple[str, int]]:
+    """(component, place) for every single component of the part before the first @, repetitions spelled out."""
+    items: list[tuple[str, int]] = []
+    start = 0
+    for word in body.split("+"):
+        match = re.fullmatch(r"\s*([1-9]\d?)?([A-Za-z]+)\s*", word)
+        where = f"stem '{text}', character {start + 1}"
+        if not match:
+            raise WrongWords(f"{where}: '{word}' is not a count and a component such as 3Conv")
+        count, name = int(match[1] or 1), match[2]
+        if name not in COMPONENTS:
+            raise WrongWords(
+                f"{where}: unknown component '{name}'{nearest(name, COMPONENTS)} (known: {', '.join(COMPONENTS)})"
+            )
+        if name == "Conv" and any(known != "Conv" for known, _ in items):
+            raise WrongWords(f"{where}: Conv stands first")
+        items += [(name, start + 1)] * count
+        start += len(word) + 1
+    return items
+
+
+def _ordered(text: str, items: list[tuple[str, int]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Splits into norms and activations, which stand in this order in every layer."""
+    norms = tuple(name for name, _ in items if name in NORMS)
+    for name, place in items[: len(norms)]:
+        if name not in NORMS:
+            raise WrongWords(f"stem '{text}', character {place}: norms stand before activations")
+    return norms, tuple(name for name, _ in items[len(norms) :])
+
+
+def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -> StemSpec:
+    wanted = {"strides": convs + 1, "kernels": convs + 1, "widths": convs}
+    for suffix in suffixes:
+        kind = {"k": "kernels", "w": "widths"}.get(suffix[:1], "strides")
+        values = re.sub(r"[()\s]", "", suffix.lstrip("kw")).split(",")
+        pattern = r"D(/[1-9]\d*)?|[1-9]\d*" if kind == "widths" else r"[1-9]\d*"
+        bad = next((value for value in values if not re.fullmatch(pattern, value)), None)
+        if bad is not None:
+            raise WrongWords(f"stem '{text}', '@{suffix}': '{bad}' is not a number for the {kind}")
+        if len(values) != wanted[kind]:
+            raise WrongWords(f"stem '{text}', '@{suffix}': {len(values)} {kind} for {wanted[kind]} layers")
+        if getattr(stem, kind):
+            raise WrongWords(f"stem '{text}': the {kind} are given twice")
+        stem = replace(stem, **{kind: tuple(values) if kind == "widths" else tuple(map(int, values))})
+    return stem
+
+
+def _runs(names: tuple[str, ...]) -> list[str]:
+    return [f"{len(list(run))}{name}" for name, run in groupby(names) if name]
+
+
+def _default_kernels(convs: int, patch: int) -> tuple[int, ...]:
+    # the paper keeps the projection's kernel when the strides change: half a patch after convolutions
+    return (7, *[3] * (convs - 1), patch // 2) if convs else (patch,)
+
+
+def _width(text: str, dim: int, stem: StemSpec) -> int:
+    if not text.startswith("D"):
+        return int(text)
+    divisor = int(text[2:] or 1)
+    if dim % divisor:
+        raise WrongWords(f"stem '{stem}': the token width {dim} is not a multiple of {divisor} ({text})")
+    return dim // divisor
