@@ -18,7 +18,7 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 class replaced:
-    """Context: a temporary neighbour of `path` that takes its place when the block ends well, and goes away when not."""
+    """Context: a temporary neighbour of `path` that takes its place when the block ends well, else goes away."""
 
     def __init__(self, path: Path):
         self.path = path

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import io
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 import yaml
@@ -12,6 +12,7 @@ import yaml
 from backbones.errors import UserError, WrongWords
 
 T = TypeVar("T")
+Positional = tyro.conf.Positional
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -83,6 +84,12 @@ def parse(schema: type[T], words: list[str], *, prog: str, default: T | None = N
             return tyro.cli(schema, args=words, prog=prog, default=default)
     except SystemExit:
         raise WrongWords(f"{layer}: a wrong key or value\n{text.getvalue().rstrip()}") from None
+
+
+def flat_schema(**groups: type[Any]) -> type[Any]:
+    """A dataclass with one field per group of options, whose flags carry no group's name."""
+    flat = [(name, Annotated[group, tyro.conf.arg(name="")]) for name, group in groups.items()]
+    return dataclasses.make_dataclass("Options", flat, kw_only=True)
 
 
 def plain(options: Any) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UserError, WrongWords, nearest
-from backbones.settings import CONFIGS, as_flags, config_names, parse, read_yaml
+from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
 
 
 @dataclass(kw_only=True)
@@ -151,7 +149,7 @@ def read_command(task: str, options: type[Any], words: list[str]) -> Command:
         WrongWords: a layer with a wrong key or value (it is named), no backbone, no data set.
         SystemExit: after `--help`, or a wrong flag; tyro has printed why.
     """
-    schema = _schema(options)
+    schema = flat_schema(run=RunOptions, backbone=BackboneOptions, options=options)
     prog = f"python -m transfer.run {task}"
     recipe = CONFIGS / "tasks" / f"{task}.yaml"
     layers = [recipe, *_config_files(words)]
@@ -168,12 +166,6 @@ def read_command(task: str, options: type[Any], words: list[str]) -> Command:
     if not command.run.dataset:
         raise WrongWords(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
     return command
-
-
-def _schema(options: type[Any]) -> type[Any]:
-    groups = {"run": RunOptions, "backbone": BackboneOptions, "options": options}
-    flat = [(name, Annotated[group, tyro.conf.arg(name="")]) for name, group in groups.items()]
-    return make_dataclass("Options", flat, kw_only=True)
 
 
 def _config_files(words: list[str]) -> list[Path]:

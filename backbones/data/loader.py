@@ -1,8 +1,8 @@
 """Batches of a whole training run in one stream of loader workers, from any step on.
 
 Which images form a batch is a function of (seed, epoch); how one is augmented of (seed, epoch, image, repeat), which
-the data set gets as its key. Neither depends on workers, so a resumed run sees what an undisturbed one does, and skipping
-to its place decodes nothing.
+the data set gets as its key. Neither depends on workers, so a resumed run sees what an undisturbed one does, and
+skipping to its place decodes nothing.
 """
 
 import signal
@@ -40,6 +40,7 @@ class RunLoader:
         dataset: maps a key (epoch, index, repeat) to a sample; `repeat` counts earlier uses of the index in the epoch.
         epoch_batches: epoch -> the *global* batches of sample indices; a rank loads its contiguous part of each.
         workers: loader processes; 0 loads in this one.
+        parts: micro-batches per step; each is shared among the ranks, so that they hold what one process's would.
     """
 
     def __init__(
@@ -48,11 +49,12 @@ class RunLoader:
         epoch_batches: Callable[[int], list[list[int]]],
         *,
         workers: int = 0,
+        parts: int = 1,
         ranks: Ranks = ALONE,
         pin_memory: bool = False,
     ):
         self.dataset, self.epoch_batches = dataset, epoch_batches
-        self.workers, self.ranks, self.pin_memory = workers, ranks, pin_memory
+        self.workers, self.parts, self.ranks, self.pin_memory = workers, parts, ranks, pin_memory
 
     def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[Place, Any]]:
         """Yields the place and this rank's part of every batch, from step `index` of `epoch` to the end of `epochs`."""
@@ -87,7 +89,12 @@ class _Keys:
                     keys.append((epoch, sample, seen[sample]))
                     seen[sample] += 1
                 if epoch > self.epoch or index >= self.index:
-                    yield share(keys, self.loader.ranks)
+                    yield [key for part in _chunks(keys, self.loader.parts) for key in share(part, self.loader.ranks)]
+
+
+def _chunks(keys: list[Key], parts: int) -> list[list[Key]]:
+    size = -(-len(keys) // parts)
+    return [keys[start : start + size] for start in range(0, len(keys), size)]
 
 
 def _leave_signals_to_the_parent(worker: int) -> None:

@@ -1,6 +1,7 @@
 """The state of an unfinished training, and its history."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,11 @@ class History:
             kept = _lines_until(self.path, step) if step else []
             write_atomic(self.path, "".join(kept).encode())
 
-    def add(self, line: dict[str, Any]) -> None:
+    def add(self, line: dict[str, float]) -> None:
         """Adds one line; it reaches the disk with the next `flush`."""
-        self.lines.append(json.dumps(line) + "\n")
+        # JSON has no nan; the outcome names the number that was not finite.
+        finite = {key: value if math.isfinite(value) else None for key, value in line.items()}
+        self.lines.append(json.dumps(finite) + "\n")
 
     def flush(self) -> None:
         """Appends the new lines to the file."""

@@ -14,8 +14,8 @@ Batch = Any
 class Learner(nn.Module):
     """Base of training methods. Subclasses give `forward(batch, step) -> {"loss": [], ...}`.
 
-    `forward` is a pure function of (batch, step, random numbers), so that an optimiser may call it twice. Further entries
-    of its result are scalars for the history; `spread` (see `feature_spread`) lets a collapse be seen.
+    `forward` is a pure function of (batch, step, random numbers), so that an optimiser may call it twice. Further
+    entries of its result are scalars for the history; `spread` (see `feature_spread`) lets a collapse be seen.
     """
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:

@@ -45,11 +45,18 @@ def _without_decay(name: str, parameter: nn.Parameter, patterns: tuple[str, ...]
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
-def build_optimizer(groups: list[dict[str, Any]], options: FitOptions) -> torch.optim.Optimizer:
-    """SGD or AdamW over the groups, in torch's fused form."""
+def build_optimizer(
+    groups: list[dict[str, Any]], options: FitOptions, *, scaled: bool = False
+) -> torch.optim.Optimizer:
+    """SGD or AdamW over the groups, in torch's fused form.
+
+    Args:
+        scaled: an fp16 scaler drives the steps. The fused form would have to skip overflows itself, which it does not on
+            CPUs, so it is not used then.
+    """
     if options.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=True)
-    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.999), fused=True)
+        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=not scaled)
+    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.999), fused=not scaled)
 
 
 class Schedule:

@@ -29,10 +29,11 @@ class Stepper:
                 dist.synchronise_batch_norm(learner, context.device)
             devices = [context.device] if context.device.type == "cuda" else None
             self.model = DistributedDataParallel(learner, devices, broadcast_buffers=not options.sync_bn)
-        self.optimizer = build_optimizer(learner.parameter_groups(options), options)
+        self.scaler = torch.amp.GradScaler(context.device.type, enabled=context.precision == "fp16")
+        groups = learner.parameter_groups(options)
+        self.optimizer = build_optimizer(groups, options, scaled=self.scaler.is_enabled())
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.schedule = Schedule(options)
-        self.scaler = torch.amp.GradScaler(context.device.type, enabled=context.precision == "fp16")
 
     def step(self, number: int, time: float, batch: Batch) -> tuple[dict[str, float], bool, bool]:
         """Trains on this rank's part of a batch.

@@ -1,0 +1,179 @@
+import json
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from backbones.engine.checkpoint import STATE
+from backbones.engine.context import Context, Stopped
+from backbones.engine.learner import Batch
+from backbones.engine.loop import fit
+from backbones.engine.outcome import Outcome
+from backbones.errors import UserError
+from tests.support import Classifier, context, fit_options, loader, tensors
+
+
+class Interrupted(Classifier):
+    """Sends this process a signal in the forward pass of one step."""
+
+    def __init__(self, at: int, dropout: float = 0.2):
+        super().__init__(dropout)
+        self.at = at
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        if step == self.at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().forward(batch, step)
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+
+
+def finish(
+    folder: Path, stops: list[int], options: dict[str, Any], precision: str = "fp32", workers: int = 0
+) -> Context:
+    """Trains in `folder`, interrupted after each of the steps in `stops`."""
+    folder.mkdir()
+    for stop in [*stops, 0]:
+        here = context(folder, precision=precision)
+        with here.signals():
+            if stop:
+                with pytest.raises(Stopped):
+                    fit(Interrupted(stop), loader(workers=workers), fit_options(**options), here)
+            else:
+                fit(Interrupted(0), loader(workers=workers), fit_options(**options), here)
+    return here
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"optimizer": "adamw", "lr": 1e-2, "accumulate": 2, "clip": 0.5},
+        {"warmup_epochs": 1.0, "layer_decay": 1.0, "bias_factor": 2.0},
+    ],
+)
+@pytest.mark.parametrize("stops", [[1], [3, 4], [8]])
+def test_an_interrupted_run_ends_as_an_undisturbed_one_to_the_bit(
+    tmp_path: Path, options: dict[str, Any], stops: list[int]
+) -> None:
+    finish(tmp_path / "whole", [], options)
+    finish(tmp_path / "pieces", stops, options)
+    whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
+    assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
+    assert whole["watch"] == pieces["watch"]
+    assert history(tmp_path / "whole") == history(tmp_path / "pieces")
+    assert [line["step"] for line in history(tmp_path / "whole")] == list(range(1, 10))
+
+
+def test_bf16_and_workers_change_nothing_about_resuming(tmp_path: Path) -> None:
+    finish(tmp_path / "whole", [], {}, precision="bf16")
+    finish(tmp_path / "pieces", [5], {}, precision="bf16", workers=1)
+    whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
+    assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
+
+
+def test_fp16_scales_its_losses(tmp_path: Path) -> None:
+    here = finish(tmp_path / "run", [4], {"epochs": 4}, precision="fp16")
+    assert here.outcome.status == "completed"
+    assert torch.load(tmp_path / "run" / STATE)["stepper"]["scaler"]["scale"] >= 1
+    assert history(tmp_path / "run")[-1]["loss"] < history(tmp_path / "run")[0]["loss"]
+
+
+def test_accumulation_without_batch_statistics_is_the_whole_batch() -> None:
+    class Plain(Classifier):
+        def __init__(self) -> None:
+            super().__init__(dropout=0.0)
+            self.body[1] = torch.nn.Identity()
+
+    models = []
+    for parts in (1, 4):
+        models.append(Plain())
+        fit(models[-1], loader(), fit_options(accumulate=parts), context())
+    for one, four in zip(models[0].parameters(), models[1].parameters()):
+        assert torch.allclose(one, four, atol=1e-6)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    finish(tmp_path / "run", [], {})
+    before = (tmp_path / "run" / STATE).read_bytes()
+
+    class Forbidden(Classifier):
+        def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+            raise AssertionError("trained again")
+
+    assert fit(Forbidden(), loader(), fit_options(), context(tmp_path / "run")) == Outcome("completed", "", 9)
+    assert (tmp_path / "run" / STATE).read_bytes() == before
+
+
+def test_a_breakdown_is_an_outcome_and_stops_the_run(tmp_path: Path) -> None:
+    class Exploding(Classifier):
+        def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+            result = super().forward(batch, step)
+            return {**result, "loss": result["loss"] * (float("nan") if step == 4 else 1.0)}
+
+    model = Exploding()
+    outcome = fit(model, loader(), fit_options(), context(tmp_path))
+    assert (outcome.status, outcome.step) == ("nonfinite", 4)
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+    assert len(history(tmp_path)) == 4
+    again = fit(Exploding(), loader(), fit_options(), context(tmp_path))
+    assert again == outcome
+
+
+def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) -> None:
+    here = context(tmp_path)
+    fit(Classifier(), loader(), fit_options(epochs=2), here, validate=lambda epoch: {"accuracy": epoch / 10})
+    lines = [line for line in history(tmp_path) if "accuracy" in line]
+    assert [(line["step"], line["accuracy"]) for line in lines] == [(3, 0.0), (6, 0.1)]
+    assert here.cost.images == 48
+    assert 0 <= here.cost.wait_seconds <= here.cost.train_seconds
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 torn"])
+def test_a_damaged_state_is_named_and_kept(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / STATE).write_bytes(content)
+    with pytest.raises(UserError, match=r"state\.pt: not a readable training state.*delete it"):
+        fit(Classifier(), loader(), fit_options(), context(tmp_path))
+    assert (tmp_path / STATE).read_bytes() == content
+
+
+def test_a_foreign_state_is_refused(tmp_path: Path) -> None:
+    fit(Classifier(), loader(), fit_options(), context(tmp_path, identity="other"))
+    with pytest.raises(UserError, match="belongs to another run"):
+        fit(Classifier(), loader(), fit_options(), context(tmp_path))
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """The kernel refuses to write files beyond `size` bytes, as a full disk would."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def test_a_full_disk_is_said_and_keeps_the_last_state(tmp_path: Path) -> None:
+    here = context(tmp_path)
+    with here.signals(), pytest.raises(Stopped):
+        fit(Interrupted(4), loader(), fit_options(), here)
+    kept = (tmp_path / STATE).read_bytes()
+    with files_of_at_most(len(kept) // 2), pytest.raises(UserError, match=r"cannot be written.*goes on from the last"):
+        fit(Interrupted(0), loader(), fit_options(), context(tmp_path))
+    assert (tmp_path / STATE).read_bytes() == kept
+    assert not list(tmp_path.glob(".*.tmp"))
+    fit(Interrupted(0), loader(), fit_options(), context(tmp_path))
+    finish(tmp_path / "whole", [], {})
+    assert history(tmp_path) == history(tmp_path / "whole")

@@ -1,0 +1,97 @@
+import math
+
+import pytest
+
+from backbones.engine.outcome import Outcome, Watch
+from tests.support import fit_options
+
+STEPS = 10  # per epoch
+
+
+def run(losses: list[float], chance: float | None = None, spread: float = 0.5, **options: float) -> Outcome:
+    """Feeds losses to a watch, one per step."""
+    watch = Watch(fit_options(**options), ("loss", chance) if chance is not None else None)
+    for step, loss in enumerate(losses, 1):
+        verdict = watch.update(step, step / STEPS, {"loss": loss, "grad_norm": 1.0, "spread": spread})
+        if verdict:
+            return verdict
+    return watch.final(len(losses), len(losses) / STEPS)
+
+
+def test_a_falling_loss_completes() -> None:
+    assert run([5 * 0.99**i for i in range(300)], chance=5.0) == Outcome("completed", "", 300)
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm", "triplet_loss"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_the_first_nonfinite_statistic_is_named_with_its_step(name: str, value: float) -> None:
+    watch = Watch(fit_options())
+    assert watch.update(1, 0.1, {"loss": 1.0, "grad_norm": 1.0, "triplet_loss": 1.0}) is None
+    verdict = watch.update(2, 0.2, {"loss": 1.0, "grad_norm": 1.0, "triplet_loss": 1.0, name: value})
+    assert verdict
+    assert (verdict.status, verdict.step) == ("nonfinite", 2)
+    assert verdict.reason.startswith(name)
+
+
+def test_fp16_counts_only_skips_in_a_row() -> None:
+    watch = Watch(fit_options())
+    broken = {"loss": 1.0, "grad_norm": math.inf}
+    for step in range(1, 20):
+        assert watch.update(step, 0.1, broken, skipped=True) is None
+    assert watch.update(20, 0.1, {"loss": 1.0, "grad_norm": 1.0}) is None
+    for step in range(21, 40):
+        assert watch.update(step, 0.1, broken, skipped=True) is None
+    verdict = watch.update(40, 0.1, broken, skipped=True)
+    assert verdict
+    assert verdict.status == "nonfinite"
+
+
+def test_a_loss_that_stays_high_for_an_epoch_diverged() -> None:
+    losses = [2.0] * 30 + [10.0] * 60
+    verdict = run(losses)
+    assert verdict.status == "diverged"
+    # The smoothed loss leaves 2.0 + max(0.5, 0.1 * 0) after four steps at 10, and must stay there for ten more.
+    smoothed, weight, above = 0.0, 0.0, None
+    for step, loss in enumerate(losses, 1):
+        smoothed, weight = 0.98 * smoothed + 0.02 * loss, 0.98 * weight + 0.02
+        if smoothed / weight > 2.5:
+            above = above or step
+            if step - above >= STEPS:
+                break
+    assert verdict.step == step
+
+
+def test_a_bump_shorter_than_an_epoch_is_forgiven() -> None:
+    assert run([2.0] * 30 + [20.0] * 2 + [0.0] * 100).status == "completed"
+
+
+def test_nothing_finite_is_judged_before_the_stated_epochs() -> None:
+    losses = [2.0] * 10 + [10.0] * 40
+    assert run(losses, warmup_epochs=2.0, judge_after=3.0).status == "diverged"
+    assert run(losses, warmup_epochs=2.0, judge_after=3.5).status == "completed"
+
+
+def test_a_constant_prediction_is_at_chance() -> None:
+    chance = math.log(10)
+    assert run([chance] * 100, chance=chance).status == "at_chance"
+    assert run([chance - 0.04] * 100, chance=chance).status == "at_chance"
+    assert run([chance - 0.06] * 100, chance=chance).status == "completed"
+    assert run([chance] * 9, chance=chance).status == "completed"
+
+
+def test_equal_features_collapsed() -> None:
+    assert run([1.0] * 100, spread=0.0).status == "collapsed"
+    assert run([1.0] * 100, spread=1e-4).status == "completed"
+
+
+def test_state_survives_a_checkpoint() -> None:
+    one = Watch(fit_options())
+    losses = [2.0] * 15 + [10.0] * 40
+    for step, loss in enumerate(losses[:20], 1):
+        one.update(step, step / STEPS, {"loss": loss, "grad_norm": 1.0})
+    two = Watch(fit_options())
+    two.load(one.state())
+    for step, loss in enumerate(losses[20:], 21):
+        stats = {"loss": loss, "grad_norm": 1.0}
+        assert one.update(step, step / STEPS, stats) == two.update(step, step / STEPS, stats)
+    assert one.state() == two.state()

@@ -1,0 +1,82 @@
+"""What several test files need: options, contexts, a small learner."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from backbones.data.loader import RunLoader
+from backbones.data.samplers import shuffled_batches
+from backbones.engine.context import Context
+from backbones.engine.learner import Batch, Learner, feature_spread
+from backbones.engine.options import FitOptions
+
+PLAIN = {
+    "epochs": 3, "optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "bias_factor": 1.0, "no_decay": (),
+    "layer_decay": 1.0, "schedule": "step", "schedule_offset": 0, "warmup_epochs": 0.0, "warmup_prefix": False,
+    "warmup_from": 0.0, "cosine_to": 0.0, "ends": "factor", "clip": None, "accumulate": 1, "precision": "fp32",
+    "sync_bn": False, "judge_after": 1.0,
+}  # fmt: skip
+
+
+def fit_options(**given: Any) -> FitOptions:
+    """Options of a short plain SGD run, with some replaced."""
+    return FitOptions(**{**PLAIN, **given})
+
+
+def context(folder: Path | None = None, **given: Any) -> Context:
+    """A run on the CPU in fp32."""
+    return Context(**{"device": torch.device("cpu"), "precision": "fp32", "folder": folder, "identity": "run", **given})
+
+
+class Points(Dataset[tuple[Tensor, Tensor]]):
+    """Two noisy classes in the plane; the noise is a function of the key, as augmentation is."""
+
+    def __init__(self, size: int = 24):
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, key: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+        label = key[1] % 2
+        noise = torch.Generator().manual_seed(hash(key) % 2**31)
+        return torch.randn(2, generator=noise) + 4 * label - 2, torch.tensor(label)
+
+
+class Classifier(Learner):
+    """A small net with batch norm and dropout, so that buffers and random numbers count."""
+
+    def __init__(self, dropout: float = 0.2):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        points, labels = batch
+        features = self.body(points)
+        loss = nn.functional.cross_entropy(self.head(features).float(), labels)
+        return {"loss": loss, "spread": feature_spread(features)}
+
+
+def loader(size: int = 24, batch: int = 8, **given: Any) -> RunLoader:
+    """Shuffled batches of `Points`."""
+    return RunLoader(
+        Points(size), lambda epoch: shuffled_batches(size, batch, seed=0, epoch=epoch, drop_last=True), **given
+    )
+
+
+def tensors(state: Any) -> Iterator[Tensor]:
+    """All tensors in nested dicts and lists, in order."""
+    if isinstance(state, Tensor):
+        yield state
+    elif isinstance(state, dict):
+        for value in state.values():
+            yield from tensors(value)
+    elif isinstance(state, list | tuple):
+        for value in state:
+            yield from tensors(value)

@@ -1,0 +1,160 @@
+"""`python -m transfer.doctor`: versions, what this machine can do, and the command that mends what is broken."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+from backbones.errors import UserError
+from backbones.settings import parse
+from transfer.cli import guarded
+from transfer.environment import PACKAGES, package_version
+
+EXTRAS = {
+    "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),
+    "sweep": ("submitit",),
+    "track": ("tensorboard",),
+    "torchreid": ("torchreid", "gdown", "opencv-python-headless"),
+}
+# Distributions that install the same import names; the one installed last overwrites the other.
+RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdetection", "mmdet"))
+MARKS = {"ok": "ok     ", "absent": "absent ", "broken": "BROKEN "}
+
+
+@dataclass(kw_only=True)
+class DoctorOptions:
+    """Where to look."""
+
+    data: Path | None = None
+    """Folder with the data sets; else $TRANSFER_DATA."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: `absent` limits what can be run, `broken` stops everything."""
+
+    state: Literal["ok", "absent", "broken"]
+    what: str
+    mend: str = ""
+
+
+def main(argv: list[str]) -> int:
+    """Prints the findings; 1 when something is broken."""
+    return guarded(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    options = parse(DoctorOptions, argv, prog="python -m transfer.doctor")
+    sections: dict[str, Callable[[], Iterator[Finding]]] = {
+        "software": _software,
+        "machine": _machine,
+        "extras": _extras,
+        "data sets": lambda: _datasets(options.data),
+        "weights": _weights,
+    }
+    broken = False
+    for title, look in sections.items():
+        print(f"{title}:")
+        for finding in _guarded(look):
+            broken |= finding.state == "broken"
+            mend = "\n".join("             " + line for line in finding.mend.splitlines())
+            print(f"  {MARKS[finding.state]}{finding.what}" + (f"\n{mend}" if mend else ""))
+    return 1 if broken else 0
+
+
+def _guarded(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from look()
+    except ImportError as error:
+        yield Finding("broken", f"cannot look: {error}", "mend what is broken above first")
+
+
+def _software() -> Iterator[Finding]:
+    yield Finding("ok", f"python {sys.version.split()[0]}")
+    for name in PACKAGES:
+        found = package_version(name)
+        yield Finding("ok", f"{name} {found}") if found else Finding("broken", f"{name}: missing", "pip install -e .")
+    for name in ("torch", "torchvision", "timm"):
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            # A CPU build of one and a CUDA build of the other do not load each other's operators.
+            mend = "pip install --force-reinstall torch torchvision   (both from the same index)"
+            yield Finding("broken", f"import {name}: {reason}", mend)
+    found = package_version("timm")
+    if found and not (1, 0, 31) <= _numbers(found) < (1, 1):
+        yield Finding("broken", f"timm {found}: outside >=1.0.31,<1.1", "pip install 'timm>=1.0.31,<1.1'")
+    for ours, theirs in RIVALS:
+        if package_version(ours) and package_version(theirs):
+            mend = f"pip uninstall -y {theirs} {ours} && pip install -e '.[detection]'"
+            yield Finding("broken", f"{ours} and {theirs} are both installed and overwrite each other", mend)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    digits = ("".join(filter(str.isdigit, part)) for part in text.split("+")[0].split(".")[:3])
+    return tuple(int(part or 0) for part in digits)
+
+
+def _machine() -> Iterator[Finding]:
+    import torch
+
+    from backbones.engine.context import choose_precision, usable_cores
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    yield Finding("ok", f"{usable_cores()} usable cores of {os.cpu_count()}, {memory:.0f} GiB of memory")
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            size = torch.cuda.get_device_properties(number).total_memory / 2**30
+            yield Finding("ok", f"GPU {number}: {torch.cuda.get_device_name(number)}, {size:.0f} GiB")
+        device = torch.device("cuda")
+    else:
+        build = torch.version.cuda
+        mend = "" if build else "this torch is a CPU build; a CUDA build is needed for GPUs"
+        yield Finding("absent", "GPU: torch sees none", mend)
+        device = torch.device("cpu")
+    precision = choose_precision("auto", device)
+    speed = "" if precision == "bf16" else " (no native bf16: training takes about three times as long)"
+    yield Finding("ok", f"precision auto is {precision} on {device.type}{speed}")
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, packages in EXTRAS.items():
+        missing = [name for name in packages if not package_version(name)]
+        if missing:
+            yield Finding("absent", f"{extra}: {', '.join(missing)} missing", f"pip install -e '.[{extra}]'")
+        else:
+            yield Finding("ok", f"{extra}: " + ", ".join(f"{name} {version(name)}" for name in packages))
+
+
+def _datasets(data: Path | None) -> Iterator[Finding]:
+    from backbones.data.spec import dataset_names, find_root, resolve_dataset
+
+    for name in dataset_names():
+        spec = resolve_dataset(name)
+        if "generator" in spec.options:
+            yield Finding("ok", f"{name}: embedded, drawn when first used")
+            continue
+        try:
+            yield Finding("ok", f"{name}: {find_root(spec, data)}")
+        except UserError as error:
+            yield Finding("absent", name, str(error))
+
+
+def _weights() -> Iterator[Finding]:
+    from backbones.spec import backbone_names, resolve
+    from backbones.weights import find_weights
+
+    for name in backbone_names():
+        try:
+            yield Finding("ok", f"{name}: {find_weights(resolve(name)).weights_id}")
+        except UserError as error:
+            yield Finding("absent", name, str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
