@@ -1,0 +1,102 @@
+"""Which gallery images match a query or are left out, and the tie groups that the matches fall into.
+
+Letters: Q queries, G gallery images, b queries of one block, M gallery images of a query's identity.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Labels = Sequence[int] | Sequence[str] | np.ndarray | Tensor
+
+
+class Matches:
+    """Where in the gallery the matches and the left-out entries of each query stand."""
+
+    def __init__(
+        self,
+        query_ids: Labels,
+        gallery_ids: Labels,
+        query_cameras: Labels,
+        gallery_cameras: Labels,
+        sizes: tuple[int, int],
+        device: torch.device,
+    ) -> None:
+        self.sizes = sizes
+        ids, gallery_ids = _codes(query_ids, gallery_ids, sizes, "ids")
+        cameras, gallery_cameras = _codes(query_cameras, gallery_cameras, sizes, "cameras")
+        by_id = np.argsort(gallery_ids, kind="stable")
+        start = np.searchsorted(gallery_ids[by_id], ids)
+        self.counts = np.searchsorted(gallery_ids[by_id], ids, side="right") - start
+        self.by_id, self.start, self.count, self.query_cameras, self.gallery_cameras = (
+            torch.from_numpy(array).to(device) for array in (by_id, start, self.counts, cameras, gallery_cameras)
+        )
+
+    def of(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Of a block of b queries: [b, M] gallery columns of the same identity, and which are matches or left out."""
+        count = self.count[rows, None]
+        place = torch.arange(max(int(count.max()), 1), device=count.device)
+        columns = self.by_id[(self.start[rows, None] + place).clamp_(max=len(self.by_id) - 1)]
+        same_camera = self.gallery_cameras[columns] == self.query_cameras[rows, None]
+        real = place < count
+        return columns, real & ~same_camera, real & same_camera
+
+
+def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Both sides' labels as integers that are equal where the labels are.
+
+    Raises:
+        ValueError: if labels are of the wrong number or type.
+    """
+    arrays = [np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels) for labels in (query, gallery)]
+    for side, array, size in zip(("query", "gallery"), arrays, sizes):
+        if array.shape != (size,) or array.dtype.kind not in "iuU":
+            raise ValueError(
+                f"{side}_{name} must be {size} integers or strings, one per {side} image, "
+                f"not {array.dtype} of shape {list(array.shape)}"
+            )
+    if (arrays[0].dtype.kind == "U") != (arrays[1].dtype.kind == "U"):
+        raise ValueError(f"query_{name} and gallery_{name} must both be integers or both be strings")
+    codes = np.unique(np.concatenate(arrays), return_inverse=True)[1].reshape(-1)
+    return codes[: sizes[0]], codes[sizes[0] :]
+
+
+def tie_groups(
+    distances: Tensor, columns: Tensor, match: Tensor, left_out: Tensor
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The tie group of each match, matches in the order of their distances.
+
+    Counting suffices: one sort of the values, no argsort.
+
+    Returns:
+        b, n, m, k of `tasks.ties`, each [b, M], of which each row's first entries are matches; and entries kept [b].
+    """
+    distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
+    matched = distances.gather(1, columns).masked_fill_(~match, torch.inf).sort(dim=1).values
+    farthest = matched.masked_fill(matched == torch.inf, -torch.inf).amax(1)
+    nearest = _sorted_up_to(farthest, distances)
+    before, hits_before = (torch.searchsorted(of, matched) for of in (nearest, matched))
+    until, hits_until = (torch.searchsorted(of, matched, right=True) for of in (nearest, matched))
+    groups = [before, until - before, hits_before, hits_until - hits_before]
+    return [group.cpu().numpy() for group in groups], (distances.shape[1] - left_out.sum(1)).cpu().numpy()
+
+
+def _sorted_up_to(limits: Tensor, values: Tensor) -> Tensor:
+    """Each row of `values` in ascending order; on CPUs in place, and infinite beyond the row's limit."""
+    if values.device.type != "cpu":
+        return values.sort(dim=1).values
+
+    def sort(rows: np.ndarray, limits: np.ndarray) -> None:
+        for row, limit in zip(rows, limits):
+            near = row[row <= limit]
+            near.sort()
+            row[: near.size], row[near.size :] = near, np.inf
+
+    # numpy sorts bare values with vector instructions and without the interpreter's lock; torch also carries indices
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(sort, np.array_split(values.numpy(), threads), np.array_split(limits.numpy(), threads)))
+    return values

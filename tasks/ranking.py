@@ -1,0 +1,197 @@
+"""Re-identification scores of a gallery ranked by distance: mAP, CMC and mINP, exact, in bounded memory.
+
+The protocol is that of Market-1501 (Zheng et al. 2015): gallery images of the query's identity under the query's own
+camera are left out, and queries without another match do not count. Equal distances score the expectation over their
+orders (`tasks.ties`), never the luck of a sort.
+Letters: Q queries, G gallery images, D channels, b queries of one block, M gallery images of a query's identity.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor
+
+from tasks.distances import as_matrix, blocks, full_precision, order_of_distances
+from tasks.matches import Labels, Matches, tie_groups
+from tasks.ties import expected_ap, expected_cmc, expected_inp
+
+AP_RULES = ("rectangle", "trapezoid")
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """What the ranked lists of Q queries score. Kept per query, so that any score is recomputed to the bit.
+
+    Raises:
+        ValueError: if no query has a match.
+    """
+
+    ap: np.ndarray
+    """[Q] average precision in [0, 1]; nan without a match"""
+    ap_worst: np.ndarray
+    """[Q] the same if ties fell against the matches"""
+    ap_best: np.ndarray
+    """[Q] the same if ties fell for the matches"""
+    inp: np.ndarray
+    """[Q] inverse negative penalty in [0, 1]; nan without a match"""
+    before: np.ndarray
+    """[Q] entries nearer than the first match"""
+    tied: np.ndarray
+    """[Q] entries at the first match's distance, itself included; 0 without a match"""
+    hits: np.ndarray
+    """[Q] matches among the tied; 0 without a match"""
+    kept: np.ndarray
+    """[Q] gallery entries ranked, those of the same identity and camera left out"""
+    max_rank: int = 50
+    """ranks of the CMC curve"""
+
+    def __post_init__(self) -> None:
+        if not self.valid.any():
+            raise ValueError("no query has a match under another camera in the gallery: check identities and cameras")
+
+    @cached_property
+    def valid(self) -> np.ndarray:
+        """[Q] whether the query has a match."""
+        return self.hits > 0
+
+    @property
+    def mAP(self) -> float:
+        """Mean average precision over valid queries, in [0, 1]."""
+        return float(self.ap[self.valid].mean())
+
+    @property
+    def mAP_interval(self) -> tuple[float, float]:
+        """mAP if every tie fell against the matches, and if every tie fell for them."""
+        return float(self.ap_worst[self.valid].mean()), float(self.ap_best[self.valid].mean())
+
+    @property
+    def mINP(self) -> float:
+        """Mean inverse negative penalty over valid queries, in [0, 1]."""
+        return float(self.inp[self.valid].mean())
+
+    @property
+    def first(self) -> np.ndarray:
+        """[Q] the expected rank, from 1, of the first match; nan without a match."""
+        return np.where(self.valid, self.before + (self.tied + 1) / (self.hits + 1), np.nan)
+
+    @cached_property
+    def cmc_of_queries(self) -> np.ndarray:
+        """[Q, max_rank] the chance that a match stands at rank 1, 2, ... or before; nan without a match."""
+        curves = expected_cmc(self.before, self.tied, self.hits, self.max_rank)
+        return np.where(self.valid[:, None], curves, np.nan)
+
+    @cached_property
+    def cmc(self) -> np.ndarray:
+        """[max_rank] the cumulative matching characteristic over valid queries, in [0, 1]."""
+        return self.cmc_of_queries[self.valid].mean(axis=0)
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether every valid query finds all of its gallery at one distance, so that the order says nothing."""
+        return bool((self.tied == self.kept)[self.valid].all() and (self.kept[self.valid] > 1).any())
+
+    def scores(self) -> dict[str, float]:
+        """The scores of the suite's ReID task, in [0, 1]; ranks beyond `max_rank` are left out."""
+        ranks = {f"rank{rank}": float(self.cmc[rank - 1]) for rank in (1, 5, 10) if rank <= self.max_rank}
+        return {"mAP": self.mAP, **ranks, "mINP": self.mINP}
+
+    def outcomes(self) -> dict[str, np.ndarray]:
+        """The arrays per query [Q] that `from_outcomes` needs."""
+        return {name: getattr(self, name) for name in OUTCOMES}
+
+    @classmethod
+    def from_outcomes(cls, outcomes: dict[str, np.ndarray], max_rank: int = 50) -> "Ranking":
+        """The ranking that `outcomes` was taken from; every score is the same to the bit.
+
+        Raises:
+            ValueError: if an array is missing, or no query has a match.
+        """
+        if missing := [name for name in OUTCOMES if name not in outcomes]:
+            raise ValueError(f"outcomes of a ranking lack {', '.join(missing)}")
+        return cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
+
+
+OUTCOMES = tuple(field.name for field in fields(Ranking) if field.name != "max_rank")
+
+
+def rank(
+    query: Tensor | np.ndarray,
+    gallery: Tensor | np.ndarray,
+    query_ids: Labels,
+    gallery_ids: Labels,
+    query_cameras: Labels,
+    gallery_cameras: Labels,
+    *,
+    max_rank: int = 50,
+    ap: str = "rectangle",
+) -> Ranking:
+    """Ranks the gallery for each query by squared Euclidean distance of the features as given.
+
+    Distances are taken in float32 (float64 where features are), blocks of queries at a time, on the features' device.
+    Equal gallery features are always at equal distances.
+
+    Args:
+        query: [Q, D] features.
+        gallery: [G, D] features.
+        query_ids, gallery_ids, query_cameras, gallery_cameras: [Q] or [G] integers or strings.
+        max_rank: ranks of the CMC curve.
+        ap: "rectangle" (torchreid, TransReID, fast-reid) or "trapezoid" (the code published with Market-1501).
+
+    Raises:
+        ValueError: if shapes, types or values do not fit, features are not finite, or no query has a match.
+    """
+    query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
+    matches = Matches(query_ids, gallery_ids, query_cameras, gallery_cameras, (len(query), len(gallery)), query.device)
+    with full_precision(query.device.type):
+        return _rank(order_of_distances(query, gallery), matches, max_rank, ap)
+
+
+def rank_distances(
+    distances: Tensor | np.ndarray,
+    query_ids: Labels,
+    gallery_ids: Labels,
+    query_cameras: Labels,
+    gallery_cameras: Labels,
+    *,
+    max_rank: int = 50,
+    ap: str = "rectangle",
+) -> Ranking:
+    """Ranks the gallery by given distances [Q, G], of any scale and sign, the smallest first. Otherwise as `rank`."""
+    given = as_matrix(distances, "distances")
+    matches = Matches(
+        query_ids, gallery_ids, query_cameras, gallery_cameras, (given.shape[0], given.shape[1]), given.device
+    )
+    return _rank(lambda rows: given[rows].clone(), matches, max_rank, ap)
+
+
+def _rank(distances_of: Callable[[slice], Tensor], matches: Matches, max_rank: int, ap: str) -> Ranking:
+    """Scores blocks of queries; `distances_of(rows)` gives a block [b, G] that may be overwritten."""
+    if ap not in AP_RULES:
+        raise ValueError(f"ap must be one of {', '.join(AP_RULES)}, not {ap!r}")
+    if max_rank < 1:
+        raise ValueError(f"max_rank must be at least 1, not {max_rank}")
+    parts = []
+    queries, gallery = matches.sizes
+    for rows in blocks(queries, row_bytes=8 * gallery + 64 * int(matches.counts.max())):
+        columns, match, left_out = matches.of(rows)
+        groups, kept = tie_groups(distances_of(rows), columns, match, left_out)
+        parts.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept})
+    return Ranking(**{name: np.concatenate([part[name] for part in parts]) for name in OUTCOMES}, max_rank=max_rank)
+
+
+def _score(groups: list[np.ndarray], matches: np.ndarray, ap: str) -> dict[str, np.ndarray]:
+    """The arrays of `Ranking`, but `kept`, of a block of queries from the tie groups of their matches."""
+    valid = np.flatnonzero(matches)
+    rows, places = np.nonzero(np.arange(groups[0].shape[1]) < matches[:, None])
+    flat = [group[rows, places] for group in groups]
+    shares = zip(("ap", "ap_worst", "ap_best"), expected_ap(*flat, rule=ap))
+    scores = {name: np.full(len(matches), np.nan) for name in ("ap", "ap_worst", "ap_best", "inp")}
+    for name, share in shares:
+        # bincount adds in the order of the matches, so the padding of the block leaves no trace in the last bit
+        scores[name][valid] = np.bincount(rows, share, len(matches))[valid] / matches[valid]
+    b, n, _, k = (group[valid, matches[valid] - 1] for group in groups)
+    scores["inp"][valid] = expected_inp(b, n, k, matches[valid])
+    b, n, _, k = (np.where(matches > 0, group[:, 0], 0) for group in groups)
+    return scores | {"before": b, "tied": n, "hits": k}

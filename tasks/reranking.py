@@ -1,0 +1,127 @@
+"""k-reciprocal re-ranking of a gallery (Zhong et al. 2017, arXiv 1701.08398), in bounded memory beside its result.
+
+Letters: Q queries, G gallery images, N = Q + G images, D channels.
+The sets and vectors of the paper are sparse matrices [N, N]: row i holds what belongs to image i.
+"""
+
+import numpy as np
+import torch
+from scipy.sparse import csc_array, csr_array
+from torch import Tensor
+
+from tasks.distances import as_matrix, blocks, distinct, full_precision
+
+
+def rerank(
+    query: Tensor | np.ndarray,
+    gallery: Tensor | np.ndarray,
+    *,
+    k1: int = 20,
+    k2: int = 6,
+    lambda_value: float = 0.3,
+) -> np.ndarray:
+    """Re-ranked distances: lambda d + (1 - lambda) Jaccard distance of the k-reciprocal encodings (equation 12).
+
+    d is the squared Euclidean distance of the features as given, divided by the image's largest. Where distances tie
+    at the edge of a neighbourhood, which images enter it is not defined.
+
+    Args:
+        query: [Q, D] features.
+        gallery: [G, D] features.
+        k1: size of the neighbourhoods whose reciprocal part encodes an image.
+        k2: size of the neighbourhood over which encodings are averaged; 1 for none.
+        lambda_value: weight of the original distance, in [0, 1].
+
+    Returns:
+        [Q, G] float32, for `tasks.ranking.rank_distances`.
+
+    Raises:
+        ValueError: if shapes, types or values do not fit, or features are not finite.
+    """
+    if k1 < 1 or k2 < 1 or not 0 <= lambda_value <= 1:
+        raise ValueError(f"k1 and k2 must be at least 1 and lambda_value in [0, 1], not {k1}, {k2} and {lambda_value}")
+    query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
+    if query.shape[1] != gallery.shape[1]:
+        raise ValueError(f"query and gallery must have the same channels, not {query.shape[1]} and {gallery.shape[1]}")
+    features = torch.cat([query, gallery])
+    if len(distinct(features)[0]) == 1:
+        return np.zeros((len(query), len(gallery)), dtype=np.float32)
+    with full_precision(features.device.type):
+        nearest, largest, distances = _neighbours(features, max(k1 + 1, k2), len(query))
+        encodings = _encodings(features, nearest[:, : k1 + 1], largest)
+    if k2 > 1:
+        encodings = _relation(nearest[:, :k2]) @ encodings / nearest[:, :k2].shape[1]
+    return _blend(distances, encodings, lambda_value)
+
+
+def _neighbours(features: Tensor, count: int, queries: int) -> tuple[np.ndarray, Tensor, np.ndarray]:
+    """The nearest images [N, count] of each, itself first; its largest distance [N]; and d of the queries [Q, G]."""
+    norms = features.square().sum(1)
+    nearest = np.empty((len(features), min(count, len(features))), dtype=np.int64)
+    largest = torch.empty_like(norms)
+    distances = np.empty((queries, len(features) - queries), dtype=np.float32)
+    for rows in blocks(len(features), row_bytes=16 * len(features)):
+        squared = torch.addmm(norms, features[rows], features.T, alpha=-2).add_(norms[rows, None]).clamp_(min=0)
+        largest[rows] = squared.amax(1)
+        kept = squared[: max(queries - rows.start, 0), queries:]
+        distances[rows.start : rows.start + len(kept)] = (kept / largest[rows, None][: len(kept)]).cpu().numpy()
+        squared.diagonal(rows.start).fill_(-1)
+        nearest[rows] = squared.topk(nearest.shape[1], largest=False).indices.cpu().numpy()
+    return nearest, largest, distances
+
+
+def _encodings(features: Tensor, nearest: np.ndarray, largest: Tensor) -> csr_array:
+    """The k-reciprocal encodings: exp(-d) over the expanded reciprocal neighbours, of sum 1 (equations 3 and 7)."""
+    reciprocal = _reciprocal(nearest)
+    half = _reciprocal(nearest[:, : round((nearest.shape[1] - 1) / 2) + 1])
+    # equation 5: a neighbour's own half-sized set joins if more than two thirds of it are here already
+    overlap = ((reciprocal @ half.T) * reciprocal).tocoo()
+    sizes = half.sum(axis=1)
+    joins = 3 * overlap.data > 2 * sizes[overlap.col]
+    joining = csr_array((overlap.data[joins], (overlap.row[joins], overlap.col[joins])), shape=overlap.shape)
+    expanded = (reciprocal + joining @ half).tocoo()
+    weights = np.exp(-_distances_of_pairs(features, expanded.row, expanded.col, largest))
+    sums = np.bincount(expanded.row, weights, len(nearest))
+    return csr_array((weights / sums[expanded.row], (expanded.row, expanded.col)), shape=expanded.shape)
+
+
+def _reciprocal(nearest: np.ndarray) -> csr_array:
+    """1 where two images are among each other's nearest."""
+    relation = _relation(nearest)
+    return relation * relation.T.tocsr()
+
+
+def _relation(nearest: np.ndarray) -> csr_array:
+    """1 from each image to its nearest [N, k]."""
+    images, count = nearest.shape
+    places = np.arange(0, images * count + 1, count)
+    return csr_array((np.ones(images * count), nearest.reshape(-1), places), shape=(images, images))
+
+
+def _distances_of_pairs(features: Tensor, first: np.ndarray, second: np.ndarray, largest: Tensor) -> np.ndarray:
+    """d between images `first` and `second`, divided by the largest of `first`."""
+    distances = np.empty(len(first))
+    for part in blocks(len(first), row_bytes=16 * features.shape[1]):
+        one, other = (torch.from_numpy(index[part]).to(features.device) for index in (first, second))
+        squared = (features[one] - features[other]).square_().sum(1)
+        distances[part] = (squared / largest[one]).cpu().numpy()
+    return distances
+
+
+def _blend(distances: np.ndarray, encodings: csr_array, lambda_value: float) -> np.ndarray:
+    """lambda d + (1 - lambda) (1 - sum of minima / sum of maxima) (equations 10 and 12), over `distances` [Q, G].
+
+    Encodings sum to 1, so their maxima sum to 2 less the sum of their minima.
+    """
+    queries, gallery = distances.shape
+    columns = csc_array(encodings[queries:])
+    for row, values in enumerate(distances):
+        own = slice(encodings.indptr[row], encodings.indptr[row + 1])
+        starts = columns.indptr[encodings.indices[own]]
+        counts = columns.indptr[encodings.indices[own] + 1] - starts
+        # the entries of all columns where the query has weight, end to end
+        places = np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)
+        smaller = np.minimum(columns.data[places], np.repeat(encodings.data[own], counts))
+        shared = np.bincount(columns.indices[places], smaller, gallery)
+        values[:] = lambda_value * values + (1 - lambda_value) * (1 - shared / (2 - shared))
+    return distances

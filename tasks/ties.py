@@ -1,0 +1,89 @@
+"""Expectations over the orders of tied gallery entries, in closed form, of the scores of one ranked list.
+
+A tie group is all entries at one distance. Letters (arrays over matches or over queries):
+    b  entries strictly nearer than the group (of any identity)
+    n  entries of the group
+    m  matches strictly nearer than the group
+    k  matches in the group, 1 <= k <= n
+Every order of the group is equally likely. Without a tie (n = k = 1) each function is the plain score.
+
+McSherry and Najork, "Computing information retrieval performance measures efficiently in the presence of tied scores",
+ECIR 2008, for average precision; the places of the first and of the last match in a group are hypergeometric.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+
+def expected_ap(
+    b: np.ndarray, n: np.ndarray, m: np.ndarray, k: np.ndarray, *, rule: str = "rectangle"
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What one match of the group adds to the sum of precisions: in expectation, at worst and at best.
+
+    Averaged over a query's matches this is AP. `rule` says how the area under precision and recall is taken:
+    "rectangle" is the precision at the match; "trapezoid" its mean with the precision one rank earlier, which is 1
+    before the first rank (the evaluation code published with Market-1501).
+
+    Returns:
+        Three arrays shaped like `b`. At worst (best) the group's matches stand behind (before) its other entries.
+    """
+    # before place u of the group, u (k - 1) / (n - 1) of the other k - 1 matches are expected, given a match at u
+    slope = (k - 1) / np.maximum(n - 1, 1)
+
+    def precision(rank: np.ndarray, slope: np.ndarray | float, count: np.ndarray) -> np.ndarray:
+        here = _precision(m + 1, rank + 1, slope, count)
+        return here if rule == "rectangle" else (here + _precision(m, rank, slope, count)) / 2
+
+    return precision(b, slope, n), precision(b + n - k, 1.0, k), precision(b, 1.0, k)
+
+
+def _precision(hits: np.ndarray, rank: np.ndarray, slope: np.ndarray | float, count: np.ndarray) -> np.ndarray:
+    """The mean of (hits + slope u) / (rank + u) over u = 0 ... count - 1, where 0 / 0 is 1."""
+    harmonic = _harmonic(1 << int((rank + count).max(initial=1)).bit_length())  # few sizes, so the cache serves
+    before = np.maximum(rank - 1, 0)
+    total = (harmonic[before + count] - harmonic[before]).astype(np.float64)
+    tied = (slope * count + (hits - slope * rank) * total) / count
+    mean = np.where(count == 1, hits / np.maximum(rank, 1), tied)
+    return np.where(rank == 0, (1 + slope * (count - 1)) / count, mean)
+
+
+@lru_cache(maxsize=1)
+def _harmonic(size: int) -> np.ndarray:
+    """The harmonic numbers H_0 ... H_size. Extended precision: differences of neighbours are multiplied by ranks."""
+    return np.concatenate([[0], np.cumsum(1 / np.arange(1, size + 1, dtype=np.longdouble))])
+
+
+def expected_cmc(b: np.ndarray, n: np.ndarray, k: np.ndarray, max_rank: int) -> np.ndarray:
+    """The chance that a match stands at rank 1 ... max_rank or before; the group is that of the first match, m = 0.
+
+    Returns:
+        [Q, max_rank], never falling along a row.
+    """
+    place = np.arange(max_rank) - b[:, None]  # entries of the group that stand before each rank
+    left = n[:, None] - place
+    miss = np.maximum(left - k[:, None], 0) / np.maximum(left, 1)
+    return 1 - np.cumprod(np.where(place < 0, 1.0, miss), axis=1)
+
+
+def expected_inp(b: np.ndarray, n: np.ndarray, k: np.ndarray, matches: np.ndarray) -> np.ndarray:
+    """The inverse negative penalty, matches / rank of the last match (Ye et al. 2020, arXiv 2001.04193, section 4).
+
+    The group is that of the last match. Its last match stands at place x with the chance C(x - 1, k - 1) / C(n, k).
+    """
+    inp = matches / (b + n)  # the last match is the last of its group wherever the group holds matches alone
+    mixed = np.flatnonzero(n > k)
+    if mixed.size:
+        groups, which = np.unique(np.stack([b, n, k])[:, mixed], axis=1, return_inverse=True)
+        means = np.array([_mean_inverse_last(*group) for group in groups.T.tolist()])
+        inp[mixed] = matches[mixed] * means[which.reshape(-1)]
+    return inp
+
+
+def _mean_inverse_last(b: int, n: int, k: int) -> float:
+    """The mean of 1 / (b + x), x the place of the last of k matches among n entries."""
+    place = np.arange(n, k - 1, -1)
+    # chance(n) = k / n and chance(x - 1) / chance(x) = (x - k) / (x - 1): no binomial that could overflow
+    ratio = (place[:-1] - k) / (place[:-1] - 1)
+    chance = k / n * np.concatenate([[1.0], np.cumprod(ratio)])
+    return float((chance / (b + place)).sum())
