@@ -1,9 +1,10 @@
-"""Attentions: softmax, and the point-wise family of "Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586).
+"""Attentions: softmax, and the point-wise family of "Replacing softmax with ReLU in ViTs" (arXiv 2309.08586).
 
 Shapes: B images, N query tokens, L key tokens, D channels, d = head_dim; q, k, v are [B, heads, N or L, d].
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -44,7 +45,7 @@ def pointwise(
     """
     length = k.shape[-2] if length is None else length
     q, k, v = _cast(q, k, v)
-    with torch.autocast(q.device.type, enabled=False):  # which would compute softplus on L x L scores in fp32
+    with _own_precision(q):
         out = H[h](_scores(q, k)) @ v
         # the factor is applied to N x d numbers, not to N x L
         return out * length**-alpha
@@ -53,11 +54,11 @@ def pointwise(
 def normalised(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", **_: Any) -> Tensor:
     """Point-wise attention whose weights are divided by the sum of their absolute values over the keys.
 
-    For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel, so that
-    `alpha` and `length` do not matter here.
+    For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel,
+    so that `alpha` and `length` do not matter here.
     """
     q, k, v = _cast(q, k, v)
-    with torch.autocast(q.device.type, enabled=False):
+    with _own_precision(q):
         weights = H[h](_scores(q, k))
         total = (weights.abs() if h in _SIGNED else weights).sum(-1, keepdim=True)
         return (weights @ v) / total.clamp_min(torch.finfo(total.dtype).tiny)
@@ -65,7 +66,8 @@ def normalised(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", **_: Any) ->
 
 def softmax(q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
     """softmax(q k^T / sqrt(d)) v, fused."""
-    return F.scaled_dot_product_attention(*_cast(q, k, v))
+    q, k, v = _cast(q, k, v)
+    return F.scaled_dot_product_attention(q, k, v)
 
 
 ATTENTIONS: dict[str, Callable[..., Tensor]] = {
@@ -89,9 +91,16 @@ ATTENTIONS: dict[str, Callable[..., Tensor]] = {
 
 def _cast(*tensors: Tensor) -> list[Tensor]:
     """To one precision: autocast's where it is on, else that of the last tensor (norms may have raised q and k)."""
-    device = tensors[0].device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensors[-1].dtype
+    device, dtype = tensors[0].device.type, tensors[-1].dtype
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
     return [tensor.to(dtype) for tensor in tensors]
+
+
+def _own_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """Autocast off, which would compute norms, and softplus on N x L scores, in fp32."""
+    device = x.device.type
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:
@@ -109,7 +118,7 @@ class HeadNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(head_dim, device=device, dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
+        with _own_precision(x):
             return F.layer_norm(x, self.weight.shape, self.weight.to(x.dtype), None, 1e-6)
 
 
@@ -119,10 +128,10 @@ class Attention(TimmAttention):
     Args:
         core: an entry of `ATTENTIONS`, or a user's function of (q, k, v).
         alpha: exponent of the length, or "learned": one scalar per block, 1 at first.
-        length: L of the factor L^-alpha. "tokens": the keys at hand, so those of the window in a windowed block; "image": the
-            tokens of the whole image, told to `forward` by whoever cuts windows; "train": `train_tokens`.
-        gate: multiply the heads' outputs by sigmoid(a projection of the input). The paper (section 4) does not name the gate's
-            activation; this is timm's.
+        length: L of the factor L^-alpha. "tokens": the keys at hand, so those of the window in a windowed block;
+            "image": the tokens of the whole image, told to `forward` by whoever cuts windows; "train": `train_tokens`.
+        gate: multiply the heads' outputs by sigmoid(a projection of the input). The paper (section 4) does not name the
+            gate's activation; this is timm's.
     """
 
     def __init__(
@@ -174,11 +183,14 @@ class UserAttention(nn.Module):
 
 
 def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0, **options: Any) -> nn.Module:
-    """The attention of one block: an entry of `ATTENTIONS`, or `file.py:Name` (a function of q, k, v or a class (dim, heads)).
+    """The attention of one block: an entry of `ATTENTIONS`, or a user's `file.py:Name`.
+
+    The user's is a function (q, k, v) -> [B, heads, N, d] or a class `Name(dim, heads)` mapping [B, N, D] -> [B, N, D].
 
     Raises:
-        WrongWords: an option was given that this attention does not take.
+        WrongWords: an unknown name, or an option that this attention does not take.
     """
+    parts.check_name("attention", name)
     if not parts.is_user_part(name):
         core = ATTENTIONS[name]
         if alpha != 1 and (core is softmax or name.endswith("_sum")):

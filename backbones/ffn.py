@@ -16,8 +16,8 @@ from backbones.errors import UserError
 class ConvFFN(nn.Module):
     """[B, N, D] -> [B, N, D] by two convolutions of width 1 over the tokens, each with (BN1d and) GELU (Algorithm 2).
 
-    Unlike in the MLP an activation follows the second one too. The printed algorithm is that with BN; the variant without is
-    read as the same less the two norms. BN statistics run over all B * N tokens, the class token included.
+    Unlike in the MLP an activation follows the second one too. The printed algorithm is that with BN; the variant
+    without is read as the same less the two norms. BN statistics run over all B * N tokens, the class token included.
     """
 
     def __init__(self, dim: int, hidden: int, *, norm: bool) -> None:
@@ -48,6 +48,7 @@ WITHOUT_NORM = ("no_norm",)
 
 def make_ffn(name: str, dim: int, hidden: int) -> nn.Module:
     """The FFN of one block: an entry of `FFNS`, or a user's class `file.py:Name`, called with (dim, hidden)."""
+    parts.check_name("ffn", name)
     if not parts.is_user_part(name):
         return FFNS[name](dim, hidden)
     module = parts.load(name)(dim, hidden)

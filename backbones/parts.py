@@ -22,13 +22,22 @@ _TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTI
 
 @lru_cache
 def builtin_names(part: str) -> tuple[str, ...]:
-    """Short names of a built-in part ("stem", "attention", "ffn"): the keys of its table, read without importing torch."""
+    """Short names of a part ("stem", "attention", "ffn"): the keys of its table, read without importing torch."""
     file, table = _TABLES[part]
     for node in ast.parse((_ROOM / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
             assert isinstance(node.value, ast.Dict)
             return tuple(str(ast.literal_eval(key)) for key in node.value.keys if key is not None)
     raise LookupError(f"{file} has no annotated table {table}")
+
+
+def check_name(part: str, text: str) -> None:
+    """Raises WrongWords, with the nearest names, unless `text` is a built-in part or a user's."""
+    known = builtin_names(part)
+    if text not in known and not is_user_part(text):
+        raise WrongWords(
+            f"unknown {part} '{text}'{nearest(text, known)} (known: {', '.join(known)}; or path/to/file.py:Name)"
+        )
 
 
 def is_user_part(text: str) -> bool:
@@ -84,7 +93,8 @@ def _module(path: str) -> ModuleType:
     if key in sys.modules:
         return sys.modules[key]
     spec = importlib.util.spec_from_file_location(key, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[key] = module  # dataclasses and pickle look a class's module up by name
     try:

@@ -3,7 +3,6 @@
 Imports neither torch nor timm, so that names can be checked before anything heavy is loaded.
 """
 
-import json
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
@@ -11,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from backbones import parts
+from backbones import exports, parts
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.stems import find_stem
@@ -51,7 +50,7 @@ class BackboneSpec:
     patch: int | None = None
     depth: int | None = None
     pool: str | None = None
-    "cls; gap: mean over tokens, no class token; mean: mean over the patch tokens of a model that has a class token"
+    "cls; gap: mean over the tokens of a model without class token; mean: over the patch tokens of a model with one"
     pos: str | None = None
     qk_norm: bool | None = None
     gate: bool | None = None
@@ -80,15 +79,13 @@ class BackboneSpec:
 
     def plain(self) -> dict[str, Any]:
         """JSON-able values."""
-        values = asdict(self)
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     def identity(self) -> dict[str, Any]:
-        """What decides the model, for hashing: users' files by content, stems in canonical form, without the weights' place."""
+        """What decides the model, to be hashed: users' files by content, stems in canonical form, not the weights."""
         values = self.plain()
         del values["weights"], values["files"]
-        if self.stem is not None and "stem" not in self.files:
-            assert self.patch is not None
+        if self.stem is not None and self.patch is not None and "stem" not in self.files:
             values["stem"] = str(find_stem(self.stem).sized(self.patch))
         for part, sha in self.files.items():
             values[part] = f"sha256:{sha}:{values[part].rpartition(':')[2]}"
@@ -96,19 +93,19 @@ class BackboneSpec:
 
 
 FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "files"))
-_OURS_ONLY = ("stem", "attention", "ffn", "patch", "depth", "pos", "qk_norm", "gate", "alpha", "length", "train_size")
+_USERS = ("arch", "stem", "attention", "ffn")
 _DEFAULTS: dict[str, Any] = {
     "stem": "patchify",
     "attention": "softmax",
     "ffn": "mlp",
     "patch": 16,
-    "pool": "cls",
     "pos": "learned",
     "gate": False,
     "alpha": 1.0,
     "length": "tokens",
     "train_size": (224, 224),
 }
+_OURS_ONLY = (*_DEFAULTS, "depth", "qk_norm")
 _CHOICES = {
     "pool": ("cls", "gap", "mean"),
     "pos": ("learned", "sincos2d"),
@@ -124,51 +121,42 @@ def backbone_names() -> list[str]:
 
 @lru_cache
 def timm_names() -> tuple[str, ...]:
-    """timm's architectures, read from its sources (20 ms; importing timm takes seconds)."""
+    """timm's architectures, read from its sources (milliseconds; importing timm takes seconds)."""
     package = find_spec("timm")
-    assert package is not None and package.origin is not None
-    names: set[str] = set()
-    for file in sorted((Path(package.origin).parent / "models").glob("*.py")):
-        names.update(
-            re.findall(r"^@register_model\s*\n(?:@.*\n)*def (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
-        )
-    return tuple(sorted(names))
+    assert package is not None
+    assert package.origin is not None
+    entry = re.compile(r"^@register_model\s*\n(?:@.*\n)*def (\w+)", re.MULTILINE)
+    files = sorted((Path(package.origin).parent / "models").glob("*.py"))
+    return tuple(sorted({name for file in files for name in entry.findall(file.read_text(encoding="utf-8"))}))
 
 
 def resolve(name: str, **overrides: Any) -> BackboneSpec:
     """The specification behind a name, with defaults filled in.
 
     Args:
-        name: a file name in configs/backbones, an architecture of ours or of timm (with or without tag), a user's YAML file,
-            `file.py:Name` (a whole model), or a folder that `export` wrote.
+        name: a file name in configs/backbones, an architecture of ours or of timm (with or without tag), a user's YAML
+            file, `file.py:Name` (a whole model), or a folder that `backbones.vit.export` wrote.
         overrides: fields of `BackboneSpec`; None, and "config" for `weights`, leave the field as it is.
 
     Raises:
         WrongWords: an unknown name, key or value, with the nearest known ones.
     """
     title, values, folder, where = _source(name)
-    values = {key: _checked(key, value, where) for key, value in values.items()}
-    if "arch" not in values:
-        raise WrongWords(
-            f"{where}: the key `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)"
-        )
-    spec = BackboneSpec(name=title, **_located(values, folder))
-    if spec.kind == "timm" and spec.arch.split(".")[0] not in timm_names():
-        raise WrongWords(f"{where}: unknown architecture '{spec.arch}'{nearest(spec.arch, [*ARCHS, *timm_names()])}")
-    return override(spec, where=where, **overrides)
+    values, files = _checked(values, where, folder)
+    given, given_files = _checked(overrides, f"backbone {title}", None)
+    files = {part: sha for part, sha in files.items() if part not in given} | given_files
+    if "arch" not in values | given:
+        raise WrongWords(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
+    return _filled(BackboneSpec(name=title, files=files, **(values | given)))
 
 
-def override(spec: BackboneSpec, *, where: str = "", **overrides: Any) -> BackboneSpec:
+def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
     """The same backbone with fields replaced; None, and "config" for `weights`, leave a field as it is."""
-    given = {
-        key: value for key, value in overrides.items() if value is not None and (key, value) != ("weights", "config")
-    }
-    given = _located({key: _checked(key, value, f"backbone {spec.name}") for key, value in given.items()}, None)
-    if "attention" in given and "qk_norm" not in given and spec.attention != given["attention"]:
-        given["qk_norm"] = None  # its default depends on the attention
-    files = {part: sha for part, sha in spec.files.items() if part not in given} | given.pop("files")
-    spec = replace(spec, **given, files=files)
-    return _filled(spec, where or f"backbone {spec.name}")
+    given, files = _checked(overrides, f"backbone {spec.name}", None)
+    if "attention" in given and spec.attention and spec.qk_norm == default_qk_norm(spec.attention):
+        given.setdefault("qk_norm", None)
+    files = {part: sha for part, sha in spec.files.items() if part not in given} | files
+    return _filled(replace(spec, **given, files=files))
 
 
 def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
@@ -176,100 +164,129 @@ def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     path = Path(name.removeprefix("local-dir:"))
     if name in backbone_names():
         file = CONFIGS / "backbones" / f"{name}.yaml"
-        return name, {"weights": f"weights/{name}", **read_yaml(file)}, None, str(file)
+        return name, _with_weights(read_yaml(file), name), None, str(file)
     if name in ARCHS:
-        return name, {"arch": name, "weights": f"weights/{name}"}, None, f"backbone {name}"
+        return name, _with_weights({"arch": name}, name), None, f"backbone {name}"
     if parts.is_user_part(name):
         return name.rpartition(":")[2], {"arch": name}, None, f"backbone {name}"
     if path.suffix in (".yaml", ".yml"):
-        return path.stem, {"weights": f"weights/{path.stem}", **read_yaml(path)}, path.resolve().parent, str(path)
-    if (path / "config.json").is_file():
-        return path.resolve().name, _exported(path), None, str(path / "config.json")
+        return path.stem, _with_weights(read_yaml(path), path.stem), path.resolve().parent, str(path)
+    if (path / exports.CONFIG).is_file():
+        return path.resolve().name, _exported(path), None, str(path / exports.CONFIG)
     if name.split(".")[0] in timm_names():
         return name, {"arch": name, "weights": "timm"}, None, f"backbone {name}"
     known = [*backbone_names(), *ARCHS, *timm_names()]
     raise WrongWords(
         f"unknown backbone '{name}'{nearest(name, known)} (shipped: {', '.join(backbone_names())}; any timm name; "
-        "my.yaml; file.py:Name; a folder with config.json and model.safetensors)"
+        "a file my.yaml; file.py:Name; a folder with config.json and model.safetensors)"
     )
 
 
+def _with_weights(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """A configuration that names no weights means those that pretraining exports below the working directory."""
+    named = values.get("weights") not in (None, "config")
+    return values if named else values | {"weights": f"weights/{name}"}
+
+
 def _exported(folder: Path) -> dict[str, Any]:
-    """The values that timm's config.json in an exported folder stands for."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    values = {"arch": config["architecture"], "weights": str(folder)}
+    """The values that an exported folder stands for."""
+    config = exports.read_config(folder)
+    values: dict[str, Any] = {"arch": config["architecture"], "weights": str(folder)}
     if config["architecture"] in ARCHS:
-        arguments = {
-            "patch" if key == "patch_size" else key: value for key, value in config.get("model_args", {}).items()
-        }
+        arguments = config.get("model_args", {})
+        arguments = {"patch" if key == "patch_size" else key: value for key, value in arguments.items()}
         values |= {key: value for key, value in arguments.items() if key in FIELDS}
-    statistics = config.get("pretrained_cfg", {})
-    return values | {key: statistics[key] for key in ("mean", "std") if key in statistics}
+    return values | exports.statistics(config)
 
 
-def _checked(key: str, value: Any, where: str) -> Any:
-    """The value in its proper type."""
-    if key not in FIELDS:
-        raise WrongWords(f"{where}: unknown key '{key}'{nearest(key, FIELDS)} (known: {', '.join(FIELDS)})")
-    wrong = WrongWords(f"{where}: `{key}: {value}` cannot be read")
-    if value is None:
-        return None
+def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values that are given, in their proper types, and the sha256 of each user's file among them."""
+    checked, files = {}, {}
+    for key, value in values.items():
+        if key not in FIELDS:
+            raise WrongWords(f"{where}: unknown key '{key}'{nearest(key, FIELDS)} (known: {', '.join(FIELDS)})")
+        if value is None or (key, value) == ("weights", "config"):
+            continue
+        try:
+            checked[key] = _value(key, value)
+            if key in _USERS and parts.is_user_part(value):
+                checked[key] = parts.locate(value, folder)
+                files[key] = parts.digest(checked[key])
+            elif key == "weights" and folder is not None and (folder / value).exists():
+                checked[key] = str(folder / value)
+        except WrongWords as error:
+            raise WrongWords(f"{where}: {error}") from None
+        except (TypeError, ValueError):
+            raise WrongWords(f"{where}: `{key}: {value}` cannot be read") from None
+    return checked, files
+
+
+def _value(key: str, value: Any) -> Any:
+    """One value in its proper type."""
     if key in _CHOICES and value not in _CHOICES[key]:
-        raise WrongWords(f"{where}: `{key}: {value}`: one of {', '.join(_CHOICES[key])}")
-    try:
-        if key in ("mean", "std"):
-            red, green, blue = value
-            return (float(red), float(green), float(blue))
-        if key == "train_size":
-            height, width = (value, value) if isinstance(value, int) else value
-            return (int(height), int(width))
-        if key == "drop_path" or (key == "alpha" and value != "learned"):
-            return float(value)
-        if key in ("patch", "depth"):
-            if isinstance(value, bool) or int(value) != float(value) or int(value) < 1:
-                raise wrong
-            return int(value)
-    except (TypeError, ValueError):
-        raise wrong from None
+        raise WrongWords(f"`{key}: {value}` is none of {', '.join(_CHOICES[key])}")
+    if key in (*_USERS, "weights"):
+        if not isinstance(value, str):
+            raise ValueError
+        if not parts.is_user_part(value):
+            _known(key, value)
+        return value
+    if key in ("mean", "std"):
+        red, green, blue = value
+        return (float(red), float(green), float(blue))
+    if key == "train_size":
+        height, width = (value, value) if isinstance(value, int) else value
+        return (int(height), int(width))
     if key in ("qk_norm", "gate") and not isinstance(value, bool):
-        raise WrongWords(f"{where}: `{key}: {value}`: true or false")
-    if key in ("arch", "stem", "attention", "ffn", "weights") and not isinstance(value, str):
-        raise wrong
+        raise WrongWords(f"`{key}: {value}` is neither true nor false")
+    if key == "drop_path" or (key == "alpha" and value != "learned"):
+        return float(value)
+    if key in ("patch", "depth"):
+        if isinstance(value, bool) or int(value) != float(value) or int(value) < 1:
+            raise ValueError
+        return int(value)
     return value
 
 
-def _located(values: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """Users' parts by absolute path, with the sha256 of each in `files`; weights below the YAML's folder if they lie there."""
-    values = dict(values)
-    files = {}
-    for part in ("arch", "stem", "attention", "ffn"):
-        if values.get(part) and parts.is_user_part(values[part]):
-            values[part] = parts.locate(values[part], folder)
-            files[part] = parts.digest(values[part])
-    if folder is not None and values.get("weights") and (folder / values["weights"]).exists():
-        values["weights"] = str(folder / values["weights"])
-    return values | {"files": files}
+def _known(part: str, text: str) -> None:
+    if part == "stem":
+        find_stem(text)
+    elif part == "arch" and text not in ARCHS and text.split(".")[0] not in timm_names():
+        raise WrongWords(f"unknown architecture '{text}'{nearest(text, [*ARCHS, *timm_names()])}")
+    elif part in ("attention", "ffn"):
+        parts.check_name(part, text)
 
 
-def _filled(spec: BackboneSpec, where: str) -> BackboneSpec:
+def _filled(spec: BackboneSpec) -> BackboneSpec:
     """Defaults for our own architectures; for all others, proof that nothing was asked that only ours take."""
     if spec.kind != "ours":
         for key in _OURS_ONLY:
             if getattr(spec, key) is not None:
-                raise WrongWords(f"{where}: `{key}` does not apply to {spec.arch}; only {', '.join(ARCHS)} take it")
+                raise WrongWords(
+                    f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; only {', '.join(ARCHS)} take it"
+                )
         return spec
-    missing = {key: value for key, value in _DEFAULTS.items() if getattr(spec, key) is None}
-    spec = replace(spec, **missing, depth=spec.depth or ARCHS[spec.arch].depth)
-    assert spec.stem and spec.attention and spec.ffn and spec.patch
+    arch = ARCHS[spec.arch]
+    values = _DEFAULTS | {"pool": "cls", "depth": arch.depth, **_usual_statistics(spec)}
+    spec = replace(spec, **{key: value for key, value in values.items() if getattr(spec, key) is None})
+    assert spec.stem
+    assert spec.attention
+    assert spec.patch
     if "stem" not in spec.files:
-        find_stem(spec.stem).layers(ARCHS[spec.arch].dim, spec.patch)
-    for part in ("attention", "ffn"):
-        text, known = getattr(spec, part), parts.builtin_names(part)
-        if part not in spec.files and text not in known:
-            raise WrongWords(
-                f"{where}: unknown {part} '{text}'{nearest(text, known)} (known: {', '.join(known)}; or path/to/file.py:Name)"
-            )
-    if spec.qk_norm is None:
-        # on in the experiments of arXiv 2309.08586, absent in the softmax models that weights are released for
-        spec = replace(spec, qk_norm=spec.attention != "softmax" and "attention" not in spec.files)
-    return replace(spec, mean=spec.mean or IMAGENET_MEAN, std=spec.std or IMAGENET_STD)
+        find_stem(spec.stem).layers(arch.dim, spec.patch)
+    return spec if spec.qk_norm is not None else replace(spec, qk_norm=default_qk_norm(spec.attention))
+
+
+def _usual_statistics(spec: BackboneSpec) -> dict[str, Any]:
+    """Mean and standard deviation where none are given: those of the weights."""
+    if spec.weights.startswith("timm:"):
+        return {}  # timm's configuration knows them
+    folder = Path(spec.weights)
+    exported = (folder / exports.CONFIG).is_file()
+    found = exports.statistics(exports.read_config(folder)) if exported else {}
+    return {key: found.get(key, usual) for key, usual in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD))}
+
+
+def default_qk_norm(attention: str) -> bool:
+    """On in the experiments of arXiv 2309.08586, absent in the softmax models that weights are released for."""
+    return attention != "softmax" and not parts.is_user_part(attention)

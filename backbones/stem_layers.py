@@ -29,17 +29,17 @@ class ScaledReLU(nn.Module):
 
 
 class IBN(nn.Module):
-    """Instance norm on the first half of the channels, batch norm on the rest (arXiv 1807.09441; in stems: 2111.12084)."""
+    """Instance norm on half of the channels, batch norm on the others (arXiv 1807.09441; in stems 2111.12084)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.half = channels // 2
+        self.instances = channels // 2
         # the names of TransReID-SSL's released weights
-        self.IN = nn.InstanceNorm2d(self.half, affine=True)
-        self.BN = nn.BatchNorm2d(channels - self.half)
+        self.IN = nn.InstanceNorm2d(self.instances, affine=True)
+        self.BN = nn.BatchNorm2d(channels - self.instances)
 
     def forward(self, x: Tensor) -> Tensor:
-        first, rest = x.split([self.half, x.shape[1] - self.half], dim=1)
+        first, rest = x.split([self.instances, x.shape[1] - self.instances], dim=1)
         return torch.cat([self.IN(first), self.BN(rest)], dim=1)
 
 
@@ -64,22 +64,26 @@ def _after(layer: ConvLayer) -> list[nn.Module]:
 class StemEmbed(PatchEmbed):
     """timm's patch embedding with any stem: images [B, 3, H, W] -> tokens [B, H/p, W/p, D] (or as `output_fmt` says).
 
-    Parameter names are timm's for the patchify stem (`proj`) and VOLO's and TransReID-SSL's for the full one (`conv.0`, ...,
-    `proj`). A user's stem is a class `Name(dim, patch)` mapping [B, 3, H, W] -> [B, D, H/p, W/p]; it is kept in `conv`.
+    Parameter names are timm's for the patchify stem (`proj`), and VOLO's and TransReID-SSL's for the full one
+    (`conv.0`, ..., `proj`). A user's stem is a class `Name(dim, patch)` mapping [B, 3, H, W] -> [B, D, H/p, W/p], kept
+    in `conv`.
     """
+
+    conv: nn.Module
+    proj: Any
+    post: nn.Module
 
     def __init__(self, stem: str, *, patch_size: int, embed_dim: int, in_chans: int = 3, **options: Any) -> None:
         super().__init__(patch_size=patch_size, embed_dim=embed_dim, in_chans=in_chans, **options)
         self.user = stem if parts.is_user_part(stem) else ""
-        self.post: nn.Module = nn.Identity()
-        self.conv: nn.Module
+        self.post = nn.Identity()
         if self.user:
             self.conv = _user_stem(stem, embed_dim, patch_size)
-            self.proj: nn.Module = nn.Identity()
+            self.proj = nn.Identity()
             return
         *convolutions, projection = find_stem(stem).layers(embed_dim, patch_size, in_chans)
-        # No bias in the convolutions, with or without a norm: the paper does not say what the rows without BN do, and this
-        # way the rows differ in nothing but the norm.
+        # No bias in the convolutions, with or without a norm: the paper does not say what the rows without BN do, and
+        # this way the rows differ in nothing but the norm.
         self.conv = nn.Sequential(*(m for layer in convolutions for m in (_convolution(layer, False), *_after(layer))))
         self.proj = _convolution(projection, self.proj.bias is not None)
         if projection.norm or projection.activation:

@@ -1,14 +1,15 @@
-"""Stems: what turns an image into a token map, written as in the ablation tables of "Scaled ReLU Matters" (arXiv 2109.03810).
+"""Stems: what turns an image into a token map, in the words of the tables of "Scaled ReLU Matters" (arXiv 2109.03810).
 
-A stem is a component string with strides, `3Conv+3BN+3ReLU+1Proj@2,1,1,8`. Norms and activations that are fewer than the
-convolutions belong to the last ones; what stands after `Proj` is applied to the token map. Strides, kernels (`@k7,3,3,8`) and
-widths (`@w64,64,64`, or parts of the token width: `@wD/4,D/2`) follow in any order; left out, they are those of the paper.
-This file imports no torch; `stem_layers.py` builds the modules.
+A stem is a component string with strides, `3Conv+3BN+3ReLU+1Proj@2,1,1,8`. Norms and activations that are fewer than
+the convolutions belong to the last ones; what stands after `Proj` is applied to the token map. Strides, kernels
+(`@k7,3,3,8`) and widths (`@w64,64,64`, or parts of the token width: `@wD/4,D/2`) follow in any order; left out, they
+are those of the paper. This file imports no torch; `stem_layers.py` builds the modules.
 """
 
 import re
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from backbones.errors import WrongWords, nearest
 
@@ -55,7 +56,7 @@ class ConvLayer:
 
 @dataclass(frozen=True)
 class StemSpec:
-    """A parsed stem. One entry per convolution, the projection last; empty strides, kernels or widths mean the defaults."""
+    """A parsed stem: one entry per convolution, the projection last. Empty strides, kernels, widths: the defaults."""
 
     norms: tuple[str, ...]
     activations: tuple[str, ...]
@@ -75,7 +76,7 @@ class StemSpec:
         return text
 
     def sized(self, patch: int) -> "StemSpec":
-        """The same stem with its strides filled in for a patch size, and kernels and widths dropped where they are the defaults.
+        """The canonical form at a patch size: strides filled in, kernels and widths that are the defaults left out.
 
         Raises:
             WrongWords: the strides do not multiply to the patch size.
@@ -87,7 +88,8 @@ class StemSpec:
             product *= stride
         if product != patch:
             raise WrongWords(
-                f"stem '{self}': the strides {','.join(map(str, strides))} multiply to {product}, not to the patch size {patch}"
+                f"stem '{self}': the strides {','.join(map(str, strides))} multiply to {product}, "
+                f"not to the patch size {patch}"
             )
         kernels = () if self.kernels == _default_kernels(convs, patch) else self.kernels
         widths = () if self.widths == ("64",) * convs else self.widths
@@ -200,7 +202,8 @@ def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -
             raise WrongWords(f"stem '{text}', '@{suffix}': {len(values)} {kind} for {wanted[kind]} layers")
         if getattr(stem, kind):
             raise WrongWords(f"stem '{text}': the {kind} are given twice")
-        stem = replace(stem, **{kind: tuple(values) if kind == "widths" else tuple(map(int, values))})
+        found: Any = tuple(values) if kind == "widths" else tuple(map(int, values))
+        stem = replace(stem, **{kind: found})
     return stem
 
 

@@ -1,0 +1,90 @@
+"""Exported models: folders in timm's format, `config.json` and `model.safetensors`. Importing this imports no torch."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backbones.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None = None) -> Path:
+    """Writes a model so that the folder is either complete or absent.
+
+    After `import backbones.vit`, `timm.create_model("local-dir:FOLDER", pretrained=True)` rebuilds it, also with
+    another `img_size`.
+
+    Args:
+        model: a `Backbone` (whose mean and std are written too) or a model made by `timm.create_model`.
+        folder: replaced if it exists.
+        extra: further JSON files, by name.
+    """
+    from safetensors.torch import save_file
+
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    spec = getattr(model, "spec", None)
+    inner: nn.Module = getattr(model, "model", model) if spec is not None else model
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
+        new, old = Path(scratch) / "new", Path(scratch) / "old"
+        new.mkdir()
+        # one copy of each, contiguous: the format takes neither shared nor strided tensors
+        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in inner.state_dict().items()}
+        save_file(tensors, new / WEIGHTS, metadata={"format": "pt"})
+        _write_config(inner, spec, new / CONFIG)
+        for name, content in (extra or {}).items():
+            (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def _write_config(model: "nn.Module", spec: Any, path: Path) -> None:
+    described: dict[str, Any] = {"mean": spec.mean, "std": spec.std} if spec is not None else {}
+    if not hasattr(model, "pretrained_cfg"):  # a user's whole model, which timm cannot build
+        config = {"architecture": spec.arch if spec is not None else type(model).__name__, "pretrained_cfg": described}
+        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        return
+    from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights
+
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    if size is not None:
+        described["input_size"] = (3, *size)
+    save_config_for_hf(model, str(path), data_config=described)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The `config.json` of an exported folder.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config["architecture"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {error!r}") from None
+    return config
+
+
+def statistics(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Mean and std of the images, as far as the configuration names them."""
+    named = config.get("pretrained_cfg", {})
+    return {key: tuple(named[key]) for key in ("mean", "std") if key in named}
+
+
+def image_size(config: dict[str, Any]) -> tuple[int, int]:
+    """(H, W) in pixels that the position grid was made for."""
+    size = config.get("model_args", {}).get("img_size") or config.get("pretrained_cfg", {}).get("input_size", [224])[1:]
+    if isinstance(size, int):
+        return size, size
+    height, width = size or (224, 224)
+    return int(height), int(width)

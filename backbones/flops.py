@@ -1,0 +1,122 @@
+"""Floating-point operations of a forward pass, by component. A multiply-add counts as two; nothing else counts.
+
+Counted from the shapes that pass through a model on the meta device, so the same for every kernel and every machine.
+Shapes: B images, H x W pixels, N tokens, D channels.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from timm.layers import Attention, LayerScale, Mlp, PatchEmbed
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from backbones.ffn import ConvFFN
+
+COMPONENTS = ("stem", "attention", "ffn", "other")
+_OWNERS = {"patch_embed": "stem", "attn": "attention", "mlp": "ffn"}
+
+
+def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]:
+    """Operations per image of a `Backbone`, or of any model of images.
+
+    Args:
+        model: stays as it is.
+        image_size: (H, W) in pixels.
+
+    Returns:
+        total and one entry per component ("stem", "attention" with its projections, "ffn", "other"), and `method`:
+        "analytic" for plain ViTs made of known parts, else "counter" (torch's, over the operations that ran).
+    """
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    inner = getattr(model, "model", model)
+    count = _analytic if isinstance(inner, VisionTransformer) and _known(inner) else _counted
+    counts = count(inner, (1, 3, height, width))
+    method = "analytic" if count is _analytic else "counter"
+    return {"total": sum(counts.values()), **counts, "method": method}
+
+
+def _known(model: VisionTransformer) -> bool:
+    """True if every operation that counts is one of a module with a formula here."""
+    blocks: Any = model.blocks
+    return (
+        isinstance(model.patch_embed, PatchEmbed)
+        and not getattr(model.patch_embed, "user", "")
+        and model.attn_pool is None
+        and all(type(block) is Block and isinstance(block.attn, Attention) for block in blocks)
+        and all(
+            isinstance(block.mlp, Mlp | ConvFFN) and isinstance(block.ls1, nn.Identity | LayerScale) for block in blocks
+        )
+    )
+
+
+def _component(name: str) -> str:
+    return next((_OWNERS[piece] for piece in name.split(".") if piece in _OWNERS), "other")
+
+
+def _analytic(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
+    counts = dict.fromkeys(COMPONENTS, 0.0)
+
+    def hook(component: str) -> Callable[..., None]:
+        def add(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            counts[component] += _operations(module, inputs[0], output)
+
+        return add
+
+    handles = [module.register_forward_hook(hook(_component(name))) for name, module in model.named_modules()]
+    try:
+        _run(model, shape)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return counts
+
+
+def _operations(module: nn.Module, x: Tensor, output: Tensor) -> float:
+    if isinstance(module, nn.Linear):
+        return 2.0 * output.numel() * module.in_features
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        return 2.0 * output.numel() * module.weight[0].numel()
+    if isinstance(module, Attention):
+        tokens = x.shape[1]
+        return 2.0 * 2 * x.shape[0] * tokens * tokens * module.attn_dim  # q k^T, and weights times v
+    return 0.0
+
+
+def _counted(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
+    try:
+        counter = _counter(model, shape, on_meta=True)
+    except (RuntimeError, NotImplementedError):  # a user's part may make tensors of its own on the CPU
+        counter = _counter(model, shape, on_meta=False)
+    counts = dict.fromkeys(COMPONENTS, 0.0)
+    counts["other"] = float(counter.get_total_flops())
+    for path, operations in counter.get_flop_counts().items():
+        component = _OWNERS.get(path.rpartition(".")[2])
+        if component is not None:
+            counts[component] += sum(operations.values())
+            counts["other"] -= sum(operations.values())
+    return counts
+
+
+def _counter(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool) -> FlopCounterMode:
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # some versions miss fused attention
+        _run(model, shape, on_meta=on_meta)
+    return counter
+
+
+def _run(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool = True) -> None:
+    """One forward pass in evaluation mode; on the meta device nothing is computed."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    device = torch.device("meta") if on_meta else next(iter(tensors.values())).device
+    used = {name: torch.empty_like(tensor, device=device) if on_meta else tensor for name, tensor in tensors.items()}
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            torch.func.functional_call(model, used, (torch.zeros(shape, device=device),))
+    finally:
+        for module in training:
+            module.training = True

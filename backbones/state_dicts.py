@@ -1,0 +1,81 @@
+"""Reading checkpoints of others: a model's tensors out of what DINO, DeiT, TransReID-SSL, Lightning and others save."""
+
+import argparse
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from backbones.errors import UserError
+
+# which entry of a checkpoint is the model, in this order: DINO is evaluated by its teacher
+_ENTRIES = ("teacher", "model", "state_dict", "student")
+_OWNERS = ("teacher.", "student.")
+_PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "state_dict.", *_OWNERS)
+_HEAD = re.compile(r"(head|head_dist|fc|classifier|last_layer|projection_head)\.")
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The contents of a .safetensors or PyTorch file, on the CPU.
+
+    Raises:
+        UserError: the file is damaged, or would run code when it is read.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        # released DINO and DeiT files hold the options of their command beside the tensors
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # what a damaged file raises depends on where the damage is
+        lines = str(error).strip().splitlines() or [repr(error)]
+        raise UserError(f"{path}: cannot be read as weights: {lines[0]}") from error
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path}: holds a {type(content).__name__}, not a dictionary of tensors")
+    return dict(content)
+
+
+def model_tensors(content: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Tensor]:
+    """The model's tensors in a checkpoint, under the model's names.
+
+    Entries are unwrapped, prefixes stripped, and heads dropped unless the model has them. Of a distilled DeiT the
+    distillation token and its position are dropped.
+
+    Args:
+        content: of the file.
+        known: the model's own names, which are never touched.
+        where: the file, for messages.
+    """
+    while not any(isinstance(value, Tensor) for value in content.values()):
+        entry = next((name for name in _ENTRIES if isinstance(content.get(name), Mapping)), None)
+        if entry is None:
+            raise UserError(f"{where}: holds no tensors and none of {', '.join(_ENTRIES)}, but {_some(content)}")
+        content = content[entry]
+    state = {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    for owner in _OWNERS:
+        owned = {name: value for name, value in state.items() if name.startswith(owner)}
+        if owned and not owned.keys() & set(known):
+            state = owned
+            break
+    state = {_stripped(name, known): value for name, value in state.items()}
+    state = {name: value for name, value in state.items() if name in known or not _HEAD.match(name)}
+    if "dist_token" in state and "dist_token" not in known:
+        del state["dist_token"]
+        positions = state["pos_embed"]  # class token, distillation token, patches
+        state["pos_embed"] = torch.cat([positions[:, :1], positions[:, 2:]], dim=1)
+    return state
+
+
+def _stripped(name: str, known: Collection[str]) -> str:
+    while name not in known and name.startswith(_PREFIXES):
+        name = name.partition(".")[2]
+    return name
+
+
+def _some(names: Collection[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(list(map(str, names))[:most]) + more if names else "nothing"
