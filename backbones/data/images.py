@@ -1,0 +1,135 @@
+"""Reading images, and data sets of images whose augmentation is a function of (seed, epoch, sample).
+
+Letters: H x W pixels.
+"""
+
+import hashlib
+import random
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+from torchvision.transforms import InterpolationMode, v2
+
+from backbones.data.erasing import RandomErasing
+from backbones.errors import UserError
+
+Transform = Callable[[Image.Image], Tensor]
+DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+Key = int | tuple[int, int, int]
+
+
+def read_image(path: str) -> Image.Image:
+    """The decoded RGB image in a file. Raises UserError that names the file when it is missing or damaged."""
+    try:
+        with Image.open(path) as file:
+            return file.convert("RGB")
+    except DAMAGED as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"{path}: cannot be read as an image ({reason}); `--skip-unreadable` leaves it out") from None
+
+
+@contextmanager
+def seeded(*key: int) -> Iterator[None]:
+    """Seeds `random`, numpy's global generator and torch's CPU generator from the integers; restores them on exit.
+
+    Library transforms draw from these three; inside, what they draw depends on `key` alone, in a worker or not.
+    """
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+    seed = int.from_bytes(digest, "big") >> 1  # torch takes 63 bits, numpy 32
+    python, legacy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+        torch.set_rng_state(cpu)
+
+
+class ReidTrainTransform:
+    """PIL image -> [3, H, W] float: resize, flip, pad with black, crop, to [0, 1], erase a box.
+
+    The training augmentation of TransReID (arXiv 2102.04378; bag of tricks, arXiv 1903.07071, section 2) up to the
+    normalisation, which the backbone does. Erased pixels lie outside [0, 1]: see `RandomErasing`.
+
+    Args:
+        size: (H, W).
+        flip: probability of a horizontal flip.
+        pad: black pixels added on each side before cropping back to `size`.
+        erase: probability of random erasing.
+        mean: of the backbone's normalisation; with `std` it sets the noise of the erased box.
+        std: likewise.
+    """
+
+    def __init__(
+        self,
+        size: tuple[int, int] = (256, 128),
+        *,
+        flip: float = 0.5,
+        pad: int = 10,
+        erase: float = 0.5,
+        mean: Sequence[float] = (0.5, 0.5, 0.5),
+        std: Sequence[float] = (0.5, 0.5, 0.5),
+    ) -> None:
+        resize = v2.Resize(list(size), InterpolationMode.BICUBIC)
+        geometry = [v2.RandomHorizontalFlip(flip), v2.Pad(pad), v2.RandomCrop(list(size))]
+        self.steps = v2.Compose([resize, *geometry, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
+        self.erase = RandomErasing(erase, mean, std)
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        return self.erase(self.steps(image))
+
+
+class ReidTestTransform:
+    """PIL image -> [3, H, W] float in [0, 1]: a bilinear resize to `size` (H, W)."""
+
+    def __init__(self, size: tuple[int, int] = (256, 128)) -> None:
+        resize = v2.Resize(list(size), InterpolationMode.BILINEAR)
+        self.steps = v2.Compose([resize, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        return self.steps(image)
+
+
+class ImageDataset(Dataset[tuple[Tensor, ...]]):
+    """Image files with integer labels.
+
+    A key is an index, for test images, or (epoch, index, repeat), for training: then the transform runs under
+    `seeded(seed, epoch, index, repeat)`. `repeat` tells apart the draws of one image within an epoch.
+
+    Args:
+        paths: M image files.
+        labels: any number of sequences of M integers (identity, camera, class).
+        transform: PIL image -> tensor.
+        seed: of the augmentation.
+    """
+
+    def __init__(self, paths: Sequence[str], *labels: Sequence[int], transform: Transform, seed: int = 0) -> None:
+        if any(len(column) != len(paths) for column in labels):
+            raise ValueError(f"{len(paths)} paths with {[len(column) for column in labels]} labels")
+        self.paths = list(paths)
+        self.labels = [torch.tensor(list(column), dtype=torch.int64) for column in labels]
+        self.transform = transform
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, ...]:
+        """The transformed image, then each label as a scalar tensor. Raises UserError for an unreadable file."""
+        index = key[1] if isinstance(key, tuple) else key
+        image = read_image(self.paths[index])
+        if isinstance(key, tuple):
+            with seeded(self.seed, *key):
+                tensor = self.transform(image)
+        else:
+            tensor = self.transform(image)
+        return tensor, *(column[index] for column in self.labels)

@@ -1,0 +1,66 @@
+"""Batches of an epoch as lists of indices: a function of (seed, epoch), made before any worker starts.
+
+Batches are global: under several ranks each takes its part of every batch.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from backbones.errors import UserError
+
+
+def pk_batches(identities: Sequence[int], *, p: int, k: int, seed: int, epoch: int) -> list[list[int]]:
+    """Batches of P identities x K images each (Hermans et al. 2017, arXiv 1703.07737, section 2).
+
+    The epoch of the person re-identification codebases: the images of every identity are shuffled and cut into groups
+    of K, a rest is left out, and an identity with fewer than K images is drawn with replacement to one group. Then, as
+    long as P identities have groups left, P of them are drawn at random and each gives one group.
+
+    Args:
+        identities: identity of each of M images.
+        p: identities per batch.
+        k: images per identity.
+        seed: of the run.
+        epoch: of the batches.
+
+    Returns:
+        Lists of P * K indices, the images of one identity side by side.
+
+    Raises:
+        UserError: there are fewer than P identities.
+    """
+    images = defaultdict(list)
+    for index, identity in enumerate(identities):
+        images[identity].append(index)
+    if len(images) < p:
+        raise UserError(
+            f"a batch takes {p} identities, but the training set has {len(images)}: lower P to at most that"
+        )
+    generator = np.random.default_rng([seed, epoch])
+    groups = {identity: _groups(images[identity], k, generator) for identity in sorted(images)}
+    available = sorted(groups)
+    batches = []
+    while len(available) >= p:
+        drawn = [available[position] for position in generator.choice(len(available), size=p, replace=False)]
+        batches.append([index for identity in drawn for index in groups[identity].pop(0)])
+        available = [identity for identity in available if groups[identity]]
+    return batches
+
+
+def _groups(indices: list[int], k: int, generator: np.random.Generator) -> list[list[int]]:
+    """`indices` in random order, cut into groups of K."""
+    if len(indices) < k:
+        return [generator.choice(indices, size=k, replace=True).tolist()]
+    order = generator.permutation(indices).tolist()
+    return [order[start : start + k] for start in range(0, len(order) - k + 1, k)]
+
+
+def shuffled_batches(n: int, batch: int, *, seed: int, epoch: int, drop_last: bool = True) -> list[list[int]]:
+    """0..n-1 in random order, cut into batches. Raises UserError when `drop_last` leaves no batch."""
+    if drop_last and n < batch:
+        raise UserError(f"a batch takes {batch} images, but the training set has {n}: lower the batch size")
+    order = np.random.default_rng([seed, epoch]).permutation(n).tolist()
+    stop = n - n % batch if drop_last else n
+    return [order[start : start + batch] for start in range(0, stop, batch)]

@@ -1,0 +1,177 @@
+"""Person re-identification data: training, query and gallery lists, checked against what the set should hold."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backbones.data.integrity import check_images, stat_files
+from backbones.data.spec import DatasetSpec, find_root, manifest_digest
+from backbones.errors import UserError, WrongWords, nearest
+from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
+from tasks.data.reid_subset import choose, matched
+from tasks.data.torchreid_sets import torchreid_set
+from tasks.data.toy_people import GENERATORS
+
+FORMATS: dict[str, Callable[[Path, DatasetSpec, bool], Splits]] = {
+    "market1501": market1501,
+    "msmt17": msmt17,
+    "torchreid": torchreid_set,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReidData:
+    """An opened data set. Lists are sorted by file name; training identities are 0..C-1, test identities as on disk."""
+
+    name: str
+    version: str | None
+    root: Path
+    train: list[Sample]
+    query: list[Sample]
+    gallery: list[Sample]
+    counts: dict[str, Any]
+    """{"train" | "query" | "gallery": {"images", "identities", "cameras"}, "distractors", "junk", "ignored"}; the
+    identities of the gallery without distractors, which are images."""
+    digest: str
+    """Of split, identity, camera, relative name and size of every image used."""
+    skipped: int = 0
+    """Images left out because they cannot be decoded."""
+
+    def name_of(self, sample: Sample) -> str:
+        """The file name relative to `root`, with forward slashes."""
+        return Path(sample.path).relative_to(self.root).as_posix()
+
+
+def open_reid(
+    spec: DatasetSpec,
+    data: Path | None,
+    *,
+    subset: int | None = None,
+    msmt17_val: bool = True,
+    skip_unreadable: bool = False,
+) -> ReidData:
+    """Finds, parses and checks a data set.
+
+    Args:
+        spec: its facts.
+        data: the `--data` option (see `find_root`).
+        subset: keep this many training and this many test identities (see `reid_subset`).
+        msmt17_val: MSMT17 trains on list_train + list_val, as TransReID does; else on list_train, as torchreid does.
+        skip_unreadable: leave damaged images out instead of raising.
+
+    Raises:
+        UserError: not found, incomplete, with a name that does not parse, with a damaged image, or without any query
+            that has a match.
+        WrongWords: the YAML file asks for something that does not exist.
+    """
+    root = reid_root(spec, data)
+    splits = FORMATS[spec.format](root, spec, msmt17_val)
+    if spec.version is not None and splits.version not in (None, spec.version):
+        raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
+    _check_counts(spec, splits, root)
+    parts = (splits.train + (splits.val or [] if msmt17_val else []), splits.query, splits.gallery)
+    train, query, gallery = (sorted(part, key=lambda sample: sample.path) for part in parts)
+    _check_usable(spec.name, train, query, gallery)
+    sizes = stat_files([sample.path for sample in [*train, *query, *gallery]], name=spec.name)
+    if subset is not None:
+        train, query, gallery = choose(train, query, gallery, subset)
+    kept = {sample.path for sample in [*train, *query, *gallery]}
+    bad = set(check_images({path: sizes[path] for path in kept}, name=spec.name, skip=skip_unreadable))
+    train, query, gallery = ([sample for sample in part if sample.path not in bad] for part in (train, query, gallery))
+    _check_usable(spec.name, train, query, gallery)
+    train = _relabel(train)
+    used = {"train": train, "query": query, "gallery": gallery}
+    return ReidData(
+        name=spec.name,
+        version=splits.version,
+        root=root,
+        **used,
+        counts={
+            "train": _summary(train, frozenset()),
+            "query": _summary(query, frozenset()),
+            "gallery": _summary(gallery, splits.distractors),
+            "distractors": sum(sample.identity in splits.distractors for sample in gallery),
+            "junk": splits.junk,
+            "ignored": splits.ignored,
+        },
+        digest=manifest_digest(
+            (
+                f"{split}/{sample.identity}/{sample.camera}/{Path(sample.path).relative_to(root).as_posix()}",
+                sizes[sample.path].st_size,
+            )
+            for split, samples in used.items()
+            for sample in samples
+        ),
+        skipped=len(bad),
+    )
+
+
+def reid_root(spec: DatasetSpec, data: Path | None) -> Path:
+    """The folder of the data set; a drawn one is drawn on first use. Raises UserError, WrongWords."""
+    generator = spec.options.get("generator")
+    if generator is None:
+        return find_root(spec, data)
+    if generator not in GENERATORS:
+        known = ", ".join(GENERATORS)
+        raise WrongWords(f"{spec.name}: unknown generator {generator!r}{nearest(str(generator), GENERATORS)} ({known})")
+    return GENERATORS[generator]()
+
+
+def _check_counts(spec: DatasetSpec, splits: Splits, root: Path) -> None:
+    """Compares every number in `spec.counts` with what lies on disk; a list that is not there is not compared."""
+    nobody: frozenset[int] = frozenset()
+    found: dict[str, Any] = {
+        "train": _summary(splits.train, nobody),
+        "query": _summary(splits.query, nobody),
+        "gallery": _summary(splits.gallery, splits.distractors),
+        "distractors": sum(sample.identity in splits.distractors for sample in splits.gallery),
+        "junk": splits.junk,
+    }
+    if splits.val is not None:
+        found |= {"val": _summary(splits.val, nobody), "train_val": _summary(splits.train + splits.val, nobody)}
+    has, wrong = _flat(found), []
+    for key, expected in _flat(spec.counts or {}).items():
+        if key in has and has[key] != expected:
+            wrong.append(f"  {key}: expected {expected}, found {has[key]}")
+        elif key not in has and not (splits.val is None and key.split()[0] in ("val", "train_val")):
+            raise WrongWords(f"{spec.name}: `counts` has an unknown entry {key!r}{nearest(key, has)}")
+    if wrong:
+        mend = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
+        if "generator" in spec.options:
+            mend = "delete the folder; it is drawn anew"
+        raise UserError(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{mend}")
+
+
+def _flat(counts: dict[str, Any]) -> dict[str, Any]:
+    """{"train": {"images": 5}, "junk": 1} -> {"train images": 5, "junk": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in counts.items():
+        inner = value if isinstance(value, dict) else {}
+        flat |= {f"{key} {unit}": number for unit, number in inner.items()} or {key: value}
+    return flat
+
+
+def _check_usable(name: str, train: Sequence[Sample], query: Sequence[Sample], gallery: Sequence[Sample]) -> None:
+    for split, samples in {"training": train, "query": query, "gallery": gallery}.items():
+        if not samples:
+            raise UserError(f"{name}: no {split} images")
+    if not matched(query, gallery):
+        raise UserError(
+            f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) in the "
+            "gallery; are the folders of one data set, and the camera numbers right?"
+        )
+
+
+def _relabel(train: Iterable[Sample]) -> list[Sample]:
+    train = list(train)
+    labels = {identity: label for label, identity in enumerate(sorted({sample.identity for sample in train}))}
+    return [Sample(sample.path, labels[sample.identity], sample.camera) for sample in train]
+
+
+def _summary(samples: Sequence[Sample], distractors: frozenset[int]) -> dict[str, int]:
+    return {
+        "images": len(samples),
+        "identities": len({sample.identity for sample in samples} - distractors),
+        "cameras": len({sample.camera for sample in samples}),
+    }
