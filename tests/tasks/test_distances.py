@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+import torch
+
+from tasks import distances
+from tasks.distances import as_matrix, blocks, distinct, full_precision, order_of_distances
+
+
+def test_order_is_that_of_squared_euclidean_distance():
+    query, gallery = torch.randn(7, 16), torch.randn(40, 16)
+    found = order_of_distances(query, gallery)(slice(2, 7))
+    plain = (query[2:, None] - gallery).double().square().sum(2) - query[2:, None].double().square().sum(2)
+    torch.testing.assert_close(found.double(), plain, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("copies", [2, 5, 6, 100])
+def test_equal_gallery_features_tie_to_the_bit(copies):
+    query, one = torch.randn(1000, 384), torch.randn(1, 384)
+    found = order_of_distances(query, one.repeat(copies, 1))(slice(0, 1000))
+    assert torch.equal(found, found[:, :1].expand_as(found))
+
+
+def test_distinct_tells_equal_rows():
+    rows = torch.tensor([[1.0, 0.0], [2.0, 0.0], [1.0, -0.0], [2.0, 1e-30], [2.0, 0.0]])
+    first, copies = distinct(rows)
+    assert first.tolist() == [0, 1, 3]
+    assert copies.tolist() == [0, 1, 0, 2, 1]
+
+
+def test_distinct_survives_a_collision_of_hashes(monkeypatch):
+    monkeypatch.setattr(distances, "hash", lambda row: 0, raising=False)
+    rows = torch.tensor([[1.0], [2.0], [1.0], [3.0]])
+    first, copies = distinct(rows)
+    assert torch.equal(rows[first][copies], rows)
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 1000, 3368])
+@pytest.mark.parametrize("row_bytes", [1, 100_000, 10**9])
+def test_blocks_cover_all_rows_and_are_never_short(rows, row_bytes):
+    parts = blocks(rows, row_bytes)
+    assert [index for part in parts for index in range(rows)[part]] == list(range(rows))
+    assert min(part.stop - part.start for part in parts) >= min(rows, 32)
+    assert max(part.stop - part.start for part in parts) <= max(distances.BLOCK_BYTES // row_bytes, 64)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.zeros((2, 3), dtype=np.int64), "floating|float16"),
+        (torch.zeros(2, 3, dtype=torch.int32), "floating-point, not torch.int32"),
+        (np.zeros(3), r"not of shape \[3\]"),
+        (torch.zeros(0, 3), r"not of shape \[0, 3\]"),
+        (np.array([[1.0, np.nan]]), "nan"),
+        (torch.tensor([[1.0, -torch.inf]]), "infinity"),
+    ],
+)
+def test_wrong_matrices_are_named(values, words):
+    with pytest.raises(ValueError, match=f"gallery features .*({words})"):
+        as_matrix(values, "gallery features")
+
+
+def test_read_only_reversed_and_half_precision_arrays_are_taken():
+    array = np.arange(6, dtype=np.float16).reshape(2, 3)[::-1]
+    array.setflags(write=False)
+    matrix = as_matrix(array, "x")
+    assert matrix.dtype == torch.float32
+    assert matrix.tolist() == [[3, 4, 5], [0, 1, 2]]
+
+
+def test_overflow_and_unlike_shapes_are_refused():
+    with pytest.raises(ValueError, match="squared distances of the features overflow"):
+        order_of_distances(torch.full((2, 4), 1e19), torch.ones(3, 4))
+    with pytest.raises(ValueError, match="same channels"):
+        order_of_distances(torch.ones(2, 4), torch.ones(3, 5))
+
+
+def test_full_precision_holds_under_autocast_and_is_undone():
+    one, other = torch.randn(64, 256), torch.randn(64, 256)
+    exact = one.double() @ other.double().T
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with torch.autocast("cpu", torch.bfloat16):
+            with full_precision("cpu"):
+                torch.testing.assert_close((one @ other.T).double(), exact, atol=1e-4, rtol=0)
+            assert (one @ other.T).dtype == torch.bfloat16
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,334 @@
+import itertools
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tasks import distances as distances_module
+from tasks.ranking import OUTCOMES, Ranking, rank, rank_distances
+
+
+def labels(queries, gallery, *, identities, cameras, seed=0):
+    """Query ids, gallery ids, query cameras, gallery cameras; some gallery images are distractors (id -1)."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(-1, identities, gallery)
+    return (
+        rng.integers(0, identities, queries),
+        ids,
+        rng.integers(0, cameras, queries),
+        rng.integers(0, cameras, gallery),
+    )
+
+
+def features(queries, gallery, dim, seed=0, ids=None):
+    rng = np.random.default_rng(seed)
+    arrays = rng.standard_normal((queries, dim)), rng.standard_normal((gallery, dim))
+    if ids is not None:
+        centres = rng.standard_normal((100, dim))
+        arrays = tuple(array + centres[some] for array, some in zip(arrays, ids))
+    return tuple(array.astype(np.float32) for array in arrays)
+
+
+def squared(query, gallery):
+    return ((query[:, None].astype(np.float64) - gallery) ** 2).sum(2)
+
+
+def kept_relevance(row, query_id, gallery_ids, query_camera, gallery_cameras, order):
+    """Whether each kept gallery image matches, nearest first; ties stand as in `order`."""
+    ranked = sorted(order, key=lambda column: row[column])
+    return [
+        gallery_ids[column] == query_id
+        for column in ranked
+        if not (gallery_ids[column] == query_id and gallery_cameras[column] == query_camera)
+    ]
+
+
+def plain_scores(relevance, max_rank=50):
+    """AP by both rules, INP, rank of the first match and CMC of one list, as defined; None without a match."""
+    ranks = [place for place, match in enumerate(relevance, start=1) if match]
+    if not ranks:
+        return None
+    precisions, trapezoids = [], []
+    for hits, place in enumerate(ranks, start=1):
+        old = (hits - 1) / (place - 1) if place > 1 else 1.0
+        precisions.append(hits / place)
+        trapezoids.append((old + hits / place) / 2)
+    return {
+        "rectangle": sum(precisions) / len(ranks),
+        "trapezoid": sum(trapezoids) / len(ranks),
+        "inp": len(ranks) / ranks[-1],
+        "first": ranks[0],
+        "cmc": np.array([float(ranks[0] <= place) for place in range(1, max_rank + 1)]),
+    }
+
+
+def plain_ranking(distances, names, max_rank=50):
+    gallery_ids, gallery_cameras = names[1], names[3]
+    return [
+        plain_scores(
+            kept_relevance(row, query_id, gallery_ids, camera, gallery_cameras, range(len(gallery_ids))), max_rank
+        )
+        for row, query_id, camera in zip(distances, names[0], names[2])
+    ]
+
+
+def assert_same(left, right):
+    for name in OUTCOMES:
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+    assert left.scores() == right.scores()
+    np.testing.assert_array_equal(left.cmc, right.cmc)
+
+
+@pytest.mark.parametrize("rule", ["rectangle", "trapezoid"])
+@pytest.mark.parametrize(
+    ("queries", "gallery", "dim", "identities", "cameras"),
+    [(1, 3, 4, 1, 9), (5, 30, 8, 3, 2), (80, 40, 16, 30, 3), (300, 500, 32, 25, 6), (70, 2000, 8, 2, 2)],
+)
+def test_scores_follow_their_definitions(queries, gallery, dim, identities, cameras, rule):
+    names = labels(queries, gallery, identities=identities, cameras=cameras)
+    # in float64, as the plain distances, so that the same neighbours are nearer
+    query, images = (part.astype(np.float64) for part in features(queries, gallery, dim, ids=names[:2]))
+    found = rank(query, images, *names, max_rank=20, ap=rule)
+    expected = plain_ranking(squared(query, images), names, max_rank=20)
+    assert found.valid.tolist() == [one is not None for one in expected]
+    assert np.isnan(found.ap[~found.valid]).all()
+    valid = [one for one in expected if one]
+    np.testing.assert_allclose(found.ap[found.valid], [one[rule] for one in valid], atol=1e-12)
+    np.testing.assert_allclose(found.inp[found.valid], [one["inp"] for one in valid], atol=1e-12)
+    np.testing.assert_array_equal(found.first[found.valid], [one["first"] for one in valid])
+    np.testing.assert_allclose(found.cmc, np.mean([one["cmc"] for one in valid], axis=0), atol=1e-12)
+    assert found.mAP == pytest.approx(np.mean([one[rule] for one in valid]), abs=1e-12)
+    assert found.mINP == pytest.approx(np.mean([one["inp"] for one in valid]), abs=1e-12)
+    assert found.mAP_interval == (found.mAP, found.mAP)
+
+
+@pytest.mark.parametrize("rule", ["rectangle", "trapezoid"])
+@pytest.mark.parametrize("seed", range(8))
+def test_ties_score_the_mean_over_all_permutations(seed, rule):
+    gallery = 6
+    names = labels(4, gallery, identities=2, cameras=3, seed=seed)
+    names[1][:2], names[3][:2], names[0][0], names[2][0] = [0, 1], 5, 0, 2  # query 0 has a match
+    distances = np.random.default_rng(seed).integers(0, 3, (4, gallery)).astype(np.float32)
+    found = rank_distances(distances, *names, max_rank=8, ap=rule)
+    for query, row in enumerate(distances):
+        lists = [
+            plain_scores(kept_relevance(row, names[0][query], names[1], names[2][query], names[3], order), 8)
+            for order in itertools.permutations(range(gallery))
+        ]
+        assert found.valid[query] == (lists[0] is not None)
+        if not found.valid[query]:
+            continue
+        for name, value in (("inp", found.inp), ("first", found.first), (rule, found.ap)):
+            assert value[query] == pytest.approx(np.mean([one[name] for one in lists]), abs=1e-12)
+        np.testing.assert_allclose(
+            found.cmc_of_queries[query], np.mean([one["cmc"] for one in lists], axis=0), atol=1e-12
+        )
+        assert found.ap_worst[query] == pytest.approx(min(one[rule] for one in lists), abs=1e-12)
+        assert found.ap_best[query] == pytest.approx(max(one[rule] for one in lists), abs=1e-12)
+
+
+def tied_features(queries=60, gallery=400):
+    """Features of few small whole numbers: their distances are exact in float32, and tie often."""
+    rng = np.random.default_rng(3)
+    return tuple(rng.integers(0, 3, (rows, 4)).astype(np.float32) for rows in (queries, gallery))
+
+
+def test_the_order_of_gallery_and_queries_leaves_no_trace():
+    query, images = tied_features()
+    names = labels(60, 400, identities=8, cameras=3)
+    found = rank(query, images, *names)
+    rng = np.random.default_rng(1)
+    some, other = rng.permutation(60), rng.permutation(400)
+    shuffled = rank(query[some], images[other], names[0][some], names[1][other], names[2][some], names[3][other])
+    assert (found.tied > 1).any()
+    np.testing.assert_array_equal(shuffled.ap, found.ap[some])
+    np.testing.assert_array_equal(shuffled.inp, found.inp[some])
+    np.testing.assert_array_equal(shuffled.cmc_of_queries, found.cmc_of_queries[some])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_length_of_blocks_leaves_no_trace(monkeypatch, tied):
+    names = labels(300, 400, identities=20, cameras=3)
+    query, images = tied_features(300) if tied else features(300, 400, 64, ids=names[:2])
+    found = rank(query, images, *names)
+    for block_bytes in (1, 300_000, 700_000):
+        monkeypatch.setattr(distances_module, "BLOCK_BYTES", block_bytes)
+        assert_same(rank(query, images, *names), found)
+
+
+def test_left_out_images_change_nothing():
+    names = labels(40, 200, identities=10, cameras=4)
+    query, images = features(40, 200, 16, ids=names[:2])
+    found = rank(query[:1], images, *(part[:1] if len(part) == 40 else part for part in names))
+    more_ids, more_cameras = np.append(names[1], names[0][0]), np.append(names[3], names[2][0])
+    more = rank(query[:1], np.vstack([images, query[:1]]), names[0][:1], more_ids, names[2][:1], more_cameras)
+    assert_same(more, found)
+
+
+def test_queries_without_a_match_are_not_counted():
+    names = labels(40, 200, identities=10, cameras=4)
+    query, images = features(40, 200, 16, ids=names[:2])
+    found = rank(query, images, *names)
+    more = rank(
+        np.vstack([query, query[:1]]), images, np.append(names[0], 77), names[1], np.append(names[2], 0), names[3]
+    )
+    assert more.valid.tolist() == [*found.valid, False]
+    assert more.scores() == found.scores()
+
+
+def test_scores_are_ordered_and_bounded():
+    for seed in range(5):
+        names = labels(50, 300, identities=12, cameras=3, seed=seed)
+        found = rank(*features(50, 300, 16, seed), *names)
+        scores = found.scores()
+        assert scores["rank1"] <= scores["rank5"] <= scores["rank10"]
+        assert all(0 <= score <= 1 for score in scores.values())
+        assert (np.diff(found.cmc) >= 0).all()
+        assert found.cmc.shape == (50,)
+        assert found.mAP_interval[0] <= found.mAP <= found.mAP_interval[1]
+
+
+def test_perfect_features_score_one():
+    names = labels(50, 300, identities=12, cameras=3)
+    names[1][names[1] < 0] = 99
+    centres = np.random.default_rng(0).standard_normal((100, 16)).astype(np.float32)
+    found = rank(centres[names[0]], centres[names[1]], *names)
+    assert found.scores() == {"mAP": 1.0, "rank1": 1.0, "rank5": 1.0, "rank10": 1.0, "mINP": 1.0}
+    assert not found.degenerate
+
+
+def test_ranks_beyond_the_gallery_are_certain():
+    found = rank_distances(np.array([[0.0, 1.0, 2.0]]), [1], [2, 3, 1], [0], [1, 1, 1], max_rank=5)
+    assert found.cmc.tolist() == [0, 0, 1, 1, 1]
+    assert found.scores() == {"mAP": 1 / 3, "rank1": 0.0, "rank5": 1.0, "mINP": 1 / 3}
+
+
+def test_equal_features_are_degenerate_and_score_chance():
+    names = labels(30, 400, identities=4, cameras=2)
+    query = np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)
+    found = rank(query, np.tile(query[:1], (400, 1)), *names)
+    assert found.degenerate
+    matches = [
+        int(((names[1] == one) & (names[3] != camera)).sum()) for one, camera in zip(names[0], names[2], strict=True)
+    ]
+    np.testing.assert_allclose(found.cmc[0], np.mean(np.array(matches) / found.kept), atol=1e-12)
+    worst, best = found.mAP_interval
+    assert worst < found.mAP < best == 1
+    moved = np.tile(query[:1], (400, 1))
+    moved[0] += 1
+    assert not rank(query, moved, *names).degenerate
+
+
+def test_copies_of_gallery_images_tie():
+    query, few = features(500, 5, 384)
+    found = rank(query, np.tile(few, (3, 1)), [0] * 500, [0, 1, 2, 3, 4] * 3, [0] * 500, [1] * 15)
+    assert (found.tied == 3).all()
+    assert (found.hits == 3).all()
+    assert (found.before % 3 == 0).all()
+
+
+def test_scores_are_recomputed_to_the_bit_from_saved_outcomes(tmp_path):
+    names = labels(60, 400, identities=90, cameras=3)
+    found = rank(*tied_features(), *names, max_rank=30)
+    np.savez(tmp_path / "outcomes.npz", sample=np.arange(60), **found.outcomes())
+    with np.load(tmp_path / "outcomes.npz") as stored:
+        again = Ranking.from_outcomes(dict(stored), max_rank=30)
+    assert not found.valid.all()
+    assert_same(again, found)
+    assert again.degenerate == found.degenerate
+    with pytest.raises(ValueError, match="lack inp"):
+        Ranking.from_outcomes({name: array for name, array in found.outcomes().items() if name != "inp"})
+
+
+def test_every_kind_of_input_scores_the_same():
+    names = labels(30, 100, identities=6, cameras=3)
+    query, images = tied_features(30, 100)
+    found = rank(query, images, *names)
+    tensors = tuple(torch.from_numpy(part) for part in names)
+    words = tuple(part.astype(str).tolist() for part in names)
+    assert_same(rank(torch.from_numpy(query), torch.from_numpy(images), *tensors), found)
+    assert_same(rank(query.astype(np.float64), images.astype(np.float16), *words), found)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        images.setflags(write=False)
+        assert_same(rank(np.asfortranarray(query), images, *(part.tolist() for part in names)), found)
+
+
+def test_inputs_are_left_as_they_were():
+    names = labels(30, 100, identities=6, cameras=3)
+    distances = squared(*features(30, 100, 8))
+    before = distances.copy()
+    rank_distances(distances, *names)
+    np.testing.assert_array_equal(distances, before)
+
+
+def test_float32_rounding_moves_scores_by_little():
+    names = labels(200, 3000, identities=100, cameras=4)
+    query, images = features(200, 3000, 256, ids=names[:2])
+    single = rank(query, images, *names)
+    double = rank(query.astype(np.float64), images.astype(np.float64), *names)
+    np.testing.assert_allclose(single.ap, double.ap, atol=1e-4)
+    assert single.mAP == pytest.approx(double.mAP, abs=1e-6)
+
+
+def test_float64_features_are_ranked_in_float64():
+    images = np.array([[1.0], [1.0 + 1e-12]])
+    assert rank(np.array([[2.0]]), images, [0], [1, 0], [0], [1, 1]).first.tolist() == [1]
+    assert rank(np.array([[0.0]]), images, [0], [1, 0], [0], [1, 1]).first.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"query": np.full((2, 3), np.nan)}, "query features hold nan"),
+        ({"gallery": np.full((4, 3), np.inf)}, "gallery features hold nan, infinity"),
+        ({"gallery": np.zeros((4, 2))}, "same channels"),
+        ({"query_ids": [1, 2, 3]}, "query_ids must be 2 integers or strings"),
+        ({"gallery_cameras": [1.0] * 4}, "gallery_cameras must be 4 integers or strings"),
+        ({"query_ids": ["1", "2"]}, "both be integers or both be strings"),
+        ({"query_ids": [8, 9]}, "no query has a match"),
+        ({"query_cameras": [1, 1]}, "no query has a match"),
+        ({"max_rank": 0}, "max_rank must be at least 1"),
+        ({"ap": "triangle"}, "ap must be one of rectangle, trapezoid"),
+    ],
+)
+def test_wrong_inputs_are_named(change, words):
+    fitting = {
+        "query": np.zeros((2, 3)),
+        "gallery": np.ones((4, 3)),
+        "query_ids": [1, 2],
+        "gallery_ids": [1, 2, 1, 2],
+        "query_cameras": [0, 0],
+        "gallery_cameras": [1, 1, 1, 1],
+    }
+    assert rank(**fitting).degenerate
+    with pytest.raises(ValueError, match=words):
+        rank(**fitting | change)
+
+
+def test_distances_must_be_finite():
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="distances hold nan, infinity"):
+            rank_distances(np.array([[0.0, wrong]]), [1], [1, 1], [0], [1, 1])
+
+
+def test_a_ranking_is_never_without_a_valid_query():
+    found = rank_distances(np.array([[0.0, 1.0]]), [1], [1, 2], [0], [1, 1])
+    with pytest.raises(ValueError, match="no query has a match"):
+        replace(found, hits=np.zeros(1, dtype=np.int64))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_torchreid_gives_the_same_scores(seed):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reference = pytest.importorskip("torchreid.reid.metrics.rank")
+    names = labels(120, 800, identities=30, cameras=4, seed=seed)
+    query, images = features(120, 800, 32, seed, ids=names[:2])
+    distances = squared(query, images)
+    cmc, mean_ap = reference.eval_market1501(distances, *names, max_rank=50)
+    for found in (rank(query, images, *names), rank_distances(distances, *names)):
+        assert found.mAP == pytest.approx(mean_ap, abs=1e-12)
+        np.testing.assert_allclose(found.cmc, cmc, atol=1e-7)  # torchreid's curve is float32

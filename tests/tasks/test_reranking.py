@@ -1,0 +1,124 @@
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from tasks import distances as distances_module
+from tasks.ranking import rank_distances
+from tasks.reranking import rerank
+
+
+def features(queries, gallery, dim=32, identities=12, seed=0):
+    """float64, so that no two distances tie."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((identities, dim))
+    return tuple(
+        centres[rng.integers(0, identities, rows)] + rng.standard_normal((rows, dim)) for rows in (queries, gallery)
+    )
+
+
+def plain_rerank(query, gallery, k1, k2, lambda_value):
+    """The paper's sets and vectors, image by image."""
+    images = np.concatenate([query, gallery])
+    distances = ((images[:, None] - images) ** 2).sum(2)
+    distances /= distances.max(axis=1, keepdims=True)
+    order = np.argsort(distances, axis=1)
+
+    def reciprocal(image, k):
+        return {int(other) for other in order[image, : k + 1] if image in order[other, : k + 1]}
+
+    encodings = np.zeros_like(distances)
+    for image in range(len(images)):
+        own = reciprocal(image, k1)
+        expanded = set(own)
+        for candidate in own:
+            its = reciprocal(candidate, round(k1 / 2))
+            if 3 * len(its & own) > 2 * len(its):
+                expanded |= its
+        members = sorted(expanded)
+        weights = np.exp(-distances[image, members])
+        encodings[image, members] = weights / weights.sum()
+    encodings = np.stack([encodings[order[image, :k2]].mean(axis=0) for image in range(len(images))])
+    jaccard = np.array(
+        [
+            [1 - np.minimum(one, other).sum() / np.maximum(one, other).sum() for other in encodings[len(query) :]]
+            for one in encodings[: len(query)]
+        ]
+    )
+    return lambda_value * distances[: len(query), len(query) :] + (1 - lambda_value) * jaccard
+
+
+SETTINGS = [(20, 6, 0.3), (7, 3, 0.0), (5, 1, 0.5), (3, 6, 1.0), (50, 15, 0.3)]
+
+
+@pytest.mark.parametrize(("k1", "k2", "lambda_value"), SETTINGS)
+@pytest.mark.parametrize(("queries", "gallery"), [(10, 60), (40, 100), (3, 9)])
+def test_distances_follow_the_paper(queries, gallery, k1, k2, lambda_value):
+    query, images = features(queries, gallery)
+    found = rerank(query, images, k1=k1, k2=k2, lambda_value=lambda_value)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, plain_rerank(query, images, k1, k2, lambda_value), atol=1e-6)
+
+
+@pytest.mark.parametrize(("k1", "k2", "lambda_value"), SETTINGS)
+def test_torchreid_gives_the_same_distances(k1, k2, lambda_value):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reference = pytest.importorskip("torchreid.reid.utils.rerank")
+    query, images = (torch.from_numpy(rows) for rows in features(50, 250, seed=1))
+    # it squares the distances that it is given
+    parts = [torch.cdist(one, other).numpy() for one, other in ((query, images), (query, query), (images, images))]
+    expected = reference.re_ranking(*parts, k1=k1, k2=k2, lambda_value=lambda_value)
+    found = rerank(query, images, k1=k1, k2=k2, lambda_value=lambda_value)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_length_of_blocks_leaves_no_trace(monkeypatch):
+    query, images = features(90, 200)
+    found = rerank(query, images)
+    monkeypatch.setattr(distances_module, "BLOCK_BYTES", 1)
+    np.testing.assert_allclose(rerank(query, images), found, atol=1e-6)
+
+
+def test_the_order_of_images_leaves_no_trace():
+    query, images = features(20, 80)
+    rng = np.random.default_rng(0)
+    some, other = rng.permutation(20), rng.permutation(80)
+    np.testing.assert_allclose(rerank(query[some], images[other]), rerank(query, images)[some][:, other], atol=1e-6)
+
+
+def test_lambda_of_one_is_the_scaled_distance():
+    query, images = features(20, 80)
+    everything = np.concatenate([query, images])
+    largest = ((query[:, None] - everything) ** 2).sum(2).max(axis=1, keepdims=True)
+    expected = ((query[:, None] - images) ** 2).sum(2) / largest
+    np.testing.assert_allclose(rerank(query, images, lambda_value=1.0), expected, atol=1e-6)
+
+
+def test_copies_of_one_image_stay_finite_and_near():
+    query, images = features(5, 60)
+    images[:40] = images[0]
+    found = rerank(query.astype(np.float32), images.astype(np.float32))
+    assert np.isfinite(found).all()
+    assert (found >= 0).all()
+    assert (found <= 1 + 1e-6).all()
+
+
+def test_equal_features_stay_degenerate():
+    distances = rerank(np.ones((4, 3), dtype=np.float32), np.ones((30, 3), dtype=np.float32))
+    assert rank_distances(distances, [0] * 4, [0, 1] * 15, [0] * 4, [1] * 30).degenerate
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"k1": 0}, "k1 and k2 must be at least 1"),
+        ({"lambda_value": 1.5}, r"lambda_value in \[0, 1\]"),
+        ({"query": np.ones((2, 4))}, "same channels"),
+        ({"gallery": np.full((5, 3), np.nan)}, "gallery features hold nan"),
+    ],
+)
+def test_wrong_inputs_are_named(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        rerank(**{"query": np.ones((2, 3)), "gallery": np.ones((5, 3))} | arguments)
