@@ -82,6 +82,8 @@ def test_full_precision_holds_under_autocast_and_is_undone():
         torch.set_float32_matmul_precision("medium")
         with torch.autocast("cpu", torch.bfloat16):
             with full_precision("cpu"):
+                assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+                assert torch.backends.cuda.matmul.fp32_precision == "ieee"
                 torch.testing.assert_close((one @ other.T).double(), exact, atol=1e-4, rtol=0)
             assert (one @ other.T).dtype == torch.bfloat16
         assert torch.get_float32_matmul_precision() == "medium"

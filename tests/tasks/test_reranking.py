@@ -96,13 +96,14 @@ def test_lambda_of_one_is_the_scaled_distance():
     np.testing.assert_allclose(rerank(query, images, lambda_value=1.0), expected, atol=1e-6)
 
 
-def test_copies_of_one_image_stay_finite_and_near():
+def test_copies_of_one_image_stay_nearest():
     query, images = features(5, 60)
-    images[:40] = images[0]
+    query[0] = images[:40] = images[0]
     found = rerank(query.astype(np.float32), images.astype(np.float32))
     assert np.isfinite(found).all()
     assert (found >= 0).all()
     assert (found <= 1 + 1e-6).all()
+    assert found[0, :40].max() < found[0, 40:].min()
 
 
 def test_equal_features_stay_degenerate():
