@@ -50,13 +50,11 @@ def config_names(room: str) -> list[str]:
 
 
 def as_flags(layer: dict[str, Any]) -> list[str]:
-    """The words a person would have typed for the `key: value` lines of one YAML layer."""
+    """The words that `parse` reads for the `key: value` lines of one YAML layer."""
     words: list[str] = []
     for key, value in layer.items():
         flag = "--" + key.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(flag if value else "--no-" + flag[2:])
-        elif isinstance(value, list | tuple):
+        if isinstance(value, list | tuple):
             words += [flag, *map(str, value)]
         elif isinstance(value, dict):
             words += as_flags({f"{key}.{inner}": item for inner, item in value.items()})
@@ -81,7 +79,11 @@ def parse(schema: type[T], words: list[str], *, prog: str, default: T | None = N
     text = io.StringIO()
     try:
         with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
-            return tyro.cli(schema, args=words, prog=prog, default=default)
+            # Booleans take a value here: without a default, which a first layer has not, a flag could not say False.
+            config = (tyro.conf.FlagConversionOff,)
+            return tyro.cli(schema, args=words, prog=prog, default=default, config=config)
+    except WrongWords as error:
+        raise WrongWords(f"{layer}: {error}") from None
     except SystemExit:
         raise WrongWords(f"{layer}: a wrong key or value\n{text.getvalue().rstrip()}") from None
 

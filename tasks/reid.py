@@ -1,6 +1,6 @@
 """Person re-identification: fine-tune with identity and triplet loss, rank queries against the gallery.
 
-The recipe is TransReID's ViT baseline (He et al. 2021, arXiv 2102.04378); its values stand in `configs/tasks/reid.yaml`.
+The recipe is TransReID's ViT baseline (He et al. 2021, arXiv 2102.04378); its values are in `configs/tasks/reid.yaml`.
 """
 
 import math
@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from backbones.flops import flops
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
@@ -27,6 +26,7 @@ from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
+from backbones.flops import flops
 from backbones.spec import BackboneSpec
 from tasks.data.reid import ReidData, Sample, open_reid
 from tasks.features import extract

@@ -51,8 +51,8 @@ def build_optimizer(
     """SGD or AdamW over the groups, in torch's fused form.
 
     Args:
-        scaled: an fp16 scaler drives the steps. The fused form would have to skip overflows itself, which it does not on
-            CPUs, so it is not used then.
+        scaled: an fp16 scaler drives the steps. The fused form would have to skip overflows itself, which it does not
+            on CPUs, so it is not used then.
     """
     if options.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=not scaled)

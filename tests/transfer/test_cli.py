@@ -1,0 +1,130 @@
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from backbones.errors import WrongWords
+from backbones.settings import CONFIGS, as_flags, parse, plain, read_yaml
+from tasks.reid import ReidOptions
+from transfer.cli import Command, read_command, task_names
+from transfer.run import main
+
+
+def read(*words: str) -> Command:
+    return read_command("reid", ReidOptions, ["--backbone", "tiny", *words])
+
+
+def test_the_recipe_is_complete_and_the_only_source_of_values() -> None:
+    from dataclasses import MISSING, fields
+
+    given = read_yaml(CONFIGS / "tasks" / "reid.yaml")
+    assert set(given) - {"dataset"} == {field.name for field in fields(ReidOptions)}
+    assert all(field.default is MISSING and field.default_factory is MISSING for field in fields(ReidOptions))
+
+
+def test_layers_stack_and_flags_win(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("lr: 5e-2\nepochs: 7\nsize: [128, 64]\n")
+    (tmp_path / "two.yaml").write_text("epochs: 8\nno_decay: ['1d', '*.bias']\n")
+    configs = ["--config", str(tmp_path / "one.yaml"), str(tmp_path / "two.yaml")]
+    options = read(*configs).options
+    assert (options.lr, options.epochs, options.size) == (0.05, 8, (128, 64))
+    assert options.no_decay == ("1d", "*.bias")
+    assert options.warmup_epochs == 5
+    assert read(*configs, "--epochs", "9").options.epochs == 9
+
+
+def test_smoke_stands_between_configs_and_flags(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("epochs: 7\npad: 3\nlr: 0.2\n")
+    smoke = read_yaml(CONFIGS / "smoke" / "reid.yaml")
+    command = read("--config", str(tmp_path / "one.yaml"), "--smoke", "--epochs", "2")
+    assert command.options.epochs == 2
+    assert command.options.pad == smoke["pad"]
+    assert command.options.lr == 0.2
+    assert command.run.dataset == ("toy_market",)
+    assert read().run.dataset == ("market1501",)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("lrr: 0.1\n", "--lr"), ("lr: fast\n", "fast"), ("size: [256]\n", "size"), ("epochs: 0\n", "epochs"),
+     ("optimizer: lion\n", "adamw"), ("- lr\n", "key: value"), ("lr: [\n", "YAML")],
+)  # fmt: skip
+def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(WrongWords) as caught:
+        read("--config", str(path))
+    assert "mine.yaml" in str(caught.value)
+    assert named in str(caught.value)
+
+
+def test_numbers_in_scientific_notation_are_numbers() -> None:
+    assert read().options.lr == 1.6e-3
+
+
+@dataclass(kw_only=True)
+class Sample:
+    flag: bool = True
+    numbers: tuple[int, ...] = ()
+    where: Path | None = None
+
+
+def test_options_survive_the_way_through_yaml() -> None:
+    for sample in (Sample(), Sample(flag=False, numbers=(1, 2), where=Path("a b"))):
+        assert parse(Sample, as_flags(plain(sample)), prog="x", layer="layer") == sample
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["reed"], "did you mean 'reid'"),
+        (["reid", "--backbone", "tiny", "--dataset", "market"], "market1501"),
+        (["reid", "--backbone", "tiny", "--dataset=toy_markt"], "toy_market"),
+        (["reid", "--backbone", "tinny"], "tiny"),
+        (["reid", "--backbone", "vit_smal_patch16_224"], "vit_small_patch16_224"),
+        (["reid"], "--backbone is missing"),
+        (["reid", "--backbone", "tiny", "--lrr", "1"], "--lr"),
+        (["reid", "--backbone", "tiny", "--lr", "fast"], "fast"),
+        (["reid", "--backbone", "tiny", "--stem", "3Conv+1Prj"], "Proj"),
+        (["reid", "--backbone", "tiny", "--attention", "rellu"], "relu"),
+        (["reid", "--backbone", "tiny", "--seeds", "-1"], "--seeds"),
+        (["reid", "--backbone", "tiny", "--subset", "1"], "--subset"),
+        (["reid", "--backbone", "tiny", "--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--backbone", "tiny"], "task comes first"),
+        ([], "usage"),
+    ],
+)
+def test_wrong_words_exit_with_2_and_a_hint(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    out, err = capfd.readouterr()
+    assert said in out + err
+    assert "Traceback" not in out + err
+
+
+def test_the_dry_run_prints_what_would_run_and_runs_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs"
+    assert main(["reid", "--backbone", "tiny", "--lr", "5e-2", "--dry-run", "--out", str(out)]) == 0
+    printed = capfd.readouterr().out
+    assert "lr: 0.05" in printed
+    assert "epochs: 120" in printed
+    assert not out.exists()
+
+
+def test_help_and_lists_import_nothing_heavy() -> None:
+    for words in (["--help"], ["--list"], ["reed"], ["reid", "--dataset", "market"]):
+        code = (
+            "import sys; from transfer.run import main; "
+            f"status = main({words!r}); heavy = {{'torch', 'timm', 'pandas', 'numpy', 'datasets'}} & set(sys.modules); "
+            "sys.exit(f'imported {heavy}' if heavy else status)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == (0 if words[0].startswith("--") else 2), done.stderr
+    assert task_names() == ["reid"]
+
+
+def test_the_list_shows_tasks_backbones_and_data_sets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    printed = capsys.readouterr().out.split()
+    assert {"reid", "tiny", "market1501", "toy_market"} <= set(printed)

@@ -1,0 +1,156 @@
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backbones.errors import UserError
+from transfer.results import Identity, Record, Store
+
+CONTENT = {
+    "task": "reid",
+    "task_version": 1,
+    "backbone": {"name": "tiny", "stem": "patchify", "files": {}},
+    "weights_id": "random",
+    "dataset": {"name": "toy_market", "version": None, "digest": "0" * 64},
+    "options": {"lr": 0.05, "size": [64, 32], "margin": None, "rerank": False},
+    "precision": "bf16",
+    "seed": 0,
+    "smoke": True,
+    "subset": None,
+}
+
+
+def record(identity: Identity, **given: Any) -> Record:
+    values: dict[str, Any] = {
+        "run_id": identity.run_id("reid", "toy_market", "tiny"),
+        "identity": identity.digest,
+        "protocol": identity.without("seed").digest,
+        "task": "reid",
+        "task_version": 1,
+        "dataset": {"name": "toy_market", "version": None, "counts": {}, "digest": "0" * 64},
+        "backbone": {"name": "tiny"},
+        "weights_id": "random",
+        "untrained": [],
+        "options": {"lr": 0.05},
+        "seed": 0,
+        "smoke": False,
+        "subset": None,
+        "outcome": {"status": "completed", "reason": "", "step": 9},
+        "scores": {"mAP": 0.5, "rank1": 0.75},
+        "primary": "mAP",
+        "metrics": {"mAP": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}},
+        "cost": {"train_seconds": 1.0},
+        "environment": {},
+    }
+    return Record(**{**values, **given})
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if isinstance(value, dict) and value:
+        return [leaf for key, item in value.items() for leaf in leaves(item, (*path, key))]
+    return [path]
+
+
+def changed(content: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    head, *rest = path
+    return {**content, head: changed(content[head], tuple(rest)) if rest else "something else"}
+
+
+@pytest.mark.parametrize("path", leaves(CONTENT), ids="/".join)
+def test_every_entry_of_the_identity_counts(path: tuple[str, ...]) -> None:
+    assert Identity(changed(CONTENT, path)).digest != Identity(CONTENT).digest
+
+
+def test_the_identity_does_not_depend_on_order_or_process() -> None:
+    backwards = dict(reversed(CONTENT.items()))
+    assert Identity(backwards).digest == Identity(CONTENT).digest
+    code = f"from transfer.results import Identity; print(Identity({CONTENT!r}).digest)"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == Identity(CONTENT).digest
+
+
+def test_run_ids_are_names_of_folders() -> None:
+    identity = Identity(CONTENT)
+    name = identity.run_id("reid", "torchreid:dukemtmc", "hf-hub:timm/vit a/b")
+    assert "/" not in name
+    assert ":" not in name
+    assert " " not in name
+    assert name.endswith(identity.digest[:12])
+
+
+def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
+    store, identity = Store(tmp_path), Identity(CONTENT)
+    mine = record(identity)
+    with store.lock(mine.run_id, waiting=lambda: None) as folder:
+        (folder / "state.pt").touch()
+        store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
+    assert store.find(mine.run_id, identity) == mine
+    assert sorted(path.name for path in folder.iterdir()) == ["options.yaml", "outcomes.npz", "record.json"]
+    with np.load(folder / "outcomes.npz") as outcomes:
+        assert outcomes["ap"].tolist() == [0.1, 0.2]
+    assert store.records() == ([mine], [])
+
+
+def test_a_folder_without_record_is_unfinished(tmp_path: Path) -> None:
+    store, identity = Store(tmp_path), Identity(CONTENT)
+    mine = record(identity)
+    with store.lock(mine.run_id, waiting=lambda: None):
+        pass
+    assert store.find(mine.run_id, identity) is None
+    assert store.records() == ([], [])
+
+
+def test_the_full_hash_is_compared(tmp_path: Path) -> None:
+    store, identity = Store(tmp_path), Identity(CONTENT)
+    mine = record(identity)
+    store.folder(mine.run_id).mkdir(parents=True)
+    store.write(replace(mine, identity=identity.digest[:12] + "0" * 52), "", {})
+    with pytest.raises(UserError, match="belongs to another run"):
+        store.find(mine.run_id, identity)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda content: {**content, "schema": 99}, "schema 99.*update"),
+        (lambda content: {**content, "surprise": 1}, "unknown or missing entries: surprise"),
+        (lambda content: {key: value for key, value in content.items() if key != "scores"}, "entries: scores"),
+        (lambda content: [content], "not a readable record"),
+    ],
+)
+def test_reading_is_strict(tmp_path: Path, spoil: Any, message: str) -> None:
+    path = tmp_path / "run" / "record.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(spoil(asdict(record(Identity(CONTENT))))))
+    with pytest.raises(UserError, match=message):
+        Record.read(path)
+    found, problems = Store(tmp_path).records()
+    assert not found
+    assert str(path) in problems[0]
+
+
+def test_a_torn_record_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text('{"schema": 1, "run_')
+    with pytest.raises(UserError, match=r"record\.json: not a readable record"):
+        Record.read(path)
+
+
+def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:
+    mine = record(Identity(CONTENT), scores={"mAP": float("nan")})
+    store = Store(tmp_path)
+    store.folder(mine.run_id).mkdir()
+    with pytest.raises(ValueError, match="JSON"):
+        store.write(mine, "", {})
+    assert not (store.folder(mine.run_id) / "record.json").exists()
+
+
+def test_an_output_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    with pytest.raises(UserError, match="--out .*runs: cannot be written"):
+        Store(tmp_path / "runs").prepare()
