@@ -1,0 +1,56 @@
+import random
+
+import pytest
+import torch
+from timm.data.random_erasing import RandomErasing as TimmErasing
+
+from backbones.data.erasing import RandomErasing
+from backbones.data.images import seeded
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@pytest.mark.parametrize("size", [(256, 128), (64, 32), (224, 224)])
+def test_equals_erasing_after_normalising(size):
+    """Normalised afterwards, the image is what timm's erasing makes of the normalised image."""
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    ours, theirs = RandomErasing(0.7, MEAN, STD), TimmErasing(0.7, mode="pixel", max_count=1, device="cpu")
+    changed = 0
+    for key in range(40):
+        image = torch.rand(3, *size, generator=torch.Generator().manual_seed(key))
+        with seeded(key):
+            expected = theirs((image - mean) / std)
+        with seeded(key):
+            got = ours(image.clone())
+        torch.testing.assert_close((got - mean) / std, expected, atol=1e-5, rtol=1e-5)
+        changed += not torch.equal(got, image)
+    assert 18 <= changed <= 37  # 28 expected
+
+
+def test_boxes_cover_the_stated_share():
+    """Every box covers 2 % to 33 % of the image, has a height / width of 0.3 to 3.3, and leaves the rest alone."""
+    erase = RandomErasing(1.0, (0.5,) * 3, (0.5,) * 3)
+    random.seed(0)
+    for _ in range(200):
+        changed = (erase(torch.full((3, 200, 100), 7.0)) != 7.0).any(0)
+        rows, columns = changed.any(1).sum(), changed.any(0).sum()
+        assert changed.sum() == rows * columns  # one whole rectangle
+        assert 0.019 <= rows * columns / 20_000 <= 0.34
+        assert 0.28 <= rows / columns <= 3.6
+
+
+def test_noise_is_unclipped():
+    random.seed(0)
+    torch.manual_seed(0)
+    box = torch.cat([RandomErasing(1.0, MEAN, STD)(torch.full((3, 128, 128), 9.0)).flatten(1) for _ in range(20)], 1)
+    for channel in range(3):
+        noise = box[channel][box[channel] != 9.0]
+        assert noise.mean() == pytest.approx(MEAN[channel], abs=0.01)
+        assert noise.std() == pytest.approx(STD[channel], abs=0.01)
+        assert noise.min() < -0.2
+        assert noise.max() > 1.2
+
+
+def test_probability_zero_draws_once_and_changes_nothing():
+    image = torch.rand(3, 16, 16)
+    assert torch.equal(RandomErasing(0.0, MEAN, STD)(image.clone()), image)

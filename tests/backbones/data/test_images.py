@@ -1,0 +1,164 @@
+import contextlib
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from timm.data.random_erasing import RandomErasing as TimmErasing
+from torch.utils.data import DataLoader
+from torchvision import transforms as v1
+
+from backbones.data.images import ImageDataset, ReidTestTransform, ReidTrainTransform, read_image, seeded
+from backbones.errors import UserError
+
+
+@pytest.fixture
+def paths(tmp_path):
+    files = []
+    for number in range(6):
+        pixels = np.random.default_rng(number).integers(0, 256, (16, 8, 3), dtype=np.uint8)
+        files.append(str(tmp_path / f"{number}.png"))
+        Image.fromarray(pixels).resize((64, 128), Image.Resampling.BICUBIC).save(files[-1])
+    return files
+
+
+def draws():
+    return random.random(), float(np.random.rand()), float(torch.rand(1))  # noqa: NPY002
+
+
+def test_seeded_is_a_function_of_the_key():
+    with seeded(1, 2, 3):
+        one = draws()
+    with seeded(1, 2, 3):
+        assert draws() == one
+    for other in [(1, 2), (1, 2, 4), (12, 3), (-1, 2, 3), (2**70, 2, 3)]:
+        with seeded(*other):
+            assert all(a != b for a, b in zip(draws(), one, strict=True))
+
+
+def test_seeded_leaves_no_trace():
+    random.seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    torch.manual_seed(5)
+    expected = draws(), draws()
+    random.seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    torch.manual_seed(5)
+    first = draws()
+    with contextlib.suppress(KeyError), seeded(3):
+        draws()
+        raise KeyError
+    assert (first, draws()) == expected
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "LA", "1"])
+def test_any_mode_is_read_as_rgb(tmp_path, mode):
+    path = tmp_path / ("image.jpg" if mode == "CMYK" else "image.png")
+    Image.new(mode, (5, 4)).save(path)
+    image = read_image(str(path))
+    assert (image.mode, image.size) == ("RGB", (5, 4))
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:60], lambda data: data[: len(data) // 2], lambda data: b"", lambda _: b"text"]
+)
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+def test_damaged_files_are_named(tmp_path, suffix, damage):
+    path = tmp_path / f"image.{suffix}"
+    Image.effect_noise((64, 64), 80).convert("RGB").save(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match=rf"image\.{suffix}.*--skip-unreadable"):
+        read_image(str(path))
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(UserError, match=r"absent\.jpg.*No such file"):
+        read_image(str(tmp_path / "absent.jpg"))
+
+
+@pytest.mark.parametrize("size", [(256, 128), (64, 32)])
+def test_train_transform_equals_the_published_pipeline(paths, size):
+    """The same draws as TransReID's composition of torchvision and timm, which normalises before it erases."""
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
+    published = v1.Compose(
+        [
+            v1.Resize(size, interpolation=v1.InterpolationMode.BICUBIC),
+            v1.RandomHorizontalFlip(0.5),
+            v1.Pad(10),
+            v1.RandomCrop(size),
+            v1.ToTensor(),
+            v1.Normalize(mean, std),
+            TimmErasing(0.5, mode="pixel", max_count=1, device="cpu"),
+        ]
+    )
+    ours = ReidTrainTransform(size, flip=0.5, pad=10, erase=0.5, mean=mean, std=std)
+    normalise = v1.Normalize(mean, std)
+    for number, path in enumerate(paths * 3):
+        with seeded(number):
+            expected = published(Image.open(path))
+        with seeded(number):
+            got = ours(read_image(path))
+        torch.testing.assert_close(normalise(got), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_padding_is_black_before_normalising():
+    white = Image.new("RGB", (32, 64), (255, 255, 255))
+    crops = [ReidTrainTransform((64, 32), pad=10, erase=0.0, mean=(0.5,) * 3)(white) for _ in range(30)]
+    assert set(torch.stack(crops).unique().tolist()) == {0.0, 1.0}
+    assert min(crop.mean() for crop in crops) > (1 - 10 / 64) * (1 - 10 / 32) - 1e-6
+
+
+def test_test_transform_equals_torchvision(paths):
+    expected = v1.Compose([v1.Resize((256, 128)), v1.ToTensor()])
+    for path in paths:
+        got = ReidTestTransform((256, 128))(read_image(path))
+        torch.testing.assert_close(got, expected(Image.open(path)), atol=1e-6, rtol=0)
+
+
+def keyed(paths, seed=0):
+    labels = list(range(len(paths)))
+    return ImageDataset(
+        paths, labels, [9 - label for label in labels], transform=ReidTrainTransform((32, 16), pad=4), seed=seed
+    )
+
+
+def test_augmentation_is_a_function_of_seed_epoch_sample_and_repeat(paths):
+    images = keyed(paths)
+    one = images[(3, 2, 0)][0]
+    torch.rand(7)
+    images[(3, 5, 0)]
+    assert torch.equal(images[(3, 2, 0)][0], one)
+    for other in [(4, 2, 0), (3, 2, 1)]:
+        assert not torch.equal(images[other][0], one)
+    assert not torch.equal(keyed(paths, seed=1)[(3, 2, 0)][0], one)
+
+
+def test_labels_follow_the_index(paths):
+    image, first, second = keyed(paths)[(0, 4, 0)]
+    assert image.shape == (3, 32, 16)
+    assert (int(first), int(second)) == (4, 5)
+    assert first.dtype == torch.int64
+
+
+def test_a_plain_index_draws_nothing(paths):
+    images = ImageDataset(paths, transform=ReidTestTransform((32, 16)))
+    state = torch.get_rng_state()
+    (image,) = images[np.int64(1)]
+    assert torch.equal(image, ReidTestTransform((32, 16))(read_image(paths[1])))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert len(images) == 6
+
+
+def test_workers_make_no_difference(paths):
+    keys = [[(0, 1, 0), (0, 1, 1)], [(0, 3, 0), (1, 3, 0)], [(1, 5, 0), (1, 0, 0)]]
+    alone, helped = (
+        [batch[0] for batch in DataLoader(keyed(paths), batch_sampler=keys, num_workers=workers)] for workers in (0, 2)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(alone, helped, strict=True))
+    assert not torch.equal(alone[0][0], alone[0][1])
+
+
+def test_labels_of_another_length(paths):
+    with pytest.raises(ValueError, match="6 paths"):
+        ImageDataset(paths, [1, 2], transform=ReidTestTransform())

@@ -1,0 +1,102 @@
+import json
+import os
+
+import pytest
+from PIL import Image
+
+from backbones.data import integrity
+from backbones.data.cache import cache_folder, write_atomically
+from backbones.data.integrity import check_images, stat_files
+from backbones.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "vit-transfer" / "checked"
+
+
+@pytest.fixture
+def paths(tmp_path):
+    for number in range(7):
+        Image.effect_noise((32, 32), 60).convert("RGB").save(tmp_path / f"{number}.jpg")
+    return [str(tmp_path / f"{number}.jpg") for number in range(7)]
+
+
+def cut(path):
+    with open(path, "r+b") as file:  # noqa: PTH123
+        file.truncate(os.path.getsize(path) // 2)  # noqa: PTH202
+
+
+def test_sound_images(paths, cache):
+    assert check_images(stat_files(paths, name="set"), name="set") == []
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_damaged_images_are_counted_and_named(paths):
+    for path in paths[:6]:
+        cut(path)
+    with pytest.raises(UserError) as error:
+        check_images(stat_files(paths, name="set"), name="set")
+    assert "6 of 7 images" in str(error.value)
+    assert paths[0] in str(error.value)
+    assert "and 1 more" in str(error.value)
+    assert check_images(stat_files(paths, name="set"), name="set", skip=True) == paths[:6]
+
+
+def test_each_state_is_decoded_once(paths, monkeypatch):
+    stats = stat_files(paths, name="set")
+    check_images(stats, name="set")
+    decoded = []
+    monkeypatch.setattr(integrity, "_decodes", lambda path: decoded.append(path) or True)
+    check_images(dict(reversed(stats.items())), name="set")
+    assert decoded == []
+    os.utime(paths[3], ns=(0, 0))
+    check_images(stat_files(paths, name="set"), name="set")
+    assert sorted(decoded) == paths
+
+
+def test_a_mended_file_is_seen(paths):
+    cut(paths[2])
+    with pytest.raises(UserError):
+        check_images(stat_files(paths, name="set"), name="set")
+    Image.new("RGB", (32, 32)).save(paths[2])
+    assert check_images(stat_files(paths, name="set"), name="set") == []
+
+
+def test_a_spoilt_stamp_is_made_again(paths, cache):
+    check_images(stat_files(paths, name="set"), name="set")
+    (stamp,) = cache.iterdir()
+    for text in ("", "[]", json.dumps({"other": 1})):
+        stamp.write_text(text)
+        assert check_images(stat_files(paths, name="set"), name="set") == []
+    assert json.loads(stamp.read_text()) == {"undecodable": []}
+
+
+def test_an_unwritable_cache_is_said_and_gone_without(paths, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert check_images(stat_files(paths, name="set"), name="set") == []
+    assert "not remembered" in capsys.readouterr().err
+
+
+def test_missing_files_are_named(paths):
+    with pytest.raises(UserError, match=r"1 file\(s\)[\s\S]*absent\.jpg: No such file"):
+        stat_files([*paths, "/nowhere/absent.jpg"], name="set")
+
+
+def test_cache_folder_without_a_setting(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "vit-transfer"
+
+
+def test_write_atomically_leaves_no_scraps(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "file.json"
+    write_atomically(path, "one")
+    write_atomically(path, "two")
+    assert path.read_text() == "two"
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "\udc80")
+    assert path.read_text() == "two"
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.json"]

@@ -1,0 +1,86 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from backbones.data.samplers import pk_batches, shuffled_batches
+from backbones.errors import UserError
+
+
+def crowd(sizes):
+    """Identity i with sizes[i] images, mixed."""
+    identities = np.repeat(np.arange(len(sizes)), sizes)
+    return np.random.default_rng(0).permutation(identities).tolist()
+
+
+@pytest.mark.parametrize(("p", "k"), [(4, 4), (8, 2), (3, 5), (2, 1)])
+def test_batches_are_p_identities_by_k_images(p, k):
+    identities = crowd(np.random.default_rng(1).integers(1, 14, 20))
+    batches = pk_batches(identities, p=p, k=k, seed=0, epoch=0)
+    assert batches
+    for batch in batches:
+        groups = [batch[start : start + k] for start in range(0, p * k, k)]
+        assert len(batch) == p * k
+        people = [{identities[index] for index in group} for group in groups]
+        assert all(len(person) == 1 for person in people)
+        assert len(set.union(*people)) == p
+
+
+def test_images_repeat_only_where_an_identity_has_fewer_than_k():
+    sizes = [2, 3, 4, 9, 11, 4, 1, 8]
+    identities = crowd(sizes)
+    used = Counter(index for batch in pk_batches(identities, p=2, k=4, seed=3, epoch=0) for index in batch)
+    for index, times in used.items():
+        if sizes[identities[index]] >= 4:
+            assert times == 1
+    for person in (0, 6):
+        times = sum(times for index, times in used.items() if identities[index] == person)
+        assert times in (0, 4)
+
+
+def test_an_epoch_ends_when_fewer_than_p_identities_have_groups_left():
+    sizes = [4, 9, 8, 15, 5, 4]  # 1, 2, 2, 3, 1, 1 groups of 4
+    identities = crowd(sizes)
+    for seed in range(20):
+        batches = pk_batches(identities, p=3, k=4, seed=seed, epoch=0)
+        left = {person: max(1, size // 4) for person, size in enumerate(sizes)}
+        for batch in batches:
+            assert sum(count > 0 for count in left.values()) >= 3
+            for person in {identities[index] for index in batch}:
+                left[person] -= 1
+        assert min(left.values()) >= 0
+        assert sum(count > 0 for count in left.values()) < 3
+
+
+def test_a_batch_is_a_function_of_seed_and_epoch():
+    identities = crowd([6] * 10)
+    one = pk_batches(identities, p=4, k=2, seed=1, epoch=2)
+    assert one == pk_batches(identities, p=4, k=2, seed=1, epoch=2)
+    assert one != pk_batches(identities, p=4, k=2, seed=1, epoch=3)
+    assert one != pk_batches(identities, p=4, k=2, seed=2, epoch=2)
+
+
+def test_the_names_of_identities_do_not_matter():
+    identities = crowd([6] * 10)
+    renamed = [100 + 3 * identity for identity in identities]
+    assert pk_batches(identities, p=4, k=2, seed=0, epoch=0) == pk_batches(renamed, p=4, k=2, seed=0, epoch=0)
+
+
+def test_fewer_identities_than_p():
+    with pytest.raises(UserError, match="takes 5 identities, but the training set has 4"):
+        pk_batches(crowd([4] * 4), p=5, k=4, seed=0, epoch=0)
+
+
+@pytest.mark.parametrize(("n", "batch"), [(10, 3), (12, 4), (7, 7)])
+def test_shuffled_batches(n, batch):
+    whole = shuffled_batches(n, batch, seed=0, epoch=1, drop_last=False)
+    assert sorted(index for one in whole for index in one) == list(range(n))
+    cut = shuffled_batches(n, batch, seed=0, epoch=1, drop_last=True)
+    assert cut == [one for one in whole if len(one) == batch]
+    assert whole != shuffled_batches(n, batch, seed=0, epoch=2, drop_last=False)
+
+
+def test_too_few_images_for_one_batch():
+    with pytest.raises(UserError, match="takes 8 images, but the training set has 7"):
+        shuffled_batches(7, 8, seed=0, epoch=0)
+    assert len(shuffled_batches(7, 8, seed=0, epoch=0, drop_last=False)) == 1

@@ -1,0 +1,169 @@
+import hashlib
+import subprocess
+import sys
+
+import pytest
+
+from backbones.data.spec import DatasetSpec, dataset_names, find_root, manifest_digest, resolve_dataset
+from backbones.errors import UserError, WrongWords
+
+
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    monkeypatch.delenv("TRANSFER_DATA", raising=False)
+
+
+def market(folder):
+    for name in ("bounding_box_train", "query", "bounding_box_test"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "0001_c1s1_000001_00.jpg").touch()
+    return folder
+
+
+def written(path, text):
+    path.write_text(text)
+    return resolve_dataset(str(path))
+
+
+@pytest.mark.parametrize("name", dataset_names())
+def test_shipped_files_state_the_facts(name):
+    spec = resolve_dataset(name)
+    assert spec.name == name
+    assert spec.license
+    assert spec.citation
+
+
+def test_no_torch():
+    program = "import sys, backbones.data.spec; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_unknown_name():
+    with pytest.raises(WrongWords, match="did you mean 'market1501'"):
+        resolve_dataset("market1510")
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(WrongWords, match=r"absent\.yaml"):
+        resolve_dataset(str(tmp_path / "absent.yaml"))
+
+
+def test_torchreid_name():
+    spec = resolve_dataset("torchreid:grid")
+    assert (spec.name, spec.format, spec.options) == ("torchreid:grid", "torchreid", {"set": "grid"})
+
+
+def test_a_users_file(tmp_path):
+    spec = written(tmp_path / "campus.yaml", "format: market1501\nroot: images\ncounts: {train: {images: 3}}\n")
+    assert (spec.name, spec.format, spec.counts) == ("campus", "market1501", {"train": {"images": 3}})
+    assert spec.root == (str(tmp_path / "images"), "images")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("format: market1501\nroot: x\nlicence: MIT\n", "unknown key 'licence'; did you mean 'license'"),
+        ("format: market1051\nroot: x\n", "did you mean 'market1501'"),
+        ("root: x\n", "`format` is None"),
+        ("format: market1501\n", "`root` is missing"),
+        ("format: market1501\nroot: 3\n", "`root` is 3"),
+        ("format: market1501\nroot: [x, 3]\n", "`root` is"),
+        ("format: market1501\nroot: x\nversion: 1.10\n", "`version` is 1.1; it must be text"),
+        ("format: market1501\nroot: x\ncounts: 12\n", "`counts` is 12"),
+        ("format: torchreid\nset: grid\ngenerator: toy_market\n", "unknown key 'generator'"),
+    ],
+)
+def test_wrong_words_name_file_and_key(tmp_path, text, message):
+    with pytest.raises(WrongWords) as error:
+        written(tmp_path / "mine.yaml", text)
+    assert message in str(error.value)
+    assert "mine.yaml" in str(error.value)
+
+
+@pytest.mark.parametrize("place", ["market1501", "market1501/Market-1501-v15.09.15", "Market-1501-v15.09.15"])
+def test_found_in_the_data_folder(tmp_path, monkeypatch, place):
+    root = market(tmp_path / place)
+    spec = resolve_dataset("market1501")
+    assert find_root(spec, tmp_path) == root
+    monkeypatch.setenv("TRANSFER_DATA", str(tmp_path))
+    assert find_root(spec, None) == root
+
+
+def test_the_data_folder_may_be_the_data_set(tmp_path):
+    root = market(tmp_path / "any name")
+    assert find_root(resolve_dataset("market1501"), root) == root
+
+
+def test_the_option_wins_over_the_environment(tmp_path, monkeypatch):
+    market(tmp_path / "one" / "market1501")
+    monkeypatch.setenv("TRANSFER_DATA", str(tmp_path / "one"))
+    root = market(tmp_path / "two" / "market1501")
+    assert find_root(resolve_dataset("market1501"), tmp_path / "two") == root
+
+
+def test_a_users_root_lies_beside_the_file_or_in_the_data_folder(tmp_path):
+    (tmp_path / "here").mkdir()
+    spec = written(tmp_path / "here" / "campus.yaml", "format: market1501\nroot: images\n")
+    there = market(tmp_path / "there" / "images")
+    assert find_root(spec, tmp_path / "there") == there
+    beside = market(tmp_path / "here" / "images")
+    assert find_root(spec, tmp_path / "there") == beside
+    assert find_root(spec, None) == beside
+
+
+def test_nowhere(tmp_path):
+    with pytest.raises(UserError) as error:
+        find_root(resolve_dataset("msmt17"), tmp_path)
+    message = str(error.value)
+    for part in (
+        str(tmp_path / "MSMT17_V1"),
+        "no such folder",
+        "list_query.txt",
+        "mask_train_v2/",
+        "--data",
+        "ask the",
+    ):
+        assert part in message
+
+
+def test_no_data_folder_named():
+    with pytest.raises(UserError, match="TRANSFER_DATA=FOLDER"):
+        find_root(resolve_dataset("market1501"), None)
+
+
+def test_an_empty_part_is_named(tmp_path):
+    root = market(tmp_path / "market1501")
+    for path in (root / "query").iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match=r"missing, empty or unreadable: query/\n"):
+        find_root(resolve_dataset("market1501"), tmp_path)
+
+
+def test_two_copies_are_not_chosen_between(tmp_path):
+    one, two = market(tmp_path / "market1501"), market(tmp_path / "Market-1501")
+    with pytest.raises(UserError) as error:
+        find_root(resolve_dataset("market1501"), tmp_path)
+    assert str(one) in str(error.value)
+    assert str(two) in str(error.value)
+
+
+def test_a_link_is_no_second_copy(tmp_path):
+    root = market(tmp_path / "market1501")
+    (tmp_path / "Market-1501").symlink_to(root)
+    assert find_root(resolve_dataset("market1501"), tmp_path) == root
+
+
+def test_a_format_without_a_tree_takes_a_named_folder_only(tmp_path):
+    (tmp_path / "mine").mkdir()
+    named = DatasetSpec(name="mine", format="torchreid", root=("mine",))
+    assert find_root(named, tmp_path) == tmp_path / "mine"
+    (tmp_path / "mine").rmdir()
+    with pytest.raises(UserError, match="no such folder"):
+        find_root(named, tmp_path)
+
+
+def test_manifest_digest():
+    files = [("b.jpg", 20), ("a.jpg", 3)]
+    expected = hashlib.sha256(b"a.jpg\x003\nb.jpg\x0020\n").hexdigest()
+    assert manifest_digest(files) == manifest_digest(reversed(files)) == expected
+    assert manifest_digest([("b.jpg", 2), ("a.jpg", 30)]) != expected

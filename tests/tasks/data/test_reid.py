@@ -1,0 +1,269 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from backbones.data.spec import FORMATS as LAYOUTS
+from backbones.data.spec import resolve_dataset
+from backbones.errors import UserError, WrongWords
+from tasks.data.reid import FORMATS, open_reid
+from tests.tasks.data.layouts import MARKET, draw, market, msmt17, spec
+
+
+def names(samples):
+    return [Path(sample.path).name for sample in samples]
+
+
+def test_every_parser_has_a_layout():
+    assert FORMATS.keys() <= LAYOUTS.keys()
+
+
+def test_market_junk_is_dropped_and_distractors_stay(tmp_path):
+    data = open_reid(spec(market(tmp_path / "set")), None)
+    assert names(data.train) == sorted(MARKET["bounding_box_train"])
+    assert names(data.gallery) == sorted(name for name in MARKET["bounding_box_test"] if not name.startswith("-1"))
+    assert data.counts == {
+        "train": {"images": 3, "identities": 2, "cameras": 3},
+        "query": {"images": 2, "identities": 2, "cameras": 2},
+        "gallery": {"images": 7, "identities": 2, "cameras": 5},
+        "distractors": 3,
+        "junk": 2,
+        "ignored": 3,
+    }
+
+
+def test_market_identities_and_cameras(tmp_path):
+    data = open_reid(spec(market(tmp_path / "set")), None)
+    assert [(sample.identity, sample.camera) for sample in data.train] == [(0, 1), (0, 3), (1, 2)]
+    assert [(sample.identity, sample.camera) for sample in data.query] == [(3, 1), (5, 2)]
+    assert {sample.identity for sample in data.gallery} == {0, 3, 5}
+    assert [data.name_of(sample) for sample in data.query] == [f"query/{name}" for name in sorted(MARKET["query"])]
+
+
+def test_two_digit_cameras(tmp_path):
+    files = {**MARKET, "query": ["0003_c12s6_015971_00.jpg"]}
+    assert open_reid(spec(market(tmp_path / "set", files)), None).query[0].camera == 12
+
+
+def test_hidden_files_are_ignored(tmp_path):
+    root = market(tmp_path / "set")
+    (root / "query" / "._0003_c1s6_015971_00.jpg").write_bytes(b"a file manager's note")
+    assert open_reid(spec(root), None).counts["ignored"] == 4
+
+
+@pytest.mark.parametrize("name", ["holiday.jpg", "-2_c1s1_000401_03.jpg", "c1s1_000401_03.jpg", "x_0003_c1s1_1.png"])
+def test_an_image_that_does_not_parse_is_named(tmp_path, name):
+    root = market(tmp_path / "set")
+    draw(root / "bounding_box_test" / name)
+    with pytest.raises(UserError, match=name):
+        open_reid(spec(root), None)
+
+
+@pytest.mark.parametrize("folder", ["query", "bounding_box_train"])
+def test_distractors_belong_into_the_gallery(tmp_path, folder):
+    root = market(tmp_path / "set")
+    draw(root / folder / "0000_c1s1_000401_03.jpg")
+    with pytest.raises(UserError, match=r"0000_c1s1_000401_03\.jpg.*bounding_box_test"):
+        open_reid(spec(root), None)
+
+
+def test_counts_that_differ_are_listed(tmp_path):
+    root = market(tmp_path / "set")
+    counts = {"train": {"images": 12936, "identities": 2}, "query": {"images": 2}, "distractors": 2798, "junk": 2}
+    with pytest.raises(UserError) as error:
+        open_reid(spec(root, counts=counts), None)
+    message = str(error.value)
+    assert "train images: expected 12936, found 3" in message
+    assert "distractors: expected 2798, found 3" in message
+    assert "identities" not in message
+    assert "query" not in message
+
+
+def test_right_counts_pass(tmp_path):
+    counts = {"train": {"images": 3, "cameras": 3}, "gallery": {"identities": 2}, "junk": 2}
+    assert open_reid(spec(market(tmp_path / "set"), counts=counts), None).name == "tiny"
+
+
+@pytest.mark.parametrize("counts", [{"trian": {"images": 3}}, {"train": {"image": 3}}, {"train": 3}])
+def test_a_misspelt_count_is_not_passed_over(tmp_path, counts):
+    with pytest.raises(WrongWords, match="unknown entry"):
+        open_reid(spec(market(tmp_path / "set"), counts=counts), None)
+
+
+def test_an_empty_split(tmp_path):
+    root = market(tmp_path / "set")
+    for path in (root / "bounding_box_train").glob("*.jpg"):
+        path.unlink()
+    with pytest.raises(UserError, match="no training images"):
+        open_reid(spec(root), None)
+
+
+def test_no_query_with_a_match(tmp_path):
+    files = {**MARKET, "bounding_box_test": ["0003_c1s6_015996_02.jpg", "0009_c2s6_015996_02.jpg"]}
+    with pytest.raises(UserError, match="none of the 2 queries has a match"):
+        open_reid(spec(market(tmp_path / "set", files)), None)
+
+
+def test_the_digest_knows_names_and_sizes_and_not_the_place(tmp_path):
+    one = open_reid(spec(market(tmp_path / "one")), None)
+    two = open_reid(spec(market(tmp_path / "two")), None)
+    assert one.digest == two.digest
+    grown = Path(two.query[0].path)
+    grown.write_bytes(grown.read_bytes() + b"\0")
+    assert open_reid(spec(tmp_path / "two"), None).digest != one.digest
+    (tmp_path / "one" / "query" / "0003_c1s6_015971_00.jpg").rename(
+        tmp_path / "one" / "query" / "0003_c2s6_015971_00.jpg"
+    )
+    assert open_reid(spec(tmp_path / "one"), None).digest != one.digest
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "version"), [("train", "test", "V1"), ("mask_train_v2", "mask_test_v2", "V2")]
+)
+def test_msmt17(tmp_path, train, test, version):
+    data = open_reid(spec(msmt17(tmp_path / "set", train=train, test=test), "msmt17"), None)
+    assert data.version == version
+    assert [(sample.identity, sample.camera) for sample in data.train] == [(0, 1), (0, 15), (1, 7)]
+    assert [(sample.identity, sample.camera) for sample in data.query] == [(0, 3)]
+    assert [(sample.identity, sample.camera) for sample in data.gallery] == [(0, 14), (1, 3)]
+    assert data.counts["distractors"] == 0
+    assert data.counts["gallery"]["identities"] == 2
+
+
+def test_msmt17_versions_differ_in_digest(tmp_path):
+    one = open_reid(spec(msmt17(tmp_path / "one"), "msmt17"), None)
+    two = open_reid(spec(msmt17(tmp_path / "two", train="mask_train_v2", test="mask_test_v2"), "msmt17"), None)
+    assert one.digest != two.digest
+
+
+def test_msmt17_of_another_version_than_asked_for(tmp_path):
+    with pytest.raises(UserError, match="V1, but V2 was asked for"):
+        open_reid(spec(msmt17(tmp_path / "set"), "msmt17", version="V2"), None)
+
+
+def test_msmt17_with_both_versions_in_one_folder(tmp_path):
+    root = msmt17(msmt17(tmp_path / "set"), train="mask_train_v2", test="mask_test_v2")
+    with pytest.raises(UserError, match="side by side"):
+        open_reid(spec(root, "msmt17"), None)
+
+
+def test_msmt17_without_the_validation_list(tmp_path):
+    root = msmt17(tmp_path / "set")
+    counts = {"train_val": {"images": 3, "identities": 2}}
+    known = spec(root, "msmt17", counts=counts)
+    assert len(open_reid(known, None).train) == 3
+    assert len(open_reid(known, None, msmt17_val=False).train) == 2
+    (root / "list_val.txt").unlink()
+    assert len(open_reid(known, None, msmt17_val=False).train) == 2
+    with pytest.raises(UserError, match=r"list_val\.txt.*--no-msmt17-val"):
+        open_reid(known, None)
+
+
+def test_msmt17_sum_of_lists_is_checked_even_when_one_is_not_used(tmp_path):
+    known = spec(msmt17(tmp_path / "set"), "msmt17", counts={"train_val": {"images": 32621}})
+    with pytest.raises(UserError, match="train_val images: expected 32621, found 3"):
+        open_reid(known, None, msmt17_val=False)
+
+
+@pytest.mark.parametrize(
+    "line", ["0000/0000_000_01_x.jpg", "0000/0000_000_xx_x.jpg 0", "0000/0000.jpg 0", "a_b_01.jpg one"]
+)
+def test_msmt17_line_that_does_not_parse(tmp_path, line):
+    root = msmt17(tmp_path / "set")
+    with (root / "list_query.txt").open("a") as file:
+        file.write(f"\n{line}\n")
+    with pytest.raises(UserError, match=r"list_query\.txt:3.*does not parse"):
+        open_reid(spec(root, "msmt17"), None)
+
+
+def test_msmt17_listed_files_that_are_missing(tmp_path):
+    root = msmt17(tmp_path / "set")
+    with (root / "list_gallery.txt").open("a") as file:
+        file.writelines(f"0009/0009_{number:03d}_01_0303morning_0031_1.jpg 9\n" for number in range(8))
+    with pytest.raises(UserError) as error:
+        open_reid(spec(root, "msmt17"), None)
+    assert "8 file(s)" in str(error.value)
+    assert "0009_000_01_0303morning_0031_1.jpg" in str(error.value)
+    assert "and 3 more" in str(error.value)
+
+
+def test_damaged_images(tmp_path):
+    root = market(tmp_path / "set")
+    whole = open_reid(spec(root), None)
+    cut = root / "bounding_box_test" / "0005_c4s1_000401_03.jpg"
+    cut.write_bytes(cut.read_bytes()[:200])
+    (root / "bounding_box_train" / "0007_c2s3_070952_01.jpg").write_bytes(b"")
+    for _ in range(2):  # the second verdict comes from the cache
+        with pytest.raises(UserError, match="--skip-unreadable") as error:
+            open_reid(spec(root), None)
+        assert "2 of 12 images" in str(error.value)
+        assert str(cut) in str(error.value)
+    data = open_reid(spec(root), None, skip_unreadable=True)
+    assert data.skipped == 2
+    assert cut.name not in names(data.gallery)
+    assert data.counts["train"] == {"images": 2, "identities": 1, "cameras": 2}
+    assert {sample.identity for sample in data.train} == {0}
+    cut.unlink()
+    (root / "bounding_box_train" / "0007_c2s3_070952_01.jpg").unlink()
+    assert open_reid(spec(root), None).digest == data.digest != whole.digest
+
+
+def test_damaged_junk_does_not_matter(tmp_path):
+    root = market(tmp_path / "set")
+    (root / "bounding_box_test" / "-1_c1s1_000401_03.jpg").write_bytes(b"")
+    assert open_reid(spec(root), None).counts["junk"] == 2
+
+
+def test_unknown_generator(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("format: market1501\ngenerator: toy_markt\n")
+    with pytest.raises(WrongWords, match="did you mean 'toy_market'"):
+        open_reid(resolve_dataset(str(path)), None)
+
+
+def drawn_spec(drawn, name):
+    return spec(drawn[name], {"toy_market": "market1501", "toy_msmt17": "msmt17"}[name])
+
+
+def test_subset_keeps_whole_identities_and_the_share_of_distractors(drawn):
+    whole = open_reid(drawn_spec(drawn, "toy_market"), None)
+    part = open_reid(drawn_spec(drawn, "toy_market"), None, subset=6)
+    assert part.counts["train"] == {"images": 48, "identities": 6, "cameras": part.counts["train"]["cameras"]}
+    assert part.counts["query"]["images"] == 12
+    assert part.counts["gallery"]["identities"] == 6
+    assert part.counts["distractors"] == 10  # 40 * 6 / 24
+    chosen = {sample.identity for sample in part.query}
+    assert [sample for sample in whole.gallery if sample.identity in chosen] == [
+        sample for sample in part.gallery if sample.identity
+    ]
+    assert {sample.identity for sample in part.train} == set(range(6))
+    assert part.digest != whole.digest
+
+
+def test_subset_depends_on_content_alone(drawn, tmp_path):
+    """The same people are chosen after every identity got another number (and order), file by file."""
+    root = tmp_path / "renamed"
+    for path in sorted(drawn["toy_market"].rglob("*.jpg")):
+        identity, rest = path.name.split("_", 1)
+        label = f"{1000 - int(identity):04d}" if int(identity) > 0 else identity
+        target = root / path.parent.name / f"{label}_{rest}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    here = open_reid(drawn_spec(drawn, "toy_market"), None, subset=5)
+    there = open_reid(spec(root), None, subset=5)
+    for split in ("train", "query", "gallery"):
+        contents = [sorted(Path(sample.path).read_bytes() for sample in getattr(data, split)) for data in (here, there)]
+        assert contents[0] == contents[1]
+
+
+def test_subsets_are_nested(drawn):
+    small = open_reid(drawn_spec(drawn, "toy_msmt17"), None, subset=3)
+    large = open_reid(drawn_spec(drawn, "toy_msmt17"), None, subset=7)
+    for split in ("train", "query", "gallery"):
+        assert set(names(getattr(small, split))) < set(names(getattr(large, split)))
+
+
+@pytest.mark.parametrize("number", [0, 25])
+def test_a_subset_that_cannot_be(drawn, number):
+    with pytest.raises(UserError, match="48 training and 24 test identities"):
+        open_reid(drawn_spec(drawn, "toy_market"), None, subset=number)
