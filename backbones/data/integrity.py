@@ -63,7 +63,9 @@ def _undecodable(paths: list[str], name: str) -> list[str]:
     threads = min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     with ThreadPoolExecutor(threads) as pool:
         sound = pool.map(_decodes, paths, chunksize=64)
-        verdicts = list(tqdm(sound, desc=f"checking {name}", total=len(paths), unit=" images", delay=2, leave=False))
+        verdicts = list(
+            tqdm(sound, desc=f"checking {name}", total=len(paths), unit=" images", delay=2, leave=False, disable=None)
+        )
     return [path for path, good in zip(paths, verdicts, strict=True) if not good]
 
 

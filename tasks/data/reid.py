@@ -1,4 +1,7 @@
-"""Person re-identification data: training, query and gallery lists, checked against what the set should hold."""
+"""Person re-identification data: training, query and gallery lists, checked against what the set should hold.
+
+A new layout is a parser (`reid_layouts`), its entry in `FORMATS` here, and its tree in `backbones.data.spec.FORMATS`.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
