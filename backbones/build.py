@@ -55,9 +55,10 @@ def _ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
 
 
 def _users(spec: BackboneSpec, size: tuple[int, int]) -> Any:
-    model: Any = parts.load(spec.arch)()
-    if not isinstance(model, nn.Module):
+    made = parts.load(spec.arch)()
+    if not isinstance(made, nn.Module):
         raise UserError(f"{spec.arch}: a model is an nn.Module class Name(), or a function that returns one")
+    model: Any = made
     if hasattr(model, "reset_classifier"):
         model.reset_classifier(0)
     if not hasattr(model, "num_features"):

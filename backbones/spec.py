@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from backbones import exports, parts
+from backbones import exports, hub, parts
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.stems import find_stem
@@ -135,7 +135,7 @@ def resolve(name: str, **overrides: Any) -> BackboneSpec:
 
     Args:
         name: a file name in configs/backbones, an architecture of ours or of timm (with or without tag), a user's YAML
-            file, `file.py:Name` (a whole model), or a folder that `backbones.vit.export` wrote.
+            file, `file.py:Name` (a whole model), a folder that `backbones.vit.export` wrote, or `hf-hub:<owner/name>`.
         overrides: fields of `BackboneSpec`; None, and "config" for `weights`, leave the field as it is.
 
     Raises:
@@ -169,6 +169,9 @@ def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
         return name, _with_weights({"arch": name}, name), None, f"backbone {name}"
     if parts.is_user_part(name):
         return name.rpartition(":")[2], {"arch": name}, None, f"backbone {name}"
+    if name.startswith("hf-hub:"):
+        config = hub.cached(name.removeprefix("hf-hub:"), (exports.CONFIG,))
+        return name.rpartition("/")[2], _exported(config.parent) | {"weights": name}, None, str(config)
     if path.suffix in (".yaml", ".yml"):
         return path.stem, _with_weights(read_yaml(path), path.stem), path.resolve().parent, str(path)
     if (path / exports.CONFIG).is_file():
@@ -178,7 +181,7 @@ def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     known = [*backbone_names(), *ARCHS, *timm_names()]
     raise WrongWords(
         f"unknown backbone '{name}'{nearest(name, known)} (shipped: {', '.join(backbone_names())}; any timm name; "
-        "a file my.yaml; file.py:Name; a folder with config.json and model.safetensors)"
+        "my.yaml; file.py:Name; hf-hub:<owner/name>; a folder with config.json and model.safetensors)"
     )
 
 

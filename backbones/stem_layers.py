@@ -75,6 +75,7 @@ class StemEmbed(PatchEmbed):
 
     def __init__(self, stem: str, *, patch_size: int, embed_dim: int, in_chans: int = 3, **options: Any) -> None:
         super().__init__(patch_size=patch_size, embed_dim=embed_dim, in_chans=in_chans, **options)
+        self.embed_dim = embed_dim
         self.user = stem if parts.is_user_part(stem) else ""
         self.post = nn.Identity()
         if self.user:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones import exports
+from backbones import exports, hub
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.spec import BackboneSpec, resolve
 
@@ -45,8 +45,7 @@ def find_weights(spec: BackboneSpec) -> Located:
     if source == "timm" or source.startswith("timm:"):
         return _timms(spec, source.removeprefix("timm").removeprefix(":"))
     if source.startswith("hf-hub:"):
-        repository, _, revision = source.removeprefix("hf-hub:").partition("@")
-        return _file(_cached(repository, revision or None, FILES[:2]))
+        return _file(hub.cached(source.removeprefix("hf-hub:"), FILES[:2]))
     path = Path(source.removeprefix("local-dir:"))
     if path.is_file():
         return _file(path)
@@ -89,29 +88,17 @@ def _timms(spec: BackboneSpec, tag: str) -> Located:
     if not tag and spec.kind != "timm":
         raise WrongWords(f"backbone {spec.name}: {spec.arch} is not timm's; name the weights, as in timm:<arch.tag>")
     name = tag or spec.arch
-    config = get_pretrained_cfg(name)
+    try:
+        config = get_pretrained_cfg(name)
+    except RuntimeError:  # timm knows the architecture, but not the tag
+        config = None
     if config is None or not config.has_weights:
         raise WrongWords(f"weights 'timm:{name}': timm has no such weights{nearest(name, list_pretrained())}")
     full = f"{config.architecture}.{config.tag}" if config.tag else str(config.architecture)
     if not config.hf_hub_id:
         raise UserError(f"weights 'timm:{full}' are not on the Hugging Face hub; give --weights a file of {config.url}")
-    repository, _, revision = config.hf_hub_id.partition("@")
     files = (config.hf_hub_filename,) if config.hf_hub_filename else FILES[:2]
-    return Located(_cached(repository, revision or None, files), f"timm:{full}", timm_name=full)
-
-
-def _cached(repository: str, revision: str | None, files: tuple[str, ...]) -> Path:
-    from huggingface_hub import try_to_load_from_cache
-
-    for file in files:
-        path = try_to_load_from_cache(repository, file, revision=revision)
-        if isinstance(path, str):
-            return Path(path)
-    at = f" --revision {revision}" if revision else ""
-    raise UserError(
-        f"the weights of {repository} are not in the local Hugging Face cache, and nothing is downloaded here; "
-        f"fetch them once: hf download {repository}{at}"
-    )
+    return Located(hub.cached(config.hf_hub_id, files), f"timm:{full}", timm_name=full)
 
 
 def load_weights(model: "nn.Module", located: Located, spec: BackboneSpec) -> list[str]:
@@ -136,7 +123,13 @@ def load_weights(model: "nn.Module", located: Located, spec: BackboneSpec) -> li
             + "; ".join(f"{title}: {_some(names)}" for title, names in rows.items() if names)
             + ". `--load partial` takes what fits and leaves the rest as initialised"
         )
-    fitting = {name: state[name] for name in target.keys() & state.keys() if name not in wrong}
+    # a bias without its weight is of no use: a module with one tensor that does not fit keeps none
+    refused = {name.rpartition(".")[0] for name in wrong if "." in name}
+    fitting = {
+        name: state[name]
+        for name in target.keys() & state.keys()
+        if name not in wrong and name.rpartition(".")[0] not in refused
+    }
     if not fitting.keys() & dict(model.named_parameters()).keys():
         raise UserError(f"{located.path}: not one tensor fits backbone {spec.name}; it holds {_some(list(state))}")
     model.load_state_dict(fitting, strict=False)

@@ -1,0 +1,210 @@
+"""The one interface around all models."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import backbones
+from backbones.backbone import Backbone, create
+from backbones.errors import UserError, WrongWords
+from backbones.spec import resolve
+
+IMAGES = torch.rand(2, 3, 64, 32, generator=torch.Generator().manual_seed(0))
+
+
+def tiny(**options):
+    torch.manual_seed(0)
+    return create("tiny", **({"img_size": (64, 32)} | options)).eval()
+
+
+def test_the_package_offers_it():
+    assert backbones.create is create
+    assert backbones.Backbone is Backbone
+    assert backbones.resolve is resolve
+
+
+def test_what_it_says_of_itself():
+    backbone = tiny(stem="conv", attention="relu")
+    assert (backbone.dim, backbone.stride, backbone.depth) == (64, 16, 2)
+    assert (backbone.weights_id, backbone.untrained) == ("random", [])
+    assert (backbone.spec.mean, backbone.spec.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def test_images_are_normalised_inside():
+    backbone = tiny(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    mean, std = torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1), torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
+    torch.testing.assert_close(backbone.pooled(IMAGES), backbone.model((IMAGES - mean) / std))
+    assert torch.equal(backbone(IMAGES), backbone.pooled(IMAGES))
+
+
+@pytest.mark.parametrize("size", [(256, 128), (384, 128), (16, 16)])
+def test_other_sizes_resample_the_position_grid(size):
+    backbone = tiny()
+    images = torch.rand(1, 3, *size)
+    made_for_it = tiny(img_size=size)
+    made_for_it.model.load_state_dict(backbone.model.state_dict() | {"pos_embed": made_for_it.model.pos_embed})
+    grid = backbone.model.pos_embed[:, 1:].detach().view(1, 4, 2, 64).permute(0, 3, 1, 2)
+    grid = F.interpolate(grid, (size[0] // 16, size[1] // 16), mode="bicubic", antialias=True)
+    made_for_it.model.pos_embed.data = torch.cat([backbone.model.pos_embed[:, :1], grid.flatten(2).transpose(1, 2)], 1)
+    torch.testing.assert_close(backbone.pooled(images), made_for_it.pooled(images))
+
+
+@pytest.mark.parametrize("pool", ["cls", "gap", "mean"])
+def test_tokens(pool):
+    backbone = tiny(pool=pool, stem="conv")
+    model, entries = backbone.model, backbone.tokens(IMAGES)
+    prefix = 0 if pool == "gap" else 1
+    assert [entry.shape for entry in entries] == [(2, 8, 64)] + [(2, 8 + prefix, 64)] * 3
+    normal = (IMAGES - backbone.mean) / backbone.std
+    torch.testing.assert_close(entries[0], model.patch_embed.proj(model.patch_embed.conv(normal)).flatten(2).mT)
+    torch.testing.assert_close(entries[1][:, prefix:], entries[0] + model.pos_embed[:, prefix:])
+    torch.testing.assert_close(entries[3], model.blocks[1](model.blocks[0](entries[1])))
+    final = backbone.tokens(IMAGES, norm=True)
+    torch.testing.assert_close(final[2], model.norm(entries[2]))
+    pooled = final[3][:, 0] if pool == "cls" else final[3][:, prefix:].mean(1)
+    torch.testing.assert_close(backbone.pooled(IMAGES), pooled)
+
+
+def test_maps_are_tokens_in_their_places_in_the_order_asked():
+    backbone = tiny()
+    entries = backbone.tokens(IMAGES)
+    last, first = backbone.maps(IMAGES, [-1, 0])
+    assert last.shape == (2, 64, 4, 2)
+    torch.testing.assert_close(last.flatten(2).mT, entries[3][:, 1:])
+    torch.testing.assert_close(first.flatten(2).mT, entries[2][:, 1:])
+    with pytest.raises(ValueError, match=r"\[2\].*has 2"):
+        backbone.maps(IMAGES, [2])
+
+
+def test_layers_for_layer_decay():
+    backbone = tiny(stem="conv", attention="relu", alpha="learned")
+    layers = {name: backbone.layer_of(name) for name, _ in backbone.named_parameters()}
+    assert layers["model.pos_embed"] == layers["model.cls_token"] == layers["model.patch_embed.conv.0.weight"] == 0
+    assert layers["model.blocks.0.norm1.weight"] == layers["model.blocks.0.attn.alpha"] == 1
+    assert layers["model.blocks.1.mlp.fc2.bias"] == 2
+    assert layers["model.norm.weight"] == backbone.layer_of("head.weight") == backbone.depth + 1 == 3
+    assert backbone.layer_of("blocks.1.norm2.bias") == 2
+
+
+def test_the_fingerprint_is_of_weights_and_function():
+    first = tiny()
+    print_ = first.fingerprint
+    assert print_ == tiny().fingerprint == copy.deepcopy(first).fingerprint
+    assert len({print_, tiny(alpha=0.5, attention="relu").fingerprint, tiny(attention="relu").fingerprint}) == 3
+    assert tiny(mean=(0.5, 0.5, 0.5)).fingerprint != print_
+    assert tiny(drop_path=0.2).fingerprint == print_
+    with torch.no_grad():
+        first.model.norm.bias[3] += 1e-7
+    assert first.fingerprint != print_
+
+
+@pytest.mark.parametrize("options", [{}, {"stem": "conv", "attention": "softplus", "gate": True, "ffn": "conv1d_bn"}])
+def test_trains_under_autocast(options):
+    backbone = tiny(**options).train()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = backbone.pooled(IMAGES).float().square().mean()
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in backbone.parameters())
+
+
+def test_drop_path_reaches_the_blocks():
+    rates = [getattr(b.drop_path1, "drop_prob", 0.0) for b in create("tiny", depth=5, drop_path=0.2).model.blocks]
+    assert rates == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("name", "stride", "dims"),
+    [("resnet18", 32, 512), ("convnext_atto", 32, 320), ("deit_tiny_patch16_224", 16, 192)],
+)
+def test_models_of_timm(name, stride, dims):
+    backbone = create(name, weights="random", img_size=(128, 64)).eval()
+    images = torch.rand(1, 3, 128, 64)
+    assert (backbone.dim, backbone.stride) == (dims, stride)
+    assert backbone.pooled(images).shape == (1, dims)
+    assert backbone.maps(images, [-1])[0].shape == (1, dims, 128 // stride, 64 // stride)
+    layers = [backbone.layer_of(parameter) for parameter, _ in backbone.named_parameters()]
+    assert layers[0] == 0
+    assert backbone.layer_of("head.weight") == backbone.depth + 1 >= max(layers)
+
+
+def test_pooling_of_timms_models():
+    images = torch.rand(1, 3, 224, 224)
+    backbone = create("deit_tiny_patch16_224", weights="random", pool="mean").eval()
+    torch.testing.assert_close(backbone.pooled(images), backbone.tokens(images, norm=True)[-1][:, 1:].mean(1))
+    with pytest.raises(WrongWords, match="`pool: cls` does not suit resnet18"):
+        create("resnet18", weights="random", pool="cls")
+
+
+def test_tokens_are_those_of_plain_transformers():
+    with pytest.raises(UserError, match="resnet18 is no plain vision transformer"):
+        create("resnet18", weights="random").tokens(IMAGES)
+
+
+USERS = """
+import timm
+from torch import nn
+class Net(nn.Module):
+    stride = 8
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Conv2d(3, 6, 8, 8)
+    def forward(self, x):
+        return self.body(x).mean((2, 3))
+def resnet():
+    return timm.create_model("resnet18", num_classes=10)
+def maps():
+    return nn.Conv2d(3, 6, 8, 8)
+def number():
+    return 3
+"""
+
+
+def test_a_users_whole_model(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(USERS)
+    backbone = create(f"{file}:Net", img_size=(64, 32))
+    assert (backbone.dim, backbone.stride, backbone.spec.name) == (6, 8, "Net")
+    torch.testing.assert_close(backbone.pooled(IMAGES), backbone.model((IMAGES - backbone.mean) / backbone.std))
+    with pytest.raises(UserError, match="pooled features only"):
+        backbone.maps(IMAGES, [-1])
+    assert create(f"{file}:resnet").pooled(IMAGES).shape == (2, 512)
+    with pytest.raises(UserError, match=r"features \[B, D\]"):
+        create(f"{file}:maps")
+    with pytest.raises(UserError, match=r"nn\.Module class Name"):
+        create(f"{file}:number")
+    with pytest.raises(WrongWords, match="`stem` does not apply"):
+        create(f"{file}:Net", stem="conv")
+
+
+def test_users_parts_in_ours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "class Stem(nn.Conv2d):\n"
+        "    def __init__(self, dim, patch):\n"
+        "        super().__init__(3, dim, patch, patch)\n"
+        "class Ffn(nn.Linear):\n"
+        "    def __init__(self, dim, hidden):\n"
+        "        super().__init__(dim, dim)\n"
+        "def attend(q, k, v):\n"
+        "    return v\n"
+    )
+    backbone = create("tiny", stem="mine.py:Stem", attention="mine.py:attend", ffn="mine.py:Ffn", img_size=(64, 32))
+    assert backbone.pooled(IMAGES).shape == (2, 64)
+    assert backbone.spec.files.keys() == {"stem", "attention", "ffn"}
+
+
+def test_sizes_that_do_not_fit():
+    with pytest.raises(WrongWords, match="patch size 16 does not divide 100 x 64"):
+        create("tiny", img_size=(100, 64))
+    with pytest.raises(ValueError, match="100 x 64 pixels"):
+        tiny().pooled(torch.rand(1, 3, 100, 64))
+    with pytest.raises(ValueError, match=r"float \[B, 3, H, W\] in \[0, 1\], not torch\.uint8"):
+        tiny().pooled(torch.zeros(1, 3, 64, 32, dtype=torch.uint8))
+
+
+def test_timm_models_with_a_fixed_size_are_made_for_the_size_asked():
+    backbone = create("swin_tiny_patch4_window7_224", weights="random", img_size=(256, 128)).eval()
+    assert backbone.pooled(torch.rand(1, 3, 256, 128)).shape == (1, 768)

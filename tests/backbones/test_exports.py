@@ -1,0 +1,109 @@
+"""Exported folders: read by timm and by us, whole or absent."""
+
+import json
+
+import pytest
+import timm
+import torch
+
+import backbones.vit  # noqa: F401
+from backbones.backbone import create
+from backbones.errors import UserError
+from backbones.exports import export, image_size, read_config
+from tests.backbones.test_vit import VARIANTS
+
+
+def trained(model):
+    """Weights that differ from every initialisation."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.1 + 0.05)
+    return model.eval()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_timm_rebuilds_an_export(variant, tmp_path):
+    model = trained(timm.create_model("vit_tiny", num_classes=4, img_size=(64, 32), **variant))
+    export(model, tmp_path / "out")
+    images = torch.rand(2, 3, 64, 32)
+    again = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True).eval()
+    assert torch.equal(again(images), model(images))
+
+
+@pytest.mark.parametrize("stem", ["patchify", "conv"])
+@pytest.mark.parametrize(("first", "then"), [((224, 224), (256, 128)), ((256, 128), (384, 128)), ((96, 64), (64, 64))])
+def test_timm_rebuilds_an_export_at_another_size(stem, first, then, tmp_path):
+    model = trained(timm.create_model("vit_tiny", num_classes=4, img_size=first, stem=stem))
+    export(model, tmp_path / "out")
+    again = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True, img_size=then).eval()
+    assert again.pos_embed.shape[1] == 1 + then[0] * then[1] // 256
+    images = torch.rand(2, 3, *then)
+    torch.testing.assert_close(again(images), model(images))  # which resamples its positions on the way
+
+
+def test_a_backbone_is_its_own_export(tmp_path):
+    backbone = create(
+        "tiny", img_size=(64, 32), stem="conv", attention="relu", mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)
+    )
+    trained(backbone.model)
+    export(backbone, tmp_path / "out", {"pretrain.json": {"epochs": 3}})
+    again = create(str(tmp_path / "out"), img_size=(64, 32)).eval()
+    images = torch.rand(2, 3, 64, 32)
+    assert torch.equal(again.pooled(images), backbone.eval().pooled(images))
+    assert again.fingerprint == backbone.fingerprint
+    assert again.spec.mean == (0.5, 0.4, 0.3)
+    assert json.loads((tmp_path / "out" / "pretrain.json").read_text()) == {"epochs": 3}
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["config.json", "model.safetensors", "pretrain.json"]
+    config = timm.create_model(f"local-dir:{tmp_path}/out").pretrained_cfg
+    assert config["mean"] == [0.5, 0.4, 0.3]
+    assert image_size(read_config(tmp_path / "out")) == (64, 32)
+
+
+def test_an_export_replaces_the_one_before_and_leaves_nothing_beside_it(tmp_path):
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        model = timm.create_model("vit_tiny")
+        export(model, tmp_path / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    again = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True)
+    assert torch.equal(again.cls_token, model.cls_token)
+
+
+def test_a_failed_export_leaves_the_one_before(tmp_path):
+    model = timm.create_model("vit_tiny")
+    export(model, tmp_path / "out")
+    with pytest.raises(TypeError):
+        export(model, tmp_path / "out", {"pretrain.json": {"not": object()}})
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_strided_and_shared_tensors(tmp_path):
+    model = timm.create_model("vit_tiny", stem="conv").to(memory_format=torch.channels_last).eval()
+    model.blocks[1].norm1.weight = model.blocks[0].norm1.weight
+    export(model, tmp_path / "out")
+    again = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True).eval()
+    images = torch.rand(1, 3, 224, 224)
+    torch.testing.assert_close(again(images), model(images))
+
+
+def test_a_users_whole_model(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def Net():\n"
+        "    return nn.Sequential(nn.Conv2d(3, 6, 8, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
+    )
+    backbone = create(f"{tmp_path}/mine.py:Net", img_size=32)
+    export(backbone, tmp_path / "out")
+    again = create(str(tmp_path / "out"), img_size=32)
+    images = torch.rand(1, 3, 32, 32)
+    assert torch.equal(again.pooled(images), backbone.pooled(images))
+    assert again.dim == 6
+
+
+def test_a_damaged_configuration(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config\.json"):
+        read_config(tmp_path)

@@ -1,0 +1,60 @@
+"""Feed-forward networks of arXiv 2109.03810, Table 5 and Algorithm 2."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from backbones.errors import UserError, WrongWords
+from backbones.ffn import FFNS, make_ffn
+
+
+def count(name: str) -> int:
+    return sum(p.numel() for p in make_ffn(name, 384, 1536).parameters())
+
+
+def test_parameters():
+    assert count("conv1d_bn") - count("mlp") == 3_840
+    assert count("conv1d") == count("relu") == count("mlp") == 2 * 384 * 1536 + 384 + 1536
+
+
+@pytest.mark.parametrize(("name", "activation"), [("mlp", F.gelu), ("relu", F.relu), ("no_norm", F.gelu)])
+def test_mlps(name, activation):
+    ffn = make_ffn(name, 6, 10)
+    x = torch.randn(2, 3, 6)
+    expected = activation(x @ ffn.fc1.weight.T + ffn.fc1.bias) @ ffn.fc2.weight.T + ffn.fc2.bias
+    torch.testing.assert_close(ffn(x), expected)
+
+
+@pytest.mark.parametrize("name", ["conv1d", "conv1d_bn"])
+def test_algorithm_2(name):
+    ffn = make_ffn(name, 6, 10).train()
+    x = torch.randn(4, 3, 6)
+
+    def standardised(tokens):
+        rows = tokens.reshape(-1, tokens.shape[-1])
+        return (tokens - rows.mean(0)) / (rows.var(0, unbiased=False) + 1e-5).sqrt()
+
+    norm = standardised if name == "conv1d_bn" else lambda tokens: tokens
+    hidden = F.gelu(norm(x @ ffn.conv1.weight[:, :, 0].T + ffn.conv1.bias))
+    expected = F.gelu(norm(hidden @ ffn.conv2.weight[:, :, 0].T + ffn.conv2.bias))
+    torch.testing.assert_close(ffn(x), expected)
+
+
+def test_a_users_ffn(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "class Wide(nn.Sequential):\n"
+        "    def __init__(self, dim, hidden):\n"
+        "        super().__init__(nn.Linear(dim, 2 * hidden), nn.SiLU(), nn.Linear(2 * hidden, dim))\n"
+        "def wrong(dim, hidden):\n"
+        "    return None\n"
+    )
+    assert make_ffn(f"{tmp_path}/mine.py:Wide", 4, 8)[0].out_features == 16
+    with pytest.raises(UserError, match="returned NoneType"):
+        make_ffn(f"{tmp_path}/mine.py:wrong", 4, 8)
+
+
+def test_an_unknown_name():
+    with pytest.raises(WrongWords, match="did you mean 'conv1d'"):
+        make_ffn("conv1", 4, 8)
+    assert set(FFNS) == {"mlp", "relu", "conv1d_bn", "conv1d", "no_norm"}

@@ -1,0 +1,85 @@
+"""Operation counts against torch's counter and against arithmetic."""
+
+import pytest
+import timm
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from backbones.backbone import create
+from backbones.flops import COMPONENTS, flops
+from tests.backbones.test_vit import VARIANTS
+
+
+def counted(model, size):
+    """torch's counter over a forward pass in which softmax attention is written out."""
+    timm.layers.set_fused_attn(False)
+    with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        model(torch.zeros(1, 3, *size))
+    timm.layers.set_fused_attn(True)
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_equals_torchs_counter(variant):
+    backbone = create("tiny", img_size=(64, 96), **variant).eval()
+    counts = flops(backbone, (64, 96))
+    assert counts["method"] == "analytic"
+    assert counts["total"] == pytest.approx(counted(backbone, (64, 96)), rel=0.01)
+    assert counts["total"] == sum(counts[component] for component in COMPONENTS)
+
+
+def test_the_stems_of_the_paper_at_224():
+    """1.351 against 0.058 billion multiply-adds."""
+    with torch.device("meta"):
+        models = [timm.create_model("vit_s", stem=stem, num_classes=0) for stem in ("conv", "patchify")]
+    conv, patchify = (flops(model, 224)["stem"] / 2e9 for model in models)
+    assert (round(conv, 3), round(patchify, 3)) == (1.351, 0.058)
+
+
+def test_components_by_hand():
+    counts = flops(create("tiny", img_size=(64, 32), attention="relu", gate=True), (64, 32))
+    tokens, dim = 4 * 2 + 1, 64
+    assert counts["stem"] == 2 * (tokens - 1) * 3 * 16 * 16 * dim
+    assert counts["attention"] == 2 * 2 * (tokens * dim * dim * 5 + 2 * tokens * tokens * dim)
+    assert counts["ffn"] == 2 * 2 * (2 * tokens * dim * 4 * dim)
+    assert counts["other"] == 0
+
+
+def test_a_head_is_other():
+    assert flops(timm.create_model("vit_tiny", num_classes=10), 224)["other"] == 2 * 64 * 10
+
+
+def test_the_model_is_left_as_it_was():
+    backbone = create("tiny", stem="conv", img_size=(64, 32)).train()
+    backbone.model.blocks[0].eval()
+    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    flops(backbone, (64, 32))
+    assert backbone.model.blocks[1].training
+    assert not backbone.model.blocks[0].training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
+    assert not any(module._forward_hooks for module in backbone.modules())
+
+
+@pytest.mark.parametrize("name", ["resnet18", "swin_tiny_patch4_window7_224"])
+def test_other_models_are_counted(name):
+    backbone = create(name, weights="random").eval()
+    counts = flops(backbone, 224)
+    assert counts["method"] == "counter"
+    assert counts["total"] == pytest.approx(counted(backbone, (224, 224)), rel=0.01)
+
+
+def test_users_parts_are_counted(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Ffn(nn.Module):\n"
+        "    def __init__(self, dim, hidden):\n"
+        "        super().__init__()\n"
+        "        self.weight = nn.Parameter(torch.randn(dim, dim))\n"
+        "    def forward(self, x):\n"
+        "        return x @ self.weight + torch.ones(x.shape[-1])\n"  # a tensor of its own on the CPU
+    )
+    counts = flops(create("tiny", ffn=f"{tmp_path}/mine.py:Ffn", img_size=(64, 32)), (64, 32))
+    assert counts["method"] == "counter"
+    assert counts["ffn"] == 2 * 2 * 9 * 64 * 64
+    assert counts["stem"] == 2 * 8 * 3 * 16 * 16 * 64

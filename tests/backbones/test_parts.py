@@ -1,0 +1,81 @@
+"""Users' files."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from backbones import parts
+from backbones.attention import ATTENTIONS
+from backbones.errors import UserError, WrongWords
+from backbones.ffn import FFNS
+from backbones.stems import STEMS
+
+
+def test_names_read_from_the_source_are_those_of_the_tables():
+    assert parts.builtin_names("attention") == tuple(ATTENTIONS)
+    assert parts.builtin_names("ffn") == tuple(FFNS)
+    assert parts.builtin_names("stem") == tuple(STEMS)
+
+
+def test_looked_for_beside_the_yaml_and_then_in_the_working_directory(tmp_path, monkeypatch):
+    folder, cwd = tmp_path / "a", tmp_path / "b"
+    for place, content in ((folder, "X = int"), (cwd, "X = float")):
+        place.mkdir()
+        (place / "mine.py").write_text(content)
+    monkeypatch.chdir(cwd)
+    assert parts.load(parts.locate("mine.py:X")) is float
+    assert parts.load(parts.locate("mine.py:X", folder)) is int
+    (folder / "mine.py").unlink()
+    assert parts.load(parts.locate("mine.py:X", folder)) is float
+    with pytest.raises(WrongWords, match=rf"there is no file {folder}/other.py and {cwd}/other.py"):
+        parts.locate("other.py:X", folder)
+
+
+def test_the_digest_is_that_of_the_contents(tmp_path):
+    (tmp_path / "one.py").write_text("X = int")
+    (tmp_path / "two.py").write_text("X = int")
+    digest = parts.digest(f"{tmp_path}/one.py:X")
+    assert digest == hashlib.sha256(b"X = int").hexdigest() == parts.digest(f"{tmp_path}/two.py:X")
+
+
+def test_changed_contents_are_imported_anew(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def f(): return 1")
+    first = parts.load(f"{file}:f")
+    assert parts.load(f"{file}:f") is first
+    file.write_text("def f(): return 2")
+    assert (first(), parts.load(f"{file}:f")()) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "said"),
+    [
+        ("class Stem: pass", WrongWords, "there is no 'Stam' in this file; did you mean 'Stem'"),
+        ("Stam = 3", WrongWords, "neither a class nor a function"),
+        ("x = 1\n\ny = 1 / 0\n", UserError, "failed at line 3: ZeroDivisionError"),
+        ("x = 1\ndef f(:\n", UserError, "failed at line 2: SyntaxError"),
+        ("import not_installed_anywhere", UserError, "failed at line 1: ModuleNotFoundError"),
+    ],
+)
+def test_errors(content, kind, said, tmp_path):
+    (tmp_path / "mine.py").write_text(content)
+    with pytest.raises(kind, match=said):
+        parts.load(f"{tmp_path}/mine.py:Stam")
+
+
+def test_a_file_that_went_away(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        parts.load(f"{tmp_path}/gone.py:Stem")
+
+
+def test_specifications_need_no_torch():
+    code = (
+        "import sys; import backbones; from backbones.spec import resolve, backbone_names, timm_names;"
+        "backbone_names(); timm_names(); resolve('dino_s16_convstem_relu'); resolve('resnet18');"
+        "print(sorted({'torch', 'timm', 'huggingface_hub'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=True)
+    assert out.stdout.strip() == "[]"

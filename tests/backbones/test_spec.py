@@ -1,0 +1,161 @@
+"""From names to specifications."""
+
+import json
+
+import pytest
+import timm
+import torch
+
+from backbones.build import build
+from backbones.errors import UserError, WrongWords
+from backbones.spec import IMAGENET_MEAN, BackboneSpec, backbone_names, override, resolve, timm_names
+from backbones.weights import Located
+
+
+def test_timm_names_are_timms():
+    theirs = set(timm.list_models()) - {"vit_ti", "vit_s", "vit_b", "vit_l", "vit_tiny"}
+    assert theirs <= set(timm_names())
+
+
+@pytest.mark.parametrize("name", backbone_names())
+def test_every_shipped_backbone_builds(name):
+    spec = resolve(name)
+    with torch.device("meta"):
+        model, full, untrained = build(spec, Located(None, "random"), (256, 128))
+        assert model(torch.zeros(1, 3, 256, 128)).shape == (1, model.num_features)
+    assert full.mean == IMAGENET_MEAN
+    assert untrained == []
+    assert json.loads(json.dumps(spec.plain())) == spec.plain()
+
+
+# rows of arXiv 2109.03810, Table 4
+TABLE_4 = {
+    "dino_s16_convstem": "3Conv+3BN+3ReLU+1Proj@2,1,1,8",
+    "dino_s16_stem_conv_bn": "3Conv+3BN+1Proj@2,1,1,8",
+    "dino_s16_stem_conv_relu": "3Conv+3ReLU+1Proj@2,1,1,8",
+    "dino_s16_stem_conv_linear": "3Conv+1Proj@2,1,1,8",
+    "dino_s16_stem_proj_relu": "1Proj+1ReLU@16",
+    "dino_s16_stem_proj_bn_relu": "1Proj+1BN+1ReLU@16",
+    "dino_s16": "1Proj@16",
+}
+
+
+@pytest.mark.parametrize(("name", "stem"), TABLE_4.items())
+def test_the_seven_stems_of_table_4(name, stem):
+    spec = resolve(name)
+    assert spec.identity()["stem"] == stem
+    assert (spec.arch, spec.attention, spec.patch, spec.depth) == ("vit_s", "softmax", 16, 12)
+
+
+def test_defaults_and_weights():
+    spec = resolve("dino_s16_convstem")
+    assert (spec.attention, spec.ffn, spec.qk_norm, spec.weights) == (
+        "softmax",
+        "mlp",
+        False,
+        "weights/dino_s16_convstem",
+    )
+    assert resolve("dino_s16").weights == "timm:vit_small_patch16_224.dino"
+    assert resolve("deit_s16").weights == "timm:deit_small_patch16_224.fb_in1k"
+    assert resolve("dino_s16_relu").qk_norm is True
+    assert resolve("resnet18").weights == "timm"
+    assert (resolve("vit_b").depth, resolve("vit_b", patch=32).patch) == (12, 32)
+
+
+def test_overrides_win_and_none_and_config_leave_things_alone():
+    spec = resolve("dino_s16", stem="conv", attention="relu", alpha="0.5", depth=None, weights="config", load="partial")
+    assert (spec.stem, spec.attention, spec.alpha, spec.depth, spec.load) == ("conv", "relu", 0.5, 12, "partial")
+    assert spec.weights == "timm:vit_small_patch16_224.dino"
+    assert override(spec, weights="random", mean=[0.5, 0.5, 0.5]).mean == (0.5, 0.5, 0.5)
+
+
+def test_qk_norm_follows_the_attention_unless_it_was_said(tmp_path):
+    assert resolve("dino_s16_relu", attention="softmax").qk_norm is False
+    assert override(resolve("dino_s16"), attention="gelu").qk_norm is True
+    assert override(resolve("dino_s16", qk_norm=True), attention="relu").qk_norm is True
+    (tmp_path / "mine.yaml").write_text("arch: vit_s\nattention: relu\nqk_norm: true\n")
+    assert resolve(str(tmp_path / "mine.yaml"), attention="softmax").qk_norm is True
+
+
+def test_identity_is_of_contents_not_of_places(tmp_path):
+    specs = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "stem.py").write_text("class S: pass")
+        (tmp_path / folder / "mine.yaml").write_text("arch: vit_tiny\nstem: stem.py:S\nweights: random\n")
+        specs.append(resolve(str(tmp_path / folder / "mine.yaml")))
+    assert specs[0].stem != specs[1].stem
+    assert specs[0].identity() == specs[1].identity()
+    (tmp_path / "b" / "stem.py").write_text("class S: x = 1")
+    assert resolve(str(tmp_path / "b" / "mine.yaml")).identity() != specs[0].identity()
+    assert str(tmp_path) not in json.dumps(specs[0].identity())
+    assert specs[0].files.keys() == {"stem"}
+    replaced = override(specs[0], stem="conv")
+    assert (replaced.files, replaced.identity()["stem"]) == ({}, "3Conv+3BN+3ReLU+1Proj@2,1,1,8")
+
+
+@pytest.mark.parametrize(
+    "change", [{"depth": 3}, {"pool": "gap"}, {"alpha": 0.5}, {"mean": (0, 0, 0)}, {"stem": "conv"}]
+)
+def test_every_field_enters_the_identity(change):
+    assert resolve("tiny", **change).identity() != resolve("tiny").identity()
+
+
+def test_a_yaml_of_the_users(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("arch: vit_tiny\nmean: [0.5, 0.5, 0.5]\nweights: out\n")
+    assert resolve(str(file)).weights == "out"
+    (tmp_path / "out").mkdir()
+    spec = resolve(str(file))
+    assert (spec.name, spec.mean, spec.weights) == ("mine", (0.5, 0.5, 0.5), str(tmp_path / "out"))
+    file.write_text("arch: resnet18\n")
+    assert resolve(str(file)).weights == "weights/mine"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("arch: vit_tiny\nstemm: conv\n", r"mine\.yaml: unknown key 'stemm'; did you mean 'stem'"),
+        ("arch: vit_tny\n", "unknown architecture 'vit_tny'; did you mean .*'vit_tiny'"),
+        ("stem: conv\n", "`arch` is missing"),
+        ("arch: vit_tiny\nstem: 3Conv+3BM+1Proj\n", r"mine\.yaml: .*character 7"),
+        ("arch: vit_tiny\nstem: 1Proj@8\n", "multiply to 8, not to the patch size 16"),
+        ("arch: vit_tiny\nattention: relu7\n", "did you mean 'relu'|did you mean 'relu6'"),
+        ("arch: vit_tiny\nffn: nope.py:F\n", "there is no file"),
+        ("arch: vit_tiny\npool: max\n", "none of cls, gap, mean"),
+        ("arch: vit_tiny\nmean: [1, 2]\n", r"`mean: \[1, 2\]` cannot be read"),
+        ("arch: vit_tiny\ndepth: 2.5\n", "`depth: 2.5` cannot be read"),
+        ("arch: vit_tiny\ngate: 1\n", "neither true nor false"),
+        ("arch: vit_tiny\nalpha: big\n", "`alpha: big` cannot be read"),
+        ("arch: resnet18\nstem: conv\n", "`stem` does not apply to resnet18; only vit_ti"),
+    ],
+)
+def test_errors_name_the_file_and_what_mends_them(content, said, tmp_path):
+    (tmp_path / "mine.yaml").write_text(content)
+    with pytest.raises(WrongWords, match=said):
+        resolve(str(tmp_path / "mine.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("dino_s16_konvstem", "dino_s16_convstem"), ("resnet81", "resnet18"), ("vitt_s", "vit_s"), ("tyny", "tiny")],
+)
+def test_unknown_names(name, near):
+    with pytest.raises(WrongWords, match=f"unknown backbone '{name}'; did you mean .*'{near}'"):
+        resolve(name)
+
+
+def test_unknown_overrides():
+    with pytest.raises(WrongWords, match="unknown key 'atention'; did you mean 'attention'"):
+        resolve("tiny", atention="relu")
+    with pytest.raises(WrongWords, match="`depth` does not apply to resnet18"):
+        resolve("resnet18", depth=3)
+    with pytest.raises(UserError, match="not in the local Hugging Face cache"):
+        resolve("hf-hub:nobody/nothing")
+
+
+def test_a_specification_is_plain():
+    spec = resolve("tiny")
+    assert isinstance(spec, BackboneSpec)
+    assert spec.plain()["mean"] == list(IMAGENET_MEAN)
+    assert (spec.kind, resolve("resnet18").kind) == ("ours", "timm")

@@ -1,0 +1,232 @@
+"""The stem grammar, and the modules it stands for."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from backbones.errors import UserError, WrongWords
+from backbones.stem_layers import IBN, ScaledReLU, StemEmbed
+from backbones.stems import ACTIVATIONS, NORMS, STEMS, StemSpec, find_stem, parse
+
+
+def parameters(stem: str, dim: int = 384, patch: int = 16) -> int:
+    return sum(p.numel() for p in StemEmbed(stem, patch_size=patch, embed_dim=dim).parameters())
+
+
+# arXiv 2109.03810, rows of Tables 2, 3 and 4: parameters more than the patchify stem of DeiT-S (295,296)
+ROWS = {
+    "1Proj": 0,
+    "1Proj+1ReLU": 0,
+    "1Proj+1BN+1ReLU": 768,
+    "3Conv+3BN+3ReLU+1Proj@2,1,1,8": 1_361_472,
+    "3Conv+3BN+1Proj@2,1,1,8": 1_361_472,
+    "3Conv+3ReLU+1Proj@2,1,1,8": 1_361_088,
+    "3Conv+1Proj@2,1,1,8": 1_361_088,
+    "3Conv+1Proj+1ReLU@2,1,1,8": 1_361_088,
+    "3Conv+3BN+3ReLU+1Proj@(2,2,2,2)": 1_361_472,
+    "3Conv+1Proj@2,2,2,2": 1_361_088,
+    "3Conv+1Proj+1ReLU@2,2,2,2": 1_361_088,
+}
+
+
+@pytest.mark.parametrize(("stem", "more"), ROWS.items())
+def test_rows_of_the_paper_have_the_parameters_of_the_paper(stem, more):
+    assert parameters(stem) == 295_296 + more
+
+
+def test_parameters_of_other_sizes():
+    assert parameters("conv", 192, 8) == 280_320  # VOLO-d1
+    assert parameters("patchify", 192, 8) == 37_056
+    assert parameters("xiao") == 1_021_488
+
+
+ANY_PATCH = [name for name in STEMS if "@" not in STEMS[name]]
+
+
+@pytest.mark.parametrize(("name", "patch"), [(n, p) for n in ANY_PATCH for p in (4, 8, 32)] + [(n, 16) for n in STEMS])
+def test_every_stem_divides_the_image_by_the_patch(name, patch):
+    embed = StemEmbed(name, patch_size=patch, embed_dim=16, img_size=None)
+    assert embed(torch.zeros(2, 3, 3 * patch, 2 * patch)).shape == (2, 6, 16)
+
+
+@pytest.mark.parametrize(
+    ("stem", "kernels", "paddings"),
+    [
+        ("1Proj", [16], [0]),
+        ("conv", [7, 3, 3, 8], [3, 1, 1, 0]),
+        ("conv_2222", [7, 3, 3, 8], [3, 1, 1, 3]),
+        ("xiao", [3, 3, 3, 3, 1], [1, 1, 1, 1, 0]),
+    ],
+)
+def test_kernels_and_paddings(stem, kernels, paddings):
+    layers = find_stem(stem).layers(384, 16)
+    assert [layer.kernel for layer in layers] == kernels
+    assert [layer.padding for layer in layers] == paddings
+
+
+def test_96_pixels_with_strides_of_two():
+    maps = [torch.zeros(1, 3, 96, 96)]
+    stem = StemEmbed("3Conv+1Proj@2,2,2,2", patch_size=16, embed_dim=8, img_size=None)
+    for layer in [*stem.conv, stem.proj]:
+        maps.append(layer(maps[-1]))
+    assert [x.shape[-1] for x in maps] == [96, 48, 24, 12, 6]
+
+
+def test_full_stem_is_algorithm_1():
+    ours = StemEmbed("3Conv+3BN+3ReLU+1Proj", patch_size=16, embed_dim=24).eval()
+    convolutions = nn.Sequential(
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
+        nn.Conv2d(64, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
+        nn.Conv2d(64, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
+    ).eval()  # fmt: skip
+    projection = nn.Conv2d(64, 24, 8, 8)
+    for parameter in ours.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    convolutions.load_state_dict(ours.conv.state_dict())
+    projection.load_state_dict(ours.proj.state_dict())
+    images = torch.randn(2, 3, 224, 224)
+    expected = projection(convolutions(images)).flatten(2).transpose(1, 2)
+    torch.testing.assert_close(ours(images), expected)
+    names = {name for name, _ in ours.named_parameters()}
+    assert {"conv.0.weight", "conv.1.bias", "conv.6.weight", "conv.7.weight", "proj.weight", "proj.bias"} <= names
+
+
+def test_fewer_norms_than_convolutions_belong_to_the_last():
+    spec = parse("3Conv+1BN+2GELU+1Proj")
+    assert spec.norms == ("", "", "BN", "")
+    assert spec.activations == ("", "GELU", "GELU", "")
+    assert parse("3Conv+2IBN+1BN+1Proj").norms == ("IBN", "IBN", "BN", "")
+
+
+def test_after_the_projection_norm_and_activation_act_on_the_map():
+    stem = StemEmbed("1Proj+1BN+1ReLU", patch_size=8, embed_dim=4, img_size=None).train()
+    images = torch.randn(3, 3, 16, 24)
+    projected = stem.proj(images)
+    mean = projected.mean((0, 2, 3), keepdim=True)
+    deviation = projected.var((0, 2, 3), unbiased=False, keepdim=True).add(1e-5).sqrt()
+    expected = ((projected - mean) / deviation).clamp_min(0)
+    torch.testing.assert_close(stem(images), expected.flatten(2).transpose(1, 2))
+
+
+def test_transreid_ssl_names():
+    names = set(StemEmbed("conv_ibn", patch_size=16, embed_dim=8).state_dict())
+    assert {"conv.1.IN.weight", "conv.1.BN.running_mean", "conv.4.IN.bias", "conv.7.weight", "proj.bias"} <= names
+
+
+def test_ibn_normalises_its_halves_differently():
+    x = torch.randn(4, 6, 5, 5) * torch.arange(1.0, 5).view(4, 1, 1, 1)
+    first, rest = IBN(6).train()(x).split([3, 3], dim=1)
+    torch.testing.assert_close(first.mean((2, 3)), torch.zeros(4, 3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(rest.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
+    assert rest.mean((2, 3)).abs().max() > 1e-2
+
+
+def test_scaled_relu():
+    layer = ScaledReLU(2)
+    x = torch.randn(3, 2, 4, 4)
+    torch.testing.assert_close(layer(x), x.clamp_min(0))
+    with torch.no_grad():
+        layer.alpha.copy_(torch.tensor([0.5, -1.0]).view(2, 1, 1))
+        layer.beta.copy_(torch.tensor([2.0, -3.0]).view(2, 1, 1))
+    expected = torch.stack([2 * (x[:, 0] + 0.5).clamp_min(0), -3 * (x[:, 1] - 1).clamp_min(0)], dim=1)
+    torch.testing.assert_close(layer(x), expected)
+    layer(x).sum().backward()
+    assert layer.alpha.grad is not None
+
+
+@st.composite
+def stems(draw) -> StemSpec:
+    convs = draw(st.integers(0, 5))
+    some = lambda known, least, most: tuple(draw(st.lists(st.sampled_from(known), min_size=least, max_size=most)))  # noqa: E731
+    norms, activations = some(NORMS, 0, convs), some(ACTIVATIONS, 0, convs)
+    sizes = lambda count: some(range(1, 100), count, count) if draw(st.booleans()) else ()  # noqa: E731
+    return StemSpec(
+        norms=("",) * (convs - len(norms)) + norms + (draw(st.sampled_from(("", *NORMS))),),
+        activations=("",) * (convs - len(activations)) + activations + (draw(st.sampled_from(("", *ACTIVATIONS))),),
+        strides=sizes(convs + 1),
+        kernels=sizes(convs + 1),
+        widths=some(("64", "12", "D", "D/4"), convs, convs) if draw(st.booleans()) else (),
+    )
+
+
+@given(stems())
+def test_what_is_printed_is_parsed_back(spec):
+    assert parse(str(spec)) == spec
+
+
+def test_spellings_of_one_stem_have_one_canonical_form():
+    spellings = [
+        "conv",
+        "3Conv+3BN+3ReLU+1Proj",
+        "3Conv + 3BN+3ReLU+Proj@(2, 1, 1, 8)",
+        "3Conv+3BN+3ReLU+1Proj@w64,64,64@k7,3,3,8",
+    ]
+    assert {str(find_stem(text).sized(16)) for text in spellings} == {"3Conv+3BN+3ReLU+1Proj@2,1,1,8"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("3Conv+3BNN+1Proj", r"character 7.*'BNN'.*did you mean 'BN'"),
+        ("3Conv++1Proj", "character 7"),
+        ("0Conv+1Proj", "character 1"),
+        ("1Proj+3Conv", "character 7: Conv stands first"),
+        ("3Conv+3ReLU+3BN+1Proj", "character 7: norms stand before"),
+        ("3Conv+3BN", "exactly one Proj"),
+        ("2Conv+3BN+1Proj", "3 norms, but only 2"),
+        ("1Proj+2ReLU", "2 activations after Proj"),
+        ("3Conv+1Proj@2,1,8", "3 strides for 4 layers"),
+        ("3Conv+1Proj@2,1,x,8", "'x' is not a number for the strides"),
+        ("3Conv+1Proj@2,1,1,8@2,1,1,8", "strides are given twice"),
+        ("3Conv+1Proj@w64,64,64,64", "4 widths for 3 layers"),
+        ("patchfy", "did you mean 'patchify'"),
+    ],
+)
+def test_errors_say_where_and_what(text, said):
+    with pytest.raises(WrongWords, match=said):
+        find_stem(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("3Conv+1Proj@2,1,1,4", "2,1,1,4 multiply to 8, not to the patch size 16"),
+        ("3Conv+1Proj@k7,2,3,8", "even kernel"),
+        ("3Conv+1Proj@wD/3,64,64", "32 is not a multiple of 3"),
+    ],
+)
+def test_stems_that_cannot_be_built(text, said):
+    with pytest.raises(WrongWords, match=said):
+        find_stem(text).layers(32, 16)
+
+
+USERS = """
+from torch import nn
+class Good(nn.Sequential):
+    def __init__(self, dim, patch):
+        super().__init__(nn.Conv2d(3, dim, patch, patch), nn.Tanh())
+class Odd(nn.Conv2d):
+    def __init__(self, dim, patch):
+        super().__init__(3, dim, patch, 2 * patch)
+def nothing(dim, patch):
+    return 3
+"""
+
+
+def test_a_users_stem(tmp_path):
+    (tmp_path / "mine.py").write_text(USERS)
+    images = torch.randn(1, 3, 32, 16)
+    good = StemEmbed(f"{tmp_path}/mine.py:Good", patch_size=16, embed_dim=8, img_size=None)
+    torch.testing.assert_close(good(images), good.conv(images).flatten(2).transpose(1, 2))
+    odd = StemEmbed(f"{tmp_path}/mine.py:Odd", patch_size=16, embed_dim=8, img_size=None)
+    with pytest.raises(UserError, match=r"\(1, 8, 1, 1\).*expected \[B, 8, 2, 1\]"):
+        odd(images)
+    with pytest.raises(UserError, match="returned int"):
+        StemEmbed(f"{tmp_path}/mine.py:nothing", patch_size=16, embed_dim=8)
+
+
+def test_a_size_that_the_patch_does_not_divide():
+    with pytest.raises(ValueError, match="100 x 64 pixels.*patch size 16"):
+        StemEmbed("patchify", patch_size=16, embed_dim=8)(torch.zeros(1, 3, 100, 64))

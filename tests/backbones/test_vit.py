@@ -1,0 +1,131 @@
+"""Our vision transformers against timm's, and as timm models."""
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+import backbones.vit
+from backbones.errors import WrongWords
+from backbones.positions import sincos2d
+
+VARIANTS = [
+    {},
+    {"stem": "conv", "attention": "relu"},
+    {"stem": "conv_ibn", "attention": "sigmoid_sum", "ffn": "conv1d_bn", "gate": True},
+    {
+        "stem": "proj_bn_relu",
+        "attention": "gelu",
+        "ffn": "conv1d",
+        "pool": "gap",
+        "pos": "sincos2d",
+        "alpha": "learned",
+    },
+    {"attention": "softplus", "ffn": "no_norm", "pool": "mean", "alpha": 0.5, "length": "train", "qk_norm": False},
+]
+
+
+@pytest.mark.parametrize(
+    ("stem", "total"),
+    [("patchify", 22_050_664), ("conv", 23_412_136), ("3Conv+1Proj", 23_411_752), ("proj_bn_relu", 22_051_432)],
+)
+def test_parameters_of_deit_s(stem, total):
+    with torch.device("meta"):
+        model = timm.create_model("vit_s", stem=stem)
+    assert sum(p.numel() for p in model.parameters()) == total
+
+
+def test_conv1d_bn_adds_46080_parameters():
+    with torch.device("meta"):
+        plain, conv = (timm.create_model("vit_s", ffn=ffn) for ffn in ("mlp", "conv1d_bn"))
+    assert sum(p.numel() for p in conv.parameters()) - sum(p.numel() for p in plain.parameters()) == 46_080
+
+
+def test_equals_timm_with_the_same_weights():
+    theirs = timm.create_model("vit_small_patch16_224").eval()
+    ours = timm.create_model("vit_s").eval()
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(2, 3, 224, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs(images))
+
+
+@pytest.mark.parametrize("size", [(256, 128), (384, 128), (64, 96)])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_any_size_that_the_patch_divides(variant, size):
+    model = timm.create_model("vit_tiny", num_classes=5, **variant).eval()
+    assert model(torch.randn(1, 3, *size)).shape == (1, 5)
+
+
+def test_initialised_as_deit():
+    model = timm.create_model("vit_ti", stem="conv")
+    for weight in [model.cls_token, model.pos_embed, *(m.weight for m in model.modules() if isinstance(m, nn.Linear))]:
+        assert 0.017 < weight.std() < 0.023 or weight.numel() < 200
+        assert weight.abs().max() <= 2
+    assert all(not m.bias.any() for m in model.modules() if isinstance(m, nn.Linear))
+    assert 0.017 < model.cls_token.std() < 0.024
+    bound = 1 / (64 * 8 * 8) ** 0.5  # torch's default for the projection of 64 channels by 8 x 8 pixels
+    assert 0.95 * bound < model.patch_embed.proj.weight.abs().max() <= bound
+
+
+def test_sincos_positions_are_fixed_and_leave_the_class_token_alone():
+    model = timm.create_model("vit_tiny", pos="sincos2d", img_size=(64, 32))
+    assert not model.pos_embed.requires_grad
+    assert torch.equal(model.pos_embed[0, 1:], sincos2d(4, 2, 64))
+    assert not model.pos_embed[0, 0].any()
+
+
+def test_pools():
+    images = torch.randn(2, 3, 64, 32)
+    for pool, prefix in (("cls", 1), ("gap", 0), ("mean", 1)):
+        model = timm.create_model("vit_tiny", pool=pool, num_classes=0).eval()
+        tokens = model.forward_features(images)
+        assert tokens.shape == (2, prefix + 8, 64)
+        assert (model.cls_token is None) == (pool == "gap")
+        expected = tokens[:, 0] if pool == "cls" else tokens[:, prefix:].mean(1)
+        torch.testing.assert_close(model(images), expected)
+        torch.testing.assert_close(tokens.mean(-1), torch.zeros(2, prefix + 8), atol=1e-5, rtol=0)  # the norm is before
+
+
+def test_qk_norm_is_on_for_pointwise_attention_alone_unless_said():
+    def normed(**options):
+        return hasattr(timm.create_model("vit_tiny", **options).blocks[0].attn.q_norm, "weight")
+
+    assert not normed()
+    assert normed(attention="relu")
+    assert normed(attention="softmax", qk_norm=True)
+    assert not normed(attention="relu", qk_norm=False)
+
+
+def test_the_ffn_without_norm():
+    block = timm.create_model("vit_tiny", ffn="no_norm").blocks[0]
+    x = torch.randn(1, 3, 64)
+    expected = x + block.attn(block.norm1(x))
+    torch.testing.assert_close(block(x), expected + block.mlp(expected))
+
+
+def test_length_train_counts_the_tokens_of_pretraining():
+    for pool, tokens in (("cls", 197), ("gap", 196)):
+        model = timm.create_model("vit_tiny", attention="relu", length="train", pool=pool)
+        assert model.blocks[0].attn.train_tokens == tokens
+    model = timm.create_model("vit_tiny", attention="relu", length="train", train_size=(256, 128))
+    assert model.blocks[0].attn.train_tokens == 129
+
+
+def test_timm_reads_features_and_changes_sizes():
+    maps = timm.create_model("vit_tiny", features_only=True, out_indices=(0, 1))(torch.zeros(1, 3, 64, 32))
+    assert [x.shape for x in maps] == [(1, 64, 4, 2)] * 2
+    model = timm.create_model("vit_tiny")
+    model.set_input_size((64, 32))
+    assert model.pos_embed.shape == (1, 9, 64)
+
+
+def test_registered_in_timm():
+    assert {"vit_ti", "vit_s", "vit_b", "vit_l", "vit_tiny"} <= set(timm.list_models("vit_*", module="vit"))
+    assert set(backbones.vit.__all__) >= {"ViT", "export"}
+
+
+def test_unknown_parts():
+    for wrong in ({"stem": "konv"}, {"attention": "softmaxx"}, {"ffn": "mlpp"}):
+        with pytest.raises(WrongWords, match="did you mean"):
+            timm.create_model("vit_tiny", **wrong)

@@ -1,0 +1,295 @@
+"""Finding weights and getting them into models."""
+
+import argparse
+import hashlib
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+import backbones.vit  # noqa: F401
+from backbones.backbone import create
+from backbones.errors import UserError, WrongWords
+from backbones.exports import export
+from backbones.spec import resolve
+from backbones.weights import find_weights
+
+SIZE = (64, 32)
+IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
+
+
+def source(seed=1, **options):
+    torch.manual_seed(seed)
+    return timm.create_model("vit_tiny", **({"num_classes": 0, "img_size": SIZE} | options)).eval()
+
+
+def features(model, images=IMAGES):
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    return model((images - mean) / std)
+
+
+def check(path: Path | str, model, **options):
+    backbone = create("tiny", weights=str(path), img_size=SIZE, **options).eval()
+    torch.testing.assert_close(backbone.pooled(IMAGES), features(model))
+    return backbone
+
+
+def dino(model):
+    state = {f"module.backbone.{name}": value for name, value in model.state_dict().items()}
+    head = {"module.head.mlp.0.weight": torch.zeros(8, 64), "module.head.last_layer.weight_v": torch.zeros(4, 8)}
+    other = {name: torch.zeros_like(value) for name, value in state.items()}
+    return {
+        "student": other | head,
+        "teacher": {name.removeprefix("module."): value for name, value in (state | head).items()},
+        "optimizer": {"state": {}, "param_groups": []},
+        "epoch": 100,
+        "args": argparse.Namespace(arch="vit_small", out_dim=65536),
+        "dino_loss": {"center": torch.zeros(1, 4)},
+    }
+
+
+def deit(model):
+    head = {"head.weight": torch.zeros(1000, 64), "head.bias": torch.zeros(1000)}
+    return {"model": model.state_dict() | head, "args": argparse.Namespace(lr=5e-4)}
+
+
+def distilled(model):
+    state = model.state_dict()
+    positions = state["pos_embed"]
+    state["pos_embed"] = torch.cat([positions[:, :1], torch.ones(1, 1, 64), positions[:, 1:]], dim=1)
+    state |= {"dist_token": torch.ones(1, 1, 64), "head_dist.weight": torch.zeros(1000, 64)}
+    return {"model": state}
+
+
+def compiled_lightning(model):
+    return {"state_dict": {f"teacher.backbone._orig_mod.{name}": value for name, value in model.state_dict().items()}
+            | {f"student.backbone._orig_mod.{name}": torch.zeros_like(v) for name, v in model.state_dict().items()}}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", [dino, deit, distilled, compiled_lightning, lambda model: model.state_dict()])
+def test_layouts_of_released_checkpoints(layout, tmp_path):
+    model = source()
+    torch.save(layout(model), tmp_path / "released.pth")
+    backbone = check(tmp_path / "released.pth", model)
+    digest = hashlib.sha256((tmp_path / "released.pth").read_bytes()).hexdigest()
+    assert backbone.weights_id == f"sha256:{digest}"
+    assert backbone.untrained == []
+
+
+def test_transreid_ssl_checkpoint(tmp_path):
+    """A full stem with instance norms, pretrained on person crops twice as high as wide."""
+    model = source(stem="conv_ibn", img_size=(128, 64))
+    torch.save(dino(model), tmp_path / "lup.pth")
+    backbone = create("tiny", stem="conv_ibn", weights=str(tmp_path / "lup.pth"), img_size=(128, 64)).eval()
+    images = torch.rand(2, 3, 128, 64)
+    torch.testing.assert_close(backbone.pooled(images), features(model, images))
+    larger = create("tiny", stem="conv_ibn", weights=str(tmp_path / "lup.pth"), img_size=(256, 128)).eval()
+    images = torch.rand(2, 3, 256, 128)
+    torch.testing.assert_close(larger.pooled(images), features(model, images))
+
+
+def test_safetensors_and_square_positions(tmp_path):
+    model = source(img_size=(96, 96))
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    check(tmp_path / "model.safetensors", model)
+    check(tmp_path, model)
+
+
+def test_a_backbones_own_state_dict(tmp_path):
+    backbone = create("tiny", img_size=SIZE)
+    torch.save(backbone.state_dict(), tmp_path / "mine.pt")
+    check(tmp_path / "mine.pt", backbone.eval().model)
+
+
+def test_positions_of_an_exported_folder_keep_their_grid(tmp_path):
+    model = source(img_size=(64, 256))  # 64 tokens, which without the configuration would be taken for 8 x 8
+    export(model, tmp_path / "out")
+    images = torch.rand(1, 3, 128, 128)
+    backbone = create("tiny", weights=str(tmp_path / "out"), img_size=(128, 128)).eval()
+    torch.testing.assert_close(backbone.pooled(images), features(model, images))
+
+
+def test_strict_lists_what_does_not_fit(tmp_path):
+    torch.save(source().state_dict() | {"extra": torch.zeros(1)}, tmp_path / "a.pth")
+    with pytest.raises(UserError) as failure:
+        create("tiny", stem="conv", weights=str(tmp_path / "a.pth"), img_size=SIZE)
+    said = str(failure.value)
+    assert "missing: patch_embed.conv.0.weight" in said
+    assert "more" in said
+    assert "unexpected: extra" in said
+    assert "of another shape: patch_embed.proj.weight (64, 3, 16, 16) for (64, 64, 8, 8)" in said
+    assert "--load partial" in said
+
+
+def test_partial_takes_what_fits_and_names_the_rest(tmp_path):
+    model = source()
+    torch.save(model.state_dict(), tmp_path / "a.pth")
+    options = {"weights": str(tmp_path / "a.pth"), "load": "partial", "img_size": SIZE}
+    backbone = create("tiny", stem="conv", attention="relu", **options)
+    assert backbone.untrained == [
+        *(f"blocks.{i}.attn.{norm}" for i in (0, 1) for norm in ("k_norm", "q_norm")),
+        "patch_embed",
+    ]
+    assert torch.equal(backbone.model.blocks[1].mlp.fc1.weight, model.blocks[1].mlp.fc1.weight)
+    assert create("tiny", **options).untrained == []
+
+
+def test_partial_still_needs_something_that_fits(tmp_path):
+    torch.save({"a": torch.zeros(2), "b": torch.zeros(2)}, tmp_path / "a.pth")
+    with pytest.raises(UserError, match="not one tensor fits backbone tiny; it holds a, b"):
+        create("tiny", weights=str(tmp_path / "a.pth"), load="partial")
+
+
+def test_an_export_of_another_attention_is_no_match(tmp_path):
+    export(source(attention="relu"), tmp_path / "out")
+    with pytest.raises(UserError, match="attention relu there, softmax here"):
+        create("tiny", weights=str(tmp_path / "out"), qk_norm=True)
+    backbone = create("tiny", weights=str(tmp_path / "out"), qk_norm=True, load="partial")
+    assert backbone.untrained == []
+    assert create("tiny", weights=str(tmp_path / "out"), attention="relu", length="train").spec.length == "train"
+
+
+def test_a_class_token_that_the_model_has_no_place_for(tmp_path):
+    model = source()
+    torch.save(model.state_dict(), tmp_path / "a.pth")
+    with pytest.raises(UserError, match="unexpected: cls_token"):
+        create("tiny", weights=str(tmp_path / "a.pth"), pool="gap", img_size=SIZE)
+    backbone = create("tiny", weights=str(tmp_path / "a.pth"), pool="gap", img_size=SIZE, load="partial")
+    assert torch.equal(backbone.model.pos_embed, model.pos_embed[:, 1:])
+
+
+class Evil:
+    def __reduce__(self):
+        return (os.mkdir, ("made-by-a-pickle",))
+
+
+@pytest.mark.parametrize("content", ["torn", "pickle", "empty", "list", "safetensors"])
+def test_damaged_and_dangerous_files(content, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / ("a.safetensors" if content == "safetensors" else "a.pth")
+    torch.save([1, 2] if content == "list" else source().state_dict(), file)
+    if content in ("torn", "safetensors"):
+        file.write_bytes(file.read_bytes()[:-2000])
+    elif content == "pickle":
+        file.write_bytes(pickle.dumps({"model": Evil()}, protocol=2))
+    elif content == "empty":
+        file.write_bytes(b"")
+    with pytest.raises(UserError, match=str(file)):
+        create("tiny", weights=str(file))
+    assert not (tmp_path / "made-by-a-pickle").exists()
+
+
+def test_a_checkpoint_without_a_model(tmp_path):
+    torch.save({"optimizer": {}, "epoch": 3}, tmp_path / "a.pth")
+    with pytest.raises(UserError, match="holds no tensors and none of teacher.*optimizer, epoch"):
+        create("tiny", weights=str(tmp_path / "a.pth"))
+
+
+def hub(tmp_path, monkeypatch, repository, state, files=()):
+    """A Hugging Face cache that holds one repository."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    root = tmp_path / f"models--{repository.replace('/', '--')}"
+    (root / "refs").mkdir(parents=True)
+    (root / "refs" / "main").write_text("abc123")
+    snapshot = root / "snapshots" / "abc123"
+    snapshot.mkdir(parents=True)
+    save_file(state, snapshot / "model.safetensors")
+    for name, content in files:
+        (snapshot / name).write_text(content)
+    return snapshot
+
+
+def test_timms_released_weights_from_the_cache(tmp_path, monkeypatch):
+    theirs = timm.create_model("vit_small_patch16_224.dino", depth=1).eval()
+    hub(tmp_path, monkeypatch, "timm/vit_small_patch16_224.dino", theirs.state_dict())
+    images = torch.rand(1, 3, 224, 224)
+    backbone = create("dino_s16", depth=1).eval()
+    assert backbone.weights_id == "timm:vit_small_patch16_224.dino"
+    torch.testing.assert_close(backbone.pooled(images), features(theirs, images))
+    with pytest.raises(UserError, match=r"missing: blocks\.1\."):
+        create("dino_s16", depth=2)
+
+
+def test_timms_statistics_come_with_timms_weights(tmp_path, monkeypatch):
+    name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+    theirs = timm.create_model(name).eval()
+    hub(tmp_path, monkeypatch, f"timm/{name}", theirs.state_dict())
+    ours = create("vit_ti", weights=f"timm:{name}")
+    foreign = create(name)
+    assert ours.spec.mean == foreign.spec.mean == (0.5, 0.5, 0.5)
+    images = torch.rand(1, 3, 224, 224)
+    expected = theirs.forward_head(theirs.forward_features((images - 0.5) / 0.5), pre_logits=True)
+    torch.testing.assert_close(foreign.eval().pooled(images), expected)
+    torch.testing.assert_close(ours.eval().pooled(images), expected, atol=1e-5, rtol=1e-4)
+    assert foreign.weights_id == ours.weights_id == f"timm:{name}"
+
+
+def test_a_repository_of_the_hub(tmp_path, monkeypatch):
+    model = source(stem="conv")
+    export(model, tmp_path / "out")
+    config = (tmp_path / "out" / "config.json").read_text()
+    hub(tmp_path / "cache", monkeypatch, "me/mine", model.state_dict(), [("config.json", config)])
+    backbone = create("hf-hub:me/mine", img_size=SIZE).eval()
+    torch.testing.assert_close(backbone.pooled(IMAGES), features(model))
+    assert backbone.spec.name == "mine"
+    check("hf-hub:me/mine", model, stem="conv")
+
+
+def test_a_damaged_file_of_timms(tmp_path, monkeypatch):
+    snapshot = hub(tmp_path, monkeypatch, "timm/resnet18.a1_in1k", {"conv1.weight": torch.zeros(3)})
+    with pytest.raises(UserError, match=str(snapshot)):
+        create("resnet18.a1_in1k")
+
+
+def test_other_architectures_from_files(tmp_path):
+    theirs = timm.create_model("convnext_atto", num_classes=7).eval()
+    torch.save({"state_dict": theirs.state_dict()}, tmp_path / "a.pth")
+    backbone = create("convnext_atto", weights=str(tmp_path / "a.pth")).eval()
+    images = torch.rand(1, 3, 64, 64)
+    normal = (images - backbone.mean) / backbone.std
+    torch.testing.assert_close(
+        backbone.pooled(images), theirs.forward_head(theirs.forward_features(normal), pre_logits=True)
+    )
+    export(backbone, tmp_path / "out")
+    again = create("convnext_atto", weights=str(tmp_path / "out")).eval()
+    assert torch.equal(again.pooled(images), backbone.pooled(images))
+    with pytest.raises(UserError, match="holds a convnext_atto, not backbone resnet18"):
+        create("resnet18", weights=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "kind", "said"),
+    [
+        ("tiny", "randm", WrongWords, "did you mean 'random'"),
+        ("tiny", "weights/none", UserError, "no weights at weights/none; pretrain them"),
+        ("vit_s", "timm", WrongWords, "name the weights, as in timm:"),
+        ("tiny", "timm:vit_small_patch16_224.dinoo", WrongWords, "did you mean 'vit_small_patch16_224.dino'"),
+        ("dino_s16", "config", UserError, "hf download timm/vit_small_patch16_224.dino"),
+        ("tiny", "hf-hub:me/mine@v1", UserError, "hf download me/mine --revision v1"),
+        ("dino_s16_convstem", "config", UserError, "weights/dino_s16_convstem"),
+    ],
+)
+def test_weights_that_are_not_there(name, weights, kind, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(kind, match=said):
+        find_weights(resolve(name, weights=weights))
+
+
+def test_an_empty_folder(tmp_path):
+    with pytest.raises(UserError, match=r"holds none of model\.safetensors"):
+        find_weights(resolve("tiny", weights=str(tmp_path)))
+
+
+def test_a_changed_file_has_another_id(tmp_path):
+    file = tmp_path / "a.pth"
+    ids = []
+    for content in (b"one", b"two"):
+        file.write_bytes(content)
+        os.utime(file, ns=(len(ids), len(ids)))
+        ids.append(find_weights(resolve("tiny", weights=str(file))).weights_id)
+    assert ids == [f"sha256:{hashlib.sha256(content).hexdigest()}" for content in (b"one", b"two")]
