@@ -3,7 +3,8 @@
 A new layout is a parser (`reid_layouts`), its entry in `FORMATS` here, and its tree in `backbones.data.spec.FORMATS`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ class ReidData:
 
     def name_of(self, sample: Sample) -> str:
         """The file name relative to `root`, with forward slashes."""
-        return Path(sample.path).relative_to(self.root).as_posix()
+        return _relative(sample, self.root)
 
 
 def open_reid(
@@ -73,39 +74,25 @@ def open_reid(
     if spec.version is not None and splits.version not in (None, spec.version):
         raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
     _check_counts(spec, splits, root)
-    parts = (splits.train + (splits.val or [] if msmt17_val else []), splits.query, splits.gallery)
-    train, query, gallery = (sorted(part, key=lambda sample: sample.path) for part in parts)
-    _check_usable(spec.name, train, query, gallery)
-    sizes = stat_files([sample.path for sample in [*train, *query, *gallery]], name=spec.name)
+    train = splits.train + (splits.val or [] if msmt17_val else [])
+    parts = {"train": train, "query": splits.query, "gallery": splits.gallery}
+    parts = {split: sorted(samples, key=lambda sample: sample.path) for split, samples in parts.items()}
+    _check_usable(spec.name, **parts)
+    stats = stat_files(_paths(parts), name=spec.name)
     if subset is not None:
-        train, query, gallery = choose(train, query, gallery, subset)
-    kept = {sample.path for sample in [*train, *query, *gallery]}
-    bad = set(check_images({path: sizes[path] for path in kept}, name=spec.name, skip=skip_unreadable))
-    train, query, gallery = ([sample for sample in part if sample.path not in bad] for part in (train, query, gallery))
-    _check_usable(spec.name, train, query, gallery)
-    train = _relabel(train)
-    used = {"train": train, "query": query, "gallery": gallery}
+        parts = dict(zip(parts, choose(**parts, n=subset), strict=True))
+    used = {path: stats[path] for path in _paths(parts)}
+    bad = set(check_images(used, name=spec.name, skip=skip_unreadable))
+    parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
+    _check_usable(spec.name, **parts)
+    parts["train"] = _relabel(parts["train"])
     return ReidData(
         name=spec.name,
         version=splits.version,
         root=root,
-        **used,
-        counts={
-            "train": _summary(train, frozenset()),
-            "query": _summary(query, frozenset()),
-            "gallery": _summary(gallery, splits.distractors),
-            "distractors": sum(sample.identity in splits.distractors for sample in gallery),
-            "junk": splits.junk,
-            "ignored": splits.ignored,
-        },
-        digest=manifest_digest(
-            (
-                f"{split}/{sample.identity}/{sample.camera}/{Path(sample.path).relative_to(root).as_posix()}",
-                sizes[sample.path].st_size,
-            )
-            for split, samples in used.items()
-            for sample in samples
-        ),
+        **parts,
+        counts=_counts(parts, splits) | {"ignored": splits.ignored},
+        digest=_digest(parts, stats, root),
         skipped=len(bad),
     )
 
@@ -123,16 +110,10 @@ def reid_root(spec: DatasetSpec, data: Path | None) -> Path:
 
 def _check_counts(spec: DatasetSpec, splits: Splits, root: Path) -> None:
     """Compares every number in `spec.counts` with what lies on disk; a list that is not there is not compared."""
-    nobody: frozenset[int] = frozenset()
-    found: dict[str, Any] = {
-        "train": _summary(splits.train, nobody),
-        "query": _summary(splits.query, nobody),
-        "gallery": _summary(splits.gallery, splits.distractors),
-        "distractors": sum(sample.identity in splits.distractors for sample in splits.gallery),
-        "junk": splits.junk,
-    }
+    parts = {"train": splits.train, "query": splits.query, "gallery": splits.gallery}
     if splits.val is not None:
-        found |= {"val": _summary(splits.val, nobody), "train_val": _summary(splits.train + splits.val, nobody)}
+        parts |= {"val": splits.val, "train_val": splits.train + splits.val}
+    found = _counts(parts, splits)
     has, wrong = _flat(found), []
     for key, expected in _flat(spec.counts or {}).items():
         if key in has and has[key] != expected:
@@ -166,15 +147,37 @@ def _check_usable(name: str, train: Sequence[Sample], query: Sequence[Sample], g
         )
 
 
-def _relabel(train: Iterable[Sample]) -> list[Sample]:
-    train = list(train)
+def _relabel(train: Sequence[Sample]) -> list[Sample]:
     labels = {identity: label for label, identity in enumerate(sorted({sample.identity for sample in train}))}
     return [Sample(sample.path, labels[sample.identity], sample.camera) for sample in train]
 
 
-def _summary(samples: Sequence[Sample], distractors: frozenset[int]) -> dict[str, int]:
+def _counts(parts: dict[str, list[Sample]], splits: Splits) -> dict[str, Any]:
+    counts: dict[str, Any] = {split: _summary(samples) for split, samples in parts.items()}
+    distractors = [sample for sample in parts["gallery"] if sample.identity in splits.distractors]
+    counts["gallery"]["identities"] -= len({sample.identity for sample in distractors})
+    return counts | {"distractors": len(distractors), "junk": splits.junk}
+
+
+def _summary(samples: Sequence[Sample]) -> dict[str, int]:
     return {
         "images": len(samples),
-        "identities": len({sample.identity for sample in samples} - distractors),
+        "identities": len({sample.identity for sample in samples}),
         "cameras": len({sample.camera for sample in samples}),
     }
+
+
+def _digest(parts: dict[str, list[Sample]], stats: dict[str, os.stat_result], root: Path) -> str:
+    return manifest_digest(
+        (f"{split}/{sample.identity}/{sample.camera}/{_relative(sample, root)}", stats[sample.path].st_size)
+        for split, samples in parts.items()
+        for sample in samples
+    )
+
+
+def _paths(parts: dict[str, list[Sample]]) -> list[str]:
+    return [sample.path for samples in parts.values() for sample in samples]
+
+
+def _relative(sample: Sample, root: Path) -> str:
+    return Path(sample.path).relative_to(root).as_posix()
