@@ -20,7 +20,7 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         WrongWords: torchreid knows no such data set.
     """
     known = _classes()
-    name = spec.options["set"]
+    name = str(spec.options.get("set"))
     if name not in known:
         raise WrongWords(
             f"torchreid knows no image data set {name!r}{nearest(name, known)}\nknown: {', '.join(sorted(known))}"
