@@ -1,0 +1,154 @@
+"""Time and memory of ranking and re-ranking, beside the matrix product alone and beside torchreid.
+
+python -m tests.benchmarks.ranking [--skip-torchreid] [--repeats 5]
+The sizes are those of Market-1501 and MSMT17, the features drawn: "trained" ones stand near their identity's centre,
+"random" ones anywhere. torchreid's part takes some minutes and 10 GiB.
+"""
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.functional import normalize
+
+from tasks.ranking import rank, rank_distances
+from tasks.reranking import rerank
+
+MARKET = {"queries": 3_368, "gallery": 15_913, "identities": 750, "distractors": 2_798, "cameras": 6, "dim": 768}
+MSMT17 = {"queries": 11_659, "gallery": 82_161, "identities": 3_060, "distractors": 0, "cameras": 15, "dim": 384}
+
+
+def draw_labels(sizes: dict[str, int]) -> tuple[np.ndarray, ...]:
+    """Query ids, gallery ids, query cameras, gallery cameras."""
+    rng = np.random.default_rng(0)
+    queries, gallery, cameras = sizes["queries"], sizes["gallery"], sizes["cameras"]
+    gallery_ids = rng.permutation(gallery) % sizes["identities"]
+    gallery_ids[: sizes["distractors"]] = -1
+    query_ids = rng.permutation(queries) % sizes["identities"]
+    return query_ids, gallery_ids, rng.integers(0, cameras, queries), rng.integers(0, cameras, gallery)
+
+
+def draw_features(sizes: dict[str, int], ids: tuple[np.ndarray, ...], noise: float | None) -> list[torch.Tensor]:
+    """L2-normalised query and gallery features, `noise` times as far from centres as these from each other."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(sizes["identities"] + 1, sizes["dim"], generator=generator)
+    drawn = []
+    for some in ids:
+        features = torch.randn(len(some), sizes["dim"], generator=generator)
+        if noise is not None:
+            features.mul_(noise).add_(centres[torch.from_numpy(some)])
+        drawn.append(normalize(features))
+    return drawn
+
+
+def seconds(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def side_by_side(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each, run in turns."""
+    times = [{name: seconds(function) for name, function in functions.items()} for _ in range(repeats + 1)]
+    return {name: statistics.median(time[name] for time in times[1:]) for name in functions}
+
+
+def rank_beside_product(kind: str, noise: float | None, repeats: int) -> None:
+    names = draw_labels(MARKET)
+    query, gallery = draw_features(MARKET, names[:2], noise)
+    functions = {"product": lambda: query @ gallery.T, "rank": lambda: rank(query, gallery, *names)}
+    times = side_by_side(functions, repeats)
+    print(
+        f"Market-1501, {kind} features (mAP {rank(query, gallery, *names).mAP:.3f}): "
+        f"product {times['product']:.2f} s, rank {times['rank']:.2f} s: {times['rank'] / times['product']:.2f} times it",
+        flush=True,
+    )
+
+
+def torchreid_rank() -> None:
+    from torchreid.reid.metrics import compute_distance_matrix
+    from torchreid.reid.metrics.rank import eval_market1501
+
+    names = draw_labels(MARKET)
+    query, gallery = draw_features(MARKET, names[:2], 2.0)
+    found = {}
+
+    def theirs() -> None:
+        distances = compute_distance_matrix(query, gallery).numpy()
+        found["theirs"] = eval_market1501(distances, *names, max_rank=50)[1]
+
+    def ours() -> None:
+        found["ours"] = rank(query, gallery, *names).mAP
+
+    times = {"theirs": seconds(theirs), "ours": statistics.median(seconds(ours) for _ in range(3))}
+    print(
+        f"Market-1501: torchreid {times['theirs']:.1f} s, rank {times['ours']:.2f} s: "
+        f"{times['theirs'] / times['ours']:.0f} times as fast; mAP differs by {abs(found['theirs'] - found['ours']):.1e}",
+        flush=True,
+    )
+
+
+def torchreid_rerank() -> None:
+    from torchreid.reid.metrics import compute_distance_matrix
+    from torchreid.reid.utils.rerank import re_ranking
+
+    names = draw_labels(MARKET)
+    query, gallery = draw_features(MARKET, names[:2], 2.0)
+    start = time.perf_counter()
+    ours = rerank(query, gallery)
+    middle = time.perf_counter()
+    pairs = ((query, gallery), (query, query), (gallery, gallery))
+    # re_ranking squares what it is given
+    theirs = re_ranking(*(compute_distance_matrix(*pair).clamp_(min=0).sqrt_().numpy() for pair in pairs))
+    ours_seconds, theirs_seconds = middle - start, time.perf_counter() - middle
+    scores = [rank_distances(distances, *names).mAP for distances in (ours, theirs)]
+    print(
+        f"Market-1501: torchreid re-ranking {theirs_seconds:.1f} s, rerank {ours_seconds:.1f} s: "
+        f"{theirs_seconds / ours_seconds:.1f} times as fast; distances differ by more than 1e-5 in "
+        f"{(np.abs(ours - theirs) > 1e-5).mean():.1e} of the pairs, mAP {scores[0]:.6f} and {scores[1]:.6f}",
+        flush=True,
+    )
+
+
+def memory(name: str) -> None:
+    """Peak memory above the inputs; to be called in a process of its own."""
+    sizes = MARKET if name == "rerank" else MSMT17
+    names = draw_labels(sizes)
+    query, gallery = draw_features(sizes, names[:2], None)
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    taken = seconds(lambda: rerank(query, gallery) if name == "rerank" else rank(query, gallery, *names))
+    above = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - resident
+    size = f"{sizes['queries']:,} x {sizes['gallery']:,} x {sizes['dim']}"
+    print(f"{name} of {size}: {taken:.1f} s, peak {above / 2**20:.0f} MiB above the inputs", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--skip-torchreid", action="store_true")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--memory", choices=["rank", "rerank"], help="measure peak memory only, in this process")
+    options = parser.parse_args()
+    if options.memory:
+        return memory(options.memory)
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, numpy {np.__version__}", flush=True)
+    for name in ("rank", "rerank"):
+        subprocess.run([sys.executable, "-m", "tests.benchmarks.ranking", "--memory", name], check=True)
+    for kind, noise in (("trained", 2.0), ("poorly trained", 4.0), ("random", None)):
+        rank_beside_product(kind, noise, options.repeats)
+    if not options.skip_torchreid:
+        warnings.simplefilter("ignore")
+        torchreid_rank()
+        torchreid_rerank()
+    return None
+
+
+if __name__ == "__main__":
+    main()
