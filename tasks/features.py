@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from backbones.data.loader import plain_errors
 from backbones.engine import dist
 from backbones.engine.context import Context
 
@@ -27,7 +28,7 @@ def extract(
     mine = dist.share(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
     loader = DataLoader(Subset(dataset, mine), batch_size, num_workers=context.workers, pin_memory=context.on_gpu)
     rows = []
-    for batch in context.bar(loader, label):
+    for batch in context.bar(plain_errors(loader), label, total=len(loader)):
         context.check_stop()
         images = batch[0] if isinstance(batch, list | tuple) else batch
         with context.autocast():

@@ -149,6 +149,9 @@ class Reid(Task):
 
     def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
         """Enough identities for a batch, and a batch that the ranks can share."""
+        if spec.patch and any(side % spec.patch for side in options.size):
+            height, width = options.size
+            raise WrongWords(f"--size {height} {width}: the patch size {spec.patch} does not divide {height} x {width}")
         found = len({sample.identity for sample in dataset.train})
         if found < options.identities:
             raise UserError(
@@ -179,7 +182,7 @@ class Reid(Task):
                 "degenerate ranking: every query is equally far from its whole gallery; the scores are those of chance"
             )
         outcomes = ranking.outcomes() | {
-            "sample": np.array([Path(sample.path).name for sample in dataset.query]),
+            "sample": np.array([dataset.name_of(sample) for sample in dataset.query]),
             "cluster": np.array([sample.identity for sample in dataset.query]),
         }
         return self.rescore(outcomes), outcomes

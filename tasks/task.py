@@ -40,6 +40,10 @@ class Data(Protocol):
         """Images, identities, classes ... by split, as read."""
 
     @property
+    def skipped(self) -> int:
+        """Images left out because they cannot be read."""
+
+    @property
     def digest(self) -> str:
         """sha256 of what was read: sorted names and sizes."""
 

@@ -233,6 +233,7 @@ class _Evaluator:
                 "version": cell.dataset.version,
                 "counts": cell.dataset.counts,
                 "digest": cell.dataset.digest,
+                "skipped": cell.dataset.skipped,
             },
             backbone=context.backbone,
             weights_id=weights_id,

@@ -157,6 +157,8 @@ class Store:
             except OSError:
                 waiting()
                 fcntl.lockf(file, fcntl.LOCK_EX)
+            for scrap in folder.glob(".*.tmp"):
+                scrap.unlink()  # of a process that was killed while it wrote
             yield folder
 
     def write(self, record: Record, options: str, outcomes: dict[str, np.ndarray]) -> None:

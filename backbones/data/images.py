@@ -3,7 +3,6 @@
 Letters: H x W pixels.
 """
 
-import hashlib
 import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import InterpolationMode, v2
 
 from backbones.data.erasing import RandomErasing
+from backbones.engine.seeding import key_seed
 from backbones.errors import UserError
 
 Transform = Callable[[Image.Image], Tensor]
@@ -40,8 +40,7 @@ def seeded(*key: int) -> Iterator[None]:
 
     Library transforms draw from these three; inside, what they draw depends on `key` alone, in a worker or not.
     """
-    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-    seed = int.from_bytes(digest, "big") >> 1  # torch takes 63 bits, numpy 32
+    seed = key_seed(*key)
     python, legacy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002

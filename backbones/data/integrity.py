@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from backbones.data.cache import cache_folder, write_atomically
+from backbones.data.cache import cache_folder
 from backbones.data.images import read_image
 from backbones.errors import UserError
+from backbones.files import write_atomic
 
 SHOWN = 5
 
@@ -90,8 +91,9 @@ def _stamped(key: str) -> list[str] | None:
 
 def _stamp(key: str, bad: list[str]) -> None:
     try:
-        write_atomically(_stamp_file(key), json.dumps({"undecodable": bad}))
-    except OSError as error:
+        _stamp_file(key).parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(_stamp_file(key), json.dumps({"undecodable": bad}).encode())
+    except (OSError, UserError) as error:
         print(f"the check of the images is not remembered: {error}", file=sys.stderr)
 
 

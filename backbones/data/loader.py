@@ -7,15 +7,17 @@ skipping to its place decodes nothing.
 
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from backbones.engine.dist import ALONE, Ranks, share
+from backbones.errors import UserError
 
+T = TypeVar("T")
 Key = tuple[int, int, int]
 
 
@@ -66,7 +68,7 @@ class RunLoader:
             worker_init_fn=_leave_signals_to_the_parent if self.workers else None,
             prefetch_factor=4 if self.workers else None,
         )
-        return zip(self.places(epoch, index, epochs), loader)
+        return zip(self.places(epoch, index, epochs), plain_errors(loader))
 
     def places(self, epoch: int, index: int, epochs: int) -> Iterator[Place]:
         """The places of `stream` alone."""
@@ -90,6 +92,14 @@ class _Keys:
                     seen[sample] += 1
                 if epoch > self.epoch or index >= self.index:
                     yield [key for part in _chunks(keys, self.loader.parts) for key in share(part, self.loader.ranks)]
+
+
+def plain_errors(batches: Iterable[T]) -> Iterator[T]:
+    """The batches; an error meant for the user comes without the traceback that a loader's worker wraps around it."""
+    try:
+        yield from batches
+    except UserError as error:
+        raise UserError(str(error).rpartition("UserError: ")[2].strip()) from None
 
 
 def _chunks(keys: list[Key], parts: int) -> list[list[Key]]:

@@ -115,7 +115,7 @@ class _Run:
                 if clock - self.last_save >= self.context.checkpoint_seconds:
                     self.save()
         self.done = True
-        self.outcome = verdict or self.watch.final(self.progress.step, float(self.options.epochs))
+        self.outcome = verdict or self.watch.final(self.progress.step)
         self.save()
         self.tracker.close()
 

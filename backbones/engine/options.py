@@ -48,8 +48,8 @@ class FitOptions:
     """`auto` is bf16 where the machine has it, else fp32; what it resolves to is recorded."""
     sync_bn: bool
     """Whether batch norm in the backbone sees the batch of all ranks."""
-    judge_after: float
-    """Epochs past warm-up before a run can be called diverged, collapsed or at chance."""
+    judge_after: int
+    """Steps past the warm-up before a run can be called diverged, collapsed or at chance."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "accumulate"):

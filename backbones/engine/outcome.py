@@ -56,7 +56,7 @@ class Watch:
     """Follows the statistics of a training and says when it has broken down.
 
     Args:
-        options: `judge_after` epochs past the warm-up, the finite verdicts begin.
+        options: `judge_after` steps past the warm-up the finite verdicts begin.
         chance: name of a statistic and the value that the best constant prediction gives it, for instance
             ("id_loss", ln C); None where a method has no such level.
     """
@@ -68,6 +68,7 @@ class Watch:
     lowest: float = math.inf
     above_since: float | None = None  # fractional epoch since which the loss has been too high
     flat_steps: int = 0
+    warm_steps: int = 0  # steps past the warm-up
     skips: int = 0
 
     def update(self, step: int, time: float, stats: dict[str, float], skipped: bool = False) -> Outcome | None:
@@ -103,7 +104,8 @@ class Watch:
         elif self.above_since is None:
             self.above_since = time
         self.flat_steps = self.flat_steps + 1 if stats.get("spread", 1.0) < FLAT else 0
-        if not self.may_judge(time):
+        self.warm_steps += time > self.options.warmup_epochs
+        if self.warm_steps < self.options.judge_after:
             return None
         if self.above_since is not None and time - self.above_since >= 1.0:
             reason = f"smoothed loss {loss:.4g} stayed above {limit:.4g} for an epoch (it had been {self.lowest:.4g})"
@@ -117,13 +119,9 @@ class Watch:
         """The smoothed loss; nan before the first step."""
         return self.means["loss"].value if "loss" in self.means else math.nan
 
-    def may_judge(self, time: float) -> bool:
-        """Whether the stated number of epochs past the warm-up has gone by."""
-        return time >= self.options.warmup_epochs + self.options.judge_after
-
-    def final(self, step: int, time: float) -> Outcome:
+    def final(self, step: int) -> Outcome:
         """The verdict at the end of a training that ran through."""
-        if self.chance and self.may_judge(time):
+        if self.chance and self.warm_steps >= self.options.judge_after:
             name, level = self.chance
             value = self.means[name].value
             if value >= level - MARGIN:
@@ -133,7 +131,7 @@ class Watch:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        kept = ("means", "initial", "lowest", "above_since", "flat_steps", "skips")
+        kept = ("means", "initial", "lowest", "above_since", "flat_steps", "warm_steps", "skips")
         return {name: value for name, value in asdict(self).items() if name in kept}
 
     def load(self, state: dict[str, Any]) -> None:

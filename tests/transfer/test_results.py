@@ -152,5 +152,5 @@ def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:
 
 def test_an_output_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
-    with pytest.raises(UserError, match="--out .*runs: cannot be written"):
+    with pytest.raises(UserError, match=r"--out .*runs: cannot be written"):
         Store(tmp_path / "runs").prepare()

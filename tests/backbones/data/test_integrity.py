@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from backbones.data import integrity
-from backbones.data.cache import cache_folder, write_atomically
+from backbones.data.cache import cache_folder
 from backbones.data.integrity import check_images, stat_files
 from backbones.errors import UserError
 
@@ -89,14 +89,3 @@ def test_cache_folder_without_a_setting(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "vit-transfer"
-
-
-def test_write_atomically_leaves_no_scraps(tmp_path, monkeypatch):
-    path = tmp_path / "new" / "file.json"
-    write_atomically(path, "one")
-    write_atomically(path, "two")
-    assert path.read_text() == "two"
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(path, "\udc80")
-    assert path.read_text() == "two"
-    assert [entry.name for entry in path.parent.iterdir()] == ["file.json"]

@@ -1,9 +1,6 @@
 import json
 import os
-import resource
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from backbones.engine.learner import Batch
 from backbones.engine.loop import fit
 from backbones.engine.outcome import Outcome
 from backbones.errors import UserError
+from tests.backbones.test_files import files_of_at_most
 from tests.support import Classifier, context, fit_options, loader, tensors
 
 
@@ -150,19 +148,6 @@ def test_a_foreign_state_is_refused(tmp_path: Path) -> None:
     fit(Classifier(), loader(), fit_options(), context(tmp_path, identity="other"))
     with pytest.raises(UserError, match="belongs to another run"):
         fit(Classifier(), loader(), fit_options(), context(tmp_path))
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """The kernel refuses to write files beyond `size` bytes, as a full disk would."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, before)
 
 
 def test_a_full_disk_is_said_and_keeps_the_last_state(tmp_path: Path) -> None:

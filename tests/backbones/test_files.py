@@ -1,0 +1,47 @@
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from backbones.errors import UserError
+from backbones.files import replaced, write_atomic
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """The kernel refuses to write files beyond `size` bytes, as a full disk would."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, b"one")
+    write_atomic(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, b"one")
+    with pytest.raises(KeyboardInterrupt), replaced(path) as temporary:
+        raise KeyboardInterrupt(temporary.write_bytes(b"half"))
+    with files_of_at_most(100), pytest.raises(UserError, match=r"file: cannot be written .*make room"):
+        write_atomic(path, bytes(1000))
+    assert path.read_bytes() == b"one"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_missing_folder_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written"):
+        write_atomic(tmp_path / "nowhere" / "file", b"")

@@ -1,0 +1,48 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.losses import batch_hard_triplet
+
+
+def plain(features: list[list[float]], labels: list[int], margin: float | None) -> float:
+    """The definition, with loops."""
+    total = 0.0
+    for i, anchor in enumerate(features):
+        positives = [math.dist(anchor, other) for j, other in enumerate(features) if labels[j] == labels[i]]
+        negatives = [math.dist(anchor, other) for j, other in enumerate(features) if labels[j] != labels[i]]
+        gap = max(positives) - min(negatives)
+        total += math.log1p(math.exp(gap)) if margin is None else max(gap + margin, 0.0)
+    return total / len(features)
+
+
+@pytest.mark.parametrize("margin", [None, 0.0, 0.3, 2.0])
+@pytest.mark.parametrize(("identities", "instances", "dim"), [(2, 2, 3), (4, 4, 8), (5, 3, 1)])
+def test_the_loss_is_its_definition(identities: int, instances: int, dim: int, margin: float | None) -> None:
+    generator = torch.Generator().manual_seed(identities)
+    features = torch.randn(identities * instances, dim, generator=generator, dtype=torch.float64)
+    labels = torch.arange(identities).repeat_interleave(instances)
+    order = torch.randperm(len(labels), generator=generator)
+    loss = batch_hard_triplet(features[order], labels[order], margin)
+    assert loss.item() == pytest.approx(plain(features.tolist(), labels.tolist(), margin), abs=1e-9)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    features = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+
+    def loss(rows: Tensor) -> Tensor:
+        return batch_hard_triplet(rows, labels)
+
+    assert torch.autograd.gradcheck(loss, features)
+
+
+def test_equal_features_give_ln_2_and_finite_gradients() -> None:
+    features = torch.ones(4, 3, requires_grad=True)
+    loss = batch_hard_triplet(features, torch.tensor([0, 0, 1, 1]))
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(2), abs=1e-6)
+    assert features.grad is not None
+    assert torch.isfinite(features.grad).all()

@@ -1,0 +1,267 @@
+"""Whole runs of `transfer.run reid` on the embedded people, in process."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backbones.data.spec import resolve_dataset
+from tasks.data.reid import open_reid
+from tasks.reid import TASK
+from transfer.report import main as report
+from transfer.results import Record
+from transfer.run import main
+
+TINY = [
+    "reid",
+    "--backbone",
+    "tiny",
+    "--smoke",
+    "--threads",
+    "1",
+    "--workers",
+    "0",
+    "--lr",
+    "3e-3",
+    "--optimizer",
+    "adamw",
+]
+QUICK = [*TINY, "--epochs", "2", "--warmup-epochs", "0"]
+RANDOM_MAP = 0.052  # of untrained `tiny` on toy_market: TINY with --lr 0 --epochs 1
+
+
+def record(out: Path) -> Record:
+    """The only record in a folder of runs."""
+    (path,) = out.glob("*/record.json")
+    return Record.read(path)
+
+
+def same_but_for_the_clock(a: Record, b: Record) -> bool:
+    timeless = ("cost", "environment", "options")
+    one, two = ({k: v for k, v in vars(r).items() if k not in timeless} for r in (a, b))
+    return one == two
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One trained run."""
+    out = tmp_path_factory.mktemp("runs")
+    words = [*TINY, "--epochs", "10", "--warmup-epochs", "2", "--drop-path", "0", "--erase", "0", "--patch", "8"]
+    assert main([*words, "--out", str(out)]) == 0
+    return out
+
+
+def test_training_beats_random_features(run: Path) -> None:
+    found = record(run)
+    assert found.scores["mAP"] > 2 * RANDOM_MAP
+    assert found.scores["rank1"] <= found.scores["rank5"] <= found.scores["rank10"]
+    history = [json.loads(line) for line in next(run.glob("*/history.jsonl")).read_text().splitlines()]
+    assert history[-1]["identity_loss"] < history[0]["identity_loss"]
+
+
+def test_the_record_says_what_the_run_was(run: Path) -> None:
+    found = record(run)
+    assert found.run_id.startswith("reid-toy_market-tiny-")
+    assert found.identity.startswith(found.run_id[-12:])
+    assert (found.smoke, found.seed, found.weights_id, found.outcome["status"]) == (True, 0, "random", "completed")
+    assert found.backbone["patch"] == 8
+    assert found.backbone["mean"] == [0.485, 0.456, 0.406]
+    assert found.dataset["counts"]["train"]["identities"] == 48
+    assert found.options["lr"] == 3e-3
+    assert found.cost["params"] > 0
+    assert found.cost["gflops"] > 0
+    assert 0 <= found.cost["data_wait_share"] <= 1
+    assert found.environment["versions"]["torch"]
+
+
+def test_outcomes_are_enough_for_the_scores_to_the_bit(run: Path) -> None:
+    with np.load(next(run.glob("*/outcomes.npz"))) as file:
+        outcomes = dict(file)
+    assert TASK.rescore(outcomes) == record(run).scores
+    data = open_reid(resolve_dataset("toy_market"), None)
+    assert len(outcomes["sample"]) == len(outcomes["cluster"]) == len(data.query)
+
+
+def test_a_finished_run_is_reused_and_its_options_repeat_it(run: Path, tmp_path: Path) -> None:
+    (path,) = run.glob("*/record.json")
+    before = path.stat().st_mtime_ns
+    options = str(path.parent / "options.yaml")
+    assert main(["reid", "--config", options, "--out", str(run)]) == 0
+    assert path.stat().st_mtime_ns == before
+    assert len(list(run.iterdir())) == 1
+
+
+def test_seeds_make_records_of_their_own_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*QUICK, "--out", str(tmp_path), "--seeds", "0", "1"]
+    assert main(words) == 0
+    table = capsys.readouterr().out
+    assert table.count("reid-toy_market-tiny-") == 2
+    assert "mAP sd" in table
+    found = [Record.read(path) for path in tmp_path.glob("*/record.json")]
+    assert {r.seed for r in found} == {0, 1}
+    assert len({r.protocol for r in found}) == 1
+    assert found[0].scores != found[1].scores
+    assert report([str(tmp_path)]) == 1, "smoke runs stay out of reports"
+    assert report([str(tmp_path), "--smoke"]) == 0
+    assert "(smoke)" in capsys.readouterr().out
+
+
+def test_workers_and_other_execution_options_change_nothing(tmp_path: Path) -> None:
+    assert main([*QUICK, "--out", str(tmp_path / "a")]) == 0
+    assert main([*QUICK, "--out", str(tmp_path / "b"), "--workers", "1", "--checkpoint-seconds", "0"]) == 0
+    assert same_but_for_the_clock(record(tmp_path / "a"), record(tmp_path / "b"))
+
+
+def test_a_breakdown_is_recorded_and_exits_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*TINY, "--optimizer", "sgd", "--lr", "1e6", "--epochs", "20", "--warmup-epochs", "2"]
+    words += ["--out", str(tmp_path)]
+    for _ in range(2):
+        assert main(words) == 3
+        out = capsys.readouterr().out
+        found = record(tmp_path)
+        assert found.outcome["status"] in ("nonfinite", "diverged", "collapsed")
+        assert found.outcome["status"] in out
+        assert found.outcome["reason"]
+        assert found.outcome["step"] > 0
+        assert found.scores == {}
+
+
+def test_msmt17s_layout_runs_and_its_validation_half_is_part_of_the_identity(tmp_path: Path) -> None:
+    words = [*QUICK, "--dataset", "toy_msmt17", "--out", str(tmp_path), "--epochs", "1"]
+    assert main(words) == 0
+    assert main([*words, "--no-msmt17-val"]) == 0
+    one, two = (Record.read(path) for path in sorted(tmp_path.glob("*/record.json")))
+    assert one.identity != two.identity
+    assert one.dataset["counts"]["train"] != two.dataset["counts"]["train"]
+
+
+STEM = """
+from torch import nn
+
+class Mine(nn.Module):
+    \"\"\"Two strided convolutions.\"\"\"
+
+    def __init__(self, dim, patch):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, dim, patch // 2, patch // 2))
+
+    def forward(self, images):
+        return self.body(images)
+"""
+
+
+def test_a_stem_from_a_users_file_needs_no_edit_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "my_stem.py", tmp_path / "runs"
+    file.write_text(STEM)
+    words = [*QUICK, "--stem", f"{file}:Mine", "--epochs", "1", "--out", str(out)]
+    assert main(words) == 0
+    assert "reid-toy_market-tiny-" in capsys.readouterr().out
+    file.write_text(STEM.replace("16", "8"))
+    assert main(words) == 0
+    assert len(list(out.glob("*/record.json"))) == 2, "the file's contents belong to the identity"
+
+
+@pytest.mark.parametrize("name", ["relu", "relu_sum", "gelu"])
+@pytest.mark.parametrize("stem", ["patchify", "conv"])
+def test_stems_and_attentions_train(stem: str, name: str, tmp_path: Path) -> None:
+    words = [*QUICK, "--epochs", "1", "--stem", stem, "--attention", name, "--out", str(tmp_path)]
+    assert main(words) == 0
+
+
+def test_options_of_the_ranking_are_used(tmp_path: Path) -> None:
+    given = (["--rerank"], ["--flip-test"], ["--feature", "after"], ["--ap", "trapezoid"], [])
+    scores = []
+    for number, extra in enumerate(given):
+        assert main([*QUICK, "--epochs", "1", *extra, "--out", str(tmp_path / str(number))]) == 0
+        scores.append(record(tmp_path / str(number)).scores["mAP"])
+    assert len(set(scores)) == len(given)
+
+
+# What goes wrong.
+
+
+def market_copy(folder: Path) -> Path:
+    """A copy of the drawn people as a user's own data set; returns its YAML."""
+    shutil.copytree(open_reid(resolve_dataset("toy_market"), None).root, folder / "people")
+    path = folder / "people.yaml"
+    path.write_text("format: market1501\nroot: people\n")
+    return path
+
+
+def failing(capsys: pytest.CaptureFixture[str], *words: str, status: int = 1) -> str:
+    """The error of a command that must fail without a traceback."""
+    assert main(list(words)) == status
+    err = capsys.readouterr().err
+    assert "error:" in err
+    assert "Traceback" not in err
+    return err
+
+
+def test_everything_that_is_missing_is_said_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.delenv("TRANSFER_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    blocked = tmp_path / "runs"
+    blocked.touch()
+    err = failing(capsys, "reid", "--backbone", "dino_s16_convstem", "--out", str(blocked))
+    for part in ("weights", "market1501", "--data", "--out"):
+        assert part in err
+
+
+def test_an_unreadable_image_is_named_or_skipped_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = market_copy(tmp_path)
+    victim = sorted((tmp_path / "people" / "bounding_box_train").glob("*.jpg"))[5]
+    victim.write_bytes(victim.read_bytes()[:200])
+    words = [*QUICK, "--dataset", str(path), "--out", str(tmp_path / "runs"), "--epochs", "1"]
+    err = failing(capsys, *words)
+    assert victim.name in err
+    assert "--skip-unreadable" in err
+    assert main([*words, "--skip-unreadable"]) == 0
+    assert record(tmp_path / "runs").dataset["skipped"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--identities", "60"], "48 training identities"),
+        (["--size", "60", "32"], "patch size 16 does not divide 60"),
+        (["--weights", "nowhere.pth"], "nowhere.pth"),
+        (["--subset", "8"], "8 training identities"),
+    ],
+)
+def test_what_cannot_work_is_said_before_training(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = 2 if "--size" in words else 1
+    assert said in failing(capsys, *QUICK, *words, "--out", str(tmp_path), status=status)
+    assert not list(tmp_path.glob("*/"))
+
+
+def test_a_subset_of_a_real_set_is_marked(tmp_path: Path) -> None:
+    path = market_copy(tmp_path)
+    words = ["--dataset", str(path), "--subset", "16", "--epochs", "1", "--out", str(tmp_path / "runs")]
+    assert main([word for word in QUICK if word != "--smoke"] + ["--size", "64", "32", *words]) == 0
+    found = record(tmp_path / "runs")
+    assert (found.subset, found.smoke) == (16, False)
+    assert found.dataset["counts"]["train"]["identities"] == 16
+
+
+def test_a_damaged_state_stops_the_run_and_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--epochs", "1", "--out", str(tmp_path)]) == 0
+    (folder,) = tmp_path.iterdir()
+    (folder / "record.json").unlink()
+    (folder / "state.pt").write_bytes(b"torn")
+    err = failing(capsys, *QUICK, "--epochs", "1", "--out", str(tmp_path))
+    assert "state.pt" in err
+    assert "delete it" in err
+    assert (folder / "state.pt").read_bytes() == b"torn"
+    assert "state.pt" in (folder / "error.txt").read_text()
+    (folder / "state.pt").unlink()
+    assert main([*QUICK, "--epochs", "1", "--out", str(tmp_path)]) == 0
+    assert not (folder / "error.txt").exists()
