@@ -1,0 +1,160 @@
+"""Lock-step training against TransReID, and the ranking by what was trained; see `parity_transreid`."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from backbones.backbone import create
+from backbones.engine.context import Context
+from backbones.engine.seeding import seed_torch
+from backbones.engine.step import Stepper
+from tasks.data.reid import ReidData
+from tasks.ranking import Ranking, rank, rank_distances
+from tasks.reid import ReidLearner, ReidOptions, ranked_features, train_loader
+from tests.benchmarks.parity_checks import Check
+from tests.benchmarks.transreid_peer import Batch, Peer, Trace, Values, normalised, peer_name
+from transfer.cli import Command
+
+STEPS, EPOCHS = 20, 4
+
+
+class Ours:
+    """Our side of the training: the learner, its stepper, and what happened."""
+
+    def __init__(self, peer: Peer, command: Command) -> None:
+        self.options: ReidOptions = command.options
+        self.context = Context(device=torch.device("cpu"), precision="fp32")
+        backbone = create(
+            command.run.backbone,
+            img_size=self.options.size,
+            drop_path=self.options.drop_path,
+            **command.backbone.overrides(),
+        )
+        self.learner = ReidLearner(backbone, peer.classes, self.options)
+        self.stepper = Stepper(self.learner, self.options, self.context)
+        self.trace = Trace()
+
+    def batches(self, dataset: ReidData) -> list[list[Batch]]:
+        """The batches of the first epochs, of images in [0, 1]."""
+        loader = train_loader(dataset.train, self.learner.backbone, self.options, self.context)
+        epochs: list[list[Batch]] = [[] for _ in range(EPOCHS)]
+        for place, batch in loader.stream(0, 0, EPOCHS):
+            if place.index < STEPS // EPOCHS:
+                epochs[place.epoch].append(batch)
+        return epochs
+
+    def train(self, epochs: Sequence[Sequence[Batch]]) -> None:
+        """Trains in place, with the random numbers of stochastic depth drawn as the peer draws them."""
+        self.stepper.model.train()
+        with mock.patch.object(torch.Tensor, "bernoulli_", _keep):
+            for epoch, batches in enumerate(epochs):
+                time_of_epoch = self.stepper.schedule.clock(epoch, 0, len(batches))
+                for batch in batches:
+                    number = len(self.trace.losses) + 1
+                    stats, _, _ = self.stepper.step(number, time_of_epoch, batch)
+                    self.trace.losses.append(stats["loss"])
+                    self.trace.rates.append(self.by_name("lr"))
+
+    def by_name(self, key: str) -> Values:
+        """`key` of the optimiser's group of each parameter, under the peer's names."""
+        names = {parameter: peer_name(name) for name, parameter in self.learner.named_parameters()}
+        groups = self.stepper.optimizer.param_groups
+        return {names[parameter]: group[key] for group in groups for parameter in group["params"]}
+
+
+def _keep(self: Tensor, probability: float) -> Tensor:
+    return self.copy_((probability + torch.rand(self.shape)).floor_())
+
+
+def compare_training(peer: Peer, dataset: ReidData, command: Command) -> Iterator[Check]:
+    """20 steps from equal weights on equal batches; then the features, and the ranking by them."""
+    seed_torch(1)
+    ours = Ours(peer, command)
+    model = peer.model(ours.options.drop_path)
+    yield from _compare_initialisation(model.state_dict(), ours)
+    state = model.state_dict()
+    ours.learner.load_state_dict({name: state[peer_name(name)] for name in ours.learner.state_dict()})
+    decays = {name: decay for name, decay in peer.decays(model).items() if not name.startswith("base.fc.")}
+    yield Check("optimiser: weight decay of a parameter", _largest(ours.by_name("weight_decay"), decays), 0)
+
+    epochs = ours.batches(dataset)
+    start = time.monotonic()
+    ours.train(epochs)
+    middle = time.monotonic()
+    inputs = [[(normalised(images), identities) for images, identities in batches] for batches in epochs]
+    trace = peer.train(model, inputs, lambda step: seed_torch(ours.context.seed, step, 0, 0))
+    print(f"{STEPS} steps: ours {middle - start:.0f} s, theirs {time.monotonic() - middle:.0f} s", file=sys.stderr)
+
+    losses = np.abs(np.subtract(ours.trace.losses, trace.losses))
+    note = f"{STEPS} steps, {trace.losses[0]:.4f} to {trace.losses[-1]:.4f}, first difference {losses[0]:.1e}"
+    yield Check("training: loss", float(losses.max()), 1e-4, note)
+    rates = [
+        _largest(our, {name: rate for name, rate in their.items() if name in our})
+        for our, their in zip(ours.trace.rates, trace.rates, strict=True)
+    ]
+    yield Check("training: rate of a parameter", max(rates), 1e-7, f"{len(ours.trace.rates[0])} parameters")
+    state, own = model.state_dict(), ours.learner.state_dict()
+    moved = max(float((own[name].double() - state[peer_name(name)].double()).abs().max()) for name in own)
+    yield Check("training: parameters and statistics at the end", moved, 1e-3)
+    yield from _compare_ranking(peer, dataset, model, ours)
+
+
+def _largest(ours: Values, theirs: Values) -> float:
+    """The largest difference; infinite if names differ."""
+    if ours.keys() != theirs.keys():
+        return float("inf")
+    return max(abs(ours[name] - theirs[name]) for name in ours)
+
+
+def _compare_initialisation(state: dict[str, Tensor], ours: Ours) -> Iterator[Check]:
+    """What a released backbone leaves to chance, and that nothing but the peer's unused classifier is missing."""
+    own = ours.learner.state_dict()
+    left = set(state) ^ {peer_name(name) for name in own} ^ {"base.fc.weight", "base.fc.bias"}
+    yield Check("model: names of parameters and buffers", len(left), 0, ", ".join(sorted(left)))
+    stds = float(own["neck.classifier.weight"].std()), float(state["classifier.weight"].std())
+    yield Check("model: deviation of the new classifier", abs(stds[0] - stds[1]), 3e-5, f"{stds[1]:.6f}")
+
+
+def _compare_ranking(peer: Peer, dataset: ReidData, model: nn.Module, ours: Ours) -> Iterator[Check]:
+    features = _their_features(peer, model)
+    identities = np.array([identity for _, identity, _, _ in peer.test_set.dataset])
+    cameras = np.array([camera for _, _, camera, _ in peer.test_set.dataset])
+    split = peer.queries
+    labels = [half for values in (identities, cameras) for half in (values[:split], values[split:])]
+
+    ours.learner.eval()
+    samples = [*dataset.query, *dataset.gallery]
+    own = ranked_features(ours.learner, samples, ours.options, ours.context, "features")
+    cmc, mean_ap, ranked = peer.rank(features, identities, cameras)
+    yield Check("ranking: normalised features after training", float((own - ranked).abs().max()), 1e-3)
+
+    same = rank(ranked[:split], ranked[split:], *labels)
+    yield from _scores("the same features", same, cmc, mean_ap, 1e-6)
+    # In double precision no two distances are as near as rounding.
+    cmc_double, mean_ap_double, ranked = peer.rank(features.double(), identities, cameras)
+    distances = torch.cdist(ranked[:split], ranked[split:]).square()
+    yield from _scores("distances in fp64", rank_distances(distances, *labels), cmc_double, mean_ap_double, 1e-6)
+    each = rank(own[:split], own[split:], *labels)
+    yield from _scores("each side's own features", each, cmc, mean_ap, 1e-3)
+
+
+def _scores(what: str, ours: Ranking, cmc: np.ndarray, mean_ap: float, limit: float) -> Iterator[Check]:
+    yield Check(f"ranking: mAP, {what}", abs(ours.mAP - mean_ap), limit, f"{mean_ap:.6f}")
+    yield Check(f"ranking: CMC at 1 to {len(cmc)}, {what}", float(np.abs(ours.cmc - cmc).max()), limit)
+
+
+@torch.no_grad()
+def _their_features(peer: Peer, model: nn.Module) -> Tensor:
+    """The peer's features [M, D] of its test images, read by itself."""
+    model.eval()
+    images = torch.utils.data.DataLoader(peer.test_set, batch_size=64, collate_fn=_images)
+    return torch.cat([model(batch) for batch in images])
+
+
+def _images(items: list[tuple[Tensor, int, int, int, str]]) -> Tensor:
+    return torch.stack([item[0] for item in items])
