@@ -8,11 +8,11 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 import yaml
+from tyro.conf import Positional as Positional
 
 from backbones.errors import UserError, WrongWords
 
 T = TypeVar("T")
-Positional = tyro.conf.Positional
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -75,17 +75,23 @@ def parse(schema: type[T], words: list[str], *, prog: str, default: T | None = N
         SystemExit: 0 after `--help`, 2 after a wrong flag of the user's own.
     """
     if layer is None:
-        return tyro.cli(schema, args=words, prog=prog, default=default)
+        return _read(schema, words, prog, default)
     text = io.StringIO()
     try:
         with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
             # Booleans take a value here: without a default, which a first layer has not, a flag could not say False.
             config = (tyro.conf.FlagConversionOff,)
-            return tyro.cli(schema, args=words, prog=prog, default=default, config=config)
+            return _read(schema, words, prog, default, config)
     except WrongWords as error:
         raise WrongWords(f"{layer}: {error}") from None
     except SystemExit:
         raise WrongWords(f"{layer}: a wrong key or value\n{text.getvalue().rstrip()}") from None
+
+
+def _read(schema: type[T], words: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
+    if default is None:
+        return tyro.cli(schema, args=words, prog=prog, config=config)
+    return tyro.cli(schema, args=words, prog=prog, default=default, config=config)
 
 
 def flat_schema(**groups: type[Any]) -> type[Any]:
