@@ -223,7 +223,8 @@ class Reid(Task):
 def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
     """P x K batches of augmented images."""
     mean, std = backbone.spec.mean, backbone.spec.std
-    assert mean and std, "a built backbone knows its pixel statistics"
+    assert mean, "a built backbone knows its pixel statistics"
+    assert std
     transform = ReidTrainTransform(
         options.size, flip=options.flip, pad=options.pad, erase=options.erase, mean=mean, std=std
     )
