@@ -40,14 +40,13 @@ class replaced:
             error = full
         finally:
             self.temporary.unlink(missing_ok=True)
-        # torch.save reports a full disk as a RuntimeError.
-        if isinstance(error, OSError) or (isinstance(error, RuntimeError) and "writ" in str(error)):
+        if isinstance(error, OSError):
             raise cannot_write(self.path, error) from error
 
 
-def cannot_write(path: Path, error: BaseException) -> UserError:
+def cannot_write(path: Path, error: OSError) -> UserError:
     """The error for a file that could not be written."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+    reason = error.strerror or error
     return UserError(
         f"{path}: cannot be written ({reason}); make room or choose another folder with --out, then give the same "
         "command again: it goes on from the last saved state"

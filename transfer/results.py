@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from backbones.errors import UserError
-from backbones.files import replaced, write_atomic
+from backbones.files import cannot_write, replaced, write_atomic
 
 SCHEMA = 1
 RECORD, OPTIONS, OUTCOMES, ERROR, LOCK, STATE = (
@@ -150,8 +150,12 @@ class Store:
     def lock(self, run_id: str, waiting: Callable[[], None]) -> Iterator[Path]:
         """Holds a run's folder, after `waiting()` where another process has it. POSIX locks die with their process."""
         folder = self.folder(run_id)
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / LOCK).open("a") as file:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = (folder / LOCK).open("a")
+        except OSError as error:
+            raise cannot_write(folder / LOCK, error) from None
+        with file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

@@ -15,9 +15,12 @@ STATE, HISTORY = "state.pt", "history.jsonl"
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
     """Writes the state of a training, atomically. It names the run it belongs to under `identity`."""
-    with replaced(folder / STATE) as temporary, temporary.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
+    with replaced(folder / STATE) as temporary:
+        try:
+            torch.save(state, temporary)
+        except RuntimeError as error:
+            # torch's writer says a full disk in words of its own.
+            raise OSError(f"is the disk full? {str(error).splitlines()[0]}") from error
 
 
 def load_state(folder: Path, identity: str) -> dict[str, Any] | None:
