@@ -61,11 +61,12 @@ class BackboneSpec:
     train_size: tuple[int, int] | None = None
     "(H, W) in pixels of the images of pretraining"
     drop_path: float = 0.0
+    "stochastic depth of the last block, linear over the blocks; a user's whole model keeps its own"
     mean: tuple[float, float, float] | None = None
     "of images in [0, 1]; None: as timm's configuration of the weights says"
     std: tuple[float, float, float] | None = None
     weights: str = "random"
-    "random | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"
+    "random (as the model initialises itself) | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"
     load: str = "strict"
     files: dict[str, str] = field(default_factory=dict)
     "sha256 of the user's file behind each part that is one"

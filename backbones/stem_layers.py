@@ -69,7 +69,7 @@ class StemEmbed(PatchEmbed):
     in `conv`.
     """
 
-    conv: nn.Module
+    conv: Any
     proj: Any
     post: nn.Module
 
@@ -95,6 +95,8 @@ class StemEmbed(PatchEmbed):
         rows, columns = self.patch_size
         if height % rows or width % columns:
             raise ValueError(f"an image of {height} x {width} pixels (H x W) is not divided by the patch size {rows}")
+        if not self.user and len(self.conv):
+            x = x.contiguous(memory_format=torch.channels_last)  # convolutions are up to a third faster so
         maps = self.post(self.proj(self.conv(x)))
         if self.user and maps.shape[1:] != (self.embed_dim, height // rows, width // columns):
             raise UserError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backbones import exports, hub
 from backbones.errors import UserError, WrongWords, nearest
-from backbones.spec import BackboneSpec, resolve
+from backbones.spec import ARCHS, BackboneSpec, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -149,11 +149,14 @@ def _tensors(model: "nn.Module", located: Located, spec: BackboneSpec) -> "dict[
 
     assert located.path is not None
     grid = None
-    if located.folder is not None and spec.kind == "ours":
-        _compare(located.folder, spec)
-        patch = resolve(f"local-dir:{located.folder}").patch or spec.patch
-        height, width = exports.image_size(exports.read_config(located.folder))
-        grid = (height // patch, width // patch) if patch else None
+    if located.folder is not None:
+        config = exports.read_config(located.folder)
+        if spec.kind == "ours" and config["architecture"] in ARCHS:
+            exported = resolve(f"local-dir:{located.folder}")
+            _compare(exported, spec)
+            height, width = exports.image_size(config)
+            assert exported.patch is not None
+            grid = (height // exported.patch, width // exported.patch)
     state = model_tensors(read_checkpoint(located.path), model.state_dict().keys(), str(located.path))
     try:
         return fit_positions(state, model, grid) if isinstance(model, VisionTransformer) else state
@@ -161,17 +164,17 @@ def _tensors(model: "nn.Module", located: Located, spec: BackboneSpec) -> "dict[
         raise UserError(f"{located.path}: {error}") from None
 
 
-def _compare(folder: Path, spec: BackboneSpec) -> None:
+def _compare(exported: BackboneSpec, spec: BackboneSpec) -> None:
     """Under `load: strict`, proof that an exported folder holds this architecture.
 
     Names and shapes do not tell: softmax and ReLU attention, say, have the same tensors.
     """
-    ours, theirs = spec.identity(), resolve(f"local-dir:{folder}").identity()
+    ours, theirs = spec.identity(), exported.identity()
     keys = ("arch", "stem", "attention", "ffn", "patch", "depth", "qk_norm", "gate", "alpha")
     differing = [f"{key} {theirs[key]} there, {ours[key]} here" for key in keys if ours[key] != theirs[key]]
     if differing and spec.load == "strict":
         raise UserError(
-            f"{folder} holds another model than backbone {spec.name}: {'; '.join(differing)}. "
+            f"{exported.weights} holds another model than backbone {spec.name}: {'; '.join(differing)}. "
             "`--load partial` takes what fits all the same"
         )
 

@@ -228,5 +228,5 @@ def test_a_users_stem(tmp_path):
 
 
 def test_a_size_that_the_patch_does_not_divide():
-    with pytest.raises(ValueError, match="100 x 64 pixels.*patch size 16"):
+    with pytest.raises(ValueError, match=r"100 x 64 pixels.*patch size 16"):
         StemEmbed("patchify", patch_size=16, embed_dim=8)(torch.zeros(1, 3, 100, 64))

@@ -66,8 +66,9 @@ def distilled(model):
 
 
 def compiled_lightning(model):
-    return {"state_dict": {f"teacher.backbone._orig_mod.{name}": value for name, value in model.state_dict().items()}
-            | {f"student.backbone._orig_mod.{name}": torch.zeros_like(v) for name, v in model.state_dict().items()}}  # fmt: skip
+    state = {f"backbone._orig_mod.{name}": value for name, value in model.state_dict().items()}
+    teacher = {f"teacher.{name}": value for name, value in state.items()}
+    return {"state_dict": teacher | {f"student.{name}": torch.zeros_like(value) for name, value in state.items()}}
 
 
 @pytest.mark.parametrize("layout", [dino, deit, distilled, compiled_lightning, lambda model: model.state_dict()])
@@ -185,7 +186,7 @@ def test_damaged_and_dangerous_files(content, tmp_path, monkeypatch):
 
 def test_a_checkpoint_without_a_model(tmp_path):
     torch.save({"optimizer": {}, "epoch": 3}, tmp_path / "a.pth")
-    with pytest.raises(UserError, match="holds no tensors and none of teacher.*optimizer, epoch"):
+    with pytest.raises(UserError, match=r"holds no tensors and none of teacher.*optimizer, epoch"):
         create("tiny", weights=str(tmp_path / "a.pth"))
 
 
@@ -237,6 +238,14 @@ def test_a_repository_of_the_hub(tmp_path, monkeypatch):
     torch.testing.assert_close(backbone.pooled(IMAGES), features(model))
     assert backbone.spec.name == "mine"
     check("hf-hub:me/mine", model, stem="conv")
+
+
+def test_a_folder_of_timms_in_our_architecture(tmp_path):
+    theirs = timm.create_model("vit_small_patch16_224.dino", depth=1, mlp_ratio=4).eval()
+    export(theirs, tmp_path / "out")
+    backbone = create("vit_s", depth=1, weights=str(tmp_path / "out")).eval()
+    images = torch.rand(1, 3, 224, 224)
+    torch.testing.assert_close(backbone.pooled(images), features(theirs, images))
 
 
 def test_a_damaged_file_of_timms(tmp_path, monkeypatch):
