@@ -1,0 +1,95 @@
+"""Cells of a command, one data set and one seed each: what identifies one, and its record."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from backbones.engine.context import Context, peak_mib
+from backbones.settings import plain, write_yaml
+from tasks.task import Scores, Task
+from transfer.cli import Command
+from transfer.environment import environment
+from transfer.presence import Present
+from transfer.results import Identity, Record
+
+# Options that say where a run is written or how a command was put together, not what to repeat.
+NOT_REPEATED = ("config", "out", "dry_run")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run to be: a data set (with the words that named it) and a seed, under a command."""
+
+    command: Command
+    task: Task
+    present: Present
+    words: str
+    dataset: Any
+    seed: int
+    precision: str
+
+    @property
+    def identity(self) -> Identity:
+        """Everything that changes a score, and nothing about how the run is executed."""
+        run, dataset = self.command.run, self.dataset
+        options = plain(self.command.options)
+        del options["precision"]  # what it resolved to counts
+        return Identity(
+            {
+                "task": self.task.name,
+                "task_version": self.task.version,
+                "backbone": self.present.spec.identity(),
+                "weights_id": self.present.weights_id,
+                "dataset": {"name": dataset.name, "version": dataset.version, "digest": dataset.digest},
+                "options": options,
+                "precision": self.precision,
+                "seed": self.seed,
+                "smoke": run.smoke,
+                "subset": run.subset,
+            }
+        )
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run's folder."""
+        return self.identity.run_id(self.task.name, self.dataset.name, self.present.spec.name)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options as plain values, for this data set and seed alone."""
+        command = self.command
+        flat = plain(command.run) | plain(command.backbone) | plain(command.options)
+        return flat | {"dataset": [self.words], "seeds": [self.seed]}
+
+    @property
+    def options_yaml(self) -> str:
+        """The options that repeat the run."""
+        kept = {key: value for key, value in self.options.items() if value is not None and key not in NOT_REPEATED}
+        return f"# python -m transfer.run {self.task.name} --config options.yaml\n" + write_yaml(kept)
+
+    def record(self, context: Context, scores: Scores, started: str) -> Record:
+        """The record of the finished run; `context` holds what came of it."""
+        cost, dataset = context.cost, self.dataset
+        hours = (cost.train_seconds + cost.eval_seconds) * context.ranks.world / 3600
+        facts = ("name", "version", "counts", "digest", "skipped")
+        return Record(
+            run_id=self.run_id,
+            identity=self.identity.digest,
+            protocol=self.identity.without("seed").digest,
+            task=self.task.name,
+            task_version=self.task.version,
+            dataset={name: getattr(dataset, name) for name in facts},
+            backbone=context.backbone,
+            weights_id=self.present.weights_id,
+            untrained=context.untrained,
+            options=self.options,
+            seed=self.seed,
+            smoke=self.command.run.smoke,
+            subset=self.command.run.subset,
+            outcome=asdict(context.outcome),
+            scores=scores,
+            primary=self.task.primary,
+            metrics={name: asdict(metric) for name, metric in self.task.metrics.items()},
+            cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
+            environment=environment(context) | {"started": started},
+            notes=context.notes,
+        )

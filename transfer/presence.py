@@ -1,0 +1,83 @@
+"""What a command needs before anything runs: weights, data, a place to write. All that is missing is said at once."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from backbones.data.spec import resolve_dataset
+from backbones.engine.context import Context
+from backbones.errors import UserError
+from backbones.spec import BackboneSpec, resolve
+from backbones.weights import find_weights
+from tasks.task import Task
+from transfer.cli import Command
+from transfer.results import Store
+
+
+@dataclass
+class Present:
+    """What was found: the backbone, what identifies its weights, the opened data sets and the words that named them."""
+
+    spec: BackboneSpec
+    weights_id: str = "random"
+    datasets: list[tuple[str, Any]] = field(default_factory=list)
+
+
+def find_all(command: Command, task: Task, context: Context, store: Store) -> Present:
+    """Looks for everything a command needs.
+
+    Raises:
+        UserError: with all that is missing, and what mends each.
+    """
+    run, problems = command.run, _Problems()
+    present = Present(resolve(run.backbone, **command.backbone.overrides()))
+    with problems.collected():
+        present.spec, present.weights_id = _weights(present.spec, command, context)
+    for words in run.dataset:
+        with problems.collected():
+            dataset = task.open(
+                resolve_dataset(words),
+                command.options,
+                root=run.data,
+                subset=run.subset,
+                skip_unreadable=run.skip_unreadable,
+            )
+            present.datasets.append((words, dataset))
+    for _, dataset in present.datasets:
+        with problems.collected():
+            task.check(present.spec, dataset, command.options, context)
+    with problems.collected():
+        store.prepare()
+    problems.raise_if_any()
+    return present
+
+
+def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[BackboneSpec, str]:
+    """The backbone with weights that exist, and their id. A smoke run may go on with random ones, and says so."""
+    try:
+        return spec, find_weights(spec).weights_id
+    except UserError:
+        if not command.run.smoke or command.backbone.weights != "config":
+            raise
+        context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
+        return replace(spec, weights="random"), "random"
+
+
+class _Problems:
+    def __init__(self) -> None:
+        self.errors: list[UserError] = []
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        try:
+            yield
+        except UserError as error:
+            self.errors.append(error)
+
+    def raise_if_any(self) -> None:
+        """One error for all; its exit status is 2 when only words were wrong."""
+        if self.errors:
+            summary = UserError("\n".join(map(str, self.errors)))
+            summary.exit_status = min(2, *(error.exit_status for error in self.errors))
+            raise summary
