@@ -1,0 +1,114 @@
+"""Training for re-identification with ViT-S at 256x128, side by side on the same batches.
+
+    python -m tests.benchmarks.reid_training [--rounds 3] [--steps 4] [--stem patchify]
+
+`ours, ready batch` is this suite's step (backbone, neck, both losses, checks, SGD); `ours, from JPEG` is the same fed by
+its loader from files with the whole augmentation: a batch is loaded while another is trained on. The peers are timm's model
+with a linear head in the plain loop, in fp32 and under bf16 autocast. Prints images per second (medians over interleaved rounds) and ratios.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from backbones import create
+from backbones.data.spec import resolve_dataset
+from backbones.engine.context import Context, auto_workers, choose_device, choose_precision, usable_cores
+from backbones.engine.dist import ALONE
+from backbones.engine.step import Stepper
+from tasks.data.reid import open_reid
+from tasks.reid import TASK, ReidLearner, ReidOptions, train_loader
+from transfer.cli import read_command
+
+Batch = tuple[Tensor, Tensor]
+SIZE = (256, 128)
+
+
+def peer(classes: int, device: torch.device, bf16: bool) -> Callable[[Batch], None]:
+    """timm's ViT-S and a linear classifier in the loop that everybody writes."""
+    model = timm.create_model("vit_small_patch16_224", num_classes=classes, img_size=SIZE, drop_path_rate=0.1)
+    model = model.to(device).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
+
+    def step(batch: Batch) -> None:
+        images, labels = (part.to(device, non_blocking=True) for part in batch)
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            loss = nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+    return step
+
+
+def ours(options: ReidOptions, classes: int, context: Context, stem: str) -> Callable[[Batch], None]:
+    """The suite's own step."""
+    backbone = create("vit_s", weights="random", stem=stem, img_size=SIZE, drop_path=options.drop_path)
+    stepper = Stepper(ReidLearner(backbone, classes, options), options, context)
+    stepper.model.train()
+    count = iter(range(1, 10**9))
+
+    def step(batch: Batch) -> None:
+        stepper.step(next(count), 0.0, batch)
+
+    return step
+
+
+def main() -> None:
+    """Runs the contestants in turn and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4, help="steps per round")
+    parser.add_argument("--stem", default="patchify")
+    given = parser.parse_args()
+    device = choose_device("auto", ALONE)
+    torch.set_num_threads(usable_cores())
+    context = Context(device, choose_precision("auto", device), workers=auto_workers(device, ALONE))
+    options = read_command(TASK.name, TASK.options, ["--backbone", "vit_s"]).options
+    data = open_reid(resolve_dataset("toy_market"), None)
+    classes = len({sample.identity for sample in data.train})
+    spec_of_pixels = create("vit_s", weights="random", img_size=SIZE)
+    loader = train_loader(data.train, spec_of_pixels, options, context)
+
+    def feed() -> Iterator[Batch]:
+        for _, batch in loader.stream(0, 0, 10**6):
+            yield batch
+
+    stream = feed()
+    ready = next(stream)
+    mine = ours(options, classes, context, given.stem)
+    contestants: dict[str, Callable[[], None]] = {
+        "timm, fp32": partial(peer(classes, device, False), ready),
+        "timm, bf16 autocast": partial(peer(classes, device, True), ready),
+        "ours, ready batch": partial(mine, ready),
+        "ours, from JPEG": lambda: mine(next(stream)),
+    }
+    rates = measure(contestants, given.rounds, given.steps, len(ready[0]))
+    print(f"{torch.get_num_threads()} threads, {context.workers} workers, {context.precision}, batch {len(ready[0])}")
+    for name, rate in rates.items():
+        against = " ".join(f"{rate / rates[other]:.2f} x {other};" for other in list(rates)[:2] if other != name)
+        print(f"{name:22} {rate:7.1f} images/s  {against}")
+
+
+def measure(contestants: dict[str, Callable[[], None]], rounds: int, steps: int, batch: int) -> dict[str, float]:
+    """Median images per second of each, over interleaved rounds after one to warm up."""
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(rounds + 1):
+        for name, step in contestants.items():
+            begin = time.perf_counter()
+            for _ in range(steps):
+                step()
+            if turn:
+                rates[name].append(steps * batch / (time.perf_counter() - begin))
+    return {name: statistics.median(values) for name, values in rates.items()}
+
+
+if __name__ == "__main__":
+    main()
