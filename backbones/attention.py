@@ -64,7 +64,7 @@ def normalised(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", **_: Any) ->
 
 
 def softmax(q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v, fused."""
+    """softmax(q k^T / sqrt(d)) v; fused, unless that is slower."""
     q, k, v = _cast(q, k, v)
     if q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= 1024:
         # the fused kernel's backward is slow there: 54 ms a block against 19 at 129 tokens (ViT-S, 16 images, one core)
@@ -206,12 +206,14 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
         if alpha != 1 and (core is softmax or name.endswith("_sum")):
             raise WrongWords(f"`alpha: {alpha}` has no effect on the attention '{name}', whose weights sum to 1")
         return Attention(dim, heads, core, alpha=alpha, **options)
+    if alpha != 1:
+        raise WrongWords(f"`alpha: {alpha}` has no effect on a user's attention ({name})")
     found = parts.load(name)
     if not isinstance(found, type):
-        return Attention(dim, heads, lambda q, k, v, **_: found(q, k, v), alpha=alpha, **options)
+        return Attention(dim, heads, lambda q, k, v, **_: found(q, k, v), **options)
     body = found(dim, heads)
     if not isinstance(body, nn.Module):
         raise UserError(f"{name}: an attention is an nn.Module class Name(dim, heads) or a function (q, k, v)")
-    if alpha != 1 or options.get("gate") or options.get("qk_norm"):
-        raise WrongWords(f"{name} is a module of its own: `alpha`, `gate` and `qk_norm` do not reach into it")
+    if options.get("gate") or options.get("qk_norm"):
+        raise WrongWords(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
     return UserAttention(body)

@@ -83,8 +83,8 @@ def statistics(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:
 
 def image_size(config: dict[str, Any]) -> tuple[int, int]:
     """(H, W) in pixels that the position grid was made for."""
-    size = config.get("model_args", {}).get("img_size") or config.get("pretrained_cfg", {}).get("input_size", [224])[1:]
-    if isinstance(size, int):
-        return size, size
-    height, width = size or (224, 224)
+    size = config.get("model_args", {}).get("img_size")
+    if size is None:
+        size = config.get("pretrained_cfg", {}).get("input_size", (3, 224, 224))[1:]
+    height, width = (size, size) if isinstance(size, int) else size
     return int(height), int(width)

@@ -121,7 +121,7 @@ def find_stem(text: str) -> StemSpec:
     """
     if text in STEMS:
         return parse(STEMS[text])
-    if re.search(r"[+@\d]", text) or text in COMPONENTS:
+    if re.search(r"[+@]", text) or re.fullmatch(rf"\d*({'|'.join(COMPONENTS)})", text):
         return parse(text)
     raise WrongWords(
         f"unknown stem '{text}'{nearest(text, STEMS)} (known: {', '.join(STEMS)}; "
@@ -193,7 +193,7 @@ def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -
     wanted = {"strides": convs + 1, "kernels": convs + 1, "widths": convs}
     for suffix in suffixes:
         kind = {"k": "kernels", "w": "widths"}.get(suffix[:1], "strides")
-        values = re.sub(r"[()\s]", "", suffix.lstrip("kw")).split(",")
+        values = re.sub(r"[()\s]", "", suffix if kind == "strides" else suffix[1:]).split(",")
         pattern = r"D(/[1-9]\d*)?|[1-9]\d*" if kind == "widths" else r"[1-9]\d*"
         bad = next((value for value in values if not re.fullmatch(pattern, value)), None)
         if bad is not None:

@@ -21,6 +21,16 @@ from backbones.stem_layers import StemEmbed
 
 __all__ = ["ViT", "export"]
 
+# options of timm's that act inside the parts which are replaced here, and would be lost
+_NOT_OURS = {
+    "attn_drop_rate",
+    "proj_drop_rate",
+    "act_layer",
+    "qkv_bias",
+    "proj_bias",
+    "scale_attn_norm",
+    "scale_mlp_norm",
+}
 POOLS = {"cls": "token", "gap": "avg", "mean": "avg"}
 
 
@@ -59,6 +69,8 @@ class ViT(VisionTransformer):
         global_pool: str | None = None,
         **options: Any,
     ) -> None:
+        for option in options.keys() & _NOT_OURS:
+            raise TypeError(f"`{option}` does not reach the exchangeable parts of this model")
         defaults: dict[str, Any] = {
             "global_pool": global_pool or POOLS[pool],
             "class_token": pool != "gap",

@@ -216,6 +216,8 @@ def test_a_users_attention(tmp_path):
     torch.testing.assert_close(module(x, attn_mask=None), module.body(x))
     with pytest.raises(UserError, match=r"Name\(dim, heads\)"):
         make_attention(f"{tmp_path}/mine.py:NoModule", 8, 2)
+    with pytest.raises(WrongWords, match=r"`alpha: 0\.5` has no effect"):
+        make_attention(f"{tmp_path}/mine.py:linear", 8, 2, alpha=0.5)
     with pytest.raises(WrongWords, match="do not reach"):
         make_attention(f"{tmp_path}/mine.py:Mean", 8, 2, gate=True)
 

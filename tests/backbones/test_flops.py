@@ -60,7 +60,7 @@ def test_the_model_is_left_as_it_was():
     assert not any(module._forward_hooks for module in backbone.modules())
 
 
-@pytest.mark.parametrize("name", ["resnet18", "swin_tiny_patch4_window7_224"])
+@pytest.mark.parametrize("name", ["resnet18", "eva02_tiny_patch14_224"])
 def test_other_models_are_counted(name):
     backbone = create(name, weights="random").eval()
     counts = flops(backbone, 224)

@@ -182,6 +182,8 @@ def test_spellings_of_one_stem_have_one_canonical_form():
         ("3Conv+1Proj@2,1,1,8@2,1,1,8", "strides are given twice"),
         ("3Conv+1Proj@w64,64,64,64", "4 widths for 3 layers"),
         ("patchfy", "did you mean 'patchify'"),
+        ("conv_222", "did you mean 'conv_2222'"),
+        ("3Conv+1Proj@kk7,3,3,8", "'k7' is not a number for the kernels"),
     ],
 )
 def test_errors_say_where_and_what(text, said):

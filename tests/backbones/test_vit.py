@@ -42,8 +42,8 @@ def test_conv1d_bn_adds_46080_parameters():
 
 
 def test_equals_timm_with_the_same_weights():
-    theirs = timm.create_model("vit_small_patch16_224").eval()
-    ours = timm.create_model("vit_s").eval()
+    theirs = timm.create_model("vit_small_patch16_224", depth=3).eval()
+    ours = timm.create_model("vit_s", depth=3).eval()
     ours.load_state_dict(theirs.state_dict())
     images = torch.randn(2, 3, 224, 224)
     with torch.no_grad():
@@ -58,7 +58,7 @@ def test_any_size_that_the_patch_divides(variant, size):
 
 
 def test_initialised_as_deit():
-    model = timm.create_model("vit_ti", stem="conv")
+    model = timm.create_model("vit_ti", stem="conv", depth=2)
     for weight in [model.cls_token, model.pos_embed, *(m.weight for m in model.modules() if isinstance(m, nn.Linear))]:
         assert 0.017 < weight.std() < 0.023 or weight.numel() < 200
         assert weight.abs().max() <= 2
@@ -123,6 +123,11 @@ def test_timm_reads_features_and_changes_sizes():
 def test_registered_in_timm():
     assert {"vit_ti", "vit_s", "vit_b", "vit_l", "vit_tiny"} <= set(timm.list_models("vit_*", module="vit"))
     assert set(backbones.vit.__all__) >= {"ViT", "export"}
+
+
+def test_options_that_would_be_lost():
+    with pytest.raises(TypeError, match="attn_drop_rate"):
+        timm.create_model("vit_tiny", attn_drop_rate=0.1)
 
 
 def test_unknown_parts():
