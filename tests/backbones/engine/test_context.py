@@ -1,0 +1,75 @@
+import os
+import signal
+
+import pytest
+import torch
+
+from backbones.engine.context import (
+    Cost,
+    Stopped,
+    auto_workers,
+    choose_device,
+    choose_precision,
+    peak_mib,
+    usable_cores,
+)
+from backbones.engine.dist import ALONE, Ranks
+from backbones.errors import UserError
+from tests.support import context
+
+CPU = torch.device("cpu")
+
+
+def test_cores_are_those_this_process_may_use() -> None:
+    allowed = os.sched_getaffinity(0)
+    assert 1 <= usable_cores() <= len(allowed)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_ranks_on_one_machine_share_its_cores() -> None:
+    gpu = torch.device("cuda")
+    assert 1 <= auto_workers(CPU, ALONE) <= usable_cores()
+    assert auto_workers(gpu, Ranks(0, 8, 0, usable_cores())) == 1
+    assert auto_workers(gpu, ALONE) == min(usable_cores(), 16)
+
+
+def test_precision_is_resolved_or_taken_as_said() -> None:
+    assert choose_precision("auto", CPU) in ("bf16", "fp32")
+    assert [choose_precision(name, CPU) for name in ("bf16", "fp16", "fp32")] == ["bf16", "fp16", "fp32"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_said() -> None:
+    assert choose_device("auto", ALONE) == CPU
+    with pytest.raises(UserError, match=r"--device cuda: torch sees no GPU.*doctor"):
+        choose_device("cuda", ALONE)
+
+
+def test_the_first_signal_asks_and_the_second_leaves() -> None:
+    here, before = context(), signal.getsignal(signal.SIGTERM)
+    with here.signals():
+        here.check_stop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Stopped):
+            here.check_stop()
+        with pytest.raises(Stopped):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_rates_are_of_what_was_trained() -> None:
+    assert Cost().summary()["images_per_second"] is None
+    rates = Cost(train_seconds=4.0, wait_seconds=1.0, images=100).summary()
+    assert (rates["images_per_second"], rates["data_wait_share"]) == (25.0, 0.25)
+    assert peak_mib(CPU) > 10
+
+
+def test_autocast_computes_in_the_runs_precision() -> None:
+    rows = torch.randn(4, 4)
+    for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
+        with context(precision=name).autocast():
+            assert (rows @ rows).dtype == dtype
