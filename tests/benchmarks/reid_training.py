@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.reid_training [--rounds 3] [--steps 4] [--stem patchify]
 
-`ours, ready batch` is this suite's step (backbone, neck, both losses, checks, SGD); `ours, from JPEG` is the same fed by
-its loader from files with the whole augmentation, one batch loading while another trains. The peers are timm's model with a
-linear head in the plain loop, in fp32 and under bf16 autocast. Prints images per second (medians over interleaved rounds)
-and ratios.
+`ours, ready batch` is this suite's step (backbone, neck, both losses, checks, SGD); `ours, from JPEG` is the same fed
+by its loader from files with the whole augmentation, one batch loading while another trains. The peers are timm's
+model with a linear head in the plain loop, in fp32 and under bf16 autocast. Prints images per second (medians over
+interleaved rounds) and ratios.
 """
 
 import argparse
