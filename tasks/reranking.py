@@ -60,13 +60,16 @@ def _neighbours(features: Tensor, count: int, queries: int) -> tuple[np.ndarray,
     nearest = np.empty((len(features), min(count, len(features))), dtype=np.int64)
     largest = torch.empty_like(norms)
     distances = np.empty((queries, len(features) - queries), dtype=np.float32)
-    for rows in blocks(len(features), row_bytes=16 * len(features)):
-        squared = torch.addmm(norms, features[rows], features.T, alpha=-2).add_(norms[rows, None]).clamp_(min=0)
-        largest[rows] = squared.amax(1)
-        kept = squared[: max(queries - rows.start, 0), queries:]
-        distances[rows.start : rows.start + len(kept)] = (kept / largest[rows, None][: len(kept)]).cpu().numpy()
-        squared.diagonal(rows.start).fill_(-1)
-        nearest[rows] = squared.topk(nearest.shape[1], largest=False).indices.cpu().numpy()
+    for rows in blocks(len(features), row_bytes=8 * len(features)):
+        # squared distances less the row's own norm, which is added only where their size counts
+        order = torch.addmm(norms, features[rows], features.T, alpha=-2)
+        largest[rows] = order.amax(1) + norms[rows]
+        of_queries = order[: max(queries - rows.start, 0), queries:]
+        own = slice(rows.start, rows.start + len(of_queries))
+        scaled = (of_queries + norms[own, None]).clamp_(min=0) / largest[own, None]
+        distances[own] = scaled.cpu().numpy()
+        order.diagonal(rows.start).fill_(-torch.inf)
+        nearest[rows] = order.topk(nearest.shape[1], largest=False).indices.cpu().numpy()
     return nearest, largest, distances
 
 
@@ -101,7 +104,7 @@ def _relation(nearest: np.ndarray) -> csr_array:
 def _distances_of_pairs(features: Tensor, first: np.ndarray, second: np.ndarray, largest: Tensor) -> np.ndarray:
     """d between images `first` and `second`, divided by the largest of `first`."""
     distances = np.empty(len(first))
-    for part in blocks(len(first), row_bytes=16 * features.shape[1]):
+    for part in blocks(len(first), row_bytes=64 * features.shape[1]):  # few enough to stay in the cache
         one, other = (torch.from_numpy(index[part]).to(features.device) for index in (first, second))
         squared = (features[one] - features[other]).square_().sum(1)
         distances[part] = (squared / largest[one]).cpu().numpy()
