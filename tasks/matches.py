@@ -69,10 +69,15 @@ def tie_groups(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """The tie group of each match, matches in the order of their distances.
 
-    Counting suffices: one sort of the values, no argsort.
+    A match's place is a count of nearer values, so that sorting values suffices: no argsort, no order of ties.
+
+    Args:
+        distances: [b, G], finite; overwritten.
+        columns, match, left_out: [b, M] as from `Matches.of`.
 
     Returns:
-        b, n, m, k of `tasks.ties`, each [b, M], of which each row's first entries are matches; and entries kept [b].
+        b, n, m, k of `tasks.ties`, each [b, M], a row's matches first and the rest without meaning; and the number of
+        gallery images that are not left out [b].
     """
     distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
     matched = distances.gather(1, columns).masked_fill_(~match, torch.inf).sort(dim=1).values

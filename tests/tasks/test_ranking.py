@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tasks import distances as distances_module
+from tasks import matches as matches_module
 from tasks.ranking import OUTCOMES, Ranking, rank, rank_distances
 
 
@@ -158,6 +159,21 @@ def test_the_length_of_blocks_leaves_no_trace(monkeypatch, tied):
         assert_same(rank(query, images, *names), found)
 
 
+def test_sorting_whole_rows_counts_the_same(monkeypatch):
+    names = labels(60, 400, identities=8, cameras=3)
+    found = rank(*tied_features(), *names)
+    # as other devices than CPUs do
+    monkeypatch.setattr(matches_module, "_sorted_up_to", lambda limits, values: values.sort(dim=1).values)
+    assert_same(rank(*tied_features(), *names), found)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_scores_the_same():
+    names = labels(60, 400, identities=8, cameras=3)
+    query, images = (torch.from_numpy(part) for part in tied_features())
+    assert_same(rank(query.cuda(), images.cuda(), *names), rank(query, images, *names))
+
+
 def test_left_out_images_change_nothing():
     names = labels(40, 200, identities=10, cameras=4)
     query, images = features(40, 200, 16, ids=names[:2])
@@ -250,6 +266,9 @@ def test_every_kind_of_input_scores_the_same():
     words = tuple(part.astype(str).tolist() for part in names)
     assert_same(rank(torch.from_numpy(query), torch.from_numpy(images), *tensors), found)
     assert_same(rank(query.astype(np.float64), images.astype(np.float16), *words), found)
+    with torch.inference_mode():
+        inside = torch.from_numpy(query).clone()
+    assert_same(rank(inside, torch.from_numpy(images).requires_grad_(), *names), found)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         images.setflags(write=False)
