@@ -14,13 +14,16 @@ from backbones.engine.context import Context
 from backbones.engine.seeding import seed_torch
 from backbones.engine.step import Stepper
 from tasks.data.reid import ReidData
-from tasks.ranking import Ranking, rank, rank_distances
+from tasks.ranking import rank
 from tasks.reid import ReidLearner, ReidOptions, ranked_features, train_loader
 from tests.benchmarks.parity_checks import Check
 from tests.benchmarks.transreid_peer import Batch, Peer, Trace, Values, normalised, peer_name
 from transfer.cli import Command
 
 STEPS, EPOCHS = 20, 4
+FEATURE_SCALE = 0.1
+"""Of the last norm. At length sqrt(384) the triplet loss pulls random features into one point within a few steps, and
+distances there lose their digits: rounding alone then moves the loss by 1e-4. Shorter ones stay apart."""
 
 
 class Ours:
@@ -76,6 +79,7 @@ def compare_training(peer: Peer, dataset: ReidData, command: Command) -> Iterato
     seed_torch(1)
     ours = Ours(peer, command)
     model = peer.model(ours.options.drop_path)
+    nn.init.constant_(model.base.norm.weight, FEATURE_SCALE)
     yield from _compare_initialisation(model.state_dict(), ours)
     state = model.state_dict()
     ours.learner.load_state_dict({name: state[peer_name(name)] for name in ours.learner.state_dict()})
@@ -133,19 +137,14 @@ def _compare_ranking(peer: Peer, dataset: ReidData, model: nn.Module, ours: Ours
     cmc, mean_ap, ranked = peer.rank(features, identities, cameras)
     yield Check("ranking: normalised features after training", float((own - ranked).abs().max()), 1e-3)
 
-    same = rank(ranked[:split], ranked[split:], *labels)
-    yield from _scores("the same features", same, cmc, mean_ap, 1e-6)
-    # In double precision no two distances are as near as rounding.
-    cmc_double, mean_ap_double, ranked = peer.rank(features.double(), identities, cameras)
-    distances = torch.cdist(ranked[:split], ranked[split:]).square()
-    yield from _scores("distances in fp64", rank_distances(distances, *labels), cmc_double, mean_ap_double, 1e-6)
     each = rank(own[:split], own[split:], *labels)
-    yield from _scores("each side's own features", each, cmc, mean_ap, 1e-3)
-
-
-def _scores(what: str, ours: Ranking, cmc: np.ndarray, mean_ap: float, limit: float) -> Iterator[Check]:
-    yield Check(f"ranking: mAP, {what}", abs(ours.mAP - mean_ap), limit, f"{mean_ap:.6f}")
-    yield Check(f"ranking: CMC at 1 to {len(cmc)}, {what}", float(np.abs(ours.cmc - cmc).max()), limit)
+    yield Check("ranking: mAP, each side's features", abs(each.mAP - mean_ap), 1e-3, f"{mean_ap:.6f}")
+    # In fp32 each side rounds distances in its own way, and so orders near ties in its own way.
+    cmc, mean_ap, ranked = peer.rank(features.double(), identities, cameras)
+    same = rank(ranked[:split], ranked[split:], *labels)
+    yield Check("ranking: mAP, the same features", abs(same.mAP - mean_ap), 1e-12, f"{mean_ap:.6f}")
+    difference = float(np.abs(same.cmc - cmc).max())
+    yield Check("ranking: CMC, the same features", difference, 1e-6, f"ranks 1 to {len(cmc)}, theirs in fp32")
 
 
 @torch.no_grad()
