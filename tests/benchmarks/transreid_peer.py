@@ -8,6 +8,7 @@ import collections.abc
 import importlib
 import io
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
@@ -116,7 +117,7 @@ class Peer:
         evaluator = self.modules["utils.metrics"].R1_mAP_eval(self.queries, 50, self.cfg.TEST.FEAT_NORM)
         evaluator.reset()
         evaluator.update((features, identities, cameras))
-        with redirect_stdout(io.StringIO()):
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
             cmc, mean_ap, _, _, _, query, gallery = evaluator.compute()
         return cmc, float(mean_ap), torch.cat([query, gallery])
 

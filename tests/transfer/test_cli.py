@@ -36,12 +36,12 @@ def test_layers_stack_and_flags_win(tmp_path: Path) -> None:
 
 
 def test_smoke_stands_between_configs_and_flags(tmp_path: Path) -> None:
-    (tmp_path / "one.yaml").write_text("epochs: 7\npad: 3\nlr: 0.2\n")
+    (tmp_path / "one.yaml").write_text("epochs: 7\npad: 3\nmomentum: 0.2\n")
     smoke = read_yaml(CONFIGS / "smoke" / "reid.yaml")
     command = read("--config", str(tmp_path / "one.yaml"), "--smoke", "--epochs", "2")
     assert command.options.epochs == 2
     assert command.options.pad == smoke["pad"]
-    assert command.options.lr == 0.2
+    assert command.options.momentum == 0.2
     assert command.run.dataset == ("toy_market",)
     assert read().run.dataset == ("market1501",)
 

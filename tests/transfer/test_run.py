@@ -30,7 +30,7 @@ TINY = [
     "adamw",
 ]
 QUICK = [*TINY, "--epochs", "2", "--warmup-epochs", "0"]
-RANDOM_MAP = 0.052  # of untrained `tiny` on toy_market: TINY with --lr 0 --epochs 1
+RANDOM_MAP = 0.0613  # of untrained `tiny` on toy_market: TINY with --lr 0 --epochs 1
 
 
 def record(out: Path) -> Record:
@@ -49,14 +49,14 @@ def same_but_for_the_clock(a: Record, b: Record) -> bool:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One trained run."""
     out = tmp_path_factory.mktemp("runs")
-    words = [*TINY, "--epochs", "10", "--warmup-epochs", "2", "--drop-path", "0", "--erase", "0", "--patch", "8"]
+    words = [*TINY, "--epochs", "10", "--warmup-epochs", "2", "--drop-path", "0", "--erase", "0", "--stem", "conv"]
     assert main([*words, "--out", str(out)]) == 0
     return out
 
 
 def test_training_beats_random_features(run: Path) -> None:
     found = record(run)
-    assert found.scores["mAP"] > 2 * RANDOM_MAP
+    assert found.scores["mAP"] > 3 * RANDOM_MAP
     assert found.scores["rank1"] <= found.scores["rank5"] <= found.scores["rank10"]
     history = [json.loads(line) for line in next(run.glob("*/history.jsonl")).read_text().splitlines()]
     assert history[-1]["identity_loss"] < history[0]["identity_loss"]
@@ -67,7 +67,7 @@ def test_the_record_says_what_the_run_was(run: Path) -> None:
     assert found.run_id.startswith("reid-toy_market-tiny-")
     assert found.identity.startswith(found.run_id[-12:])
     assert (found.smoke, found.seed, found.weights_id, found.outcome["status"]) == (True, 0, "random", "completed")
-    assert found.backbone["patch"] == 8
+    assert found.backbone["stem"] == "conv"
     assert found.backbone["mean"] == [0.485, 0.456, 0.406]
     assert found.dataset["counts"]["train"]["identities"] == 48
     assert found.options["lr"] == 3e-3
