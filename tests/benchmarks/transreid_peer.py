@@ -87,7 +87,7 @@ class Peer:
         """Trains in place with the peer's own loop, the schedule being that of the whole recipe.
 
         Args:
-            epochs: the batches of each epoch: normalised images, identities.
+            epochs: the batches of each epoch: images in [0, 1], identities.
             before_step: called with the number of each step, from 1, when its batch is asked for.
         """
         with redirect_stdout(io.StringIO()):
@@ -180,7 +180,7 @@ class _Loader:
             self.step += 1
             self.before_step(self.step)
             none = torch.zeros_like(identities)
-            yield tuple(_Stays(tensor) for tensor in (images, identities, none, none))
+            yield tuple(_Stays(tensor) for tensor in (normalised(images), identities, none, none))
 
 
 def _import(checkout: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tasks.data.reid import ReidData
 from tasks.ranking import rank
 from tasks.reid import ReidLearner, ReidOptions, ranked_features, train_loader
 from tests.benchmarks.parity_checks import Check
-from tests.benchmarks.transreid_peer import Batch, Peer, Trace, Values, normalised, peer_name
+from tests.benchmarks.transreid_peer import Batch, Peer, Trace, Values, peer_name
 from transfer.cli import Command
 
 STEPS, EPOCHS = 20, 4
@@ -90,8 +90,7 @@ def compare_training(peer: Peer, dataset: ReidData, command: Command) -> Iterato
     start = time.monotonic()
     ours.train(epochs)
     middle = time.monotonic()
-    inputs = [[(normalised(images), identities) for images, identities in batches] for batches in epochs]
-    trace = peer.train(model, inputs, lambda step: seed_torch(ours.context.seed, step, 0, 0))
+    trace = peer.train(model, epochs, lambda step: seed_torch(ours.context.seed, step, 0, 0))
     print(f"{STEPS} steps: ours {middle - start:.0f} s, theirs {time.monotonic() - middle:.0f} s", file=sys.stderr)
 
     losses = np.abs(np.subtract(ours.trace.losses, trace.losses))
