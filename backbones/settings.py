@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import math
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -90,8 +91,14 @@ def parse(schema: type[T], words: list[str], *, prog: str, default: T | None = N
 
 def _read(schema: type[T], words: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
     if default is None:
-        return tyro.cli(schema, args=words, prog=prog, config=config)
-    return tyro.cli(schema, args=words, prog=prog, default=default, config=config)
+        options = tyro.cli(schema, args=words, prog=prog, config=config)
+    else:
+        options = tyro.cli(schema, args=words, prog=prog, default=default, config=config)
+    for name, value in plain(options).items():
+        numbers = value if isinstance(value, list) else [value]
+        if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+            raise WrongWords(f"--{name.replace('_', '-')} {value}: must be finite")
+    return options
 
 
 def flat_schema(**groups: type[Any]) -> type[Any]:

@@ -3,6 +3,7 @@
 Imports neither torch nor timm, so that names can be checked before anything heavy is loaded.
 """
 
+import math
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
@@ -236,20 +237,29 @@ def _value(key: str, value: Any) -> Any:
             _known(key, value)
         return value
     if key in ("mean", "std"):
-        red, green, blue = value
-        return (float(red), float(green), float(blue))
+        red, green, blue = (_finite(number) for number in value)
+        if key == "std" and min(red, green, blue) <= 0:
+            raise WrongWords(f"`std: {value}`: must be positive")
+        return (red, green, blue)
     if key == "train_size":
         height, width = (value, value) if isinstance(value, int) else value
         return (int(height), int(width))
     if key in ("qk_norm", "gate") and not isinstance(value, bool):
         raise WrongWords(f"`{key}: {value}` is neither true nor false")
     if key == "drop_path" or (key == "alpha" and value != "learned"):
-        return float(value)
+        return _finite(value)
     if key in ("patch", "depth"):
         if isinstance(value, bool) or int(value) != float(value) or int(value) < 1:
             raise ValueError
         return int(value)
     return value
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
 
 
 def _known(part: str, text: str) -> None:

@@ -23,7 +23,7 @@ from backbones.engine.dist import broadcast_object, gather_rows
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
-from backbones.engine.options import FitOptions
+from backbones.engine.options import FitOptions, check_ranges
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
@@ -84,6 +84,11 @@ class ReidOptions(FitOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_ranges(self, 0, 1, "flip", "erase", "label_smoothing", "drop_path", "rerank_lambda")
+        check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin")
+        check_ranges(self, 1, None, "size", "eval_batch", "rerank_k1", "rerank_k2")
+        if self.drop_path == 1 or self.identity_weight + self.triplet_weight == 0:
+            raise WrongWords("--drop-path must be below 1, and one of --identity-weight and --triplet-weight above 0")
         if self.identities < 2 or self.instances < 2:
             raise WrongWords("--identities and --instances must be at least 2: triplets need both kinds of pairs")
         if self.identities % self.accumulate:

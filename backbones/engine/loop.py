@@ -115,6 +115,9 @@ class _Run:
                 if clock - self.last_save >= self.context.checkpoint_seconds:
                     self.save()
         self.done = True
+        if verdict is None and not self.stepper.finite():
+            reason = "a parameter or a batch-norm statistic was not finite after the last step"
+            verdict = Outcome("nonfinite", reason, self.progress.step)
         self.outcome = verdict or self.watch.final(self.progress.step)
         self.save()
         self.tracker.close()

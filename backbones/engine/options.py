@@ -52,17 +52,21 @@ class FitOptions:
     """Steps past the warm-up before a run can be called diverged, collapsed or at chance."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "accumulate"):
-            if getattr(self, name) < 1:
-                raise WrongWords(f"--{name} {getattr(self, name)}: must be at least 1")
-        for name in ("lr", "momentum", "weight_decay", "bias_factor", "warmup_epochs", "judge_after"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise WrongWords(
-                    f"--{name.replace('_', '-')} {getattr(self, name)}: must be a finite number, 0 or more"
-                )
-        if not 0 < self.layer_decay <= 1:
-            raise WrongWords(f"--layer-decay {self.layer_decay}: must be in (0, 1]")
-        if self.clip is not None and self.clip <= 0:
-            raise WrongWords(f"--clip {self.clip}: must be positive, or None for no clipping")
+        check_ranges(self, 1, None, "epochs", "accumulate")
+        check_ranges(self, 0, None, "lr", "weight_decay", "bias_factor", "warmup_epochs", "judge_after", "warmup_from")
+        check_ranges(self, 0, None, "cosine_to", "clip")
+        check_ranges(self, 0, 1, "momentum", "layer_decay")
+        if self.layer_decay == 0 or self.clip == 0:
+            raise WrongWords("--layer-decay and --clip must be positive (--clip None for no clipping)")
         if self.warmup_epochs >= self.epochs and self.warmup_prefix:
             raise WrongWords(f"--warmup-epochs {self.warmup_epochs}: leaves nothing of --epochs {self.epochs}")
+
+
+def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:
+    """Raises WrongWords for the first field outside [low, high] or not a number; None and None values are no limits."""
+    for name in names:
+        value = getattr(options, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and not (low <= number <= (float("inf") if high is None else high)):
+                limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+                raise WrongWords(f"--{name.replace('_', '-')} {value}: must be {limits}")

@@ -82,6 +82,8 @@ class Watch:
         self.skips = self.skips + 1 if skipped else 0
         if self.skips >= SCALER_SKIPS:
             return Outcome("nonfinite", f"fp16: {self.skips} steps in a row had non-finite gradients", step)
+        if stats.get("scale", 1.0) < 1:
+            return Outcome("nonfinite", f"fp16: the loss scale fell to {stats['scale']:.3g}", step)
         if not skipped:
             bad = [name for name, value in stats.items() if not math.isfinite(value)]
             if bad:

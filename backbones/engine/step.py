@@ -43,7 +43,7 @@ class Stepper:
             time: fractional epoch for the schedule.
 
         Returns:
-            Statistics (means over ranks; with loss, grad_norm, lr), whether the fp16 scaler skipped the update, and
+            Statistics (means over ranks; with loss, grad_norm, lr, and scale in fp16), whether the fp16 scaler skipped the update, and
             whether a signal asks any rank to stop. After non-finite numbers without a scaler nothing is updated.
         """
         rate = self.schedule.apply(self.optimizer, time)
@@ -59,7 +59,10 @@ class Stepper:
         broken = not all(math.isfinite(value) for value in numbers.values())
         if not broken or self.scaler.is_enabled():
             self._update(number, stats["grad_norm"])
-        return {**numbers, "lr": rate}, broken and self.scaler.is_enabled(), stop
+        skipped = broken and self.scaler.is_enabled()
+        if self.scaler.is_enabled():
+            numbers["scale"] = self.scaler.get_scale()
+        return {**numbers, "lr": rate}, skipped, stop
 
     def _backward(self, number: int, batch: Batch) -> dict[str, Tensor]:
         parts = self.options.accumulate
@@ -93,6 +96,12 @@ class Stepper:
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         self.learner.after_step(number)
+
+    def finite(self) -> bool:
+        """Whether all parameters and buffers are finite, on all ranks."""
+        tensors = [*self.learner.parameters(), *(part for part in self.learner.buffers() if part.is_floating_point())]
+        norms = torch.stack(torch._foreach_norm([tensor.detach().float() for tensor in tensors]))
+        return math.isfinite(dist.mean_over_ranks(norms.sum()).item())
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""

@@ -127,6 +127,16 @@ def test_a_breakdown_is_an_outcome_and_stops_the_run(tmp_path: Path) -> None:
     assert again == outcome
 
 
+def test_parameters_that_break_in_the_last_step_are_seen(tmp_path: Path) -> None:
+    class Late(Classifier):
+        def after_step(self, step: int) -> None:
+            if step == 9:
+                self.head.weight.data[0, 0] = float("inf")
+
+    outcome = fit(Late(), loader(), fit_options(), context(tmp_path))
+    assert (outcome.status, outcome.step) == ("nonfinite", 9)
+
+
 def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) -> None:
     here = context(tmp_path)
     fit(Classifier(), loader(), fit_options(epochs=2), here, validate=lambda epoch: {"accuracy": epoch / 10})

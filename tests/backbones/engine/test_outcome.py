@@ -46,6 +46,14 @@ def test_fp16_counts_only_skips_in_a_row() -> None:
     assert verdict.status == "nonfinite"
 
 
+def test_fp16_ends_when_the_loss_scale_is_used_up() -> None:
+    watch = Watch(fit_options())
+    assert watch.update(1, 0.1, {"loss": 1.0, "grad_norm": 1.0, "scale": 1.0}) is None
+    verdict = watch.update(2, 0.1, {"loss": 1.0, "grad_norm": 1.0, "scale": 0.5})
+    assert verdict
+    assert verdict.status == "nonfinite"
+
+
 def test_a_loss_that_stays_high_for_an_epoch_diverged() -> None:
     losses = [2.0] * 30 + [10.0] * 60
     verdict = run(losses)
