@@ -15,7 +15,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.build import Size, build
-from backbones.errors import UserError
+from backbones.errors import UserError, WrongWords
 from backbones.spec import BackboneSpec, override, resolve
 from backbones.weights import find_weights
 
@@ -37,6 +37,26 @@ def create(name_or_spec: str | BackboneSpec, *, img_size: Size | None = None, **
     located = find_weights(spec)
     model, spec, untrained = build(spec, located, img_size)
     return Backbone(model, spec, weights_id=located.weights_id, untrained=untrained)
+
+
+def probe(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
+    """Builds a backbone without its weights and sends an image through it, so that what cannot work is known at once.
+
+    Raises:
+        WrongWords: the parts do not fit each other or the image size.
+    """
+    size = (img_size, img_size) if isinstance(img_size, int) else img_size
+    if spec.kind != "user" and spec.patch and any(side % spec.patch for side in size):
+        raise WrongWords(f"size {size[0]} x {size[1]}: the patch size {spec.patch} of {spec.name} does not divide it")
+    try:
+        backbone = create(spec, img_size=size, **overrides, weights="random", load="strict").eval()
+        with torch.inference_mode():
+            backbone.pooled(torch.zeros(1, 3, *size))
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise WrongWords(f"backbone {spec.name} takes no image of {size[0]} x {size[1]} pixels: {reason}") from error
 
 
 class Backbone(nn.Module):

@@ -106,4 +106,7 @@ def _sized(name: str, size: tuple[int, int] | None, options: dict[str, Any], spe
             refusals.append(str(error))
         except RuntimeError as error:
             raise UserError(f"backbone {spec.name}: {options.get('pretrained_cfg_overlay', name)}: {error}") from error
-    raise WrongWords(f"backbone {spec.name}: timm's {spec.arch} cannot be made with these options: {refusals[-1]}")
+    raise WrongWords(
+        f"backbone {spec.name}: timm's {spec.arch} cannot be made so: {refusals[-1]}"
+        + ("; give --drop-path 0" if "drop_path" in refusals[-1] else "")
+    )

@@ -59,8 +59,8 @@ def find_weights(spec: BackboneSpec) -> Located:
             f"weights '{source}': no file, no folder, and none of {', '.join(_WORDS)}{nearest(source, _WORDS)}"
         )
     raise UserError(
-        f"backbone {spec.name}: there are no weights at {path}; pretrain them "
-        f"(python -m transfer.pretrain), or give --weights a file, a folder, timm:<arch.tag> or random"
+        f"backbone {spec.name}: there are no weights at {path}; put an export there, "
+        "or give --weights a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random"
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from backbones.backbone import Backbone, create
+from backbones.backbone import Backbone, create, probe
 from backbones.data.images import ImageDataset, ReidTestTransform, ReidTrainTransform
 from backbones.data.loader import RunLoader
 from backbones.data.samplers import pk_batches
@@ -24,6 +24,7 @@ from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions, check_ranges
+from backbones.engine.outcome import Outcome
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
@@ -154,9 +155,7 @@ class Reid(Task):
 
     def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
         """Enough identities for a batch, and a batch that the ranks can share."""
-        if spec.patch and any(side % spec.patch for side in options.size):
-            height, width = options.size
-            raise WrongWords(f"--size {height} {width}: the patch size {spec.patch} does not divide {height} x {width}")
+        probe(spec, options.size, drop_path=options.drop_path)
         found = len({sample.identity for sample in dataset.train})
         if found < options.identities:
             raise UserError(
@@ -182,6 +181,10 @@ class Reid(Task):
         start = time.monotonic()
         ranking = self._rank(learner, dataset, options, context)
         context.cost.eval_seconds += time.monotonic() - start
+        if ranking is None:
+            reason = "the weights are finite, but the features they give are not"
+            context.outcome = Outcome("nonfinite", reason, outcome.step)
+            return {}, {}
         if ranking.degenerate:
             context.note(
                 "degenerate ranking: every query is equally far from its whole gallery; the scores are those of chance"
@@ -192,9 +195,12 @@ class Reid(Task):
         }
         return self.rescore(outcomes), outcomes
 
-    def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:
+    def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking | None:
+        """The ranking, the same on every rank; None when a feature is not finite."""
         query = ranked_features(learner, dataset.query, options, context, "query features")
         gallery = ranked_features(learner, dataset.gallery, options, context, "gallery features")
+        if not (torch.isfinite(query).all() and torch.isfinite(gallery).all()):
+            return None
         labels = [
             np.array([getattr(sample, kind) for sample in samples])
             for kind in ("identity", "camera")

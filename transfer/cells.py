@@ -1,6 +1,7 @@
 """Cells of a command, one data set and one seed each: what identifies one, and its record."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from backbones.engine.context import Context, peak_mib
@@ -13,6 +14,12 @@ from transfer.results import Identity, Record
 
 # Options that say where a run is written or how a command was put together, not what to repeat.
 NOT_REPEATED = ("config", "out", "dry_run")
+
+
+def _lasting(words: str) -> str:
+    """A path that still holds from another working directory; other words as they are."""
+    path, colon, name = words.rpartition(":") if ".py:" in words else (words, "", "")
+    return str(Path(path).resolve()) + colon + name if Path(path).exists() else words
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,9 @@ class Cell:
         """All options as plain values, for this data set and seed alone."""
         command = self.command
         flat = plain(command.run) | plain(command.backbone) | plain(command.options)
-        return flat | {"dataset": [self.words], "seeds": [self.seed]}
+        flat |= {"dataset": [_lasting(self.words)], "seeds": [self.seed], "backbone": _lasting(command.run.backbone)}
+        flat |= {part: getattr(self.present.spec, part) for part in self.present.spec.files if flat.get(part)}
+        return flat | {name: _lasting(flat[name]) for name in ("data", "weights") if flat[name]}
 
     @property
     def options_yaml(self) -> str:

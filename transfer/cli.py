@@ -55,8 +55,10 @@ class RunOptions:
             raise WrongWords(f"--threads {self.threads}: must be 1 or more")
         if self.checkpoint_seconds < 0:
             raise WrongWords(f"--checkpoint-seconds {self.checkpoint_seconds}: must be 0 or more")
-        if any(seed < 0 for seed in self.seeds) or not self.seeds:
-            raise WrongWords("--seeds: give one or more numbers, 0 or above")
+        if any(seed < 0 for seed in self.seeds) or not self.seeds or len({*self.seeds}) < len(self.seeds):
+            raise WrongWords("--seeds: give one or more different numbers, 0 or above")
+        if len({*self.dataset}) < len(self.dataset):
+            raise WrongWords("--dataset: a name stands there twice")
 
 
 # How a run is executed, not what it is: never part of its identity.
@@ -157,7 +159,7 @@ def read_command(task: str, options: type[Any], words: list[str]) -> Command:
         layers.append(CONFIGS / "smoke" / f"{task}.yaml")
     stacked = None
     for layer in layers:
-        flags = as_flags(read_yaml(layer))
+        flags = as_flags(_beside(layer, read_yaml(layer)))
         stacked = parse(schema, flags, prog=prog, default=stacked, layer=str(layer))
     parsed = parse(schema, words, prog=prog, default=stacked)
     command = Command(task, parsed.run, parsed.backbone, parsed.options)
@@ -166,6 +168,23 @@ def read_command(task: str, options: type[Any], words: list[str]) -> Command:
     if not command.run.dataset:
         raise WrongWords(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
     return command
+
+
+def _beside(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The layer with the files that it names, and that lie beside it, by their full paths."""
+    if "config" in content:
+        raise WrongWords(f"{layer}: `config` cannot stand in a YAML; give both files to --config")
+
+    def found(value: Any) -> Any:
+        if isinstance(value, list):
+            return [found(item) for item in value]
+        path = value.rpartition(":")[0] if isinstance(value, str) and ".py:" in value else value
+        if isinstance(path, str) and path and (layer.parent / path).is_file():
+            return str((layer.parent / path).resolve()) + value[len(path) :]
+        return value
+
+    named = ("arch", "stem", "attention", "ffn", "backbone", "dataset", "weights")
+    return {key: found(value) if key in named else value for key, value in content.items()}
 
 
 def _config_files(words: list[str]) -> list[Path]:

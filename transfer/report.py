@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from backbones.errors import UserError
+from backbones.files import cannot_write, write_atomic
 from backbones.settings import Positional, parse
 from transfer.cli import guarded
 from transfer.results import Record, Store
@@ -44,14 +45,17 @@ def _main(argv: list[str]) -> int:
         raise UserError(f"no finished runs in {', '.join(map(str, options.runs))}")
     text = _render(shown, options)
     if options.output:
-        options.output.write_text(text, encoding="utf-8")
+        try:
+            write_atomic(options.output, text.encode())
+        except OSError as error:
+            raise cannot_write(options.output, error) from None
     else:
         print(text)
     return 0
 
 
 def _read(folders: Sequence[Path]) -> list[Record]:
-    records = []
+    records: list[Record] = []
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no such folder of runs")
@@ -59,7 +63,8 @@ def _read(folders: Sequence[Path]) -> list[Record]:
         records += found
         for problem in problems:
             print(f"left out: {problem}", file=sys.stderr)
-    return records
+    # The same run copied into two folders is one run.
+    return list({record.identity: record for record in records}.values())
 
 
 def _render(records: list[Record], options: ReportOptions) -> str:

@@ -27,6 +27,17 @@ RECORD, OPTIONS, OUTCOMES, ERROR, LOCK, STATE = (
 )
 
 
+# What `Record.read` insists on, so that reports can rely on it.
+KINDS = {
+    **dict.fromkeys(("run_id", "identity", "protocol", "task", "weights_id", "primary"), str),
+    **dict.fromkeys(("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost", "environment"), dict),
+    **dict.fromkeys(("untrained", "notes"), list),
+    "seed": int,
+    "smoke": bool,
+}
+STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
+
+
 @dataclass(frozen=True)
 class Identity:
     """What makes two runs the same run; everything else about them is how they were executed.
@@ -105,6 +116,11 @@ class Record:
         if set(content) != names:
             differing = ", ".join(sorted(set(content) ^ names))
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
+        wrong = [name for name, kind in KINDS.items() if not isinstance(content[name], kind)]
+        if wrong or content["outcome"].get("status") not in STATUSES:
+            raise UserError(
+                f"{path}: not a readable record ({', '.join(wrong) or 'outcome'}); delete its folder to run it again"
+            )
         return cls(**content)
 
 

@@ -30,6 +30,8 @@ def frame(records: Sequence[Record]) -> pd.DataFrame:
 
 def _dataset(record: Record) -> str:
     marks = ["smoke"] * record.smoke + [f"subset {record.subset}"] * (record.subset is not None)
+    version, skipped = record.dataset.get("version"), record.dataset.get("skipped")
+    marks += [f"version {version}"] * bool(version) + [f"{skipped} unreadable"] * bool(skipped)
     return record.dataset["name"] + (f" ({', '.join(marks)})" if marks else "")
 
 

@@ -86,7 +86,7 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
     """`folder`: where a relative `root` is looked for before the data folder (a user's file; None for shipped ones)."""
     content = read_yaml(path)
     kind = content.get("format")
-    if kind not in FORMATS:
+    if not isinstance(kind, str) or kind not in FORMATS:
         raise WrongWords(f"{path}: `format` is {kind!r}{nearest(str(kind), FORMATS)}\nknown: {', '.join(FORMATS)}")
     common = {entry.name for entry in fields(DatasetSpec)} - {"options"}
     known = common | set(FORMATS[kind].keys)

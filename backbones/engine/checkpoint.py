@@ -35,7 +35,10 @@ def load_state(folder: Path, identity: str) -> dict[str, Any] | None:
     mend = "delete it to train from the start"
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        owner = state["identity"]
+        owner = str(state["identity"])
+        missing = {"stepper", "watch", "progress", "done", "outcome", "cost"} - set(state)
+        if owner == identity and missing:
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a readable training state ({reason}); {mend}") from error

@@ -43,8 +43,9 @@ class Stepper:
             time: fractional epoch for the schedule.
 
         Returns:
-            Statistics (means over ranks; with loss, grad_norm, lr, and scale in fp16), whether the fp16 scaler skipped the update, and
-            whether a signal asks any rank to stop. After non-finite numbers without a scaler nothing is updated.
+            Statistics (means over ranks; with loss, grad_norm, lr, and scale in fp16), whether the fp16 scaler skipped
+            the update, and whether a signal asks any rank to stop. After non-finite numbers without a scaler nothing is
+            updated.
         """
         rate = self.schedule.apply(self.optimizer, time)
         stats = self._backward(number, self.learner.prepare(batch, self.context.device))

@@ -102,7 +102,7 @@ def reid_root(spec: DatasetSpec, data: Path | None) -> Path:
     generator = spec.options.get("generator")
     if generator is None:
         return find_root(spec, data)
-    if generator not in GENERATORS:
+    if not isinstance(generator, str) or generator not in GENERATORS:
         known = ", ".join(GENERATORS)
         raise WrongWords(f"{spec.name}: unknown generator {generator!r}{nearest(str(generator), GENERATORS)} ({known})")
     return GENERATORS[generator]()

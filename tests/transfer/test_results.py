@@ -121,6 +121,9 @@ def test_the_full_hash_is_compared(tmp_path: Path) -> None:
         (lambda content: {**content, "surprise": 1}, "unknown or missing entries: surprise"),
         (lambda content: {key: value for key, value in content.items() if key != "scores"}, "entries: scores"),
         (lambda content: [content], "not a readable record"),
+        (lambda content: {**content, "outcome": None}, "not a readable record"),
+        (lambda content: {**content, "outcome": {"status": "fine"}}, "not a readable record"),
+        (lambda content: {**content, "scores": []}, "not a readable record"),
     ],
 )
 def test_reading_is_strict(tmp_path: Path, spoil: Any, message: str) -> None:

@@ -106,7 +106,7 @@ def test_seeds_make_records_of_their_own_and_a_table(tmp_path: Path, capsys: pyt
     assert found[0].scores != found[1].scores
     assert report([str(tmp_path)]) == 1, "smoke runs stay out of reports"
     assert report([str(tmp_path), "--smoke"]) == 0
-    assert "(smoke)" in capsys.readouterr().out
+    assert "(smoke, version" in capsys.readouterr().out
 
 
 def test_workers_and_other_execution_options_change_nothing(tmp_path: Path) -> None:
@@ -180,6 +180,19 @@ def test_options_of_the_ranking_are_used(tmp_path: Path) -> None:
     assert len(set(scores)) == len(given)
 
 
+def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here" / "my_stem.py").write_text(STEM)
+    (tmp_path / "here" / "mine.yaml").write_text("stem: my_stem.py:Mine\n")
+    monkeypatch.chdir(tmp_path / "there")
+    assert main([*QUICK, "--config", "../here/mine.yaml", "--epochs", "1", "--out", "runs"]) == 0
+    (folder,) = (tmp_path / "there" / "runs").iterdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["reid", "--config", str(folder / "options.yaml"), "--out", "../there/runs"]) == 0
+    assert len(list((tmp_path / "there" / "runs").iterdir())) == 1
+
+
 # What goes wrong.
 
 
@@ -230,17 +243,33 @@ def test_an_unreadable_image_is_named_or_skipped_and_counted(
     ("words", "said"),
     [
         (["--identities", "60"], "48 training identities"),
-        (["--size", "60", "32"], "patch size 16 does not divide 60"),
+        (["--size", "60", "32"], "size 60 x 32: the patch size 16"),
+        (["--backbone", "vit_tiny_patch16_224", "--weights", "random", "--size", "60", "30"], "60 x 30"),
+        (["--backbone", "vgg11", "--weights", "random"], "--drop-path 0"),
+        (["--stem", "stem.py:Stm"], "did you mean 'Stem'"),
+        (["--alpha", "2"], "alpha"),
+        (["--flip", "2"], "--flip 2"),
+        (["--rerank-k1", "0"], "--rerank-k1 0"),
+        (["--eval-batch", "0"], "--eval-batch 0"),
+        (["--size", "0", "0"], "--size"),
+        (["--clip", "nan"], "--clip nan"),
+        (["--attention", "relu", "--alpha", "nan"], "--alpha nan"),
+        (["--checkpoint-seconds", "inf"], "--checkpoint-seconds inf"),
+        (["--std", "0", "0", "0"], "std"),
+        (["--seeds", "0", "0"], "different numbers"),
+        (["--dataset", "toy_market", "toy_market"], "twice"),
         (["--weights", "nowhere.pth"], "nowhere.pth"),
         (["--subset", "8"], "8 training identities"),
     ],
 )
 def test_what_cannot_work_is_said_before_training(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    status = 2 if "--size" in words else 1
-    assert said in failing(capsys, *QUICK, *words, "--out", str(tmp_path), status=status)
-    assert not list(tmp_path.glob("*/"))
+    (tmp_path / "stem.py").write_text("from torch import nn\n\nclass Stem(nn.Module):\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    status = 1 if words[0] in ("--identities", "--subset") or "nowhere.pth" in words else 2
+    assert said in failing(capsys, *QUICK, *words, "--out", str(tmp_path / "runs"), status=status)
+    assert not list(tmp_path.glob("runs/*/"))
 
 
 def test_a_subset_of_a_real_set_is_marked(tmp_path: Path) -> None:
