@@ -155,6 +155,10 @@ class Reid(Task):
 
     def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
         """Enough identities for a batch, and a batch that the ranks can share."""
+        if spec.drop_path not in (0, options.drop_path):
+            raise WrongWords(
+                f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}"
+            )
         probe(spec, options.size, drop_path=options.drop_path)
         found = len({sample.identity for sample in dataset.train})
         if found < options.identities:

@@ -256,6 +256,7 @@ def test_an_unreadable_image_is_named_or_skipped_and_counted(
         (["--attention", "relu", "--alpha", "nan"], "--alpha nan"),
         (["--checkpoint-seconds", "inf"], "--checkpoint-seconds inf"),
         (["--std", "0", "0", "0"], "std"),
+        (["--backbone", "deep.yaml"], "give --drop-path 0.3"),
         (["--seeds", "0", "0"], "different numbers"),
         (["--dataset", "toy_market", "toy_market"], "twice"),
         (["--weights", "nowhere.pth"], "nowhere.pth"),
@@ -266,6 +267,7 @@ def test_what_cannot_work_is_said_before_training(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     (tmp_path / "stem.py").write_text("from torch import nn\n\nclass Stem(nn.Module):\n    pass\n")
+    (tmp_path / "deep.yaml").write_text("arch: vit_tiny\nweights: random\ndrop_path: 0.3\n")
     monkeypatch.chdir(tmp_path)
     status = 1 if words[0] in ("--identities", "--subset") or "nowhere.pth" in words else 2
     assert said in failing(capsys, *QUICK, *words, "--out", str(tmp_path / "runs"), status=status)
