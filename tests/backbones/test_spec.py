@@ -95,7 +95,7 @@ def test_identity_is_of_contents_not_of_places(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [{"depth": 3}, {"pool": "cls"}, {"alpha": 0.5}, {"mean": (0, 0, 0)}, {"stem": "conv"}]
+    "change", [{"depth": 3}, {"pool": "gap"}, {"alpha": 0.5}, {"mean": (0, 0, 0)}, {"stem": "conv"}]
 )
 def test_every_field_enters_the_identity(change):
     assert resolve("tiny", **change).identity() != resolve("tiny").identity()

@@ -274,7 +274,7 @@ def test_other_architectures_from_files(tmp_path):
     ("name", "weights", "kind", "said"),
     [
         ("tiny", "randm", WrongWords, "did you mean 'random'"),
-        ("tiny", "weights/none", UserError, "no weights at weights/none; pretrain them"),
+        ("tiny", "weights/none", UserError, "no weights at weights/none; put an export there"),
         ("vit_s", "timm", WrongWords, "name the weights, as in timm:"),
         ("tiny", "timm:vit_small_patch16_224.dinoo", WrongWords, "did you mean 'vit_small_patch16_224.dino'"),
         ("dino_s16", "config", UserError, "hf download timm/vit_small_patch16_224.dino"),
