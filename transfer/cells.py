@@ -19,7 +19,9 @@ NOT_REPEATED = ("config", "out", "dry_run")
 def _lasting(words: str) -> str:
     """A path that still holds from another working directory; other words as they are."""
     path, colon, name = words.rpartition(":") if ".py:" in words else (words, "", "")
-    return str(Path(path).resolve()) + colon + name if Path(path).exists() else words
+    # A folder of the same name as a data set or a backbone does not turn that name into a path.
+    named = Path(path).is_file() or ("/" in path and Path(path).exists())
+    return str(Path(path).resolve()) + colon + name if named else words
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class Cell:
         flat = plain(command.run) | plain(command.backbone) | plain(command.options)
         flat |= {"dataset": [_lasting(self.words)], "seeds": [self.seed], "backbone": _lasting(command.run.backbone)}
         flat |= {part: getattr(self.present.spec, part) for part in self.present.spec.files if flat.get(part)}
-        return flat | {name: _lasting(flat[name]) for name in ("data", "weights") if flat[name]}
+        flat["weights"] = _lasting(flat["weights"])
+        return flat | {"data": str(Path(flat["data"]).resolve()) if flat["data"] else None}
 
     @property
     def options_yaml(self) -> str:

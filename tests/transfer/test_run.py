@@ -182,7 +182,8 @@ def test_options_of_the_ranking_are_used(tmp_path: Path) -> None:
 
 def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "here").mkdir()
-    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "toy_market").mkdir(parents=True)  # of no concern: a name stays a name
+    (tmp_path / "there" / "tiny").mkdir()
     (tmp_path / "here" / "my_stem.py").write_text(STEM)
     (tmp_path / "here" / "mine.yaml").write_text("stem: my_stem.py:Mine\n")
     monkeypatch.chdir(tmp_path / "there")
