@@ -4,10 +4,7 @@ Imports neither torch nor timm, so that names can be checked before anything hea
 """
 
 import math
-import re
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from backbones import exports, hub, parts
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.stems import find_stem
+from backbones.timm_names import timm_names
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -119,17 +117,6 @@ _CHOICES = {
 def backbone_names() -> list[str]:
     """Names of the shipped configurations."""
     return config_names("backbones")
-
-
-@lru_cache
-def timm_names() -> tuple[str, ...]:
-    """timm's architectures, read from its sources (milliseconds; importing timm takes seconds)."""
-    package = find_spec("timm")
-    assert package is not None
-    assert package.origin is not None
-    entry = re.compile(r"^@register_model\s*\n(?:@.*\n)*def (\w+)", re.MULTILINE)
-    files = sorted((Path(package.origin).parent / "models").glob("*.py"))
-    return tuple(sorted({name for file in files for name in entry.findall(file.read_text(encoding="utf-8"))}))
 
 
 def resolve(name: str, **overrides: Any) -> BackboneSpec:
