@@ -30,7 +30,7 @@ from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
 from backbones.spec import BackboneSpec
 from tasks.data.reid import ReidData, Sample, open_reid
-from tasks.features import extract
+from backbones.engine.extract import extract
 from tasks.heads import BNNeck
 from tasks.losses import batch_hard_triplet
 from tasks.ranking import Ranking, rank, rank_distances

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -18,12 +18,14 @@ from tqdm import tqdm
 from backbones.engine.dist import ALONE, Ranks
 from backbones.engine.outcome import Outcome
 from backbones.errors import UserError, WrongWords
+from backbones.files import cannot_write
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
 
 T = TypeVar("T")
 Precision = Literal["bf16", "fp16", "fp32"]
+EXPORT, PRETRAIN = "export", "pretrain.json"  # of a run's folder, and of the export in it
 DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -77,6 +79,8 @@ class Context:
     notes: list[str] = field(default_factory=list)
     backbone: dict[str, Any] = field(default_factory=dict)
     untrained: list[str] = field(default_factory=list)
+    exported: str | None = None  # weights id of what the run exported
+    about: dict[str, Any] = field(default_factory=dict)  # what an export says about its run
     stop_signal: int | None = None
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -97,6 +101,23 @@ class Context:
         self.cost.gflops = operations / 1e9
         if self.untrained:
             self.note(f"left untrained by --load partial: {', '.join(self.untrained)}")
+
+    def export(self, backbone: "Backbone", **about: Any) -> None:
+        """Leaves a trained backbone in the run's folder, complete or not at all, for tasks and users to load.
+
+        `pretrain.json` beside the weights says where they come from: the run, `about`, outcome and cost.
+        """
+        from backbones.exports import WEIGHTS, export
+        from backbones.weights import sha256
+
+        if self.folder is None or not self.ranks.first:
+            return
+        described = {**self.about, **about, "outcome": asdict(self.outcome), "cost": self.cost.summary()}
+        try:
+            folder = export(backbone, self.folder / EXPORT, {PRETRAIN: described})
+        except OSError as error:
+            raise cannot_write(self.folder / EXPORT, error) from error
+        self.exported = f"sha256:{sha256(folder / WEIGHTS)}"
 
     def note(self, text: str) -> None:
         """Something the record must say; also said on stderr."""

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from backbones.engine.context import Stopped
-from tasks.features import extract
+from backbones.engine.extract import extract
 from tests.support import context
 
 

@@ -1,0 +1,1 @@
+"""Pretraining methods: one module each, which ends in `METHOD`."""

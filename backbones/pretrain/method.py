@@ -1,0 +1,74 @@
+"""What a pretraining method is. One module of `backbones/pretrain/` gives one, named `METHOD`, found by its file name."""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backbones.data.classification import ClassificationData
+from backbones.engine.context import Context
+from backbones.engine.options import FitOptions, check_ranges
+from backbones.errors import WrongWords
+from backbones.spec import BackboneSpec
+
+Scores = dict[str, float]
+Outcomes = dict[str, np.ndarray]
+
+
+@dataclass(kw_only=True)
+class PretrainOptions(FitOptions):
+    """What every pretraining method takes besides the options of the training loop."""
+
+    label_fraction: float
+    """Share of each class's training images that is used, chosen by content digest and seed 0."""
+    validate_at: tuple[int, ...]
+    """Epochs (from 1; negative ones count from the end) after which the validation split is scored."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 0, 1, "label_fraction")
+        if self.label_fraction == 0:
+            raise WrongWords("--label-fraction must be above 0")
+        if any(epoch == 0 or abs(epoch) > self.epochs for epoch in self.validate_at):
+            raise WrongWords(f"--validate-at {self.validate_at}: epochs are 1 to {self.epochs}, or -1 for the last")
+
+    def validates(self, epoch: int) -> bool:
+        """Whether the validation split is scored after this epoch (from 0)."""
+        return epoch + 1 in self.validate_at or epoch - self.epochs in self.validate_at
+
+
+class Method:
+    """Base of pretraining methods.
+
+    Attributes:
+        version: goes up when weights of earlier versions are no longer comparable; part of a run's identity.
+        options: a dataclass; its values stand in the recipes under `configs/pretrain/`.
+        metrics: names of the scores that the last validation gives.
+        primary: the score that tables sort by.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    options: ClassVar[type[PretrainOptions]]
+    metrics: ClassVar[tuple[str, ...]]
+    primary: ClassVar[str]
+
+    def check(self, spec: BackboneSpec, data: ClassificationData, options: Any, context: Context) -> None:
+        """Raises what can be known to fail before anything is trained."""
+
+    def run(
+        self, spec: BackboneSpec, data: ClassificationData, options: Any, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Trains, validates, and leaves the weights by `context.export`.
+
+        Scores and outcomes are empty when the training broke down (`context.outcome` says how; nothing is exported),
+        or when the data has no validation split.
+        """
+        raise NotImplementedError
+
+
+def load_method(name: str) -> Method:
+    """The method that module `backbones.pretrain.<name>` gives."""
+    method: Method = importlib.import_module(f"backbones.pretrain.{name}").METHOD
+    return method
