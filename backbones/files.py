@@ -1,10 +1,14 @@
 """Files that are whole or absent."""
 
+import ctypes
 import os
+import shutil
 from pathlib import Path
 from types import TracebackType
 
 from backbones.errors import UserError
+
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -42,6 +46,31 @@ class replaced:
             self.temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise cannot_write(self.path, error) from error
+
+
+def replace_folder(new: Path, target: Path) -> None:
+    """Puts folder `new` in the place of `target`, which a reader, or a power cut, finds whole: the old one or the new.
+
+    `new` must lie on the same file system. Where the system cannot exchange two names, the target is absent for a
+    moment, its content kept beside it.
+    """
+    if target.exists():
+        if _exchange(new, target):
+            shutil.rmtree(new)
+            return
+        old = target.with_name(f".{target.name}.{os.getpid()}.old")
+        target.rename(old)
+        new.rename(target)
+        shutil.rmtree(old)
+    else:
+        new.rename(target)
+    _to_disk(target.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Linux: swaps two names in one step (renameat2)."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    return call is not None and call(_HERE, bytes(one), _HERE, bytes(other), _EXCHANGE) == 0
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:

@@ -3,7 +3,7 @@
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -55,13 +55,16 @@ class Task:
         version: goes up when scores of earlier versions are no longer comparable; part of a run's identity.
         options: a dataclass; its values stand in `configs/tasks/<name>.yaml`.
         primary: the score that tables sort by.
+        from_scratch: whether the weights that the backbone's configuration names are what this run is to make, so that
+            it starts from random ones unless told otherwise.
     """
 
-    name: ClassVar[str]
-    version: ClassVar[int]
-    options: ClassVar[type[Any]]
-    metrics: ClassVar[dict[str, Metric]]
-    primary: ClassVar[str]
+    name: str
+    version: int
+    options: type[Any]
+    metrics: dict[str, Metric]
+    primary: str
+    from_scratch: bool = False
 
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
@@ -82,6 +85,10 @@ class Task:
     def rescore(self, outcomes: Outcomes) -> Scores:
         """The scores from what `outcomes.npz` holds, to the bit."""
         raise NotImplementedError
+
+    def repeat(self) -> str:
+        """The command that repeats a run, given in the folder of its options.yaml."""
+        return f"python -m transfer.run {self.name} --config options.yaml"
 
     def contradictions(self, scores: Scores) -> list[str]:
         """What cannot be true of correct scores, in words."""

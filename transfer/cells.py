@@ -13,7 +13,7 @@ from transfer.presence import Present
 from transfer.results import Identity, Record
 
 # Options that say where a run is written or how a command was put together, not what to repeat.
-NOT_REPEATED = ("config", "out", "dry_run")
+NOT_REPEATED = ("config", "out", "dry_run", "replace")
 
 
 def _lasting(words: str) -> str:
@@ -76,7 +76,15 @@ class Cell:
     def options_yaml(self) -> str:
         """The options that repeat the run."""
         kept = {key: value for key, value in self.options.items() if value is not None and key not in NOT_REPEATED}
-        return f"# python -m transfer.run {self.task.name} --config options.yaml\n" + write_yaml(kept)
+        return f"# {self.task.repeat()}\n" + write_yaml(kept)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What an export of the run says about where it comes from."""
+        dataset = {name: getattr(self.dataset, name) for name in ("name", "version", "counts", "digest")}
+        marks = {"seed": self.seed, "smoke": self.command.run.smoke, "subset": self.command.run.subset}
+        origin = {"run": self.run_id, "identity": self.identity.digest, "recipe": self.command.task}
+        return origin | {"started_from": self.present.weights_id, "dataset": dataset, **marks, "options": self.options}
 
     def record(self, context: Context, scores: Scores, started: str) -> Record:
         """The record of the finished run; `context` holds what came of it."""
@@ -104,4 +112,5 @@ class Cell:
             cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
             environment=environment(context) | {"started": started},
             notes=context.notes,
+            export=context.exported,
         )

@@ -2,109 +2,14 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
-
-
-@dataclass(kw_only=True)
-class RunOptions:
-    """What to run and where. Only backbone, data set, seed, smoke and subset belong to a run's identity."""
-
-    backbone: str = ""
-    """A name of configs/backbones, a timm model, a YAML file, file.py:Name, or an exported folder."""
-    dataset: tuple[str, ...] = ()
-    """Names of configs/datasets, YAML files, or torchreid:NAME."""
-    data: Path | None = None
-    """Folder with the data sets; else $TRANSFER_DATA."""
-    seeds: tuple[int, ...] = (0,)
-    """One record for each."""
-    subset: int | None = None
-    """Train and test on this many identities of the real set, chosen by content digest; marked in the record."""
-    smoke: bool = False
-    """Embedded data and sizes that end in seconds; marked in the record, and left out of reports."""
-    config: tuple[Path, ...] = ()
-    """YAML files with any of these options; later ones win, flags win over all."""
-    out: Path = Path("runs")
-    """Folder of the runs."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto takes the GPU if there is one."""
-    workers: int | None = None
-    """Processes that load images, for each rank; by default from the number of usable cores."""
-    threads: int | None = None
-    """Threads of torch on the CPU, for each rank; by default its share of the usable cores."""
-    checkpoint_seconds: float = 300.0
-    """Seconds between two saved states."""
-    skip_unreadable: bool = False
-    """Leave out images that cannot be read, and record how many, instead of stopping."""
-    track: bool = False
-    """Write TensorBoard events beside history.jsonl."""
-    dry_run: bool = False
-    """Print the resolved options and stop."""
-
-    def __post_init__(self) -> None:
-        if self.subset is not None and self.subset < 2:
-            raise WrongWords(f"--subset {self.subset}: must be at least 2")
-        if self.workers is not None and self.workers < 0:
-            raise WrongWords(f"--workers {self.workers}: must be 0 or more")
-        if self.threads is not None and self.threads < 1:
-            raise WrongWords(f"--threads {self.threads}: must be 1 or more")
-        if self.checkpoint_seconds < 0:
-            raise WrongWords(f"--checkpoint-seconds {self.checkpoint_seconds}: must be 0 or more")
-        if any(seed < 0 for seed in self.seeds) or not self.seeds or len({*self.seeds}) < len(self.seeds):
-            raise WrongWords("--seeds: give one or more different numbers, 0 or above")
-        if len({*self.dataset}) < len(self.dataset):
-            raise WrongWords("--dataset: a name stands there twice")
-
-
-# How a run is executed, not what it is: never part of its identity.
-EXECUTION = ("data", "out", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track")
-
-
-@dataclass(kw_only=True)
-class BackboneOptions:
-    """Parts of the backbone, in place of what its configuration says."""
-
-    weights: str = "config"
-    """config, random, timm, a folder, a file, hf-hub:NAME or timm:NAME."""
-    load: Literal["strict", "partial"] | None = None
-    """partial puts a new part on released weights; what stays untrained is named and recorded."""
-    arch: str | None = None
-    """vit_ti, vit_s, vit_b, vit_l, a timm model, or file.py:Name."""
-    stem: str | None = None
-    """A name, components such as 3Conv+3BN+3ReLU+1Proj@2,1,1,8, or file.py:Name."""
-    attention: str | None = None
-    """A name, or file.py:Name."""
-    ffn: str | None = None
-    """A name, or file.py:Name."""
-    patch: int | None = None
-    """Patch size in pixels."""
-    depth: int | None = None
-    """Number of blocks."""
-    pool: str | None = None
-    """cls or gap."""
-    pos: str | None = None
-    """learned or sincos2d."""
-    qk_norm: bool | None = None
-    """LayerNorm on queries and keys; on by default with point-wise attention."""
-    gate: bool | None = None
-    """Gate on the attention's output."""
-    alpha: float | Literal["learned"] | None = None
-    """Exponent of the sequence length in point-wise attention."""
-    length: Literal["tokens", "image", "train"] | None = None
-    """What the sequence length counts."""
-    mean: tuple[float, float, float] | None = None
-    """Pixel mean in [0, 1]; by default the backbone's own."""
-    std: tuple[float, float, float] | None = None
-    """Pixel standard deviation; by default the backbone's own."""
-
-    def overrides(self) -> dict[str, Any]:
-        """What `backbones.resolve` gets besides the name."""
-        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
+from transfer.options import BackboneOptions, RunOptions
 
 
 @dataclass
@@ -116,16 +21,52 @@ class Command:
     backbone: BackboneOptions
     options: Any = field(default=None)
 
+    def overrides(self, from_scratch: bool) -> dict[str, Any]:
+        """What `backbones.resolve` gets besides the name; training from scratch starts from random weights."""
+        given = self.backbone.overrides()
+        if from_scratch and given["weights"] == "config":
+            given["weights"] = "random"
+        return given
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Where a command's values come from: a complete YAML, and one with the sizes of `--smoke`."""
+
+    name: str
+    program: str
+    path: Path
+    smoke: Path
+
 
 def task_names() -> list[str]:
     """The tasks: each has a YAML of its name."""
     return config_names("tasks")
 
 
-def check_task(name: str) -> None:
-    """Raises WrongWords for an unknown task."""
+def task_recipe(name: str) -> Recipe:
+    """The recipe of a task. Raises WrongWords for an unknown one."""
     if name not in task_names():
         raise WrongWords(f"unknown task {name!r}{nearest(name, task_names())} (tasks: {', '.join(task_names())})")
+    path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("tasks", "smoke"))
+    return Recipe(name, f"python -m transfer.run {name}", path, smoke)
+
+
+def pretraining_names() -> list[str]:
+    """The shipped pretraining recipes."""
+    return config_names("pretrain")
+
+
+def pretraining_recipe(name: str) -> Recipe:
+    """A shipped recipe, or a user's YAML (also the options.yaml of a run). Raises WrongWords for an unknown one."""
+    program = f"python -m transfer.pretrain {name}"
+    if Path(name).suffix in (".yaml", ".yml"):
+        return Recipe(Path(name).stem, program, Path(name), CONFIGS / "smoke" / Path(name).name)
+    known = pretraining_names()
+    if name not in known:
+        raise WrongWords(f"unknown recipe {name!r}{nearest(name, known)} (recipes: {', '.join(known)}; or a YAML file)")
+    path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("pretrain", "smoke"))
+    return Recipe(name, program, path, smoke)
 
 
 def check_names_in(words: list[str]) -> None:
@@ -144,25 +85,27 @@ def check_names_in(words: list[str]) -> None:
                 resolve_dataset(name)
 
 
-def read_command(task: str, options: type[Any], words: list[str]) -> Command:
-    """Stacks the task's YAML, each --config file, the smoke layer and the flags; later layers win.
+def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type[RunOptions] = RunOptions) -> Command:
+    """Stacks the recipe, each --config file, the smoke layer and the flags; later layers win.
+
+    Args:
+        options: the dataclass of the task's or method's own options.
+        run: the one of those that all commands of its kind share.
 
     Raises:
         WrongWords: a layer with a wrong key or value (it is named), no backbone, no data set.
         SystemExit: after `--help`, or a wrong flag; tyro has printed why.
     """
-    schema = flat_schema(run=RunOptions, backbone=BackboneOptions, options=options)
-    prog = f"python -m transfer.run {task}"
-    recipe = CONFIGS / "tasks" / f"{task}.yaml"
-    layers = [recipe, *_config_files(words)]
+    schema = flat_schema(run=run, backbone=BackboneOptions, options=options)
+    layers = [recipe.path, *_config_files(words)]
     if "--smoke" in words:
-        layers.append(CONFIGS / "smoke" / f"{task}.yaml")
+        layers.append(recipe.smoke)
     stacked = None
     for layer in layers:
         flags = as_flags(_beside(layer, read_yaml(layer)))
-        stacked = parse(schema, flags, prog=prog, default=stacked, layer=str(layer))
-    parsed = parse(schema, words, prog=prog, default=stacked)
-    command = Command(task, parsed.run, parsed.backbone, parsed.options)
+        stacked = parse(schema, flags, prog=recipe.program, default=stacked, layer=str(layer))
+    parsed = parse(schema, words, prog=recipe.program, default=stacked)
+    command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options)
     if not command.run.backbone:
         raise WrongWords("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
     if not command.run.dataset:

@@ -2,6 +2,7 @@
 
 import contextlib
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -16,7 +17,7 @@ from tasks.task import Task
 from transfer.cells import Cell
 from transfer.cli import Command
 from transfer.presence import find_all
-from transfer.results import ERROR, Record, Store
+from transfer.results import ERROR, OPTIONS, Record, Store
 
 
 @dataclass
@@ -35,8 +36,11 @@ class Evaluation:
         return 3 if any(record.broke_down for record in self.records) else 0
 
 
-def evaluate(command: Command, task: Task) -> Evaluation:
+def evaluate(command: Command, task: Task, guard: Callable[[Cell], None] | None = None) -> Evaluation:
     """Runs every cell of a command that has no record yet; the failure of one does not keep the next from running.
+
+    Args:
+        guard: sees every cell before the first one runs, and may raise.
 
     Raises:
         UserError: before anything runs, with all that is missing in one message.
@@ -47,10 +51,16 @@ def evaluate(command: Command, task: Task) -> Evaluation:
     try:
         present = find_all(command, task, context, store)
         result = Evaluation([], [], context.ranks.first)
-        for words, dataset in present.datasets:
-            for seed in command.run.seeds:
-                cell = Cell(command, task, present, words, dataset, seed, context.precision)
-                _evaluate_cell(cell, context, store, result)
+        cells = [
+            Cell(command, task, present, words, dataset, seed, context.precision)
+            for words, dataset in present.datasets
+            for seed in command.run.seeds
+        ]
+        if guard:
+            for cell in cells:
+                guard(cell)
+        for cell in cells:
+            _evaluate_cell(cell, context, store, result)
         return result
     finally:
         dist.stop()
@@ -115,9 +125,13 @@ def _run(cell: Cell, shared: Context, store: Store) -> Record:
         cost=Cost(),
         outcome=Outcome(),
         notes=list(shared.notes),
+        exported=None,
+        about=cell.about,
     )
     context.say(f"{cell.run_id}: starts")
     try:
+        if context.ranks.first:
+            write_atomic(folder / OPTIONS, cell.options_yaml.encode())  # says what an unfinished run is
         with context.signals():
             scores, outcomes = cell.task.run(cell.present.spec, cell.dataset, cell.command.options, context)
         wrong = cell.task.contradictions(scores)

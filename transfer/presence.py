@@ -9,9 +9,10 @@ from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
 from backbones.errors import UserError
 from backbones.spec import BackboneSpec, resolve
-from backbones.weights import find_weights
+from backbones.weights import Located, find_weights
 from tasks.task import Task
 from transfer.cli import Command
+from transfer.exporting import pretraining_of
 from transfer.results import Store
 
 
@@ -31,7 +32,7 @@ def find_all(command: Command, task: Task, context: Context, store: Store) -> Pr
         UserError: with all that is missing, and what mends each.
     """
     run, problems = command.run, _Problems()
-    present = Present(resolve(run.backbone, **command.backbone.overrides()))
+    present = Present(resolve(run.backbone, **command.overrides(task.from_scratch)))
     with problems.collected():
         present.spec, present.weights_id = _weights(present.spec, command, context)
     for words in run.dataset:
@@ -56,12 +57,22 @@ def find_all(command: Command, task: Task, context: Context, store: Store) -> Pr
 def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[BackboneSpec, str]:
     """The backbone with weights that exist, and their id. A smoke run may go on with random ones, and says so."""
     try:
-        return spec, find_weights(spec).weights_id
+        located = find_weights(spec)
+        _say_whose(located, context)
+        return spec, located.weights_id
     except UserError:
         if not command.run.smoke or command.backbone.weights != "config":
             raise
         context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
         return replace(spec, weights="random"), "random"
+
+
+def _say_whose(located: Located, context: Context) -> None:
+    """Weights of a toy pretraining are marked in every record that they lead to."""
+    about = pretraining_of(located.folder) if located.folder else {}
+    marks = ["--smoke"] * bool(about.get("smoke")) + ["--subset"] * (about.get("subset") is not None)
+    if marks:
+        context.note(f"the weights in {located.folder} were pretrained with {' and '.join(marks)}: no real ones")
 
 
 class _Problems:

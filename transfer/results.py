@@ -92,6 +92,8 @@ class Record:
     cost: dict[str, Any]
     environment: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+    export: str | None = None
+    """Weights id of what the run left in its folder `export`; the `weights_id` of runs that start from it."""
 
     @property
     def broke_down(self) -> bool:
@@ -113,8 +115,8 @@ class Record:
         if schema != SCHEMA:
             raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
         names = {item.name for item in fields(cls)} - {"schema"}
-        if set(content) != names:
-            differing = ", ".join(sorted(set(content) ^ names))
+        if set(content) | {"export"} != names:
+            differing = ", ".join(sorted((set(content) | {"export"}) ^ names))
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
         wrong = [name for name, kind in KINDS.items() if not isinstance(content[name], kind)]
         if wrong or content["outcome"].get("status") not in STATUSES:

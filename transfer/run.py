@@ -1,8 +1,17 @@
 """`python -m transfer.run TASK --backbone NAME [--dataset NAME ...] [flags]`: train or probe, score, record, print."""
 
 import sys
+from typing import TYPE_CHECKING
 
 from backbones.errors import WrongWords
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tasks.task import Task
+    from transfer.cells import Cell
+    from transfer.cli import Command, Recipe
+    from transfer.results import Record
 
 USAGE = """usage: python -m transfer.run TASK --backbone NAME [--dataset NAME ...] [flags]
        python -m transfer.run TASK --help      all flags of a task
@@ -27,15 +36,15 @@ def _main(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if argv else 2
-    from transfer.cli import check_names_in, check_task
+    from transfer.cli import check_names_in, task_recipe
 
     if argv[0] == "--list":
         return _list()
     if argv[0].startswith("-"):
         raise WrongWords(f"the task comes first, before {argv[0]}\n{USAGE}")
-    check_task(argv[0])
+    recipe = task_recipe(argv[0])
     check_names_in(argv[1:])
-    return _run(argv[0], argv[1:])
+    return _run(recipe, argv[1:])
 
 
 def _list() -> int:
@@ -51,32 +60,46 @@ def _list() -> int:
     return 0
 
 
-def _run(name: str, words: list[str]) -> int:
-    from backbones.spec import resolve
+def _run(recipe: "Recipe", words: list[str]) -> int:
     from tasks.task import load_task
     from transfer.cli import read_command
 
-    task = load_task(name)
-    command = read_command(name, task.options, words)
-    spec = resolve(command.run.backbone, **command.backbone.overrides())
+    task = load_task(recipe.name)
+    return execute(read_command(recipe, task.options, words), task)[0]
+
+
+def execute(
+    command: "Command", task: "Task", guard: "Callable[[Cell], None] | None" = None
+) -> "tuple[int, list[Record]]":
+    """Runs a command that has been read, and prints the table of its records.
+
+    Args:
+        guard: see `transfer.evaluator.evaluate`.
+
+    Returns:
+        The exit status, and the records on the first rank of a job.
+    """
+    from backbones.spec import resolve
+
+    spec = resolve(command.run.backbone, **command.overrides(task.from_scratch))
     if command.run.dry_run:
         from backbones.settings import plain, write_yaml
 
         groups = (command.run, command.backbone, command.options)
         print(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
         print("# the backbone\n" + write_yaml({"resolved": spec.plain()}), end="")
-        return 0
+        return 0, []
     from backbones.engine.context import Stopped
     from transfer.evaluator import evaluate
     from transfer.tables import run_table
 
     try:
-        evaluation = evaluate(command, task)
+        evaluation = evaluate(command, task, guard)
     except Stopped:
-        return Stopped.exit_status
+        return Stopped.exit_status, []
     if evaluation.records and evaluation.first_rank:
         print(run_table(evaluation.records))
-    return evaluation.exit_status
+    return evaluation.exit_status, evaluation.records if evaluation.first_rank else []
 
 
 def command() -> None:

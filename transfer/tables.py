@@ -72,7 +72,7 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
 
 def _differing_options(records: Sequence[Record]) -> list[str]:
     """Options that belong to the protocol and are not the same in all records of a task."""
-    from transfer.cli import EXECUTION
+    from transfer.options import EXECUTION
 
     ignored = {*EXECUTION, "seeds", "dataset", "backbone", "config", "dry_run", "smoke", "subset"}
     names = dict.fromkeys(name for record in records for name in record.options if name not in ignored)

@@ -67,6 +67,10 @@ class Method:
         """
         raise NotImplementedError
 
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """The scores from what `outcomes.npz` holds, to the bit."""
+        raise NotImplementedError
+
 
 def load_method(name: str) -> Method:
     """The method that module `backbones.pretrain.<name>` gives."""

@@ -35,7 +35,7 @@ from tasks.reid import ReidOptions
 from tests.benchmarks.parity_checks import Check, report
 from tests.benchmarks.transreid_peer import PIXELS, Peer, normalised
 from tests.benchmarks.transreid_training import compare_training
-from transfer.cli import Command, read_command
+from transfer.cli import Command, read_command, task_recipe
 
 DRAWS = 500
 
@@ -72,7 +72,7 @@ def our_command(peer: Peer) -> Command:
     pixels = [str(PIXELS)] * 3
     words = ["--backbone", "vit_s", "--weights", "random", "--dataset", "toy_market", "--precision", "fp32"]
     words += ["--mean", *pixels, "--std", *pixels, "--lr", str(peer.cfg.SOLVER.BASE_LR)]
-    return read_command("reid", ReidOptions, words)
+    return read_command(task_recipe("reid"), ReidOptions, words)
 
 
 def compare_data(peer: Peer, dataset: ReidData) -> Iterator[Check]:

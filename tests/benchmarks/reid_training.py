@@ -25,7 +25,7 @@ from backbones.engine.dist import ALONE
 from backbones.engine.step import Stepper
 from tasks.data.reid import open_reid
 from tasks.reid import TASK, ReidLearner, ReidOptions, train_loader
-from transfer.cli import read_command
+from transfer.cli import read_command, task_recipe
 
 Batch = tuple[Tensor, Tensor]
 SIZE = (256, 128)
@@ -72,7 +72,7 @@ def main() -> None:
     device = choose_device("auto", ALONE)
     torch.set_num_threads(usable_cores())
     context = Context(device, choose_precision("auto", device), workers=auto_workers(device, ALONE))
-    options = read_command(TASK.name, TASK.options, ["--backbone", "vit_s"]).options
+    options = read_command(task_recipe(TASK.name), TASK.options, ["--backbone", "vit_s"]).options
     data = open_reid(resolve_dataset("toy_market"), None)
     classes = len({sample.identity for sample in data.train})
     spec_of_pixels = create("vit_s", weights="random", img_size=SIZE)

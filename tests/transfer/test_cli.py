@@ -8,12 +8,12 @@ import pytest
 from backbones.errors import WrongWords
 from backbones.settings import CONFIGS, as_flags, parse, plain, read_yaml
 from tasks.reid import ReidOptions
-from transfer.cli import Command, read_command, task_names
+from transfer.cli import Command, read_command, task_names, task_recipe
 from transfer.run import main
 
 
 def read(*words: str) -> Command:
-    return read_command("reid", ReidOptions, ["--backbone", "tiny", *words])
+    return read_command(task_recipe("reid"), ReidOptions, ["--backbone", "tiny", *words])
 
 
 def test_the_recipe_is_complete_and_the_only_source_of_values() -> None:

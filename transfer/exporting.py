@@ -1,0 +1,102 @@
+"""The weights that a pretraining run leaves for others: its export, published as EXPORT/NAME. Imports no torch."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UserError
+from backbones.files import cannot_write, replace_folder
+from backbones.settings import read_yaml
+from transfer.results import OPTIONS, RECORD, STATE
+
+PRETRAIN = "pretrain.json"
+# Options that may differ between two commands for the same weights.
+_NOT_COMPARED = (
+    "workers",
+    "threads",
+    "device",
+    "data",
+    "checkpoint_seconds",
+    "track",
+    "skip_unreadable",
+    "name",
+    "export",
+)
+
+
+def pretraining_of(folder: Path) -> dict[str, Any]:
+    """What `pretrain.json` in an exported folder says; empty where there is none."""
+    try:
+        content = json.loads((folder / PRETRAIN).read_text(encoding="utf-8"))
+    except OSError:
+        return {}
+    except ValueError as error:
+        raise UserError(f"{folder / PRETRAIN}: damaged ({error}); pretrain again, or delete the folder") from None
+    return content if isinstance(content, dict) else {}
+
+
+def check_target(target: Path, identity: str, runs: Path, options: dict[str, Any]) -> None:
+    """Nothing else may lie at, or be on its way to, the place of an export.
+
+    Args:
+        target: EXPORT/NAME.
+        identity: of the run that is to be exported there.
+        runs: folder of the runs, where unfinished ones are looked for.
+        options: of the run.
+
+    Raises:
+        UserError: with what differs, where it can be told.
+    """
+    mend = "give this one another --name, or --replace to let it take the place"
+    if target.exists():
+        about = pretraining_of(target)
+        if about.get("identity") != identity:
+            whose = (
+                f"those of {about['run']}{_differences(about.get('options', {}), options)}" if about else "no export"
+            )
+            raise UserError(f"{target}: there are other weights ({whose}); {mend}")
+    for path in sorted(runs.glob(f"pretrain-*/{STATE}")):
+        folder = path.parent
+        if (folder / RECORD).exists() or identity.startswith(folder.name.rpartition("-")[2]):
+            continue
+        theirs = read_yaml(folder / OPTIONS) if (folder / OPTIONS).exists() else {}
+        name = theirs.get("name") or Path(str(theirs.get("backbone", ""))).name
+        if name and (Path(theirs.get("export", "")) / name).resolve() == target.resolve():
+            raise UserError(
+                f"{folder}: unfinished, and its weights would go to {target} too{_differences(theirs, options)}; "
+                f"give that run's options to finish it, or {mend}"
+            )
+
+
+def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+    names = sorted(theirs.keys() & ours.keys() - {*_NOT_COMPARED})
+    found = [f"{name} {theirs[name]} there, {ours[name]} here" for name in names if theirs[name] != ours[name]]
+    return f": {'; '.join(found)}" if found else ""
+
+
+def publish(source: Path, target: Path) -> None:
+    """Puts the export of a run at `target`, whole or not at all; what was there before survives a full disk.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.copytree(source, scratch, copy_function=_link_or_copy)
+        replace_folder(scratch, target)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    # The same bytes under two names: exports are replaced, never changed.
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

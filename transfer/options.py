@@ -1,0 +1,133 @@
+"""Options that every command shares: what to run and where, and the parts of the backbone. Imports no torch."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from backbones.errors import WrongWords
+
+
+@dataclass(kw_only=True)
+class RunOptions:
+    """What to run and where. Only backbone, data set, seed, smoke and subset belong to a run's identity."""
+
+    backbone: str = ""
+    """A name of configs/backbones, a timm model, a YAML file, file.py:Name, or an exported folder."""
+    dataset: tuple[str, ...] = ()
+    """Names of configs/datasets, YAML files, or torchreid:NAME."""
+    data: Path | None = None
+    """Folder with the data sets; else $TRANSFER_DATA."""
+    seeds: tuple[int, ...] = (0,)
+    """One record for each."""
+    subset: int | None = None
+    """This many identities, or images per class, of the real set, chosen by content digest; marked in the record."""
+    smoke: bool = False
+    """Embedded data and sizes that end in seconds; marked in the record, and left out of reports."""
+    config: tuple[Path, ...] = ()
+    """YAML files with any of these options; later ones win, flags win over all."""
+    out: Path = Path("runs")
+    """Folder of the runs."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+    workers: int | None = None
+    """Processes that load images, for each rank; by default from the number of usable cores."""
+    threads: int | None = None
+    """Threads of torch on the CPU, for each rank; by default its share of the usable cores."""
+    checkpoint_seconds: float = 300.0
+    """Seconds between two saved states."""
+    skip_unreadable: bool = False
+    """Leave out images that cannot be read, and record how many, instead of stopping."""
+    track: bool = False
+    """Write TensorBoard events beside history.jsonl."""
+    dry_run: bool = False
+    """Print the resolved options and stop."""
+
+    def __post_init__(self) -> None:
+        if self.subset is not None and self.subset < 2:
+            raise WrongWords(f"--subset {self.subset}: must be at least 2")
+        if self.workers is not None and self.workers < 0:
+            raise WrongWords(f"--workers {self.workers}: must be 0 or more")
+        if self.threads is not None and self.threads < 1:
+            raise WrongWords(f"--threads {self.threads}: must be 1 or more")
+        if self.checkpoint_seconds < 0:
+            raise WrongWords(f"--checkpoint-seconds {self.checkpoint_seconds}: must be 0 or more")
+        if any(seed < 0 for seed in self.seeds) or not self.seeds or len({*self.seeds}) < len(self.seeds):
+            raise WrongWords("--seeds: give one or more different numbers, 0 or above")
+        if len({*self.dataset}) < len(self.dataset):
+            raise WrongWords("--dataset: a name stands there twice")
+
+
+# How a run is executed, not what it is: never part of its identity.
+EXECUTION = (
+    *("data", "out", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
+    *("name", "export", "replace"),
+)
+
+
+@dataclass(kw_only=True)
+class PretrainRunOptions(RunOptions):
+    """What pretraining takes besides: where the weights go."""
+
+    method: str = ""
+    """Set by the recipe: supervised or dino."""
+    name: str | None = None
+    """Name of the exported weights; by default the backbone's, under which tasks look for them."""
+    export: Path = Path("weights")
+    """Folder of the exports: the weights go to EXPORT/NAME."""
+    replace: bool = False
+    """Put the weights in the place of those of another run."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.seeds) > 1:
+            raise WrongWords("--seeds: pretraining takes one; give each seed's weights a --name of their own")
+        if self.name is not None and (not self.name.strip(".") or "/" in self.name):
+            raise WrongWords(f"--name {self.name}: a plain name, without folders (--export names the folder)")
+
+
+@dataclass(kw_only=True)
+class BackboneOptions:
+    """Parts of the backbone, in place of what its configuration says."""
+
+    weights: str = "config"
+    """config, random, timm, a folder, a file, hf-hub:NAME or timm:NAME."""
+    load: Literal["strict", "partial"] | None = None
+    """partial puts a new part on released weights; what stays untrained is named and recorded."""
+    arch: str | None = None
+    """vit_ti, vit_s, vit_b, vit_l, volo_d1, a timm model, or file.py:Name."""
+    stem: str | None = None
+    """A name, components such as 3Conv+3BN+3ReLU+1Proj@2,1,1,8, or file.py:Name."""
+    attention: str | None = None
+    """A name, or file.py:Name."""
+    ffn: str | None = None
+    """A name, or file.py:Name."""
+    patch: int | None = None
+    """Patch size in pixels."""
+    depth: int | None = None
+    """Number of blocks."""
+    pool: str | None = None
+    """cls or gap."""
+    pos: str | None = None
+    """learned or sincos2d."""
+    qk_norm: bool | None = None
+    """LayerNorm on queries and keys; on by default with point-wise attention."""
+    gate: bool | None = None
+    """Gate on the attention's output."""
+    alpha: float | Literal["learned"] | None = None
+    """Exponent of the sequence length in point-wise attention."""
+    length: Literal["tokens", "image", "train"] | None = None
+    """What the sequence length counts."""
+    rep_size: bool | None = None
+    """Dense layer and tanh behind the pooling, whose output is the representation (big_vision)."""
+    init: Literal["deit", "bigvision"] | None = None
+    """How the weights are initialised."""
+    class_position: bool | None = None
+    """Whether the class token has a position of its own."""
+    mean: tuple[float, float, float] | None = None
+    """Pixel mean in [0, 1]; by default the backbone's own."""
+    std: tuple[float, float, float] | None = None
+    """Pixel standard deviation; by default the backbone's own."""
+
+    def overrides(self) -> dict[str, Any]:
+        """What `backbones.resolve` gets besides the name."""
+        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}

@@ -1,0 +1,135 @@
+"""`python -m transfer.pretrain RECIPE --backbone NAME --dataset NAME [flags]`: pretrain, record, export the weights."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backbones.errors import UserError, WrongWords, nearest
+
+if TYPE_CHECKING:
+    from transfer.cells import Cell
+    from transfer.cli import Recipe
+    from transfer.options import PretrainRunOptions
+    from transfer.results import Record
+
+USAGE = """usage: python -m transfer.pretrain RECIPE --backbone NAME [--dataset NAME] [flags]
+       python -m transfer.pretrain RECIPE --help      all flags of a recipe
+       python -m transfer.pretrain --list             recipes, backbones and data sets
+
+The weights go to weights/NAME, where `python -m transfer.run TASK --backbone NAME` finds them. RECIPE may be a YAML.
+
+examples:
+  python -m transfer.pretrain dino --backbone tiny --smoke
+  python -m transfer.pretrain deit --backbone deit_s16_convstem --dataset imagenet1k --data FOLDER
+
+exit status: 0 weights exported, 3 the training broke down (recorded, nothing exported), 1 something failed,
+2 wrong words, 143 stopped by a signal with its state saved"""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; returns its exit status."""
+    from transfer.cli import guarded
+
+    return guarded(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if argv else 2
+    from transfer.cli import check_names_in, pretraining_recipe
+
+    if argv[0] == "--list":
+        return _list()
+    if argv[0].startswith("-"):
+        raise WrongWords(f"the recipe comes first, before {argv[0]}\n{USAGE}")
+    recipe = pretraining_recipe(argv[0])
+    method = _method_of(recipe)
+    check_names_in(argv[1:])
+    return _run(recipe, method, argv[1:])
+
+
+def _list() -> int:
+    from backbones.data.spec import dataset_names
+    from backbones.spec import backbone_names
+    from transfer.cli import pretraining_names
+
+    for title, names in (
+        ("recipes", pretraining_names()),
+        ("backbones", backbone_names()),
+        ("data sets", dataset_names()),
+    ):
+        print(f"{title}:\n  " + "\n  ".join(names))
+    return 0
+
+
+def _methods() -> list[str]:
+    """Modules of `backbones/pretrain/` that give a method."""
+    import backbones
+
+    files = (Path(next(iter(backbones.__path__))) / "pretrain").glob("*.py")
+    return sorted(path.stem for path in files if "\nMETHOD = " in path.read_text(encoding="utf-8"))
+
+
+def _method_of(recipe: "Recipe") -> str:
+    from backbones.settings import read_yaml
+
+    name = read_yaml(recipe.path).get("method")
+    if name not in _methods():
+        raise WrongWords(
+            f"{recipe.path}: `method` is {name!r}{nearest(str(name), _methods())}: {', '.join(_methods())}"
+        )
+    return str(name)
+
+
+def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
+    from backbones.pretrain.method import load_method
+    from transfer.cli import read_command
+    from transfer.options import PretrainRunOptions
+    from transfer.pretraining import Pretraining
+    from transfer.run import execute
+
+    method = load_method(name)
+    command = read_command(recipe, method.options, words, PretrainRunOptions)
+    run = command.run
+    assert isinstance(run, PretrainRunOptions)
+    if run.method != name:
+        raise WrongWords(f"--method {run.method}: the recipe {recipe.name} is for {name}; choose another recipe")
+    if len(run.dataset) > 1:
+        raise WrongWords("--dataset: pretraining takes one")
+    status, records = execute(command, Pretraining(method), None if run.replace else lambda cell: _guard(cell, run))
+    for record in records:
+        if record.export:
+            _publish(record, run)
+    return status
+
+
+def _target(run: "PretrainRunOptions", backbone: str) -> Path:
+    return run.export / (run.name or backbone)
+
+
+def _guard(cell: "Cell", run: "PretrainRunOptions") -> None:
+    from transfer.exporting import check_target
+
+    check_target(_target(run, cell.present.spec.name), cell.identity.digest, run.out, cell.options)
+
+
+def _publish(record: "Record", run: "PretrainRunOptions") -> None:
+    from backbones.engine.context import EXPORT
+    from transfer.exporting import pretraining_of, publish
+
+    target, source = _target(run, record.backbone["name"]), run.out / record.run_id / EXPORT
+    if not source.is_dir():
+        raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
+    if pretraining_of(target).get("identity") != record.identity:
+        publish(source, target)
+    print(f"weights: {target}", file=sys.stderr)
+
+
+def command() -> None:
+    """Entry point of the console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,49 @@
+"""A pretraining method as the evaluator's task: its run has a record, a history and an outcome like any other."""
+
+from pathlib import Path
+from typing import Any
+
+from backbones.data.classification import ClassificationData, open_classification
+
+from backbones.data.spec import DatasetSpec
+from backbones.engine.context import Context
+from backbones.pretrain.method import Method
+from backbones.spec import BackboneSpec
+from tasks.task import Metric, Outcomes, Scores, Task
+
+
+class Pretraining(Task):
+    """One of `backbones/pretrain/` through the common evaluator."""
+
+    from_scratch = True
+
+    def __init__(self, method: Method):
+        self.method = method
+        self.name, self.version, self.options = f"pretrain-{method.name}", method.version, method.options
+        self.metrics, self.primary = {name: Metric() for name in method.metrics}, method.primary
+
+    def open(
+        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
+    ) -> ClassificationData:
+        """The images by split and class; see `backbones.data.classification`."""
+        return open_classification(
+            spec, root, label_fraction=options.label_fraction, subset=subset, skip_unreadable=skip_unreadable
+        )
+
+    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context) -> None:
+        """What the method can know to fail."""
+        self.method.check(spec, dataset, options, context)
+
+    def run(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Trains, validates, exports."""
+        return self.method.run(spec, dataset, options, context)
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """The scores of the last validation."""
+        return self.method.rescore(outcomes)
+
+    def repeat(self) -> str:
+        """The run's options.yaml is a recipe."""
+        return "python -m transfer.pretrain options.yaml"
