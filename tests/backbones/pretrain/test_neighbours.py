@@ -1,0 +1,80 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from backbones.errors import UserError
+from backbones.pretrain.neighbours import weighted_knn
+
+
+def plainly(train: Tensor, labels: Tensor, test: Tensor, k: int, temperature: float, classes: int) -> list[list[int]]:
+    """The definition, one pair at a time."""
+    answers = []
+    for row in test.tolist():
+        pairs = []
+        for index, other in enumerate(train.tolist()):
+            cosine = sum(a * b for a, b in zip(row, other)) / (math.hypot(*row) * math.hypot(*other))
+            pairs.append((-round(cosine, 6), index))
+        votes = [0.0] * classes
+        for negative, index in sorted(pairs)[:k]:
+            votes[int(labels[index])] += math.exp(-negative / temperature)
+        answers.append(sorted(range(classes), key=lambda c: (-votes[c], c)))
+    return answers
+
+
+@pytest.mark.parametrize("block", [None, 1, 4])
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+def test_votes_are_those_of_a_plain_double_loop(block: int | None, temperature: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    train, test = (torch.randn(count, 5, generator=generator) for count in (40, 11))
+    labels = torch.randint(4, (40,), generator=generator)
+    found = weighted_knn(train, labels, test, k=[1, 7, 40], temperature=temperature, classes=4, block=block, top=4)
+    for k, answers in found.items():
+        assert answers.tolist() == plainly(train, labels, test, k, temperature, 4)
+
+
+def test_each_k_is_answered_as_if_alone_and_blocks_change_nothing() -> None:
+    generator = torch.Generator().manual_seed(1)
+    train, test = (torch.randn(count, 3, generator=generator) for count in (30, 20))
+    labels = torch.randint(6, (30,), generator=generator)
+    together = weighted_knn(train, labels, test, k=[20, 3], temperature=0.1, classes=6, block=7)
+    for k in (3, 20):
+        assert torch.equal(together[k], weighted_knn(train, labels, test, k=[k], temperature=0.1, classes=6)[k])
+
+
+def test_the_earlier_of_equally_near_samples_votes_and_the_lower_of_equal_classes_wins() -> None:
+    train = torch.ones(50, 2)  # every sample is equally near
+    labels = torch.tensor([2] + [1] * 24 + [0] * 25)
+    first = weighted_knn(train, labels, torch.ones(3, 2), k=[1, 2, 4], temperature=1.0, classes=3, top=1)
+    assert first[1].flatten().tolist() == [2, 2, 2]
+    assert first[2].flatten().tolist() == [1, 1, 1]
+    assert first[4].flatten().tolist() == [1, 1, 1]
+
+
+def test_ties_on_the_edge_of_the_neighbourhood_among_nearer_samples() -> None:
+    train = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    labels = torch.tensor([0, 1, 2, 3])
+    # nearest is sample 1; of the three others, equally far, the first
+    found = weighted_knn(train, labels, torch.tensor([[1.0, 0.1]]), k=[2], temperature=1.0, classes=4, top=4)
+    assert found[2].tolist() == [[1, 0, 2, 3]]
+
+
+def test_length_of_features_does_not_count() -> None:
+    generator = torch.Generator().manual_seed(2)
+    train, test = (torch.randn(count, 4, generator=generator) for count in (25, 9))
+    labels = torch.randint(3, (25,), generator=generator)
+    one = weighted_knn(train, labels, test, k=[5], temperature=0.07, classes=3)
+    scaled = train * torch.rand(25, 1, generator=generator).add(0.1)
+    assert torch.equal(one[5], weighted_knn(scaled, labels, test * 100, k=[5], temperature=0.07, classes=3)[5])
+
+
+@pytest.mark.parametrize("k", [0, 5])
+def test_an_impossible_number_of_neighbours_is_said(k: int) -> None:
+    with pytest.raises(UserError, match=f"k = {k}: k must lie between 1 and the 4 training images"):
+        weighted_knn(torch.eye(4), torch.arange(4), torch.eye(4), k=[1, k], temperature=0.07, classes=4)
+
+
+def test_no_test_images_give_no_answers() -> None:
+    found = weighted_knn(torch.eye(4), torch.arange(4), torch.empty(0, 4), k=[1], temperature=0.07, classes=4)
+    assert found[1].shape == (0, 4)
