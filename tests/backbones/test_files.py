@@ -1,5 +1,6 @@
 import resource
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import UserError
-from backbones.files import replaced, write_atomic
+from backbones.files import replace_folder, replaced, write_atomic
 
 
 @contextmanager
@@ -45,3 +46,27 @@ def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path) -> Non
 def test_a_missing_folder_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written"):
         write_atomic(tmp_path / "nowhere" / "file", b"")
+
+
+def test_a_replaced_folder_is_never_absent(tmp_path: Path) -> None:
+    target, missing, done = tmp_path / "target", [], threading.Event()
+    target.mkdir()
+    (target / "file").write_text("0")
+
+    def watch() -> None:
+        while not done.is_set():
+            if not (target / "file").is_file():
+                missing.append(1)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    for number in range(200):
+        new = tmp_path / "new"
+        new.mkdir()
+        (new / "file").write_text(str(number))
+        replace_folder(new, target)
+    done.set()
+    watcher.join()
+    assert not missing
+    assert (target / "file").read_text() == "199"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]

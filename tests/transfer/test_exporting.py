@@ -1,0 +1,89 @@
+"""Exports are published whole, never over another run's."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backbones.errors import UserError
+from backbones.settings import write_yaml
+from transfer.exporting import check_target, pretraining_of, publish
+
+
+def exported(folder: Path, identity: str, weights: bytes = b"weights", **about: object) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    content = {"run": "pretrain-x", "identity": identity, "options": {"lr": 0.1, "epochs": 2}, **about}
+    (folder / "pretrain.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_publishing_replaces_the_whole_folder(tmp_path: Path) -> None:
+    source = exported(tmp_path / "run" / "export", "new", b"new")
+    target = exported(tmp_path / "weights" / "mine", "old", b"old")
+    (target / "of-the-old-one").touch()
+    publish(source, target)
+    assert sorted(path.name for path in target.iterdir()) == ["model.safetensors", "pretrain.json"]
+    assert (target / "model.safetensors").read_bytes() == b"new"
+    assert [path.name for path in target.parent.iterdir()] == ["mine"]
+    assert source.is_dir()
+
+
+def test_what_was_there_survives_a_disk_that_takes_nothing(tmp_path: Path) -> None:
+    source = exported(tmp_path / "export", "new", b"new" * 100_000)
+    target = exported(tmp_path / "weights" / "mine", "old", b"old")
+    code = f"""
+import os, resource, signal
+from pathlib import Path
+from backbones.errors import UserError
+from transfer.exporting import publish
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+os.link = lambda *names: (_ for _ in ()).throw(OSError)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    publish(Path({str(source)!r}), Path({str(target)!r}))
+except UserError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert "cannot be written" in said.stdout
+    assert (target / "model.safetensors").read_bytes() == b"old"
+    assert [path.name for path in target.parent.iterdir()] == ["mine"]
+
+
+def test_another_runs_export_is_in_the_way_and_the_difference_is_named(tmp_path: Path) -> None:
+    target = exported(tmp_path / "weights" / "mine", "one")
+    check_target(target, "one", tmp_path / "runs", {"lr": 0.1})
+    with pytest.raises(UserError, match=r"lr 0\.1 there, 0\.2 here.*--name.*--replace"):
+        check_target(target, "two", tmp_path / "runs", {"lr": 0.2, "epochs": 2})
+
+
+def test_weights_of_unknown_origin_are_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UserError, match="no export"):
+        check_target(tmp_path / "mine", "one", tmp_path / "runs", {})
+
+
+def test_an_unfinished_run_for_the_same_weights_is_in_the_way(tmp_path: Path) -> None:
+    target, runs = tmp_path / "weights" / "mine", tmp_path / "runs"
+    folder = runs / "pretrain-dino-toy-mine-0123456789ab"
+    folder.mkdir(parents=True)
+    (folder / "state.pt").touch()
+    theirs = {"backbone": "mine", "export": str(tmp_path / "weights"), "lr": 0.1}
+    (folder / "options.yaml").write_text(write_yaml(theirs))
+    check_target(target, "0123456789ab" + 52 * "0", runs, theirs)
+    check_target(tmp_path / "weights" / "other", 64 * "f", runs, theirs)
+    with pytest.raises(UserError, match=r"unfinished.*lr 0\.1 there, 0\.3 here"):
+        check_target(target, 64 * "f", runs, theirs | {"lr": 0.3})
+    (folder / "record.json").touch()
+    check_target(target, 64 * "f", runs, theirs)
+
+
+def test_a_damaged_description_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pretrain.json").write_text("{")
+    with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
+        pretraining_of(tmp_path)
+    assert pretraining_of(tmp_path / "nowhere") == {}
