@@ -12,6 +12,8 @@ class FitOptions:
 
     epochs: int
     """Passes over the training data."""
+    trainable: tuple[str, ...]
+    """Shell patterns of names of the parameters that train; `*` is all of them."""
     optimizer: Literal["sgd", "adamw"]
     """SGD with momentum, or AdamW (betas 0.9, 0.999)."""
     lr: float
@@ -20,10 +22,16 @@ class FitOptions:
     """Momentum of SGD."""
     weight_decay: float
     """Coupled l2 decay for SGD, decoupled decay for AdamW."""
+    weight_decay_to: float | None
+    """Weight decay at the end of a cosine over the whole training, on the clock of the rate; None keeps it constant."""
+    decay_scale: Literal["rate", "schedule"]
+    """Whether decoupled decay is multiplied by the rate, or by the rate as a share of its peak (big_vision)."""
     bias_factor: float
     """Peak rate of bias parameters as a multiple of lr."""
     no_decay: tuple[str, ...]
     """Shell patterns of names of parameters without weight decay; `1d` stands for biases, norms and other vectors."""
+    decay_norm: bool
+    """Whether scales and shifts of norm layers decay even where no_decay holds `1d`."""
     layer_decay: float
     """Rate of each layer as a multiple of the next one's; 1 leaves all equal."""
     schedule: Literal["step", "epoch"]
@@ -36,30 +44,59 @@ class FitOptions:
     """Whether the cosine's clock starts after the warm-up instead."""
     warmup_from: float
     """Rate at the start of the warm-up."""
+    warmup_inclusive: bool
+    """Whether the last step of the warm-up already has the peak rate, instead of the step after it."""
     cosine_to: float
     """Rate at the end of the cosine."""
     ends: Literal["factor", "absolute"]
     """Whether warmup_from and cosine_to are multiples of lr or rates."""
     clip: float | None
-    """Largest norm of the whole gradient."""
+    """Largest norm of the gradient."""
+    clip_each: bool
+    """Whether clip bounds the gradient of each parameter by itself, instead of the whole."""
+    sam: Literal["none", "sam", "asam"]
+    """Sharpness-aware minimisation around the optimiser: two passes a step; asam scales by the weights."""
+    sam_rho: float
+    """Radius of the perturbation."""
+    sam_sync: bool
+    """Whether the perturbation follows the gradient of all ranks, instead of each rank its own."""
     accumulate: int
     """Micro-batches per step; batch statistics and mining then see one micro-batch at a time."""
     precision: Literal["auto", "bf16", "fp16", "fp32"]
     """`auto` is bf16 where the machine has it, else fp32; what it resolves to is recorded."""
     sync_bn: bool
     """Whether batch norm in the backbone sees the batch of all ranks."""
+    compile: bool
+    """Whether torch.compile translates the training's forward pass."""
     judge_after: int
     """Steps past the warm-up before a run can be called diverged, collapsed or at chance."""
 
     def __post_init__(self) -> None:
         check_ranges(self, 1, None, "epochs", "accumulate")
-        check_ranges(self, 0, None, "lr", "weight_decay", "bias_factor", "warmup_epochs", "judge_after", "warmup_from")
-        check_ranges(self, 0, None, "cosine_to", "clip")
+        check_ranges(self, 0, None, "lr", "weight_decay", "weight_decay_to", "bias_factor", "judge_after")
+        check_ranges(self, 0, None, "warmup_epochs", "warmup_from", "cosine_to", "clip", "sam_rho")
         check_ranges(self, 0, 1, "momentum", "layer_decay")
+        if not self.trainable:
+            raise WrongWords("--trainable: name at least one pattern ('*' trains everything)")
         if self.layer_decay == 0 or self.clip == 0:
             raise WrongWords("--layer-decay and --clip must be positive (--clip None for no clipping)")
         if self.warmup_epochs >= self.epochs and self.warmup_prefix:
             raise WrongWords(f"--warmup-epochs {self.warmup_epochs}: leaves nothing of --epochs {self.epochs}")
+        if self.warmup_inclusive and self.schedule != "step":
+            raise WrongWords("--warmup-inclusive counts steps: it needs --schedule step")
+        if self.clip_each and self.clip is None:
+            raise WrongWords("--clip-each needs a norm to clip to: give --clip")
+        self._check_decay_and_sam()
+
+    def _check_decay_and_sam(self) -> None:
+        if self.decay_scale == "schedule" and self.optimizer == "sgd":
+            raise WrongWords("--decay-scale schedule: the decay of SGD is part of the gradient; use --optimizer adamw")
+        if self.decay_scale == "schedule" and self.lr * self.bias_factor == 0:
+            raise WrongWords("--decay-scale schedule divides by the peak rate: --lr and --bias-factor must be positive")
+        if self.sam != "none" and self.sam_rho == 0:
+            raise WrongWords(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
+        if self.sam == "none" and self.sam_sync:
+            raise WrongWords("--sam-sync: there is no perturbation without --sam sam or --sam asam")
 
 
 def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -91,8 +92,10 @@ def test_sgd_is_the_plain_statement() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"epochs": 0}, {"lr": -1.0}, {"lr": math.nan}, {"layer_decay": 0.0}, {"clip": 0.0}, {"accumulate": 0},
-     {"warmup_epochs": 3.0, "warmup_prefix": True}],
+     {"warmup_epochs": 3.0, "warmup_prefix": True}, {"trainable": ()}, {"weight_decay_to": -1.0}, {"clip_each": True},
+     {"warmup_inclusive": True, "schedule": "epoch"}, {"sam_sync": True}, {"sam_rho": 0.0, "sam": "asam"},
+     {"decay_scale": "schedule"}, {"decay_scale": "schedule", "optimizer": "adamw", "lr": 0.0}],
 )  # fmt: skip
-def test_impossible_options_are_named(wrong: dict[str, float]) -> None:
+def test_impossible_options_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(WrongWords, match=f"--{next(iter(wrong))}".replace("_", "-")):
         fit_options(**wrong)
