@@ -28,11 +28,15 @@ def extract(
     mine = dist.share(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
     loader = DataLoader(Subset(dataset, mine), batch_size, num_workers=context.workers, pin_memory=context.on_gpu)
     rows = []
-    for batch in context.bar(plain_errors(loader), label, total=len(loader)):
-        context.check_stop()
-        images = batch[0] if isinstance(batch, list | tuple) else batch
-        with context.autocast():
-            rows.append(encode(images.to(context.device, non_blocking=True)).float().cpu())
+    try:
+        for batch in context.bar(plain_errors(loader), label, total=len(loader)):
+            context.check_stop()
+            images = batch[0] if isinstance(batch, list | tuple) else batch
+            with context.autocast():
+                rows.append(encode(images.to(context.device, non_blocking=True)).float().cpu())
+    except RuntimeError:
+        context.check_stop()  # a signal to the whole process group also ends the loader's workers
+        raise
     part = torch.cat(rows) if rows else torch.empty(0)
     parts = [rows for rows in dist.gather_objects(part) if len(rows)]
     return torch.cat(parts)
