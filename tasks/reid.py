@@ -20,6 +20,7 @@ from backbones.data.samplers import pk_batches
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.dist import broadcast_object, gather_rows
+from backbones.engine.extract import extract
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
@@ -30,7 +31,6 @@ from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
 from backbones.spec import BackboneSpec
 from tasks.data.reid import ReidData, Sample, open_reid
-from backbones.engine.extract import extract
 from tasks.heads import BNNeck
 from tasks.losses import batch_hard_triplet
 from tasks.ranking import Ranking, rank, rank_distances
@@ -134,7 +134,7 @@ class ReidLearner(Learner):
             room, _, inner = name.partition(".")
             return self.backbone.layer_of(inner) if room == "backbone" else last
 
-        return parameter_groups(self.named_parameters(), options, layer, last)
+        return parameter_groups(self, options, layer, last)
 
     def chance(self) -> tuple[str, float] | None:
         """The identity loss of a constant prediction."""

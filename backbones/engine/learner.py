@@ -36,7 +36,7 @@ class Learner(nn.Module):
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
         """Groups for the optimiser; subclasses with a backbone pass its layers on."""
-        return parameter_groups(self.named_parameters(), options)
+        return parameter_groups(self, options)
 
     def chance(self) -> tuple[str, float] | None:
         """Name of a statistic and the value that the best constant prediction gives it."""

@@ -2,47 +2,78 @@
 
 import fnmatch
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
 from backbones.engine.options import FitOptions
+from backbones.errors import WrongWords, nearest
+
+
+def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
+    """Leaves gradients only to those trained parameters whose names match a shell pattern.
+
+    Raises:
+        WrongWords: a pattern matches none of them.
+    """
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for pattern in patterns:
+        if not fnmatch.filter(named, pattern):
+            hint = nearest(pattern, named) or f"; there are {', '.join([*named][:3])}, ..."
+            raise WrongWords(f"--trainable {pattern!r}: no parameter that trains has such a name{hint}")
+    for name, parameter in named.items():
+        parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
 
 
 def parameter_groups(
-    named: Iterable[tuple[str, nn.Parameter]],
+    model: nn.Module,
     options: FitOptions,
     layer_of: Callable[[str], int] | None = None,
     last_layer: int = 0,
 ) -> list[dict[str, Any]]:
     """Parameters that share a rate and a decay, as groups for torch's optimisers.
 
-    Each group holds `peak` (its rate after warm-up) and `scale` (its layer decay, a factor of the whole schedule).
+    Each group holds `peak` (its rate after warm-up), `scale` (its layer decay, a factor of the whole schedule) and
+    `decay` (the factor of the weight decay).
 
     Args:
-        named: names and parameters; those without gradient are left out.
+        model: whose parameters train; those without gradient are left out.
         layer_of: name -> layer number, for layer decay; parameters of `last_layer` keep the full rate.
     """
+    norms = _norm_parameters(model) if options.decay_norm else set()
     groups: dict[tuple[float, float, float], dict[str, Any]] = {}
-    for name, parameter in named:
+    for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         is_bias = name.rpartition(".")[2] == "bias"
         peak = options.lr * (options.bias_factor if is_bias else 1.0)
         scale = options.layer_decay ** (last_layer - layer_of(name)) if layer_of else 1.0
-        decay = 0.0 if _without_decay(name, parameter, options.no_decay) else options.weight_decay
-        key = (peak, scale, decay)
-        group = groups.setdefault(key, {"params": [], "peak": peak, "scale": scale, "lr": 0.0, "weight_decay": decay})
-        group["params"].append(parameter)
+        # AdamW multiplies its decay by the rate.
+        decay = 1 / peak if options.decay_scale == "schedule" else 1.0
+        if _without_decay(name, parameter, options.no_decay, parameter in norms):
+            decay = 0.0
+        group = {"params": [], "peak": peak, "scale": scale, "decay": decay, "lr": 0.0}
+        group["weight_decay"] = decay * options.weight_decay
+        groups.setdefault((peak, scale, decay), group)["params"].append(parameter)
     return list(groups.values())
 
 
-def _without_decay(name: str, parameter: nn.Parameter, patterns: tuple[str, ...]) -> bool:
-    if "1d" in patterns and (parameter.ndim <= 1 or name.endswith(".bias")):
+def _norm_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """Scales and shifts of the norm layers: torch's, timm's, ours and users' all say it in their class's name."""
+    found: set[nn.Parameter] = set()
+    for module in model.modules():
+        own = set(module.parameters(recurse=False))
+        if "norm" in type(module).__name__.lower() and all(parameter.ndim <= 1 for parameter in own):
+            found |= own
+    return found
+
+
+def _without_decay(name: str, parameter: nn.Parameter, patterns: tuple[str, ...], decays: bool) -> bool:
+    if "1d" in patterns and not decays and (parameter.ndim <= 1 or name.endswith(".bias")):
         return True
-    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def build_optimizer(
@@ -59,11 +90,17 @@ def build_optimizer(
     return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.999), fused=not scaled)
 
 
-class Schedule:
-    """Linear warm-up, then cosine, as a function of the fractional epoch.
+def cosine(start: float, end: float, share: float) -> float:
+    """Half a cosine from `start` (share 0) to `end` (share 1)."""
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
 
-    warm-up, t < w:  start + (peak - start) t / w
-    then:            end + (peak - end) (1 + cos(pi t / T)) / 2,   t and T less w with `warmup_prefix`
+
+class Schedule:
+    """Rate and weight decay as functions of the fractional epoch.
+
+    warm-up, t < w:  start + (peak - start) t / w;   with `warmup_inclusive` i / (n - 1) for t / w, in step i of n
+    then:            cosine(peak, end, t / T),       t and T less w with `warmup_prefix`
+    weight decay:    cosine(weight_decay, weight_decay_to, t / T)
 
     `start` and `end` are the same for all groups; a group's `scale` multiplies the whole.
     """
@@ -79,17 +116,34 @@ class Schedule:
             return float(max(epoch + self.options.schedule_offset, 0))
         return epoch + index / length
 
-    def rate(self, time: float, peak: float) -> float:
-        """The rate at fractional epoch `time` of a group that peaks at `peak`."""
+    def rate(self, time: float, peak: float, length: int | None = None) -> float:
+        """The rate at fractional epoch `time` of a group that peaks at `peak`.
+
+        Args:
+            length: steps of an epoch, needed with `warmup_inclusive`.
+        """
         warm, total = self.options.warmup_epochs, float(self.options.epochs)
         if time < warm:
-            return self.start + (peak - self.start) * time / warm
+            share = self._inclusive(time, length) if self.options.warmup_inclusive else time / warm
+            return self.start + (peak - self.start) * share
         if self.options.warmup_prefix:
             time, total = time - warm, total - warm
-        return self.end + (peak - self.end) * (1 + math.cos(math.pi * min(time / total, 1.0))) / 2
+        return cosine(peak, self.end, min(time / total, 1.0))
 
-    def apply(self, optimizer: torch.optim.Optimizer, time: float) -> float:
-        """Sets every group's rate; returns that of a group with the full peak."""
+    def _inclusive(self, time: float, length: int | None) -> float:
+        if length is None:
+            raise ValueError("warmup_inclusive counts steps: the length of an epoch is missing")
+        steps = math.ceil(self.options.warmup_epochs * length - 1e-6)
+        return min(round(time * length) / max(steps - 1, 1), 1.0)
+
+    def decay(self, time: float) -> float:
+        """The weight decay at fractional epoch `time`."""
+        end = self.options.weight_decay if self.options.weight_decay_to is None else self.options.weight_decay_to
+        return cosine(self.options.weight_decay, end, min(time / self.options.epochs, 1.0))
+
+    def apply(self, optimizer: torch.optim.Optimizer, time: float, length: int | None = None) -> float:
+        """Sets every group's rate and decay; returns the rate of a group with the full peak."""
         for group in optimizer.param_groups:
-            group["lr"] = group["scale"] * self.rate(time, group["peak"])
-        return self.rate(time, self.options.lr)
+            group["lr"] = group["scale"] * self.rate(time, group["peak"], length)
+            group["weight_decay"] = group["decay"] * self.decay(time)
+        return self.rate(time, self.options.lr, length)

@@ -1,11 +1,15 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from timm.layers import RmsNorm
 from torch import nn
 
-from backbones.engine.optim import Schedule, build_optimizer, parameter_groups
+from backbones.attention import HeadNorm
+from backbones.engine.dist import SyncBatchNorm
+from backbones.engine.optim import Schedule, build_optimizer, cosine, freeze_others, parameter_groups
 from backbones.errors import WrongWords
 from tests.support import fit_options
 
@@ -28,26 +32,66 @@ def test_the_baseline_schedule_is_held_for_an_epoch_and_read_at_its_end() -> Non
             assert rate == pytest.approx(transreid_rate(epoch + 1, 0.008), abs=1e-12)
 
 
-def dino_schedule(base: float, final: float, epochs: int, per_epoch: int, warm_epochs: int) -> list[float]:
+def test_deits_schedule_lags_an_epoch_between_absolute_ends() -> None:
+    def deit_rate(epoch: int, lr: float) -> float:
+        return (
+            1e-6 + epoch * (lr - 1e-6) / 5
+            if epoch < 5
+            else 1e-5 + 0.5 * (lr - 1e-5) * (1 + math.cos(math.pi * epoch / 300))
+        )
+
+    schedule = Schedule(
+        fit_options(
+            epochs=300, lr=1e-3, schedule="epoch", schedule_offset=-1, warmup_epochs=5, warmup_from=1e-6,
+            cosine_to=1e-5, ends="absolute",
+        )
+    )  # fmt: skip
+    for epoch in range(300):
+        expected = deit_rate(max(epoch - 1, 0), 1e-3)
+        assert schedule.rate(schedule.clock(epoch, 3, 8), 1e-3) == pytest.approx(expected, abs=1e-12)
+
+
+def dino_schedule(base: float, final: float, epochs: int, per_epoch: int, warm_epochs: int = 0) -> list[float]:
     """DINO's cosine_scheduler: linspace from 0, then a cosine over the remaining iterations."""
     warm = warm_epochs * per_epoch
     rest = epochs * per_epoch - warm
-    ramp = [base * i / (warm - 1) for i in range(warm)]
+    ramp = [float(value) for value in np.linspace(0, base, warm)]
     return ramp + [final + 0.5 * (base - final) * (1 + math.cos(math.pi * i / rest)) for i in range(rest)]
 
 
-def test_the_step_schedule_with_prefix_is_dinos_cosine() -> None:
-    options = fit_options(epochs=10, lr=1e-3, warmup_epochs=2, warmup_prefix=True, cosine_to=1e-6, ends="absolute")
-    schedule = Schedule(options)
-    expected = dino_schedule(1e-3, 1e-6, 10, 5, 2)
-    for step in range(10, 50):
-        assert schedule.rate(schedule.clock(step // 5, step % 5, 5), 1e-3) == pytest.approx(expected[step], abs=1e-12)
+@pytest.mark.parametrize("warm", [0, 1, 2, 9])
+def test_rate_and_decay_are_dinos_in_every_step(warm: int) -> None:
+    options = fit_options(
+        epochs=10, lr=1e-3, warmup_epochs=warm, warmup_prefix=True, warmup_inclusive=True, cosine_to=1e-6,
+        ends="absolute", weight_decay=0.04, weight_decay_to=0.4, optimizer="adamw", no_decay=("1d",),
+    )  # fmt: skip
+    model, schedule = nn.Linear(2, 2), Schedule(options)
+    optimizer = build_optimizer(parameter_groups(model, options), options)
+    rates, decays = dino_schedule(1e-3, 1e-6, 10, 5, warm), dino_schedule(0.04, 0.4, 10, 5)
+    for step in range(50):
+        schedule.apply(optimizer, schedule.clock(step // 5, step % 5, 5), 5)
+        weight, bias = optimizer.param_groups
+        assert weight["lr"] == bias["lr"] == pytest.approx(rates[step], abs=1e-12)
+        assert weight["weight_decay"] == pytest.approx(decays[step], abs=1e-12)
+        assert bias["weight_decay"] == 0
+
+
+def test_an_inclusive_warm_up_reaches_the_peak_in_its_last_step() -> None:
+    schedule = Schedule(fit_options(lr=1.0, warmup_epochs=1.5, warmup_inclusive=True, warmup_from=0.5))
+    rates = [schedule.rate(schedule.clock(i // 4, i % 4, 4), 1.0, 4) for i in range(6)]
+    assert rates == pytest.approx([0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+    with pytest.raises(ValueError, match="length"):
+        schedule.rate(0.5, 1.0)
+
+
+def test_a_cosine_starts_halves_and_ends() -> None:
+    assert [cosine(0.996, 1.0, share) for share in (0, 0.5, 1)] == pytest.approx([0.996, 0.998, 1.0], abs=1e-15)
 
 
 def test_ends_are_the_same_for_groups_with_another_peak_and_scale_with_layer_decay() -> None:
     schedule = Schedule(fit_options(epochs=10, lr=1.0, warmup_epochs=2, warmup_from=0.5, cosine_to=0.1))
     parameter = nn.Parameter(torch.zeros(1))
-    groups = [{"params": [parameter], "peak": 2.0, "scale": 0.25, "lr": 0.0}]
+    groups = [{"params": [parameter], "peak": 2.0, "scale": 0.25, "decay": 1.0, "lr": 0.0}]
     optimizer = torch.optim.SGD(groups, lr=1.0)
     schedule.apply(optimizer, 0.0)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.25 * 0.5)
@@ -59,7 +103,7 @@ def test_groups_give_every_parameter_its_rate_and_decay() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3), nn.Linear(3, 1))
     model[2].weight.requires_grad_(False)
     options = fit_options(lr=1.0, bias_factor=2.0, weight_decay=0.1, no_decay=("1d",), layer_decay=0.5)
-    groups = parameter_groups(model.named_parameters(), options, lambda name: int(name[0]), 2)
+    groups = parameter_groups(model, options, lambda name: int(name[0]), 2)
     found = {id(p): (g["peak"], g["scale"], g["weight_decay"]) for g in groups for p in g["params"]}
     assert found == {
         id(model[0].weight): (1.0, 0.25, 0.1),
@@ -68,16 +112,79 @@ def test_groups_give_every_parameter_its_rate_and_decay() -> None:
         id(model[1].bias): (2.0, 0.5, 0.0),
         id(model[2].bias): (2.0, 1.0, 0.0),
     }
-    named = parameter_groups(model.named_parameters(), fit_options(weight_decay=0.1, no_decay=("0.*",)))
+    named = parameter_groups(model, fit_options(weight_decay=0.1, no_decay=("0.*",)))
     assert {id(p) for g in named if g["weight_decay"] == 0 for p in g["params"]} == {
         id(p) for p in model[0].parameters()
     }
 
 
+def vector(*values: float) -> tuple[nn.Module, nn.Parameter]:
+    """A model of one parameter, and the parameter."""
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.tensor(values))
+    return model, model.weight
+
+
+def test_scales_and_shifts_of_norms_decay_on_request_whatever_they_are_called() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), SyncBatchNorm(4))
+            self.scaling, self.per_head, self.theirs = nn.LayerNorm(4), HeadNorm(2), RmsNorm(4)
+            self.norm, self.gamma = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+    model = Odd()
+    options = fit_options(weight_decay=0.1, no_decay=("1d", "theirs.*"), decay_norm=True)
+    decaying = {id(p) for group in parameter_groups(model, options) if group["weight_decay"] for p in group["params"]}
+    assert {name for name, p in model.named_parameters() if id(p) in decaying} == {
+        "stem.0.weight", "stem.1.weight", "stem.1.bias", "stem.2.weight", "stem.2.bias", "scaling.weight",
+        "scaling.bias", "per_head.weight", "norm.weight",
+    }  # fmt: skip
+
+
+def test_only_what_is_named_trains() -> None:
+    model = nn.ModuleDict({"stem": nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)), "head": nn.Linear(4, 2)})
+    model["head"].bias.requires_grad_(False)
+    freeze_others(model, ("stem.1.*", "head.*"))
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained == {"stem.1.weight", "stem.1.bias", "head.weight"}
+    groups = parameter_groups(model, fit_options())
+    assert sum(len(group["params"]) for group in groups) == 3
+    with pytest.raises(WrongWords, match=r"'haed\.weight'.*did you mean 'head\.weight'"):
+        freeze_others(model, ("stem.*", "haed.weight"))
+    with pytest.raises(WrongWords, match=r"'head\.bias'"):
+        freeze_others(model, ("head.bias",))
+
+
+@pytest.mark.parametrize("decay_to", [None, 0.1])
+def test_decay_by_the_schedule_is_big_visions(decay_to: float | None) -> None:
+    """update = -sched (lr adam + wd w): the decay sees the schedule, not the peak rate, with any layer's factor."""
+    model, weight = vector(1.0, -2.0)
+    options = fit_options(
+        optimizer="adamw", lr=0.01, weight_decay=0.3, weight_decay_to=decay_to, decay_scale="schedule",
+        layer_decay=0.5, warmup_epochs=1.0, no_decay=(),
+    )  # fmt: skip
+    optimizer = build_optimizer(parameter_groups(model, options, lambda name: 0, 1), options)
+    schedule = Schedule(options)
+    value, first, second = weight.detach().double().clone(), 0.0, 0.0
+    for step in range(12):
+        time = schedule.clock(step // 4, step % 4, 4)
+        share = step / 4 if step < 4 else 0.5 * (1 + math.cos(math.pi * time / 3))
+        decay = 0.3 if decay_to is None else decay_to + 0.5 * (0.3 - decay_to) * (1 + math.cos(math.pi * time / 3))
+        gradient = torch.sin(value) + 2
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        adam = (first / (1 - 0.9 ** (step + 1))) / ((second / (1 - 0.999 ** (step + 1))) ** 0.5 + 1e-8)
+        weight.grad = torch.sin(weight.detach()) + 2
+        schedule.apply(optimizer, time)
+        optimizer.step()
+        value = value - 0.5 * share * (0.01 * adam + decay * value)
+        assert torch.allclose(weight.detach().double(), value, rtol=1e-5)
+
+
 def test_sgd_is_the_plain_statement() -> None:
-    weight = nn.Parameter(torch.tensor([1.0]))
+    model, weight = vector(1.0)
     options = fit_options(lr=0.1, momentum=0.9, weight_decay=0.01, warmup_epochs=0)
-    optimizer = build_optimizer(parameter_groups([("weight", weight)], options), options)
+    optimizer = build_optimizer(parameter_groups(model, options), options)
     value, velocity = 1.0, 0.0
     for step in range(5):
         Schedule(options).apply(optimizer, step * 0.5)
