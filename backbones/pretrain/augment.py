@@ -1,0 +1,175 @@
+"""Augmentation of one image for supervised training, and the view of an image that is scored.
+
+Images leave as [3, size, size] floats in [0, 1]; the backbone normalises them. Every draw comes from `random`, numpy's
+global generator or torch's, so that under `backbones.data.images.seeded` an augmented image is a function of the key.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from PIL import Image
+from timm.data import create_transform
+from torch import Tensor
+from torchvision.transforms import CenterCrop, InterpolationMode, RandomHorizontalFlip, RandomResizedCrop, Resize
+from torchvision.transforms import functional as F
+
+from backbones.data.erasing import RandomErasing
+from backbones.engine.options import check_ranges
+from backbones.errors import WrongWords
+from backbones.pretrain.inception import AreaCrop, InceptionCrop
+from backbones.pretrain.randaugment import RandAugment
+
+Step = Callable[[Image.Image], Image.Image]
+Transform = Callable[[Image.Image], Tensor]
+CROP_PCT = 0.875  # of the resized image's shorter side that the centre crop keeps
+USED = {  # the fields that only some kinds read; elsewhere they must be off
+    "timm": ("auto_augment", "color_jitter", "erase"),
+    "pad": ("auto_augment", "color_jitter", "erase", "pad"),
+    "bigvision": ("randaug",),
+    "crop": (),
+}
+
+
+@dataclass(kw_only=True)
+class AugmentOptions:
+    """How training images are augmented, and how evaluated images are cropped."""
+
+    augment: Literal["timm", "bigvision", "crop", "pad"]
+    """timm: random resized crop, flip, auto_augment or colour jitter, erasing (DeiT, VOLO). pad: likewise, with a padded
+    crop for the resized one (CIFAR). bigvision: inception crop, flip, its RandAugment. crop: resized crop and flip."""
+    crop_area: tuple[float, float]
+    """Share of the image that the resized crop covers; not used by `pad`."""
+    crop_ratio: tuple[float, float]
+    """Width / height of that crop; not used by `pad`."""
+    interpolation: Literal["bicubic", "bilinear", "random"]
+    """Of the training image's resizing; `random` (timm only) draws bicubic or bilinear for each image."""
+    flip: float
+    """Probability of a horizontal flip."""
+    auto_augment: str | None
+    """timm's description, as in `rand-m9-mstd0.5-inc1`."""
+    color_jitter: float
+    """Largest change of brightness, contrast and saturation. timm's rule: not applied where auto_augment is given."""
+    erase: float
+    """Probability of erasing a box with noise."""
+    pad: int
+    """Black pixels added on each side before the crop of `pad`."""
+    randaug: tuple[int, int] | None
+    """big_vision's RandAugment: layers and magnitude (10 is the nominal largest)."""
+    resize: int | None
+    """Shorter side of an evaluated image before its centre crop. None: round(size / 0.875)."""
+
+    def __post_init__(self) -> None:
+        parent = getattr(super(), "__post_init__", None)
+        if parent is not None:
+            parent()
+        check_ranges(self, 0, 1, "flip", "erase", "crop_area")
+        check_ranges(self, 0, None, "color_jitter", "pad", "randaug", "crop_ratio")
+        check_ranges(self, 1, None, "resize")
+        for name in ("crop_area", "crop_ratio"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high:
+                raise WrongWords(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
+        for name in ("auto_augment", "color_jitter", "erase", "pad", "randaug"):
+            if getattr(self, name) and name not in USED[self.augment]:
+                off = "None" if name in ("auto_augment", "randaug") else "0"
+                flag = name.replace("_", "-")
+                raise WrongWords(f"--{flag}: --augment {self.augment} has none; give `--{flag} {off}`")
+        if self.interpolation == "random" and self.augment != "timm":
+            raise WrongWords(f"--interpolation random: only --augment timm draws it, not {self.augment}")
+        if self.interpolation != "bilinear" and self.augment == "bigvision":
+            raise WrongWords(f"--interpolation {self.interpolation}: --augment bigvision is bilinear")
+
+
+class Augmentation:
+    """PIL image -> [3, H, W] in [0, 1]: `steps` from image to image, then erasing, which may leave [0, 1]."""
+
+    def __init__(self, steps: Sequence[Step], erase: RandomErasing | None = None) -> None:
+        self.steps = steps
+        self.erase = erase
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        for step in self.steps:
+            image = step(image)
+        tensor: Tensor = F.to_tensor(image)
+        return tensor if self.erase is None else self.erase(tensor)
+
+
+class PaddedCrop:
+    """A random size x size crop of an image with `pad` black pixels on each side; resized to size x size before."""
+
+    def __init__(self, size: int, pad: int, interpolation: str) -> None:
+        self.size = size
+        self.pad = pad
+        self.resample = Image.Resampling[interpolation.upper()]
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        if image.size != (self.size, self.size):
+            image = image.resize((self.size, self.size), self.resample)
+        left, top = (random.randint(-self.pad, self.pad) for _ in range(2))
+        return image.crop((left, top, left + self.size, top + self.size))  # what lies outside is black
+
+
+def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], std: Sequence[float]) -> Transform:
+    """The training augmentation, PIL image -> [3, size, size].
+
+    Args:
+        size: pixels of the result's sides.
+        options: the kind and its values.
+        mean: of the backbone's normalisation: fills what timm's geometric operations uncover, and with `std` sets the
+            noise of the erased box.
+        std: likewise.
+
+    Raises:
+        WrongWords: timm does not know the auto_augment description.
+    """
+    flip = RandomHorizontalFlip(options.flip)
+    if options.augment == "crop":
+        mode = InterpolationMode(options.interpolation)
+        return Augmentation([RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode), flip])
+    if options.augment == "bigvision":
+        randaug = [RandAugment(*options.randaug)] if options.randaug else []
+        return Augmentation([InceptionCrop(size, options.crop_area, options.crop_ratio), flip, *randaug])
+    crop, colour = _timm_steps(size, options, mean)
+    if options.augment == "pad":
+        crop = [PaddedCrop(size, options.pad, options.interpolation), flip]
+    return Augmentation([*crop, *colour], RandomErasing(options.erase, mean, std) if options.erase else None)
+
+
+def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tuple[list[Step], list[Step]]:
+    """timm's crop and flip, and its colour (and auto_augment) operations, before the image becomes a tensor."""
+    try:
+        crop, colour, _ = create_transform(
+            size,
+            is_training=True,
+            scale=options.crop_area,
+            ratio=options.crop_ratio,
+            hflip=options.flip,
+            color_jitter=options.color_jitter,
+            auto_augment=options.auto_augment,
+            interpolation=options.interpolation,
+            mean=tuple(mean),
+            separate=True,
+        )
+    except (AssertionError, KeyError, ValueError) as error:
+        known = "see timm.data.auto_augment (rand-m9-mstd0.5-inc1 is DeiT's), or None"
+        raise WrongWords(f"--auto-augment {options.auto_augment}: {error or 'unknown to timm'}; {known}") from None
+    return crop.transforms, colour.transforms
+
+
+def eval_transform(size: int, options: AugmentOptions) -> Transform:
+    """The view of an image that is scored, PIL image -> [3, size, size]: resized, then the centre crop.
+
+    The shorter side is resized to `options.resize`, bicubic with antialias (DeiT, DINO), or for `bigvision` by area
+    averages. Nothing is resampled where it has that length already.
+
+    Raises:
+        WrongWords: `resize` is below `size`.
+    """
+    resize = options.resize or round(size / CROP_PCT)
+    if resize < size:
+        raise WrongWords(f"--resize {resize}: below the size {size} of the centre crop")
+    if options.augment == "bigvision":
+        return Augmentation([AreaCrop(size, resize)])
+    return Augmentation([Resize(resize, InterpolationMode.BICUBIC), CenterCrop(size)])

@@ -1,0 +1,106 @@
+"""Mixing the images of a batch: mixup (arXiv 1710.09412) and cutmix (arXiv 1905.04899), and the soft targets.
+
+Letters: B images, H x W pixels, C classes.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from timm.data.mixup import Mixup, mixup_target
+from torch import Tensor
+
+from backbones.data.images import seeded
+from backbones.engine.options import check_ranges
+from backbones.engine.seeding import key_seed
+from backbones.errors import WrongWords
+
+
+@dataclass(kw_only=True)
+class MixOptions:
+    """How the images of a batch are mixed, and what their targets are."""
+
+    mixing: Literal["timm", "bigvision"]
+    """timm: mixup or cutmix with the reversed batch, drawn anew by every process. bigvision: mixup with the batch moved
+    on by one, one share per step for all processes."""
+    mixup: float
+    """Both parameters of the Beta distribution of mixup's share; 0: no mixup."""
+    cutmix: float
+    """Both parameters of the Beta distribution of the area that cutmix keeps; 0: no cutmix."""
+    mix_prob: float
+    """Probability that a batch is mixed at all."""
+    switch_prob: float
+    """Probability of cutmix where both are on."""
+    smoothing: float
+    """Label smoothing: this share of a target is spread evenly over all classes."""
+
+    def __post_init__(self) -> None:
+        parent = getattr(super(), "__post_init__", None)
+        if parent is not None:
+            parent()
+        check_ranges(self, 0, None, "mixup", "cutmix")
+        check_ranges(self, 0, 1, "mix_prob", "switch_prob", "smoothing")
+        if self.mixing == "bigvision" and (self.cutmix or self.mix_prob != 1):
+            raise WrongWords("--mixing bigvision: has mixup alone, in every step; give `--cutmix 0 --mix-prob 1`")
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed at all."""
+        return self.mix_prob > 0 and max(self.mixup, self.cutmix) > 0
+
+
+def mix(
+    images: Tensor, labels: Tensor, classes: int, options: MixOptions, *, seed: int, step: int
+) -> tuple[Tensor, Tensor]:
+    """Mixed images [B, 3, H, W] and their targets [B, C] float32, rows of which sum to 1.
+
+    A pure function of its arguments and of torch's seed: timm's draws follow `torch.initial_seed()`, so they differ
+    between processes seeded differently; big_vision's share follows (seed, step) alone. No generator moves, and what is
+    given stays as it is.
+
+    Args:
+        images: [B, 3, H, W].
+        labels: [B] int64.
+        classes: C.
+        options: what is mixed.
+        seed: of the run; the same in every process.
+        step: of the run; the same in every process.
+
+    Raises:
+        WrongWords: timm's mixing of an odd batch, where the middle image would have no partner.
+    """
+    if not options.mixes:
+        return images, mixup_target(labels, classes, smoothing=options.smoothing)
+    if options.mixing == "bigvision":
+        return _mix_with_next(images, labels, classes, options, share(options.mixup, seed, step))
+    if len(images) % 2:
+        raise WrongWords(
+            f"--mixup and --cutmix pair the images of a batch, and {len(images)} in one process is odd: give a batch "
+            "that every process cuts into even parts, or `--mixup 0 --cutmix 0`"
+        )
+    mixer = Mixup(
+        options.mixup,
+        options.cutmix,
+        prob=options.mix_prob,
+        switch_prob=options.switch_prob,
+        label_smoothing=options.smoothing,
+        num_classes=classes,
+    )
+    with seeded(torch.initial_seed()):
+        return mixer(images.clone(), labels)
+
+
+def share(alpha: float, seed: int, step: int) -> float:
+    """big_vision's share of each image in its mixture: max(a, 1 - a) with a ~ Beta(alpha, alpha), from (seed, step)."""
+    a = np.random.default_rng(key_seed(seed, step)).beta(alpha, alpha)
+    return float(max(a, 1 - a))
+
+
+def _mix_with_next(
+    images: Tensor, labels: Tensor, classes: int, options: MixOptions, share: float
+) -> tuple[Tensor, Tensor]:
+    """share * x[i] + (1 - share) * x[i - 1], for images and targets."""
+    targets = mixup_target(labels, classes, smoothing=options.smoothing)
+    images, targets = (x.lerp(x.roll(1, 0), 1 - share) for x in (images, targets))
+    return images, targets

@@ -1,0 +1,71 @@
+"""DINO's multi-crop augmentation (arXiv 2104.14294, section 3 and appendix; multi-crop: SwAV, arXiv 2006.09882)."""
+
+import random
+
+from PIL import Image, ImageFilter, ImageOps
+from torch import Tensor
+from torchvision.transforms import (
+    ColorJitter,
+    InterpolationMode,
+    RandomApply,
+    RandomGrayscale,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+)
+from torchvision.transforms import functional as F
+
+BLUR = (0.1, 2.0)  # pixels
+GLOBAL_BLUR = (1.0, 0.1)  # probabilities in the two global crops
+LOCAL_BLUR = 0.5
+SOLARIZE = 0.2
+
+
+class MultiCrop:
+    """PIL image -> [g1, g2, l1, ..., ln]: two global crops [3, G, G] and n local ones [3, L, L] in [0, 1].
+
+    Every crop: random resized crop (bicubic), flip, colour jitter with probability 0.8, grey with 0.2; then Gaussian
+    blur with probability 1, 0.1 (global) and 0.5 (local); the second global crop is solarised with probability 0.2.
+    Draws from `random` and torch, in the order of the reference, so equal seeds give equal crops.
+
+    Args:
+        global_size: G in pixels.
+        global_area: smallest and largest share of the image in a global crop.
+        local_size: L in pixels.
+        local_area: likewise for local crops.
+        local_crops: n.
+        blur: smallest and largest radius (standard deviation) of the blur in pixels; None for no blur. The reference's
+            radii are meant for crops of 224 and 96 px and leave little of a 32 px one.
+    """
+
+    def __init__(
+        self,
+        global_size: int,
+        global_area: tuple[float, float],
+        local_size: int,
+        local_area: tuple[float, float],
+        local_crops: int,
+        *,
+        blur: tuple[float, float] | None = BLUR,
+    ) -> None:
+        self.global_crop = RandomResizedCrop(global_size, global_area, interpolation=InterpolationMode.BICUBIC)
+        self.local_crop = RandomResizedCrop(local_size, local_area, interpolation=InterpolationMode.BICUBIC)
+        jitter = RandomApply([ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8)
+        self.colour = (RandomHorizontalFlip(0.5), jitter, RandomGrayscale(0.2))
+        self.local_crops = local_crops
+        self.blur = blur
+
+    def __call__(self, image: Image.Image) -> list[Tensor]:
+        first = self._view(image, self.global_crop, GLOBAL_BLUR[0])
+        second = self._view(image, self.global_crop, GLOBAL_BLUR[1])
+        if random.random() < SOLARIZE:
+            second = ImageOps.solarize(second, 128)
+        views = [first, second, *(self._view(image, self.local_crop, LOCAL_BLUR) for _ in range(self.local_crops))]
+        return [F.to_tensor(view) for view in views]
+
+    def _view(self, image: Image.Image, crop: RandomResizedCrop, blur: float) -> Image.Image:
+        image = crop(image)
+        for step in self.colour:
+            image = step(image)
+        if self.blur is not None and random.random() <= blur:
+            image = image.filter(ImageFilter.GaussianBlur(random.uniform(*self.blur)))
+        return image

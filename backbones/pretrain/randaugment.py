@@ -1,0 +1,139 @@
+"""big_vision's RandAugment (arXiv 1909.13719, section 3, in the form of `pp/archive/autoaugment.py`) on PIL images.
+
+Sixteen operations with TensorFlow AutoAugment's magnitudes: m = level / 10 scales every range, so levels above 10
+exceed the nominal largest. Not timm's RandAugment: other operations, no noise on the magnitude, and every layer applies
+one operation. Pixel values agree with the TensorFlow operations up to one grey level of the intermediate image (grey
+and smoothed versions are rounded there in other ways), geometric ones up to ties of the nearest pixel.
+"""
+
+import math
+import random
+from collections.abc import Callable
+
+from PIL import Image, ImageEnhance, ImageOps, ImageStat
+
+FILL = (128, 128, 128)
+CUTOUT = 40  # half the side of the box, in pixels, at level 10
+TRANSLATE = 100  # pixels at level 10
+Operation = Callable[[Image.Image, float], Image.Image]
+
+
+class RandAugment:
+    """Applies `layers` operations, each drawn uniformly from the sixteen, at magnitude `level` / 10.
+
+    Draws from `random` alone. The constants in pixels are meant for images of 224 px.
+    """
+
+    def __init__(self, layers: int, level: int) -> None:
+        self.layers = layers
+        self.m = level / 10
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        for name in random.choices(list(OPERATIONS), k=self.layers):
+            image = OPERATIONS[name](image, self.m)
+        return image
+
+
+def rotate(image: Image.Image, m: float) -> Image.Image:
+    """About the centre by 30 m degrees, either way."""
+    angle = math.radians(30 * signed(m))
+    cos, sin, x, y = math.cos(angle), math.sin(angle), (image.width - 1) / 2, (image.height - 1) / 2
+    return affine(image, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
+
+
+def posterize(image: Image.Image, m: float) -> Image.Image:
+    """Keeps the highest int(4 m) bits, but 1 to 8 of them: TensorFlow limits its shifts to 0 to 7 bits."""
+    return ImageOps.posterize(image, min(max(int(4 * m), 1), 8))
+
+
+def solarize(image: Image.Image, m: float) -> Image.Image:
+    """Inverts values from int(256 m) on."""
+    return ImageOps.solarize(image, int(256 * m))
+
+
+def solarize_add(image: Image.Image, m: float) -> Image.Image:
+    """Adds int(110 m) to values below 128."""
+    add = int(110 * m)
+    return image.point([min(value + add, 255) if value < 128 else value for value in range(256)] * 3)
+
+
+def color(image: Image.Image, m: float) -> Image.Image:
+    """Away from its grey version by the factor 1.8 m + 0.1."""
+    return ImageEnhance.Color(image).enhance(1.8 * m + 0.1)
+
+
+def contrast(image: Image.Image, m: float) -> Image.Image:
+    """Away from its mean grey, rounded down, by the factor 1.8 m + 0.1."""
+    mean = int(ImageStat.Stat(image.convert("L")).mean[0])
+    return Image.blend(Image.new("RGB", image.size, (mean,) * 3), image, 1.8 * m + 0.1)
+
+
+def brightness(image: Image.Image, m: float) -> Image.Image:
+    """Times 1.8 m + 0.1."""
+    return ImageEnhance.Brightness(image).enhance(1.8 * m + 0.1)
+
+
+def sharpness(image: Image.Image, m: float) -> Image.Image:
+    """Away from its 3x3 mean (weight 5 of 13 in the centre) by the factor 1.8 m + 0.1; the border stays."""
+    return ImageEnhance.Sharpness(image).enhance(1.8 * m + 0.1)
+
+
+def shear_x(image: Image.Image, m: float) -> Image.Image:
+    """Row y moves by 0.3 m y pixels, either way."""
+    return affine(image, 1, 0.3 * signed(m), 0, 0, 1, 0)
+
+
+def shear_y(image: Image.Image, m: float) -> Image.Image:
+    """Column x moves by 0.3 m x pixels, either way."""
+    return affine(image, 1, 0, 0, 0.3 * signed(m), 1, 0)
+
+
+def translate_x(image: Image.Image, m: float) -> Image.Image:
+    """By 100 m pixels, either way."""
+    return affine(image, 1, 0, TRANSLATE * signed(m), 0, 1, 0)
+
+
+def translate_y(image: Image.Image, m: float) -> Image.Image:
+    """By 100 m pixels, either way."""
+    return affine(image, 1, 0, 0, 0, 1, TRANSLATE * signed(m))
+
+
+def cutout(image: Image.Image, m: float) -> Image.Image:
+    """Greys the box of int(40 m) pixels on each side of a pixel drawn uniformly (arXiv 1708.04552)."""
+    half = int(CUTOUT * m)
+    x, y = random.randrange(image.width), random.randrange(image.height)
+    image = image.copy()
+    image.paste(FILL, (max(x - half, 0), max(y - half, 0), min(x + half, image.width), min(y + half, image.height)))
+    return image
+
+
+def signed(m: float) -> float:
+    """m or -m, each with probability 1/2."""
+    return m if random.random() < 0.5 else -m
+
+
+def affine(image: Image.Image, a: float, b: float, c: float, d: float, e: float, f: float) -> Image.Image:
+    """The image whose pixel (x, y) is the nearest of the given one's to (ax + by + c, dx + ey + f); grey outside."""
+    # PIL's coordinates have pixel centres at halves, those of the formula at whole numbers
+    matrix = (a, b, c + 0.5 - (a + b) / 2, d, e, f + 0.5 - (d + e) / 2)
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST, fillcolor=FILL)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "AutoContrast": lambda image, m: ImageOps.autocontrast(image),
+    "Equalize": lambda image, m: ImageOps.equalize(image),
+    "Invert": lambda image, m: ImageOps.invert(image),
+    "Rotate": rotate,
+    "Posterize": posterize,
+    "Solarize": solarize,
+    "Color": color,
+    "Contrast": contrast,
+    "Brightness": brightness,
+    "Sharpness": sharpness,
+    "ShearX": shear_x,
+    "ShearY": shear_y,
+    "TranslateX": translate_x,
+    "TranslateY": translate_y,
+    "Cutout": cutout,
+    "SolarizeAdd": solarize_add,
+}
