@@ -15,28 +15,39 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.build import Size, build
+from backbones.classifiers import BESIDE, Classes, Head
 from backbones.errors import UserError, WrongWords
 from backbones.spec import BackboneSpec, override, resolve
 from backbones.weights import find_weights
 
 
-def create(name_or_spec: str | BackboneSpec, *, img_size: Size | None = None, **overrides: Any) -> "Backbone":
-    """A backbone with its weights, without a head.
+def create(
+    name_or_spec: str | BackboneSpec, *, img_size: Size | None = None, classes: Classes = None, **overrides: Any
+) -> "Backbone":
+    """A backbone with its weights.
 
     Args:
         name_or_spec: see `spec.resolve`.
         img_size: (H, W) in pixels that the position grid is made for, default 224; others still work, resampled anew
             in every forward pass.
+        classes: None, without classifier; a number C, with a fresh one; "trained", with the one that the weights hold.
         overrides: fields of `BackboneSpec`, e.g. `stem=`, `attention=`, `weights=`, `load=`.
 
     Raises:
         WrongWords: an unknown name, key or value, or a size that the patch does not divide.
-        UserError: weights that are missing, damaged or of another model.
+        UserError: weights that are missing, damaged, of another model, or without the classifier asked for.
     """
     spec = resolve(name_or_spec, **overrides) if isinstance(name_or_spec, str) else override(name_or_spec, **overrides)
     located = find_weights(spec)
-    model, spec, untrained = build(spec, located, img_size)
-    return Backbone(model, spec, weights_id=located.weights_id, untrained=untrained)
+    built = build(spec, located, img_size, classes)
+    return Backbone(
+        built.model,
+        built.spec,
+        weights_id=located.weights_id,
+        untrained=built.untrained,
+        classes=built.classes,
+        head=built.head,
+    )
 
 
 def probe(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
@@ -63,7 +74,9 @@ class Backbone(nn.Module):
     """Features of images [B, 3, H, W], float in [0, 1] (before augmentation noise); normalised inside.
 
     Attributes:
-        model: the model within, without head.
+        model: the model within.
+        classes: outputs C of the classifier; None without one.
+        head: the classifier of a user's whole model, which stands beside it; all others have theirs within.
         dim: D. stride: pixels per step of the last map.
         spec: fully resolved, mean and std included.
         weights_id: "sha256:<hex>", "timm:<arch.tag>" or "random".
@@ -75,16 +88,26 @@ class Backbone(nn.Module):
     std: Tensor
 
     def __init__(
-        self, model: Any, spec: BackboneSpec, *, weights_id: str = "random", untrained: Sequence[str] = ()
+        self,
+        model: Any,
+        spec: BackboneSpec,
+        *,
+        weights_id: str = "random",
+        untrained: Sequence[str] = (),
+        classes: int | None = None,
+        head: Head | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.spec = spec
         self.weights_id = weights_id
         self.untrained = list(untrained)
+        self.classes = classes
+        self.head = head.linear if head else None
+        self._head_names = frozenset(head.names if head else ())
         self.register_buffer("mean", torch.tensor(spec.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(spec.std).view(1, 3, 1, 1), persistent=False)
-        self.dim = int(model.num_features)
+        self.dim = int(getattr(model, "head_hidden_size", None) or model.num_features)
         self.stride = _stride(model)
         self._layers: dict[str, int] = {}
 
@@ -94,6 +117,21 @@ class Backbone(nn.Module):
         if hasattr(self.model, "forward_features") and hasattr(self.model, "forward_head"):
             return self.model.forward_head(self.model.forward_features(x), pre_logits=True)
         return self.model(x)
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Outputs [B, C] of the classifier.
+
+        Raises:
+            UserError: this backbone was made without one.
+        """
+        if self.classes is None:
+            raise UserError(
+                f"backbone {self.spec.name} has no classifier; create(..., classes=C) makes one, "
+                "classes='trained' takes that of the weights"
+            )
+        if self.head is not None:
+            return self.head(self.pooled(images))
+        return self.model(self._normalised(images))
 
     def forward(self, images: Tensor) -> Tensor:
         """The same as `pooled`, for wrappers that know `forward` only (DDP, compilers)."""
@@ -161,14 +199,18 @@ class Backbone(nn.Module):
         for key in ("name", "load", "drop_path"):
             del described[key]
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-        for name, tensor in sorted(self.model.state_dict().items()):
+        for name, tensor in sorted([*self.model.state_dict().items(), *self._beside().items()]):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
 
+    def _beside(self) -> dict[str, Tensor]:
+        return {} if self.head is None else self.head.state_dict(prefix=f"{BESIDE}.")
+
     def _layer_table(self) -> dict[str, int]:
         if not self._layers and hasattr(self.model, "group_matcher"):
-            self._layers = group_parameters(self.model, self.model.group_matcher(coarse=False), reverse=True)
+            layers = group_parameters(self.model, self.model.group_matcher(coarse=False), reverse=True)
+            self._layers = {name: layer for name, layer in layers.items() if name not in self._head_names}
         return self._layers
 
     def _normalised(self, images: Tensor) -> Tensor:

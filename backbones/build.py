@@ -1,6 +1,6 @@
-"""From a specification and located weights to a model without head."""
+"""From a specification and located weights to a model, with or without a classifier."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import timm
@@ -10,27 +10,72 @@ from torch import Tensor, nn
 
 import backbones.vit
 from backbones import exports, parts
+from backbones.classifiers import Classes, Head, check_classes, none_trained
 from backbones.errors import UserError, WrongWords
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec
-from backbones.weights import Located, load_weights
+from backbones.weights import Located, load_weights, read_weights
 
 Size = int | tuple[int, int]
 
 
-def build(
-    spec: BackboneSpec, located: Located, img_size: Size | None = None
-) -> tuple[nn.Module, BackboneSpec, list[str]]:
-    """The model, its specification with mean and std, and what `load="partial"` left as initialised."""
+@dataclass(frozen=True)
+class Built:
+    """A model and what became of it."""
+
+    model: Any
+    spec: BackboneSpec
+    "with mean and std"
+    untrained: list[str]
+    "what `load: partial` left as initialised"
+    classes: int | None = None
+    head: Head | None = None
+
+
+def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, classes: Classes = None) -> Built:
+    """The model of a specification with its weights.
+
+    Raises:
+        WrongWords: the parts do not fit each other.
+        UserError: the weights do not fit, or hold no classifier where a trained one is asked for.
+    """
+    check_classes(classes)
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
+    released = None
     if spec.kind == "ours":
         model = _ours(spec, size or (224, 224))
     elif spec.kind == "user":
         model = _users(spec, size or (224, 224))
     else:
-        model = _timms(spec, located, size)
-    untrained = [] if _converted(spec, located) else load_weights(model, located, spec)
+        model, released = _timms(spec, located, size)
+    head = Head(model, beside=spec.kind == "user") if classes is not None else None
+    names = head.names if head else set()
+    if released is None:
+        state = read_weights(model, located, spec, names)
+    else:
+        state = {name: tensor for name, tensor in released.items() if name in {*model.state_dict(), *names}}
+    count = _resize(head, classes, state, spec, located) if head else None
+    untrained = [] if located.path is None else load_weights(model, state, located, spec, _apart(head, classes))
+    if head and classes == "trained":
+        head.load(state)
     usual = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | _statistics(model, located)
-    return model, replace(spec, mean=spec.mean or usual["mean"], std=spec.std or usual["std"]), untrained
+    spec = replace(spec, mean=spec.mean or usual["mean"], std=spec.std or usual["std"])
+    return Built(model, spec, untrained, count, head)
+
+
+def _resize(head: Head, classes: Classes, state: dict[str, Tensor], spec: BackboneSpec, located: Located) -> int:
+    """Gives the classifier its size, and a fresh one its values."""
+    count = head.classes_in(state) if classes == "trained" else classes
+    if not count:
+        raise none_trained(spec.name, f"{located.path} holds" if located.path else "random weights hold")
+    assert isinstance(count, int)
+    head.resize(count)
+    head.initialise(zeros=False)
+    return count
+
+
+def _apart(head: Head | None, classes: Classes) -> set[str]:
+    """Names in a file that the model does not get: of a classifier that is made anew, or stands beside it."""
+    return head.names if head and (head.beside or classes != "trained") else set()
 
 
 def _statistics(model: Any, located: Located) -> dict[str, Any]:
@@ -77,7 +122,8 @@ def _converted(spec: BackboneSpec, located: Located) -> bool:
     return spec.kind == "timm" and located.timm_name.split(".")[0] == spec.arch.split(".")[0]
 
 
-def _timms(spec: BackboneSpec, located: Located, size: tuple[int, int] | None) -> Any:
+def _timms(spec: BackboneSpec, located: Located, size: tuple[int, int] | None) -> tuple[Any, dict[str, Tensor] | None]:
+    """A model of timm's without classifier, and its tensors with it where timm has loaded them."""
     name, source = spec.arch, {}
     if _converted(spec, located):
         name = located.timm_name
@@ -88,11 +134,12 @@ def _timms(spec: BackboneSpec, located: Located, size: tuple[int, int] | None) -
             raise UserError(f"{located.folder} holds a {found}, not backbone {spec.name} ({spec.arch})")
         name = f"local-dir:{located.folder}"
     model = _sized(name, size, {**source, "drop_path_rate": spec.drop_path or None}, spec)
+    released = dict(model.state_dict()) if source else None
     try:
         model.reset_classifier(0, backbones.vit.POOLS[spec.pool]) if spec.pool else model.reset_classifier(0)
     except (AssertionError, TypeError, ValueError) as error:
         raise WrongWords(f"backbone {spec.name}: `pool: {spec.pool}` does not suit {spec.arch} ({error})") from None
-    return model
+    return model, released
 
 
 def _sized(name: str, size: tuple[int, int] | None, options: dict[str, Any], spec: BackboneSpec) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.errors import UserError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -19,6 +19,8 @@ def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None 
 
     After `import backbones.vit`, `timm.create_model("local-dir:FOLDER", pretrained=True)` rebuilds it, also with
     another `img_size`.
+
+    A classifier is part of it; one that stands beside a user's whole model has names of its own in the file.
 
     Args:
         model: a `Backbone` (whose mean and std are written too) or a model made by `timm.create_model`.
@@ -35,9 +37,9 @@ def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None 
         new, old = Path(scratch) / "new", Path(scratch) / "old"
         new.mkdir()
         # one copy of each, contiguous: the format takes neither shared nor strided tensors
-        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in inner.state_dict().items()}
+        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in _tensors(model, inner)}
         save_file(tensors, new / WEIGHTS, metadata={"format": "pt"})
-        _write_config(inner, spec, new / CONFIG)
+        _write_config(inner, spec, new / CONFIG, getattr(model, "classes", None))
         for name, content in (extra or {}).items():
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         if folder.exists():
@@ -47,10 +49,18 @@ def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None 
     return folder
 
 
-def _write_config(model: "nn.Module", spec: Any, path: Path) -> None:
+def _tensors(model: Any, inner: "nn.Module") -> "list[tuple[str, Tensor]]":
+    from backbones.classifiers import BESIDE
+
+    beside = model.head.state_dict() if inner is not model and model.head is not None else {}
+    return [*inner.state_dict().items(), *((f"{BESIDE}.{name}", tensor) for name, tensor in beside.items())]
+
+
+def _write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None) -> None:
     described: dict[str, Any] = {"mean": spec.mean, "std": spec.std} if spec is not None else {}
     if not hasattr(model, "pretrained_cfg"):  # a user's whole model, which timm cannot build
-        config = {"architecture": spec.arch if spec is not None else type(model).__name__, "pretrained_cfg": described}
+        name = spec.arch if spec is not None else type(model).__name__
+        config = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": described}
         path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         return
     from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights

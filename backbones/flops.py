@@ -24,7 +24,7 @@ def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]
     """Operations per image of a `Backbone`, or of any model of images.
 
     Args:
-        model: stays as it is.
+        model: stays as it is. A backbone's classifier does not count.
         image_size: (H, W) in pixels.
 
     Returns:
@@ -34,7 +34,7 @@ def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     inner = getattr(model, "model", model)
     count = _analytic if isinstance(inner, VisionTransformer) and _known(inner) else _counted
-    counts = count(inner, (1, 3, height, width))
+    counts = count(model, (1, 3, height, width))
     method = "analytic" if count is _analytic else "counter"
     return {"total": sum(counts.values()), **counts, "method": method}
 
@@ -94,8 +94,9 @@ def _counted(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
     counts = dict.fromkeys(COMPONENTS, 0.0)
     counts["other"] = float(counter.get_total_flops())
     for path, operations in counter.get_flop_counts().items():
-        component = _OWNERS.get(path.rpartition(".")[2])
-        if component is not None:
+        *above, last = path.split(".")
+        component = _OWNERS.get(last)
+        if component is not None and not _OWNERS.keys() & {*above}:  # what stands within another is counted there
             counts[component] += sum(operations.values())
             counts["other"] -= sum(operations.values())
     return counts

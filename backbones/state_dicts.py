@@ -16,7 +16,7 @@ from backbones.errors import UserError
 _ENTRIES = ("teacher", "model", "state_dict", "student")
 _OWNERS = ("teacher.", "student.")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "state_dict.", *_OWNERS)
-_HEAD = re.compile(r"(head|head_dist|fc|classifier|last_layer|projection_head)\.")
+_HEAD = re.compile(r"(_classifier|head|head_dist|aux_head|fc|classifier|last_layer|projection_head)\.")
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -60,7 +60,8 @@ def find_weights(spec: BackboneSpec) -> Located:
         )
     raise UserError(
         f"backbone {spec.name}: there are no weights at {path}; put an export there, "
-        "or give --weights a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random"
+        "or give --weights a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random. "
+        f"`python -m transfer.pretrain RECIPE --backbone {spec.name} --dataset DATA` makes them"
     )
 
 
@@ -101,18 +102,26 @@ def _timms(spec: BackboneSpec, tag: str) -> Located:
     return Located(hub.cached(config.hf_hub_id, files), f"timm:{full}", timm_name=full)
 
 
-def load_weights(model: "nn.Module", located: Located, spec: BackboneSpec) -> list[str]:
-    """Puts weights into a model without its head, the position grid resampled.
+def load_weights(
+    model: "nn.Module",
+    state: "dict[str, Tensor]",
+    located: Located,
+    spec: BackboneSpec,
+    apart: Collection[str] = (),
+) -> list[str]:
+    """Puts the tensors that `read_weights` gave into a model.
+
+    Args:
+        apart: names of a classifier that is not loaded.
 
     Returns:
         Names that stay as initialised (a module's where that is true of all it holds); none under `load: strict`.
 
     Raises:
-        UserError: the file is damaged, or does not fit.
+        UserError: they do not fit.
     """
-    if located.path is None:
-        return []
-    state, target = _tensors(model, located, spec), model.state_dict()
+    state = {name: tensor for name, tensor in state.items() if name not in apart}
+    target = {name: tensor for name, tensor in model.state_dict().items() if name not in apart}
     wrong = {name for name in target.keys() & state.keys() if target[name].shape != state[name].shape}
     missing, unexpected = target.keys() - state.keys(), state.keys() - target.keys()
     if spec.load == "strict" and (wrong or missing or unexpected):
@@ -141,13 +150,21 @@ def _some(names: Collection[str], most: int = 4) -> str:
     return ", ".join([*names][:most]) + more
 
 
-def _tensors(model: "nn.Module", located: Located, spec: BackboneSpec) -> "dict[str, Tensor]":
+def read_weights(
+    model: "nn.Module", located: Located, spec: BackboneSpec, head: Collection[str] = ()
+) -> "dict[str, Tensor]":
+    """The tensors of a file under the model's names, the position grid resampled; heads other than `head` are dropped.
+
+    Raises:
+        UserError: the file is damaged, or an export of another model.
+    """
     from timm.models.vision_transformer import VisionTransformer
 
     from backbones.positions import fit_positions
     from backbones.state_dicts import model_tensors, read_checkpoint
 
-    assert located.path is not None
+    if located.path is None:
+        return {}
     grid = None
     if located.folder is not None:
         config = exports.read_config(located.folder)
@@ -157,7 +174,7 @@ def _tensors(model: "nn.Module", located: Located, spec: BackboneSpec) -> "dict[
             height, width = exports.image_size(config)
             assert exported.patch is not None
             grid = (height // exported.patch, width // exported.patch)
-    state = model_tensors(read_checkpoint(located.path), model.state_dict().keys(), str(located.path))
+    state = model_tensors(read_checkpoint(located.path), {*model.state_dict(), *head}, str(located.path))
     try:
         return fit_positions(state, model, grid) if isinstance(model, VisionTransformer) else state
     except ValueError as error:

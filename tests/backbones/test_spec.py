@@ -21,10 +21,11 @@ def test_timm_names_are_timms():
 def test_every_shipped_backbone_builds(name):
     spec = resolve(name)
     with torch.device("meta"):
-        model, full, untrained = build(spec, Located(None, "random"), (256, 128))
+        built = build(spec, Located(None, "random"), (256, 128))
+        model = built.model
         assert model(torch.zeros(1, 3, 256, 128)).shape == (1, model.num_features)
-    assert full.mean == IMAGENET_MEAN
-    assert untrained == []
+    assert built.spec.mean == IMAGENET_MEAN
+    assert built.untrained == []
     assert json.loads(json.dumps(spec.plain())) == spec.plain()
 
 

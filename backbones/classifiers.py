@@ -1,0 +1,82 @@
+"""The classifier on top of a backbone: fresh, or found in the weights.
+
+Shapes: B images, D channels, C classes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from backbones.errors import UserError, WrongWords
+
+Classes = int | Literal["trained"] | None
+BESIDE = "_classifier"
+"prefix, among the tensors of a user's whole model, of the classifier that stands beside it"
+
+
+def check_classes(classes: Any) -> None:
+    """Raises WrongWords unless `classes` is None, a positive integer or "trained"."""
+    if classes in (None, "trained") or (isinstance(classes, int) and not isinstance(classes, bool) and classes > 0):
+        return
+    raise WrongWords(f"classes={classes!r}: a positive number, or 'trained' for the classifier that the weights hold")
+
+
+class Head:
+    """The classifier of one model: the model's own, or a linear layer beside a user's whole model.
+
+    Attributes:
+        linear: the layer beside the model; None where the model has its own.
+        names: of the classifier's tensors in an export.
+    """
+
+    def __init__(self, model: Any, *, beside: bool) -> None:
+        self.model = model
+        self.beside = beside
+        self.linear: nn.Linear | None = None
+        without = set(model.state_dict())
+        self.resize(1)
+        self.names = {f"{BESIDE}.weight", f"{BESIDE}.bias"} if beside else set(model.state_dict()) - without
+
+    def resize(self, classes: int) -> None:
+        """A new classifier of C outputs."""
+        if self.beside:
+            self.linear = nn.Linear(self.model.num_features, classes)
+        else:
+            self.model.reset_classifier(classes)
+
+    def initialise(self, *, zeros: bool) -> None:
+        """As DeiT (truncated normal, 0.02), or zeros as big_vision; biases are zero in both."""
+        layers = [self.linear] if self.linear is not None else self._layers()
+        for layer in layers:
+            if zeros:
+                nn.init.zeros_(layer.weight)
+            else:
+                nn.init.trunc_normal_(layer.weight, std=0.02)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+    def classes_in(self, state: Mapping[str, Tensor]) -> int:
+        """C of the classifier among the tensors of a file; 0 if it is not there, or not whole."""
+        weights = [name for name in sorted(self.names) if name.endswith("weight") and state.get(name, _NONE).ndim > 1]
+        return int(state[weights[0]].shape[0]) if weights and self.names <= state.keys() else 0
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Puts the classifier's tensors of a file into the layer beside the model."""
+        if self.linear is not None:
+            self.linear.load_state_dict({name: state[f"{BESIDE}.{name}"] for name in ("weight", "bias")})
+
+    def _layers(self) -> list[Any]:
+        owners = [self.model.get_submodule(name.rpartition(".")[0]) for name in sorted(self.names)]
+        return [layer for layer in dict.fromkeys(owners) if isinstance(layer, nn.Linear | nn.Conv2d)]
+
+
+_NONE = Tensor()
+
+
+def none_trained(name: str, where: Any) -> UserError:
+    """The error for weights that have no classifier where a trained one was asked for."""
+    return UserError(
+        f"backbone {name}: {where} no trained classifier; give --weights with one: an export of supervised "
+        "pretraining, or timm:<arch.tag> of a model that was trained to classify"
+    )
