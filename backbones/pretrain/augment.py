@@ -37,7 +37,7 @@ class AugmentOptions:
     """How training images are augmented, and how evaluated images are cropped."""
 
     augment: Literal["timm", "bigvision", "crop", "pad"]
-    """timm: random resized crop, flip, auto_augment or colour jitter, erasing (DeiT, VOLO). pad: likewise, with a padded
+    """timm: random resized crop, flip, auto_augment or colour jitter, erasing (DeiT, VOLO). pad: likewise with a padded
     crop for the resized one (CIFAR). bigvision: inception crop, flip, its RandAugment. crop: resized crop and flip."""
     crop_area: tuple[float, float]
     """Share of the image that the resized crop covers; not used by `pad`."""
