@@ -1,0 +1,57 @@
+"""DINO's projection head (Caron et al. 2021, arXiv 2104.14294, section 3.1 and appendix C).
+
+Letters: B samples, D channels, K prototypes.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+HIDDEN, BOTTLENECK = 2048, 256
+
+
+class WeightNormLinear(nn.Module):
+    """A linear layer without bias whose K weight vectors have norms of their own: y = g (v / |v|) x.
+
+    Args:
+        dim: channels of x.
+        out_dim: K.
+        fixed_norm: all norms g are 1 and stay so.
+    """
+
+    def __init__(self, dim: int, out_dim: int, *, fixed_norm: bool) -> None:
+        super().__init__()
+        self.weight_v = nn.Parameter(nn.Linear(dim, out_dim, bias=False).weight.detach())
+        # [K, 1], not [K]: the norms get weight decay with the directions, as in the reference
+        self.weight_g = None if fixed_norm else nn.Parameter(torch.ones(out_dim, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, D] -> [B, K]."""
+        weight = functional.normalize(self.weight_v, dim=1)
+        return functional.linear(x, weight if self.weight_g is None else weight * self.weight_g)
+
+
+class DinoHead(nn.Module):
+    """Three layers with GELU and without batch norm, l2 normalisation, and a weight-normed layer to the prototypes.
+
+    Args:
+        dim: D of the backbone's features.
+        out_dim: K.
+        norm_last_layer: the prototypes' norms stay 1; outputs are then cosines.
+    """
+
+    def __init__(self, dim: int, out_dim: int, *, norm_last_layer: bool) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, BOTTLENECK)
+        )
+        for layer in self.mlp:
+            if isinstance(layer, nn.Linear):
+                nn.init.trunc_normal_(layer.weight, std=0.02)
+                nn.init.zeros_(layer.bias)
+        self.last_layer = WeightNormLinear(BOTTLENECK, out_dim, fixed_norm=norm_last_layer)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features [B, D] -> outputs [B, K]."""
+        # float32: in half precision the normalisation's guard against zero is itself zero
+        return self.last_layer(functional.normalize(self.mlp(features).float(), dim=1))

@@ -1,0 +1,74 @@
+"""DINO's objective: the student predicts the teacher's centred, sharpened softmax across crops of an image.
+
+Caron et al. 2021, arXiv 2104.14294, section 3.1, equations 1-4 and algorithm 1. Letters: V crops (the first 2 are the
+global ones), B images, K prototypes.
+"""
+
+from torch import Tensor
+from torch.nn import functional
+
+
+def teacher_log_probabilities(outputs: Tensor, center: Tensor, temperature: Tensor | float) -> Tensor:
+    """log softmax((outputs - center) / temperature) in float32.
+
+    Args:
+        outputs: [2, B, K] of the teacher, for the global crops.
+        center: [K].
+        temperature: of the teacher.
+    """
+    return functional.log_softmax((outputs.float() - center) / temperature, dim=-1)
+
+
+def cross_view_loss(outputs: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
+    """Mean cross-entropy between the teacher's view of a global crop and the student's of every other crop.
+
+    -1 / (2 V - 2) sum over i = 1, 2, j = 1..V, j != i of mean_B sum_K p_i log softmax(s_j / temperature); each crop's
+    log-sum-exp less its product with the probabilities it is held against, so that no [V, B, K] softmax is formed.
+
+    Args:
+        outputs: [V, B, K] of the student, V at least 2, crops in the teacher's order.
+        probabilities: [2, B, K] of the teacher, without gradient.
+        temperature: of the student.
+
+    Returns:
+        The loss, a float32 scalar.
+    """
+    crops, batch, _ = outputs.shape
+    logits = outputs.float() / temperature
+    totals = logits.logsumexp(-1)  # [V, B]
+    loss = (totals[:2] - (logits[:2] * probabilities.flip(0)).sum(-1)).sum()
+    if crops > 2:
+        # both of the teacher's views at once: [B, K] against [V - 2, B, K]
+        loss = loss + (2 * totals[2:] - (logits[2:] * probabilities.sum(0)).sum(-1)).sum()
+    return loss / (batch * (2 * crops - 2))
+
+
+def entropy(log_probabilities: Tensor) -> Tensor:
+    """Mean entropy, in nats, of distributions [..., K] given by their logarithms."""
+    return -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
+
+
+def updated_center(center: Tensor, batch_mean: Tensor, momentum: float) -> Tensor:
+    """The center [K] after a batch whose teacher outputs have this mean [K]: c <- m c + (1 - m) mean."""
+    return center.lerp(batch_mean, 1 - momentum)
+
+
+def teacher_temperature(epoch: int, *, start: float, end: float, warmup_epochs: int) -> float:
+    """Temperature of an epoch (from 0), linear from `start` in the first warm-up epoch to `end` in the last."""
+    if epoch >= warmup_epochs:
+        return end
+    return start + (end - start) * epoch / max(warmup_epochs - 1, 1)
+
+
+def collapse(loss: float, teacher_entropy: float, ceiling: float) -> str:
+    """What is wrong with a step, "" if nothing is; `ceiling` is ln K, the entropy of the uniform distribution.
+
+    Uniform or constant outputs are the two collapses of section 5.3 (arXiv 2104.14294).
+    """
+    if teacher_entropy > 0.99 * ceiling:
+        return f"the teacher is uniform: entropy {teacher_entropy:.4g} of ln K = {ceiling:.4g}"
+    if teacher_entropy < 0.01 * ceiling:
+        return f"the teacher is constant: entropy {teacher_entropy:.4g} of ln K = {ceiling:.4g}"
+    if abs(loss - ceiling) < 0.001 * ceiling:
+        return f"the loss stays at ln K = {ceiling:.4g}"
+    return ""

@@ -1,0 +1,115 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from backbones.pretrain.dino_loss import (
+    collapse,
+    cross_view_loss,
+    entropy,
+    teacher_log_probabilities,
+    teacher_temperature,
+    updated_center,
+)
+
+
+def softmax(values: list[float]) -> list[float]:
+    top = max(values)
+    powers = [math.exp(value - top) for value in values]
+    return [power / sum(powers) for power in powers]
+
+
+def plainly(student: Tensor, teacher: Tensor, center: Tensor, student_temp: float, teacher_temp: float) -> float:
+    """Algorithm 1 of arXiv 2104.14294 with multi-crop, one image and one prototype at a time."""
+    crops, batch, prototypes = student.shape
+    total, terms = 0.0, 0
+    for i in range(2):
+        for j in range(crops):
+            if i == j:
+                continue
+            terms += 1
+            for b in range(batch):
+                p = softmax([(float(teacher[i, b, k]) - float(center[k])) / teacher_temp for k in range(prototypes)])
+                q = softmax([float(student[j, b, k]) / student_temp for k in range(prototypes)])
+                total -= sum(p[k] * math.log(q[k]) for k in range(prototypes)) / batch
+    return total / terms
+
+
+@pytest.mark.parametrize("crops", [2, 3, 10])
+@pytest.mark.parametrize("temperatures", [(0.1, 0.04), (1.0, 0.5)])
+def test_the_loss_is_that_of_a_plain_double_loop(crops: int, temperatures: tuple[float, float]) -> None:
+    generator = torch.Generator().manual_seed(crops)
+    student, teacher = (torch.rand(v, 3, 7, generator=generator) * 2 - 1 for v in (crops, 2))
+    center = torch.rand(7, generator=generator) - 0.5
+    student_temp, teacher_temp = temperatures
+    probabilities = teacher_log_probabilities(teacher, center, teacher_temp).exp()
+    loss = cross_view_loss(student, probabilities, student_temp)
+    assert float(loss) == pytest.approx(plainly(student, teacher, center, *temperatures), rel=1e-5)
+
+
+def test_its_gradient_is_that_of_cross_entropies() -> None:
+    torch.manual_seed(0)
+    student, teacher = torch.randn(4, 5, 9, requires_grad=True), torch.randn(2, 5, 9)
+    probabilities = teacher.softmax(-1)
+    (ours,) = torch.autograd.grad(cross_view_loss(student, probabilities, 0.1), student)
+    terms = [
+        torch.nn.functional.cross_entropy(student[j] / 0.1, probabilities[i])
+        for i in range(2)
+        for j in range(4)
+        if i != j
+    ]
+    (plain,) = torch.autograd.grad(torch.stack(terms).mean(), student)
+    assert torch.allclose(ours, plain, atol=1e-6)
+
+
+def test_large_outputs_stay_finite_in_half_precision() -> None:
+    student = torch.randn(3, 2, 50, dtype=torch.bfloat16) * 100
+    probabilities = teacher_log_probabilities(student[:2], torch.zeros(50), 0.04).exp()
+    loss = cross_view_loss(student, probabilities, 0.1)
+    assert torch.isfinite(loss)
+    assert loss.dtype == torch.float32
+
+
+def test_a_uniform_teacher_and_student_give_ln_k() -> None:
+    log_probabilities = teacher_log_probabilities(torch.ones(2, 4, 16), torch.zeros(16), 0.04)
+    assert float(entropy(log_probabilities)) == pytest.approx(math.log(16))
+    assert float(cross_view_loss(torch.ones(5, 4, 16), log_probabilities.exp(), 0.1)) == pytest.approx(math.log(16))
+
+
+def test_the_entropy_is_the_definitions_mean() -> None:
+    p = torch.tensor([[0.5, 0.25, 0.25], [1 - 2e-6, 1e-6, 1e-6]])
+    expected = [-sum(float(x) * math.log(float(x)) for x in row) for row in p]
+    assert float(entropy(p.log())) == pytest.approx(sum(expected) / 2, rel=1e-4)
+
+
+def test_the_center_is_an_exponential_mean() -> None:
+    center, plain = torch.zeros(3), np.zeros(3)
+    for step in range(5):
+        mean = torch.tensor([1.0, 2.0, -step])
+        center, plain = updated_center(center, mean, 0.9), 0.9 * plain + 0.1 * mean.numpy()
+    assert np.allclose(center.numpy(), plain, atol=1e-6)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 2, 30])
+def test_the_temperature_warms_up_as_linspace_then_stays(warmup: int) -> None:
+    ours = [teacher_temperature(epoch, start=0.04, end=0.07, warmup_epochs=warmup) for epoch in range(40)]
+    assert np.allclose(ours, [*np.linspace(0.04, 0.07, warmup), *[0.07] * (40 - warmup)], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("loss", "teacher_entropy", "says"),
+    [
+        (6.0, 6.90, "uniform"),
+        (6.0, 0.01, "constant"),
+        (6.909, 5.0, "loss stays at ln K"),
+        (6.0, 5.0, ""),
+        (6.95, 6.8, ""),
+        (6.0, 0.1, ""),
+    ],
+)
+def test_both_collapses_and_a_stuck_loss_are_told_apart(loss: float, teacher_entropy: float, says: str) -> None:
+    found = collapse(loss, teacher_entropy, math.log(1000))
+    assert says in found
+    assert bool(found) == bool(says)
