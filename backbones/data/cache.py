@@ -1,9 +1,14 @@
-"""The folder for what can be made again: drawn data sets, stamps of data sets already checked."""
+"""The folder for what can be made again: embedded data sets, stamps of data sets already checked, content digests."""
 
 import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from backbones.errors import UserError
+from backbones.files import write_atomic
 
 
 def cache_folder() -> Path:
@@ -13,3 +18,49 @@ def cache_folder() -> Path:
         return (Path(named) if named else Path.home() / ".cache") / "vit-transfer"
     except RuntimeError:
         raise UserError("no home folder to keep a cache in: set XDG_CACHE_HOME=FOLDER") from None
+
+
+def made_once(name: str, write: Callable[[Path], None]) -> Path:
+    """The folder `name` of the cache, which `write` fills when it is not there yet.
+
+    It is written under another name and renamed: under its final name a folder is whole. The first writer wins.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    final = cache_folder() / name
+    if final.is_dir():
+        return final
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=final.parent))
+        temporary.chmod(0o755)
+        try:
+            write(temporary)
+            temporary.rename(final)
+        except OSError:
+            if not final.is_dir():
+                raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise UserError(f"{name}: cannot be made in {final.parent}: {error}; set XDG_CACHE_HOME=FOLDER") from None
+    return final
+
+
+def recall(name: str) -> bytes | None:
+    """What `remember` kept under this name, if anything."""
+    try:
+        return (cache_folder() / name).read_bytes()
+    except OSError:
+        return None
+
+
+def remember(name: str, content: bytes, *, what: str) -> None:
+    """Keeps bytes for a later `recall`; where that fails it is said on stderr, and `what` is done again next time."""
+    path = cache_folder() / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
+    except (OSError, UserError) as error:
+        print(f"{what} is not remembered: {error}", file=sys.stderr)

@@ -7,10 +7,11 @@ import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import BinaryIO
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.transforms import InterpolationMode, v2
@@ -24,14 +25,20 @@ DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.Decom
 Key = int | tuple[int, int, int]
 
 
-def read_image(path: str) -> Image.Image:
-    """The decoded RGB image in a file. Raises UserError that names the file when it is missing or damaged."""
+def read_image(source: str | BinaryIO, *, name: str | None = None) -> Image.Image:
+    """The decoded RGB image in a file or a stream; `name` is what messages call it, if not the path.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
     try:
-        with Image.open(path) as file:
+        with Image.open(source) as file:
             return file.convert("RGB")
+    except UnidentifiedImageError:
+        reason: object = "in no known format"  # PIL's own words would name the stream's address
     except DAMAGED as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(f"{path}: cannot be read as an image ({reason}); `--skip-unreadable` leaves it out") from None
+    raise UserError(f"{name or source}: cannot be read as an image ({reason}); `--skip-unreadable` leaves it out")
 
 
 @contextmanager

@@ -3,17 +3,17 @@
 import hashlib
 import json
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
-from backbones.data.cache import cache_folder
+from backbones.data.cache import recall, remember
 from backbones.data.images import read_image
+from backbones.data.splits import Split
+from backbones.engine.context import usable_cores
 from backbones.errors import UserError
-from backbones.files import write_atomic
 
 SHOWN = 5
 
@@ -46,28 +46,34 @@ def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = Fa
     Raises:
         UserError: there are such files, and `skip` is off.
     """
-    listing = "".join(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n" for path, stat in sorted(stats.items()))
-    key = hashlib.sha256(listing.encode(errors="surrogateescape")).hexdigest()
+    paths = sorted(stats)
+    listing = "".join(f"{path}\0{stats[path].st_size}\0{stats[path].st_mtime_ns}\n" for path in paths)
+    bad = _undecodable(len(paths), lambda index: _decodes(paths[index]), listing, name)
+    if not skip:
+        _refuse([paths[index] for index in bad], len(paths), name)
+    return [paths[index] for index in bad]
+
+
+def check_split(split: Split, *, name: str, skip: bool = False) -> np.ndarray:
+    """`check_images` for a split: the indices [K] of its damaged images, in order."""
+    listing = "\n".join(split.stamps(range(len(split))))
+    bad = _undecodable(len(split), lambda index: _reads(split, index), listing, name)
+    if not skip:
+        _refuse([split.place(index) for index in bad], len(split), name)
+    return np.array(bad, dtype=np.int64)
+
+
+def _undecodable(count: int, sound: Callable[[int], bool], listing: str, name: str) -> list[int]:
+    """The damaged among images 0..count-1, remembered under the listing of all."""
+    key = f"checked/{hashlib.sha256(listing.encode(errors='surrogateescape')).hexdigest()}.json"
     bad = _stamped(key)
     if bad is None:
-        bad = _undecodable(sorted(stats), name)
-        _stamp(key, bad)
-    if bad and not skip:
-        raise UserError(
-            f"{name}: {len(bad)} of {len(stats)} images cannot be decoded{_some(bad)}\n"
-            "restore them, or leave them out with `--skip-unreadable`"
-        )
+        with ThreadPoolExecutor(min(16, usable_cores())) as pool:
+            verdicts = pool.map(sound, range(count))
+            bar = tqdm(verdicts, f"checking {name}", count, unit=" images", delay=2, leave=False, disable=None)
+            bad = [index for index, good in enumerate(bar) if not good]
+        remember(key, json.dumps({"undecodable": bad}).encode(), what="the check of the images")
     return bad
-
-
-def _undecodable(paths: list[str], name: str) -> list[str]:
-    threads = min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    with ThreadPoolExecutor(threads) as pool:
-        sound = pool.map(_decodes, paths, chunksize=64)
-        verdicts = list(
-            tqdm(sound, desc=f"checking {name}", total=len(paths), unit=" images", delay=2, leave=False, disable=None)
-        )
-    return [path for path, good in zip(paths, verdicts, strict=True) if not good]
 
 
 def _decodes(path: str) -> bool:
@@ -78,25 +84,30 @@ def _decodes(path: str) -> bool:
     return True
 
 
-def _stamp_file(key: str) -> Path:
-    return cache_folder() / "checked" / f"{key}.json"
-
-
-def _stamped(key: str) -> list[str] | None:
+def _reads(split: Split, index: int) -> bool:
     try:
-        return json.loads(_stamp_file(key).read_text(encoding="utf-8"))["undecodable"]
-    except (OSError, ValueError, KeyError, TypeError):
+        split.decoded(index)
+    except UserError:
+        return False
+    return True
+
+
+def _refuse(bad: Sequence[str], count: int, name: str) -> None:
+    if bad:
+        raise UserError(
+            f"{name}: {len(bad)} of {count} images cannot be decoded{_some(bad)}\n"
+            "restore them, or leave them out with `--skip-unreadable`"
+        )
+
+
+def _stamped(key: str) -> list[int] | None:
+    try:
+        bad = json.loads(recall(key) or b"")["undecodable"]
+        return [int(index) for index in bad]
+    except (ValueError, KeyError, TypeError):
         return None
 
 
-def _stamp(key: str, bad: list[str]) -> None:
-    try:
-        _stamp_file(key).parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(_stamp_file(key), json.dumps({"undecodable": bad}).encode())
-    except (OSError, UserError) as error:
-        print(f"the check of the images is not remembered: {error}", file=sys.stderr)
-
-
-def _some(entries: list[str]) -> str:
+def _some(entries: Sequence[str]) -> str:
     rest = f"\n  and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
     return ":" + "".join(f"\n  {entry}" for entry in entries[:SHOWN]) + rest

@@ -35,7 +35,16 @@ FORMATS = {
         (("train/", "test/", *MSMT17_LISTS), ("mask_train_v2/", "mask_test_v2/", *MSMT17_LISTS)), ("generator",)
     ),
     "torchreid": Format(keys=("set",)),
+    "image_folder": Format((("train/",), ("val/",)), ("train", "val", "generator")),
+    "imagenet": Format(
+        (("train/",), ("val/",), ("ILSVRC/Data/CLS-LOC/train/",), ("ILSVRC/Data/CLS-LOC/val/",)), ("classes",)
+    ),
+    "imagenet21k": Format((("n01440764/",),), ("classes",)),
+    "parquet": Format(keys=("train", "val", "image", "label")),
+    "hf": Format(keys=("hub", "revision", "config", "train", "val", "image", "label")),
 }
+CLASSIFICATION = ("image_folder", "imagenet", "imagenet21k", "parquet", "hf")
+"""The formats that `backbones.data.classification` reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +123,14 @@ def _roots(value: object, path: Path, folder: Path | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(near + [str(Path(entry).expanduser()) for entry in entries]))
 
 
+def text_option(spec: DatasetSpec, key: str) -> str | None:
+    """The value of a key of the format, None when it is not given. Raises WrongWords when it is not text."""
+    value = spec.options.get(key)
+    if value is not None and not isinstance(value, str):
+        raise WrongWords(f"{spec.name}: `{key}` is {value!r}; it must be text (put it in quotes)")
+    return value
+
+
 def data_folder(data: Path | None) -> Path | None:
     """`--data` if given, else `$TRANSFER_DATA`, else None."""
     named = data or os.environ.get("TRANSFER_DATA")
@@ -132,10 +149,10 @@ def find_root(spec: DatasetSpec, data: Path | None) -> Path:
         UserError: nowhere found, incomplete, or found in two places.
     """
     base = data_folder(data)
-    trees = FORMATS[spec.format].trees or ((),)
+    trees = _trees(spec)
     named = [Path(root) for root in spec.root if Path(root).is_absolute()]
     under = [base / root for root in spec.root if not Path(root).is_absolute()] if base else []
-    if base and (FORMATS[spec.format].trees or not spec.root):
+    if base and (trees != ((),) or not spec.root):
         named.append(base)  # without a tree to recognise, a folder that has a name of its own is not guessed
     for path in named:
         if _lacking(path, trees) is None:
@@ -147,6 +164,12 @@ def find_root(spec: DatasetSpec, data: Path | None) -> Path:
         places = "\n".join(f"  {path}" for path in found)
         raise UserError(f"{spec.name}: found in more than one place:\n{places}\nname one of them: `--data {found[0]}`")
     raise UserError(_absent(spec, base, [*named, *under], trees))
+
+
+def _trees(spec: DatasetSpec) -> tuple[tuple[str, ...], ...]:
+    """What is looked for in a folder; nothing where the YAML file names the parts of the layout itself."""
+    own = {"train", "val", "classes"} & spec.options.keys()
+    return ((),) if own else FORMATS[spec.format].trees or ((),)
 
 
 def _lacking(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | None:

@@ -1,0 +1,152 @@
+"""Classification data: a training and a validation split, checked against what the set should hold.
+
+A new format is a reader (spec, data folder) -> `Found`, its entry in `READERS` here, and one in
+`backbones.data.spec.FORMATS`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backbones.data.folders import Found, image_folder, some
+from backbones.data.fractions import share_of, subset_of
+from backbones.data.imagenet import imagenet, imagenet21k
+from backbones.data.integrity import check_split
+from backbones.data.parquet import hf, parquet
+from backbones.data.spec import DatasetSpec, dataset_names, manifest_digest, resolve_dataset
+from backbones.data.split_dataset import SplitDataset
+from backbones.data.splits import Split
+from backbones.errors import UserError, WrongWords, nearest
+
+__all__ = ["ClassificationData", "Split", "SplitDataset", "open_classification"]
+
+READERS: dict[str, Callable[[DatasetSpec, Path | None], Found]] = {
+    "image_folder": image_folder,
+    "imagenet": imagenet,
+    "imagenet21k": imagenet21k,
+    "parquet": parquet,
+    "hf": hf,
+}
+CHECKED_AT_ONCE = 200_000
+"""Sets of more images are not decoded before they are used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationData:
+    """An opened data set."""
+
+    name: str
+    version: str | None
+    classes: tuple[str, ...]
+    """Names; the position is the label."""
+    train: Split | None
+    val: Split | None
+    counts: dict[str, Any]
+    """{"train" | "val": {"images", "classes"}, "ignored"}, after the choice of images; classes with images."""
+    digest: str
+    """Of split, label, name and size of every image used."""
+    skipped: int = 0
+    """Images left out because they cannot be decoded."""
+
+
+def open_classification(
+    spec: DatasetSpec,
+    root: Path | None,
+    *,
+    label_fraction: float = 1.0,
+    fraction_seed: int = 0,
+    subset: int | None = None,
+    skip_unreadable: bool = False,
+) -> ClassificationData:
+    """Finds, reads and checks a data set.
+
+    Every image that is used is decoded once, so that a damaged one is named at the start, and the verdict remembered.
+    Sets of more than `CHECKED_AT_ONCE` (200,000) images are spared that unless `skip_unreadable` asks for it: a damaged
+    image is then named when it is met.
+
+    Args:
+        spec: its facts.
+        root: the `--data` option (see `find_root`).
+        label_fraction: share of each class's training images (see `fractions`), at least one.
+        fraction_seed: of that choice.
+        subset: images of each class in both splits, before the label fraction.
+        skip_unreadable: leave damaged images out instead of raising.
+
+    Raises:
+        UserError: not found, incomplete, inconsistent, or with a damaged image.
+        WrongWords: the data set is not one for classification, or its YAML file asks for something that does not exist.
+    """
+    if spec.format not in READERS:
+        fitting = [name for name in dataset_names() if resolve_dataset(name).format in READERS]
+        raise WrongWords(
+            f"{spec.name}: format {spec.format} is not for classification\nthese are: {', '.join(fitting)}, or a YAML "
+            f"file with one of the formats {', '.join(READERS)}"
+        )
+    found = READERS[spec.format](spec, root)
+    splits = {name: split for name, split in (("train", found.train), ("val", found.val)) if split is not None}
+    _check_counts(spec, splits)
+    if subset is not None:
+        splits = {name: subset_of(split, subset) for name, split in splits.items()}
+    if "train" in splits:
+        splits["train"] = share_of(splits["train"], label_fraction, seed=fraction_seed)
+    sound = splits
+    if skip_unreadable or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
+        sound = {name: _sound(spec, split, found.classes, skip_unreadable) for name, split in splits.items()}
+    return ClassificationData(
+        name=spec.name,
+        version=spec.version,
+        classes=found.classes,
+        train=sound.get("train"),
+        val=sound.get("val"),
+        counts=_counts(sound) | {"ignored": found.ignored},
+        digest=_digest(sound),
+        skipped=sum(map(len, splits.values())) - sum(map(len, sound.values())),
+    )
+
+
+def _sound(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool) -> Split:
+    """The split without damaged images. Raises UserError when a class has none left."""
+    bad = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
+    if not len(bad):
+        return split
+    rest = split.select(np.setdiff1d(np.arange(len(split)), bad))
+    lost = np.setdiff1d(split.labels, rest.labels)
+    if len(lost):
+        names = some([classes[label] for label in lost])
+        raise UserError(f"{spec.name}: all {split.name} images of {len(lost)} class(es) are damaged: {names}")
+    return rest
+
+
+def _check_counts(spec: DatasetSpec, splits: dict[str, Split]) -> None:
+    """Compares the numbers in `spec.counts` with what was found; a split that is not there is not compared."""
+    found, wrong = _counts(splits), []
+    for split, expected in (spec.counts or {}).items():
+        if split not in ("train", "val") or not isinstance(expected, dict):
+            hint = nearest(str(split), ("train", "val"))
+            raise WrongWords(f"{spec.name}: `counts` has an unknown entry {split!r}{hint} (train: {{images: N}})")
+        for unit, number in expected.items():
+            if unit not in ("images", "classes"):
+                hint = nearest(str(unit), ("images", "classes"))
+                raise WrongWords(f"{spec.name}: `counts` has an unknown entry {split} {unit!r}{hint}")
+            if split in found and found[split][unit] != number:
+                wrong.append(f"  {split} {unit}: expected {number}, found {found[split][unit]}")
+    if wrong:
+        mend = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
+        if "generator" in spec.options:
+            mend = "delete the folder; it is made anew"
+        raise UserError(f"{spec.name}: the data set is not complete:\n" + "\n".join(wrong) + f"\n{mend}")
+
+
+def _counts(splits: dict[str, Split]) -> dict[str, Any]:
+    return {name: {"images": len(split), "classes": len(np.unique(split.labels))} for name, split in splits.items()}
+
+
+def _digest(splits: dict[str, Split]) -> str:
+    return manifest_digest(
+        (f"{name}/{label}/{image}", size)
+        for name, split in splits.items()
+        for label, image, size in zip(split.labels.tolist(), split.names, split.sizes.tolist(), strict=True)
+    )

@@ -1,0 +1,190 @@
+"""Class folders -> splits. Nothing is decoded; every folder is listed once. Letters: M images."""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from backbones.data.spec import DatasetSpec, find_root, text_option
+from backbones.data.splits import FileSplit, PackedNames, Split
+from backbones.data.toy_digits import toy_digits
+from backbones.errors import UserError, WrongWords, nearest
+
+IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+VALIDATION = ("val", "validation", "test")
+GENERATORS = {"toy_digits": toy_digits}
+SHOWN = 5
+SCANNERS = 16
+"""Threads that list folders: on a network disk most of the time is waiting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a reader of a format found: whole splits, before any choice of images."""
+
+    classes: tuple[str, ...]
+    train: Split | None
+    val: Split | None
+    ignored: int = 0
+    """Files that are no images, and hidden ones."""
+
+
+@dataclass(frozen=True)
+class ClassFolder:
+    """The images of one class: file names sorted, and their sizes in bytes."""
+
+    names: list[str]
+    sizes: list[int]
+    ignored: int
+
+
+def image_folder(spec: DatasetSpec, data: Path | None) -> Found:
+    """`train/CLASS/image.jpg` and `val/CLASS/image.jpg`; keys `train` and `val` name other folders.
+
+    Raises:
+        UserError: a folder is missing, has no classes or an empty one, or the two have different classes.
+    """
+    root = root_of(spec, data)
+    folders = {"train": _named(spec, root, "train", ("train",)), "val": _named(spec, root, "val", VALIDATION)}
+    classes: tuple[str, ...] = ()
+    splits, ignored = {}, 0
+    for split, folder in folders.items():
+        if folder is None:
+            continue
+        found = class_names(folder)
+        if classes and found != classes:
+            raise UserError(f"{spec.name}: {_difference(classes, found, folders['train'], folder)}")
+        classes = found
+        splits[split], more = read_split(split, folder, classes)
+        ignored += more
+    if not splits:
+        raise UserError(f"{spec.name}: {root} has no folder train/, nor one of {', '.join(VALIDATION)}")
+    return Found(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
+
+
+def root_of(spec: DatasetSpec, data: Path | None) -> Path:
+    """The folder of the data set; an embedded one is made on first use. Raises UserError, WrongWords."""
+    generator = text_option(spec, "generator")
+    if generator is None:
+        return find_root(spec, data)
+    if generator not in GENERATORS:
+        known = ", ".join(GENERATORS)
+        raise WrongWords(f"{spec.name}: unknown generator {generator!r}{nearest(generator, GENERATORS)} ({known})")
+    return GENERATORS[generator]()
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    """Names of the class folders in a split's folder, sorted; hidden ones are left out.
+
+    Raises:
+        UserError: there is none, or images lie beside them.
+    """
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be listed: {error.strerror}") from None
+    shown = [entry for entry in entries if not entry.name.startswith(".")]
+    stray = [entry.name for entry in shown if _is_image(entry.name) and not entry.is_dir()]
+    if stray:
+        raise UserError(
+            f"{folder}: {len(stray)} image(s) beside the class folders: {some(stray)}; an image belongs into the "
+            "folder of its class"
+        )
+    names = tuple(entry.name for entry in shown if entry.is_dir())
+    if not names:
+        raise UserError(f"{folder}: there are no class folders (expected {folder.name}/CLASS/image.jpg)")
+    return names
+
+
+def read_split(
+    name: str, folder: Path, classes: Sequence[str], *, present: Sequence[str] | None = None
+) -> tuple[FileSplit, int]:
+    """A split with the classes' images in the order of the classes, then of file names; and how many files are ignored.
+
+    Args:
+        name: of the split.
+        folder: that holds the class folders.
+        classes: all, in the order of their labels.
+        present: those that have a folder; None: all.
+
+    Raises:
+        UserError: a class is empty, a file cannot be opened, or a folder lies where images should.
+    """
+    label_of = {wanted: label for label, wanted in enumerate(classes)}
+    listed = list(classes if present is None else present)
+    with ThreadPoolExecutor(SCANNERS) as pool:
+        found = list(pool.map(scan_images, [folder / entry for entry in listed]))
+    empty = [entry for entry, images in zip(listed, found, strict=True) if not images.names]
+    if empty:
+        raise UserError(f"{folder}: {len(empty)} class folder(s) without images: {some(empty)}; fill or remove them")
+    labels = np.repeat([label_of[entry] for entry in listed], [len(images.names) for images in found])
+    split = FileSplit(
+        name=name,
+        labels=labels.astype(np.int64),
+        names=PackedNames(_joined(listed, found)),
+        sizes=np.fromiter((size for images in found for size in images.sizes), dtype=np.int64),
+        folder=folder,
+    )
+    return split, sum(images.ignored for images in found)
+
+
+def scan_images(folder: Path) -> ClassFolder:
+    """The images that lie in one folder; links are followed, hidden and other files counted.
+
+    Raises:
+        UserError: the folder cannot be listed, holds a folder, an image cannot be opened, or a name is no UTF-8.
+    """
+    images, ignored = [], 0
+    try:
+        for entry in os.scandir(folder):
+            if entry.name.startswith("."):
+                ignored += 1
+            elif entry.is_dir():
+                raise UserError(f"{entry.path}: a folder among the images of a class; move its images up, or it away")
+            elif _is_image(entry.name):
+                entry.name.encode()
+                images.append((entry.name, entry.stat().st_size))
+            else:
+                ignored += 1
+    except OSError as error:
+        raise UserError(f"{error.filename or folder}: cannot be opened: {error.strerror}") from None
+    except UnicodeEncodeError:
+        raise UserError(f"{folder}: the file name {entry.name!r} is not UTF-8; rename it") from None
+    images.sort()
+    return ClassFolder([name for name, _ in images], [size for _, size in images], ignored)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few of a list."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _joined(folders: Sequence[str], found: Sequence[ClassFolder]) -> Iterator[str]:
+    for folder, images in zip(folders, found, strict=True):
+        yield from (f"{folder}/{name}" for name in images.names)
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGES)
+
+
+def _named(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> Path | None:
+    """The folder that `key` names, else the first usual one that is there."""
+    named = text_option(spec, key)
+    if named is None:
+        return next((root / name for name in usual if (root / name).is_dir()), None)
+    if not (root / named).is_dir():
+        raise UserError(f"{spec.name}: {root / named}: there is no such folder (key `{key}`)")
+    return root / named
+
+
+def _difference(train: Sequence[str], val: Sequence[str], train_folder: Path | None, val_folder: Path) -> str:
+    lines = ["the class folders of training and validation differ"]
+    for mine, theirs, folder in ((train, val, train_folder), (val, train, val_folder)):
+        only = sorted(set(mine) - set(theirs))
+        if only:
+            lines.append(f"  only in {folder}: {some(only)}")
+    return "\n".join(lines)

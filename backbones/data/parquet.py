@@ -1,0 +1,241 @@
+"""Classification sets as Parquet files, local or in the cache of the Hugging Face hub, read with `datasets`.
+
+Rows are converted once to Arrow files, which give random access and are shared by all processes. They are as large as
+the data, so they lie where the user's other ones do (`HF_DATASETS_CACHE`, `HF_HOME`), not in this suite's cache folder.
+Images stay encoded until they are read. Nothing is downloaded. Letters: M images, C classes.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backbones.data.folders import Found, some
+from backbones.data.spec import DatasetSpec, find_root, text_option
+from backbones.data.splits import PackedNames, Split
+from backbones.errors import UserError, WrongWords
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+TRAIN = ("train",)
+VALIDATION = ("validation", "val", "test")
+PATTERNS = ("{}.parquet", "{}-*.parquet", "data/{}-*.parquet")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from, for messages: files with their numbers of rows, or one name for all."""
+
+    files: tuple[str, ...]
+    rows: tuple[int, ...]
+    stamp: str
+
+    def place(self, row: int) -> str:
+        """ "FILE, row N" with N counted from 0 in that file."""
+        for file, rows in zip(self.files, self.rows, strict=True):
+            if row < rows:
+                return f"{file}, row {row}"
+            row -= rows
+        raise IndexError(row)
+
+
+@dataclass(eq=False)
+class RowSplit(Split):
+    """Rows of an Arrow table."""
+
+    table: "Dataset"
+    column: str
+    rows: np.ndarray
+    """int64 [M]: the row of each image."""
+    source: Source
+
+    def encoded(self, index: int) -> bytes:
+        """The row's bytes."""
+        content: bytes = self.table[int(self.rows[index])][self.column]["bytes"]
+        return content
+
+    def place(self, index: int) -> str:
+        """File and row."""
+        return self.source.place(int(self.rows[index]))
+
+    def stamps(self, indices: Iterable[int]) -> list[str]:
+        """The files' stamp and the row."""
+        return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
+
+    def _selected(self, keep: np.ndarray) -> dict[str, Any]:
+        return {"rows": self.rows[keep]}
+
+
+def parquet(spec: DatasetSpec, data: Path | None) -> Found:
+    """Parquet files; keys `train`, `val` (a file or a pattern), `image`, `label` (columns).
+
+    Raises:
+        UserError: a file is missing or damaged, or its columns or labels do not serve.
+    """
+    root = find_root(spec, data)
+    files = {"train": _files(spec, root, "train", TRAIN), "val": _files(spec, root, "val", VALIDATION)}
+    if not any(files.values()):
+        raise UserError(f"{spec.name}: {root} holds no train.parquet; name the files by the keys `train` and `val`")
+    return _found(spec, {split: _read_files(paths) for split, paths in files.items() if paths})
+
+
+def _files(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> list[Path]:
+    named = text_option(spec, key)
+    patterns = [named] if named else [pattern.format(name) for name in usual for pattern in PATTERNS]
+    for pattern in patterns:
+        path = root / pattern  # an absolute pattern stands for itself
+        found = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+        if found:
+            return found
+    if named:
+        raise UserError(f"{spec.name}: {root / named}: there is no such file (key `{key}`)")
+    return []
+
+
+def _read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
+    import pyarrow
+    from datasets import Dataset
+    from pyarrow.parquet import ParquetFile
+
+    rows, stamps = [], []
+    for path in paths:
+        try:
+            with ParquetFile(path) as file:
+                rows.append(file.metadata.num_rows)
+            stat = path.stat()
+        except (OSError, pyarrow.ArrowException) as error:
+            raise UserError(f"{path}: cannot be read as Parquet: {_first_line(error)}") from None
+        stamps.append(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}")
+    source = Source(tuple(map(str, paths)), tuple(rows), "\n".join(stamps))
+    with quiet(some(source.files)):
+        return Dataset.from_parquet([str(path) for path in paths]), source
+
+
+@contextlib.contextmanager
+def quiet(what: str) -> Iterator[None]:
+    """Keeps the progress bars and notes of `datasets` off the screen; its errors name what was read."""
+    import datasets
+
+    bars, level = datasets.utils.are_progress_bars_disabled(), datasets.utils.logging.get_verbosity()
+    datasets.utils.disable_progress_bars()
+    datasets.utils.logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    except (UserError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        reason = error.__cause__ or error
+        raise UserError(f"{what}: cannot be read by `datasets`: {_first_line(reason)}") from error
+    finally:
+        datasets.utils.logging.set_verbosity(level)
+        if not bars:
+            datasets.utils.enable_progress_bars()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _found(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]]) -> Found:
+    """Splits with equal classes."""
+    classes: dict[str, list[str] | None] = {}
+    splits = {}
+    for name, (table, source) in tables.items():
+        image, label = _columns(spec, table, source)
+        classes[name] = getattr(table.features[label], "names", None)
+        splits[name] = _split(name, table, source, image, label)
+    named = list(classes.values())
+    if any(names != named[0] for names in named):
+        raise UserError(f"{spec.name}: {_class_difference(classes)}")
+    count = len(named[0]) if named[0] else 1 + max(int(split.labels.max(initial=-1)) for split in splits.values())
+    for split in splits.values():
+        _check_labels(split, count)
+    return Found(classes=tuple(named[0] or map(str, range(count))), train=splits.get("train"), val=splits.get("val"))
+
+
+def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, str]:
+    """The names of the image column and of the label column."""
+    from datasets import ClassLabel, Image
+
+    chosen = []
+    for key, kind in (("image", Image), ("label", ClassLabel)):
+        named = text_option(spec, key)
+        fitting = [name for name, feature in table.features.items() if isinstance(feature, kind)]
+        if named is not None and named not in table.features:
+            raise UserError(f"{source.files[0]}: no column {named!r} (key `{key}`); {_listed(table)}")
+        if named is None and len(fitting) != 1:
+            raise UserError(
+                f"{source.files[0]}: {len(fitting) or 'no'} columns of type {kind.__name__}: name the one to use by "
+                f"the key `{key}`; {_listed(table)}"
+            )
+        chosen.append(named or fitting[0])
+    return chosen[0], chosen[1]
+
+
+def _listed(table: "Dataset") -> str:
+    kinds = (f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in table.features.items())
+    return "columns: " + ", ".join(kinds)
+
+
+def _split(name: str, table: "Dataset", source: Source, image: str, label: str) -> RowSplit:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from datasets import Image
+
+    try:
+        table = table.select_columns([image, label]).cast_column(image, Image(decode=False))
+        content = pc.struct_field(table.data.column(image), "bytes")
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UserError(f"{source.files[0]}: column {image!r} holds no images: {_first_line(error)}") from None
+    labels = table.data.column(label)
+    if not pa.types.is_integer(labels.type):
+        raise UserError(f"{source.files[0]}: column {label!r} holds {labels.type}, not class numbers; {_listed(table)}")
+    for column, values in ((label, labels), (image, content)):
+        if values.null_count:
+            row = int(np.flatnonzero(values.is_null().to_numpy())[0])
+            raise UserError(f"{source.place(row)}: no value in column {column!r} ({values.null_count} rows like this)")
+    count = len(labels)
+    return RowSplit(
+        name=name,
+        labels=labels.to_numpy().astype(np.int64),
+        names=PackedNames(f"{name}/{row:06d}" for row in range(count)),
+        sizes=pc.binary_length(content).to_numpy().astype(np.int64),
+        table=table.select_columns([image]),
+        column=image,
+        rows=np.arange(count),
+        source=source,
+    )
+
+
+def _check_labels(split: RowSplit, count: int) -> None:
+    wrong = np.flatnonzero((split.labels < 0) | (split.labels >= count))
+    if len(wrong):
+        first = int(wrong[0])
+        raise UserError(
+            f"{split.place(first)}: label {split.labels[first]} is outside 0..{count - 1} ({len(wrong)} rows like this)"
+        )
+
+
+def _class_difference(classes: dict[str, list[str] | None]) -> str:
+    train, val = (names or [] for names in classes.values())
+    for label, (mine, theirs) in enumerate(zip(train, val, strict=False)):
+        if mine != theirs:
+            return f"training and validation name their classes differently: label {label} is {mine!r} and {theirs!r}"
+    return f"training names {len(train)} classes, validation {len(val)}"
+
+
+def hf(spec: DatasetSpec, data: Path | None) -> Found:
+    """A data set of the Hugging Face hub, from the local cache alone.
+
+    Keys: `hub` (its id), `revision` (a commit, 40 hex digits), `config`, `train`, `val` (names of splits).
+
+    Raises:
+        WrongWords: `hub` or `revision` is missing or malformed.
+        UserError: it is not in the cache, or does not serve.
+    """
+    raise WrongWords(f"{spec.name}: not there yet")

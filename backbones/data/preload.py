@@ -1,0 +1,59 @@
+"""Decoded images of a small split in one block of memory, which forked loader workers share."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
+
+from backbones.engine.context import usable_cores
+
+LIMIT = 512 * 2**20
+PROBES = 32
+
+
+class Pixels:
+    """M RGB images, uint8, one after the other, with their sizes."""
+
+    def __init__(self, block: np.ndarray, shapes: np.ndarray) -> None:
+        """Args: block: uint8 [total]; shapes: int64 [M, 2] of (H, W)."""
+        self._block, self._shapes = block, shapes
+        self._ends = np.concatenate([[0], np.cumsum(3 * shapes.prod(axis=1))])
+
+    def __getitem__(self, index: int) -> Image.Image:
+        """A copy of image `index`."""
+        start, stop = self._ends[index], self._ends[index + 1]
+        return Image.fromarray(self._block[start:stop].reshape(*self._shapes[index], 3))
+
+    @classmethod
+    def load(cls, read: Callable[[int], Image.Image], count: int, limit: int | None, *, name: str) -> Self | None:
+        """Decodes images 0..count-1 in threads.
+
+        Args:
+            limit: in bytes. Above it None is returned: at once when a few images spread over the split say so, else
+                when the limit is passed. None: no limit.
+            name: of the split, for the progress bar.
+
+        Raises:
+            UserError: an image cannot be read.
+        """
+        probes = np.unique(np.linspace(0, count - 1, PROBES).astype(int)).tolist()
+        if limit is not None and np.mean([_bytes(read(index)) for index in probes]) * count > limit:
+            return None
+        parts, shapes, total = [], [], 0
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            images = pool.map(lambda index: np.asarray(read(index)), range(count))
+            for image in tqdm(images, desc=f"decoding {name}", total=count, delay=2, leave=False, disable=None):
+                total += image.nbytes
+                if limit is not None and total > limit:
+                    pool.shutdown(cancel_futures=True)
+                    return None
+                parts.append(image.reshape(-1))
+                shapes.append(image.shape[:2])
+        return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))
+
+
+def _bytes(image: Image.Image) -> int:
+    return 3 * image.width * image.height

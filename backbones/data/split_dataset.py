@@ -1,0 +1,60 @@
+"""A split as a data set of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from backbones.data.images import Key, seeded
+from backbones.data.preload import LIMIT
+from backbones.data.splits import Split
+
+Views = Tensor | list[Tensor]
+
+
+class SplitDataset(Dataset[tuple[Any, ...]]):
+    """Images of a split with their labels.
+
+    A key is an index, or (epoch, index, repeat), as for `ImageDataset`: then the transform runs under
+    `seeded(seed, epoch, index, repeat)`.
+
+    Args:
+        split: where the images come from.
+        transform: PIL image -> tensor, or a list of tensors (crops).
+        seed: of the augmentation.
+        extra: index -> tensor, appended to each item.
+        preload: keep the decoded images in memory (3 bytes per pixel, shared by forked workers and by all data sets of
+            the split; twice that while loading). None: when they take at most `LIMIT` bytes (512 MiB).
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        transform: Callable[[Image.Image], Views],
+        *,
+        seed: int = 0,
+        extra: Callable[[int], Tensor] | None = None,
+        preload: bool | None = None,
+    ) -> None:
+        self.split, self.transform, self.seed, self.extra = split, transform, seed, extra
+        self.labels = torch.from_numpy(split.labels)
+        if preload is not False:
+            split.preload(None if preload else LIMIT)
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, key: Key) -> tuple[Any, ...]:
+        """(transform(image), label as a scalar tensor[, extra(index)]). Raises UserError for an unreadable image."""
+        index = key[1] if isinstance(key, tuple) else key
+        image = self.split.read(index)
+        if isinstance(key, tuple):
+            with seeded(self.seed, *key):
+                views = self.transform(image)
+        else:
+            views = self.transform(image)
+        item = (views, self.labels[index])
+        return (*item, self.extra(index)) if self.extra else item

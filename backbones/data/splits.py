@@ -1,0 +1,133 @@
+"""One split of a classification set: labels, names, and how an image of it is read. Letters: M images, C classes."""
+
+import hashlib
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self, overload
+
+import numpy as np
+from PIL import Image
+
+from backbones.data.images import read_image
+from backbones.data.preload import Pixels
+from backbones.errors import UserError
+
+
+class PackedNames(Sequence[str]):
+    """M names in one block of bytes: 14 million take half a GiB, and forked workers share them.
+
+    (A list would be copied into every worker, page by page, as reading a Python object counts its references.)
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        encoded = [name.encode() for name in names]
+        self._ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        self._block = b"".join(encoded)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        return self._block[self._ends[number] : self._ends[number + 1]].decode()
+
+
+@dataclass(eq=False)
+class Split(ABC):
+    """Base of splits. Reading is a function of the index, so any worker or thread may do it."""
+
+    name: str
+    """"train" or "val"."""
+    labels: np.ndarray
+    """int64 [M], 0..C-1."""
+    names: Sequence[str]
+    """M names that hold on every machine: paths relative to the split's folder, or "train/000123" for rows."""
+    sizes: np.ndarray
+    """int64 [M]: bytes of each encoded image."""
+    pixels: Pixels | None = field(default=None, init=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def encoded(self, index: int) -> bytes:
+        """The image as it is stored. Raises UserError that names it when it cannot be read."""
+
+    @abstractmethod
+    def place(self, index: int) -> str:
+        """Where the image lies, for messages: a file, or a file and a row."""
+
+    @abstractmethod
+    def stamps(self, indices: Iterable[int]) -> list[str]:
+        """What changes when an image may have changed: path, size and time of its file. Raises UserError."""
+
+    def read(self, index: int) -> Image.Image:
+        """The RGB image. Raises UserError that names it when it is missing or damaged."""
+        return self.pixels[index] if self.pixels else self.decoded(index)
+
+    def decoded(self, index: int) -> Image.Image:
+        """`read`, always from where it is stored."""
+        return read_image(io.BytesIO(self.encoded(index)), name=self.place(index))
+
+    def content_digest(self, index: int) -> str:
+        """sha256 (hex) of the encoded image: the same for equal images in a folder and in Parquet."""
+        return hashlib.sha256(self.encoded(index)).hexdigest()
+
+    def select(self, keep: np.ndarray) -> Self:
+        """The split with the images of these indices, in this order."""
+        names = PackedNames(self.names[int(index)] for index in keep)
+        changes = {"labels": self.labels[keep], "names": names, "sizes": self.sizes[keep], **self._selected(keep)}
+        return replace(self, **changes)
+
+    def _selected(self, keep: np.ndarray) -> dict[str, Any]:
+        return {}
+
+    def preload(self, limit: int | None) -> None:
+        """Decodes all images into memory, unless they take more than `limit` bytes; see `Pixels.load`."""
+        if self.pixels is None and len(self):
+            self.pixels = Pixels.load(self.decoded, len(self), limit, name=self.name)
+
+
+@dataclass(eq=False)
+class FileSplit(Split):
+    """Image files; a name is the path below `folder`."""
+
+    folder: Path
+
+    def path(self, index: int) -> str:
+        """The image's file."""
+        return f"{self.folder}/{self.names[index]}"
+
+    place = path
+
+    def decoded(self, index: int) -> Image.Image:
+        """Reads the file without a copy of its bytes."""
+        return read_image(self.path(index))
+
+    def encoded(self, index: int) -> bytes:
+        """The file's content."""
+        try:
+            return Path(self.path(index)).read_bytes()
+        except OSError as error:
+            raise UserError(f"{self.path(index)}: cannot be read: {error.strerror}") from None
+
+    def stamps(self, indices: Iterable[int]) -> list[str]:
+        """Path, size and time of each file."""
+        stamps = []
+        for index in indices:
+            path = Path(self.path(index))
+            try:
+                stat = path.stat()
+            except OSError as error:
+                raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
+            stamps.append(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}")
+        return stamps
