@@ -1,0 +1,70 @@
+"""Losses of supervised pretraining, and what the best constant prediction makes of them.
+
+Letters: B images, C classes, N tokens. Logits may be of any float type; losses are computed in float32.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Box = tuple[int, int, int, int]
+
+
+def soft_target_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """-sum_c t_c log softmax(logits)_c, mean over all leading dimensions.
+
+    DeiT's loss under mixup (Touvron et al. 2020, arXiv 2012.12877, section 6); with one-hot targets the usual
+    cross-entropy.
+
+    Args:
+        logits, targets: [..., C], each row of `targets` a distribution. They broadcast against each other.
+    """
+    return -(targets * functional.log_softmax(logits.float(), dim=-1)).sum(-1).mean()
+
+
+def sigmoid_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """-sum_c [t_c log sigmoid(z_c) + (1 - t_c) log(1 - sigmoid(z_c))] of logits z [B, C], mean over the batch.
+
+    Each class is a question of its own (Beyer et al. 2020, arXiv 2006.07159, section 4; big_vision's `sigmoid_xent`).
+    """
+    per_class = functional.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")
+    return per_class.sum(-1).mean()
+
+
+def mixed_share(box: Box, tokens: int) -> float:
+    """Share of an image's `tokens` that mix-token took from its partner: the box (x1, y1, x2, y2) counts tokens."""
+    left, top, right, bottom = box
+    return (right - left) * (bottom - top) / tokens
+
+
+def token_label_losses(
+    class_logits: Tensor, token_logits: Tensor, box: Box, targets: Tensor, token_targets: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Token labeling (Jiang et al. 2021, arXiv 2104.10858, section 3.2): the class token's loss and the tokens' mean.
+
+    Mix-token put a box of tokens of image B - 1 - i into image i, so the class token's target is that of image i and
+    of its partner by their shares of tokens. The model has put the tokens' logits back to their own images.
+
+    Args:
+        class_logits: [B, C]. token_logits: [B, N, C].
+        box: of mix-token; see `mixed_share`.
+        targets: [B, C], of the images as they came.
+        token_targets: [B, N, C]; None: every token has its image's.
+    """
+    share = mixed_share(box, token_logits.shape[1])
+    mixed = (1 - share) * targets + share * targets.flip(0)
+    of_tokens = targets[:, None] if token_targets is None else token_targets
+    return soft_target_cross_entropy(class_logits, mixed), soft_target_cross_entropy(token_logits, of_tokens)
+
+
+def constant_loss(prior: Tensor, *, sigmoid: bool) -> float:
+    """The lowest loss of a prediction that is the same for every image, whose mean target is `prior` [C].
+
+    The cross-entropy's is the entropy of the prior, ln C for equal classes; the sigmoid loss's is the sum of the
+    binary entropies.
+    """
+    prior = prior.double()
+    entropy = -torch.xlogy(prior, prior).sum()
+    if sigmoid:
+        entropy -= torch.xlogy(1 - prior, 1 - prior).sum()
+    return float(entropy)

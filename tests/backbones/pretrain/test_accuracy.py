@@ -1,0 +1,68 @@
+"""Ranks of true classes and the accuracies made of them."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from backbones.pretrain.accuracy import accuracies, class_columns, imagenet_synsets, true_class_ranks
+
+
+def outcomes(ranks: Tensor) -> dict[str, np.ndarray]:
+    return {"rank": ranks[:, 0].numpy(), "ties": ranks[:, 1].numpy()}
+
+
+def test_accuracy_without_ties_is_that_of_sorting() -> None:
+    logits = torch.randn(50, 12, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(12, (50,), generator=torch.Generator().manual_seed(1))
+    found = accuracies(outcomes(true_class_ranks(logits, labels)))
+    best = logits.argsort(1, descending=True)
+    for k in (1, 5):
+        assert found[f"top{k}"] == pytest.approx((best[:, :k] == labels[:, None]).any(1).float().mean().item())
+
+
+@pytest.mark.parametrize("row", [[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0], [2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], [3.0] * 7])
+def test_ties_count_by_expectation_over_their_orders(row: list[float]) -> None:
+    logits = torch.tensor([row])
+    for label in range(len(row)):
+        found = accuracies(outcomes(true_class_ranks(logits, torch.tensor([label]))))
+        for k in (1, 5):
+            orders = [
+                sorted(range(len(row)), key=lambda c: (-row[c], order[c]))[:k]
+                for order in itertools.islice(itertools.permutations(range(len(row))), 0, None, 7)
+            ]
+            shares = [label in best for best in orders]
+            assert found[f"top{k}"] == pytest.approx(sum(shares) / len(shares), abs=0.02)
+
+
+def test_ranks_among_some_classes_only_and_the_missing_one_is_never_right() -> None:
+    logits = torch.tensor([[9.0, 1.0, 2.0, 8.0], [9.0, 1.0, 2.0, 8.0], [0.0, 0.0, 0.0, 0.0]])
+    columns, missing = class_columns(["other", "a", "b", "another"], ["a", "b", "teddy"])
+    assert columns.tolist() == [1, 2, -1]
+    assert missing == ["teddy"]
+    ranks = true_class_ranks(logits, torch.tensor([1, 0, 2]), columns)
+    assert ranks[:2].tolist() == [[0, 0], [1, 0]]
+    assert accuracies(outcomes(ranks[2:])) == {"top1": 0.0, "top5": 0.0}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_logits_that_are_not_finite_have_no_rank(value: float) -> None:
+    logits = torch.zeros(2, 4)
+    logits[1, 2] = value
+    assert true_class_ranks(logits, torch.tensor([0, 0])).tolist() == [[0, 3], [-1, -1]]
+    columns = torch.tensor([2, 0, -1, 1])
+    assert true_class_ranks(logits, torch.tensor([1, 1]), columns).tolist() == [[0, 2], [-1, -1]]
+
+
+def test_one_class_of_imagenet_is_missing_in_googles_21k() -> None:
+    large, small = imagenet_synsets(21_843), imagenet_synsets(1000)
+    assert large is not None
+    assert small is not None
+    columns, missing = class_columns(large, small)
+    assert missing == ["n04399382"]
+    assert len(columns) == 1000
+    assert (columns >= 0).sum() == 999
+    assert all(large[column] == small[label] for label, column in enumerate(columns.tolist()) if column >= 0)
+    assert imagenet_synsets(17) is None
