@@ -10,12 +10,15 @@ from backbones.engine.options import FitOptions
 
 Batch = Any
 
+FLAT = 1e-6  # spread of L2-normalised features under which a batch counts as one point
+
 
 class Learner(nn.Module):
     """Base of training methods. Subclasses give `forward(batch, step) -> {"loss": [], ...}`.
 
-    `forward` is a pure function of (batch, step, random numbers), so that an optimiser may call it twice. Further
-    entries of its result are scalars for the history; `spread` (see `feature_spread`) lets a collapse be seen.
+    `forward` is a pure function of (batch, step, random numbers) but for buffers, so that an optimiser may call it
+    twice; buffers keep what the first call left. Further entries of its result are scalars for the history; `spread`
+    (see `feature_spread`) lets a collapse be seen.
     """
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
@@ -41,6 +44,10 @@ class Learner(nn.Module):
     def chance(self) -> tuple[str, float] | None:
         """Name of a statistic and the value that the best constant prediction gives it."""
         return None
+
+    def collapsed(self, stats: dict[str, float]) -> str:
+        """Why the statistics of a step look collapsed, in words; empty when they do not."""
+        return "all features of a batch were equal" if stats.get("spread", 1.0) < FLAT else ""
 
     def after_backward(self, step: int) -> None:
         """Called with the step's gradients in place, before clipping."""

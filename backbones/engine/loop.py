@@ -61,7 +61,7 @@ class _Run:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.options, self.context = options, context
         self.stepper = Stepper(learner, options, context)
-        self.watch = Watch(options, learner.chance())
+        self.watch = Watch(options, learner.chance(), learner.collapsed)
         self.progress, self.done, self.outcome = _Progress(), False, Outcome()
         # Only the first rank writes; ranks without a folder keep nothing.
         self.folder = context.folder if context.ranks.first else None
@@ -127,7 +127,7 @@ class _Run:
         number = self.progress.step + 1
         moment = self.stepper.schedule.clock(place.epoch, place.index, place.length)
         self.stepper.model.train()
-        stats, skipped, stop = self.stepper.step(number, moment, batch)
+        stats, skipped, stop = self.stepper.step(number, moment, batch, place.length)
         self.progress = _Progress(number, place.epoch, place.index + 1)
         if place.ends_epoch:
             self.progress = _Progress(number, place.epoch + 1, 0)

@@ -5,6 +5,7 @@ at_chance.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -14,8 +15,8 @@ Status = Literal["completed", "nonfinite", "diverged", "collapsed", "at_chance"]
 
 SMOOTHING = 0.98  # decay of the running mean of the loss, per step
 MARGIN = 0.05  # nats below the best constant prediction that count as having left chance
-FLAT = 1e-6  # spread of L2-normalised features under which a batch counts as one point
 SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite
+FLAT_STEPS = 20  # collapsed steps in a row that count as a collapse
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,12 @@ class Watch:
         options: `judge_after` steps past the warm-up the finite verdicts begin.
         chance: name of a statistic and the value that the best constant prediction gives it, for instance
             ("id_loss", ln C); None where a method has no such level.
+        collapsed: the statistics of a step -> why they look collapsed, in words, or nothing.
     """
 
     options: FitOptions
     chance: tuple[str, float] | None = None
+    collapsed: Callable[[dict[str, float]], str] = lambda stats: ""
     means: dict[str, RunningMean] = field(default_factory=dict)
     initial: float = math.nan
     lowest: float = math.inf
@@ -76,7 +79,7 @@ class Watch:
 
         Args:
             time: fractional epoch after the step.
-            stats: `loss`, `grad_norm`, and what the learner gave besides (`spread`: of the batch's features).
+            stats: `loss`, `grad_norm`, and what the learner gave besides.
             skipped: the fp16 scaler left this step out.
         """
         self.skips = self.skips + 1 if skipped else 0
@@ -105,15 +108,16 @@ class Watch:
             self.above_since = None
         elif self.above_since is None:
             self.above_since = time
-        self.flat_steps = self.flat_steps + 1 if stats.get("spread", 1.0) < FLAT else 0
+        why = self.collapsed(stats)
+        self.flat_steps = self.flat_steps + 1 if why else 0
         self.warm_steps += time > self.options.warmup_epochs
         if self.warm_steps < self.options.judge_after:
             return None
         if self.above_since is not None and time - self.above_since >= 1.0:
             reason = f"smoothed loss {loss:.4g} stayed above {limit:.4g} for an epoch (it had been {self.lowest:.4g})"
             return Outcome("diverged", reason, step)
-        if self.flat_steps >= SCALER_SKIPS:
-            return Outcome("collapsed", f"all features of a batch were equal for {self.flat_steps} steps", step)
+        if self.flat_steps >= FLAT_STEPS:
+            return Outcome("collapsed", f"{why} for {self.flat_steps} steps", step)
         return None
 
     @property
@@ -133,8 +137,9 @@ class Watch:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        kept = ("means", "initial", "lowest", "above_since", "flat_steps", "warm_steps", "skips")
-        return {name: value for name, value in asdict(self).items() if name in kept}
+        kept = ("initial", "lowest", "above_since", "flat_steps", "warm_steps", "skips")
+        means = {name: asdict(mean) for name, mean in self.means.items()}
+        return {"means": means, **{name: getattr(self, name) for name in kept}}
 
     def load(self, state: dict[str, Any]) -> None:
         """Back to `state`."""

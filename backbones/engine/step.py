@@ -1,4 +1,4 @@
-"""One optimiser step: forward and backward over micro-batches, scaling, clipping, update."""
+"""One optimiser step: forward and backward over micro-batches, once or twice, scaling, clipping, update."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -11,8 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 from backbones.engine import dist
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner
-from backbones.engine.optim import Schedule, build_optimizer
+from backbones.engine.optim import Schedule, build_optimizer, freeze_others
 from backbones.engine.options import FitOptions
+from backbones.engine.sam import buffers_kept, perturbed
 from backbones.engine.seeding import seed_torch
 
 PARAMETER_CHECK = 50  # steps between looks at the parameters themselves
@@ -23,6 +24,9 @@ class Stepper:
 
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.learner, self.options, self.context = learner.to(context.device), options, context
+        freeze_others(learner, options.trainable)
+        if options.compile:
+            learner.compile()  # in place, so that names stay
         self.model: nn.Module = learner
         if context.ranks.world > 1:
             if options.sync_bn:
@@ -35,25 +39,26 @@ class Stepper:
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.schedule = Schedule(options)
 
-    def step(self, number: int, time: float, batch: Batch) -> tuple[dict[str, float], bool, bool]:
+    def step(
+        self, number: int, time: float, batch: Batch, length: int | None = None
+    ) -> tuple[dict[str, float], bool, bool]:
         """Trains on this rank's part of a batch.
 
         Args:
             number: the step, from 1.
             time: fractional epoch for the schedule.
+            length: steps of the epoch, for the schedule.
 
         Returns:
             Statistics (means over ranks; with loss, grad_norm, lr, and scale in fp16), whether the fp16 scaler skipped
             the update, and whether a signal asks any rank to stop. After non-finite numbers without a scaler nothing is
             updated.
         """
-        rate = self.schedule.apply(self.optimizer, time)
-        stats = self._backward(number, self.learner.prepare(batch, self.context.device))
+        rate = self.schedule.apply(self.optimizer, time, length)
+        stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
         self.scaler.unscale_(self.optimizer)
         self.learner.after_backward(number)
-        stats["grad_norm"] = nn.utils.get_total_norm(
-            [p.grad for p in self.parameters if p.grad is not None], foreach=True
-        )
+        stats["grad_norm"] = nn.utils.get_total_norm(self._gradients(), foreach=True)
         if number % PARAMETER_CHECK == 0:
             stats["parameter_norm"] = nn.utils.get_total_norm(self.parameters, foreach=True)
         numbers, stop = self._over_ranks(stats)
@@ -65,22 +70,44 @@ class Stepper:
             numbers["scale"] = self.scaler.get_scale()
         return {**numbers, "lr": rate}, skipped, stop
 
-    def _backward(self, number: int, batch: Batch) -> dict[str, Tensor]:
-        parts = self.options.accumulate
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    def _gradient(self, number: int, batch: Batch) -> dict[str, Tensor]:
+        """Leaves the (scaled) gradient of the step in place; returns the statistics of its first pass."""
+        options = self.options
+        parts = self.learner.split(batch, options.accumulate) if options.accumulate > 1 else [batch]
+        if options.sam == "none":
+            return self._backward(number, parts)
+        stats = self._backward(number, parts, over_ranks=options.sam_sync)
+        if self.scaler.is_enabled():
+            scale = self.scaler.scale(torch.ones((), device=self.context.device))
+            torch._foreach_div_(self._gradients(), scale)
+        adaptive = options.sam == "asam"
+        with buffers_kept(self.learner), perturbed(self.parameters, options.sam_rho, adaptive=adaptive) as norm:
+            # 1, or nan after a first gradient that is not finite: then no rank's second one may look healthy.
+            self._backward(number, parts, weight=1 + 0 * norm)
+        return {**stats, "sam_norm": norm}
+
+    def _backward(
+        self, number: int, parts: list[Batch], *, over_ranks: bool = True, weight: Tensor | None = None
+    ) -> dict[str, Tensor]:
         totals: dict[str, Tensor] = {}
-        for index, part in enumerate(self.learner.split(batch, parts) if parts > 1 else [batch]):
+        for index, part in enumerate(parts):
             # All chance within a step comes from this key, so resuming needs no generator states.
             seed_torch(self.context.seed, number, index, self.context.ranks.rank)
-            with self._synchronised(last=index == parts - 1):
+            with self._synchronised(over_ranks and index == len(parts) - 1):
                 with self.context.autocast():
                     result = self.model(part, number)
-                self.scaler.scale(result["loss"] / parts).backward()
+                loss = result["loss"] / len(parts)
+                self.scaler.scale(loss if weight is None else loss * weight).backward()
             for name, value in result.items():
-                totals[name] = totals.get(name, 0) + value.detach().float() / parts
+                totals[name] = totals.get(name, 0) + value.detach().float() / len(parts)
         return totals
 
-    def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
-        if isinstance(self.model, DistributedDataParallel) and not last:
+    def _synchronised(self, now: bool) -> AbstractContextManager[Any]:
+        """Whether the gradients are averaged over the ranks in this backward, or stay each rank's own."""
+        if isinstance(self.model, DistributedDataParallel) and not now:
             return self.model.no_sync()
         return nullcontext()
 
@@ -91,7 +118,9 @@ class Stepper:
         return dict(zip(stats, values)), values[-1] > 0
 
     def _update(self, number: int, norm: Tensor) -> None:
-        if self.options.clip is not None:
+        if self.options.clip is not None and self.options.clip_each:
+            clip_each(self._gradients(), self.options.clip)
+        elif self.options.clip is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.options.clip, norm, foreach=True)
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -114,3 +143,10 @@ class Stepper:
         self.learner.load_state_dict(state["learner"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
+
+
+def clip_each(gradients: list[Tensor], limit: float) -> None:
+    """Scales each gradient whose norm n exceeds `limit`, in place, by limit / (n + 1e-6)."""
+    norms = torch.stack(torch._foreach_norm(gradients))
+    factors = (limit / (norms + 1e-6)).clamp(max=1.0)
+    torch._foreach_mul_(gradients, list(factors.unbind()))

@@ -11,12 +11,21 @@ from torch import Tensor, nn
 
 from backbones.engine import dist
 from backbones.engine.dist import Ranks
-from backbones.engine.learner import Batch
+from backbones.engine.learner import Batch, Learner
 from backbones.engine.loop import fit
+from backbones.engine.step import Stepper
+from tests.backbones.engine.test_sam import climbed, gradients, parameters, points
 from tests.support import Classifier, context, fit_options, loader
 
 ROWS = torch.randn(8, 3, 4, 5, generator=torch.Generator().manual_seed(1))
 WEIGHTS = torch.randn(8, 3, 4, 5, generator=torch.Generator().manual_seed(2))
+SHARP_OPTIONS: dict[str, Any] = {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0, "sam_rho": 0.5}
+SHARP: dict[str, dict[str, Any]] = {
+    "own": {"sam": "sam"},
+    "own of two parts": {"sam": "asam", "accumulate": 2},
+    "of all": {"sam": "sam", "sam_sync": True},
+    "of all and two parts": {"sam": "sam", "sam_sync": True, "accumulate": 2},
+}
 
 
 class GatheredClassifier(Classifier):
@@ -43,6 +52,37 @@ def batch_norm_step(norm: nn.Module, rows: Tensor, weights: Tensor) -> dict[str,
     return {"out": out.detach(), "rows": rows.grad, **gradients, **dict(norm.named_buffers())}
 
 
+class HalfBroken(Learner):
+    """The first pass of its second step overflows on rank 1 alone; the second pass of it does not."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.weight, self.rank, self.calls = nn.Parameter(torch.ones(2)), rank, 0
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        self.calls += 1
+        factor = float("inf") if (self.rank, self.calls) == (1, 3) else 1.0
+        return {"loss": (self.weight * batch * factor).nan_to_num().sum()}
+
+
+def sharp_steps(ranks: Ranks) -> dict[str, Any]:
+    """What one step of SAM leaves, for perturbations of each rank and of all; and a step that one rank cannot take."""
+    found: dict[str, Any] = {}
+    for kind in SHARP:
+        model = Classifier()
+        stepper = Stepper(model.train(), fit_options(**SHARP_OPTIONS, **SHARP[kind]), context(ranks=ranks))
+        mine = tuple(part[8 * ranks.rank : 8 * ranks.rank + 8] for part in points(16))
+        stats, _, _ = stepper.step(7, 0.0, mine)
+        found[kind] = {"weights": dict(model.named_parameters()), "norm": stats["sam_norm"]}
+    broken = HalfBroken(ranks.rank)
+    stepper = Stepper(
+        broken, fit_options(precision="fp16", sam="sam", weight_decay=0.0), context(ranks=ranks, precision="fp16")
+    )
+    found["skipped"] = [stepper.step(step, 0.0, torch.ones(2))[1] for step in (1, 2)]
+    found["weight"], found["scale"] = broken.weight, stepper.scaler.get_scale()
+    return found
+
+
 def work(rank: int, folder: str, port: int) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
     torch.set_num_threads(1)
@@ -61,6 +101,7 @@ def work(rank: int, folder: str, port: int) -> None:
         fit(model, feed, fit_options(sync_bn=True, **options), here)
         results[kind] = model.state_dict()
         results[kind + " images"] = here.cost.images
+    results["sharp"] = sharp_steps(ranks)
     torch.save(results, Path(folder) / f"{rank}.pt")
     dist.stop()
 
@@ -95,6 +136,34 @@ def test_two_ranks_train_as_one_process(results: list[dict[str, Any]], kind: str
         for name, value in alone.state_dict().items():
             assert torch.allclose(value, results[rank][kind][name], atol=2e-5), name
         assert results[rank][kind + " images"] == here.cost.images
+
+
+@pytest.mark.parametrize("kind", [*SHARP])
+def test_the_perturbation_is_each_ranks_own_or_that_of_all(results: list[dict[str, Any]], kind: str) -> None:
+    options = {"accumulate": 1, "sam_sync": False, **SHARP[kind]}
+    model, rho = Classifier().train(), SHARP_OPTIONS["sam_rho"]
+    start, inputs = parameters(model), points(16)
+    shares = [[(x, y) for x, y in zip(*(part[rows].chunk(options["accumulate"]) for part in inputs))]
+              for rows in (slice(0, 8), slice(8, 16))]  # fmt: skip
+    slopes = [gradients(model, start, share, rank=rank) for rank, share in enumerate(shares)]
+    if options["sam_sync"]:
+        slopes = [{name: (slopes[0][name] + slopes[1][name]) / 2 for name in start}] * 2
+    tops, norms = zip(*(climbed(start, slope, rho, options["sam"]) for slope in slopes))
+    seconds = [gradients(model, top, share, rank=rank) for rank, (top, share) in enumerate(zip(tops, shares))]
+    for rank in (0, 1):
+        found = results[rank]["sharp"][kind]
+        assert found["norm"] == pytest.approx(sum(norms) / 2, rel=1e-5)
+        for name, weight in start.items():
+            expected = weight - (seconds[0][name] + seconds[1][name]) / 2
+            assert torch.allclose(found["weights"][name], expected, atol=1e-5), name
+            assert torch.equal(found["weights"][name], results[0]["sharp"][kind]["weights"][name])
+
+
+def test_an_overflow_on_one_rank_leaves_the_step_out_on_all(results: list[dict[str, Any]]) -> None:
+    for result in results:
+        assert result["sharp"]["skipped"] == [False, True]
+        assert torch.allclose(result["sharp"]["weight"], torch.full((2,), 0.9))
+        assert result["sharp"]["scale"] == 2.0**15
 
 
 def test_objects_and_shares_keep_their_order(results: list[dict[str, Any]]) -> None:

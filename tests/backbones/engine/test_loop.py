@@ -13,7 +13,8 @@ from backbones.engine.context import Context, Stopped
 from backbones.engine.learner import Batch
 from backbones.engine.loop import fit
 from backbones.engine.outcome import Outcome
-from backbones.errors import UserError
+from backbones.engine.step import Stepper, clip_each
+from backbones.errors import UserError, WrongWords
 from tests.backbones.test_files import files_of_at_most
 from tests.support import Classifier, context, fit_options, loader, tensors
 
@@ -27,6 +28,7 @@ class Interrupted(Classifier):
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         if step == self.at:
+            self.at = 0  # a second signal would end the run within the step
             os.kill(os.getpid(), signal.SIGTERM)
         return super().forward(batch, step)
 
@@ -46,6 +48,7 @@ def finish(
             if stop:
                 with pytest.raises(Stopped):
                     fit(Interrupted(stop), loader(workers=workers), fit_options(**options), here)
+                assert torch.load(folder / STATE)["progress"]["step"] == stop
             else:
                 fit(Interrupted(0), loader(workers=workers), fit_options(**options), here)
     return here
@@ -57,6 +60,9 @@ def finish(
         {},
         {"optimizer": "adamw", "lr": 1e-2, "accumulate": 2, "clip": 0.5},
         {"warmup_epochs": 1.0, "layer_decay": 1.0, "bias_factor": 2.0},
+        {"sam": "sam", "sam_rho": 0.5, "accumulate": 2},
+        {"sam": "asam", "optimizer": "adamw", "lr": 1e-2, "weight_decay_to": 0.4, "clip": 0.1, "clip_each": True},
+        {"trainable": ("head.*", "body.1.*"), "decay_norm": True, "warmup_epochs": 1.0, "warmup_inclusive": True},
     ],
 )
 @pytest.mark.parametrize("stops", [[1], [3, 4], [8]])
@@ -84,6 +90,40 @@ def test_fp16_scales_its_losses(tmp_path: Path) -> None:
     assert here.outcome.status == "completed"
     assert torch.load(tmp_path / "run" / STATE)["stepper"]["scaler"]["scale"] >= 1
     assert history(tmp_path / "run")[-1]["loss"] < history(tmp_path / "run")[0]["loss"]
+
+
+def test_frozen_parameters_stay_and_the_rest_trains(tmp_path: Path) -> None:
+    model, before = Classifier(), Classifier().state_dict()
+    fit(model, loader(), fit_options(trainable=("head.*",)), context())
+    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    assert moved == {"head.weight", "head.bias"}
+    with pytest.raises(WrongWords, match=r"--trainable 'haed\.\*'"):
+        fit(Classifier(), loader(), fit_options(trainable=("haed.*",)), context(tmp_path))
+
+
+def test_clipping_each_gradient_by_itself() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gradients = [torch.randn(shape, generator=generator) for shape in [(5, 3), (2,), ()]]
+    gradients[1] *= 1e-3
+    expected = [g * min(1.0, 0.5 / (float(g.square().sum()) ** 0.5 + 1e-6)) for g in gradients]
+    clip_each(gradients, 0.5)
+    assert all(torch.allclose(one, two, atol=1e-7) for one, two in zip(gradients, expected))
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_a_step_clips_the_whole_or_each(each: bool) -> None:
+    models = []
+    for clip in (None, 0.05):
+        models.append(Classifier(dropout=0.0))
+        options = fit_options(clip=clip, clip_each=each and clip is not None, lr=1.0, momentum=0.0, weight_decay=0.0)
+        models[-1].train()
+        Stepper(models[-1], options, context()).step(1, 0.0, next(loader().stream(0, 0, 1))[1])
+    start, free, clipped = (dict(model.named_parameters()) for model in (Classifier(), *models))
+    updates = {name: start[name] - free[name] for name in start}
+    whole = sum(update.norm().item() ** 2 for update in updates.values()) ** 0.5
+    for name, update in updates.items():
+        factor = min(1.0, 0.05 / (update.norm().item() if each else whole))
+        assert torch.allclose(start[name] - clipped[name], factor * update, atol=1e-5), name
 
 
 def test_accumulation_without_batch_statistics_is_the_whole_batch() -> None:

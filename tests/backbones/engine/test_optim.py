@@ -166,7 +166,8 @@ def test_decay_by_the_schedule_is_big_visions(decay_to: float | None) -> None:
     )  # fmt: skip
     optimizer = build_optimizer(parameter_groups(model, options, lambda name: 0, 1), options)
     schedule = Schedule(options)
-    value, first, second = weight.detach().double().clone(), 0.0, 0.0
+    value = weight.detach().double()
+    first, second = torch.zeros(2), torch.zeros(2)
     for step in range(12):
         time = schedule.clock(step // 4, step % 4, 4)
         share = step / 4 if step < 4 else 0.5 * (1 + math.cos(math.pi * time / 3))

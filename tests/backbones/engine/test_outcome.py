@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from backbones.engine.learner import Learner
 from backbones.engine.outcome import Outcome, Watch
 from tests.support import fit_options
 
@@ -10,7 +11,7 @@ STEPS = 10  # per epoch
 
 def run(losses: list[float], chance: float | None = None, spread: float = 0.5, **options: float) -> Outcome:
     """Feeds losses to a watch, one per step."""
-    watch = Watch(fit_options(**options), ("loss", chance) if chance is not None else None)
+    watch = Watch(fit_options(**options), ("loss", chance) if chance is not None else None, Learner().collapsed)
     for step, loss in enumerate(losses, 1):
         verdict = watch.update(step, step / STEPS, {"loss": loss, "grad_norm": 1.0, "spread": spread})
         if verdict:
@@ -88,8 +89,22 @@ def test_a_constant_prediction_is_at_chance() -> None:
 
 
 def test_equal_features_collapsed() -> None:
-    assert run([1.0] * 100, spread=0.0).status == "collapsed"
+    assert run([1.0] * 100, spread=0.0) == Outcome("collapsed", "all features of a batch were equal for 20 steps", 20)
+    assert run([1.0] * 100, spread=0.0, judge_after=40).step == 40
     assert run([1.0] * 100, spread=1e-4).status == "completed"
+
+
+def test_a_method_says_what_looks_collapsed_and_only_steps_in_a_row_count() -> None:
+    class Uniform(Learner):
+        def collapsed(self, stats: dict[str, float]) -> str:
+            return "the teacher was uniform" if stats["entropy"] > 0.99 else ""
+
+    watch = Watch(fit_options(), None, Uniform().collapsed)
+    for step in range(1, 200):
+        entropy = 0.5 if step % 20 == 0 else 1.0
+        assert watch.update(step, step / STEPS, {"loss": 1.0, "entropy": entropy}) is None
+    verdict = watch.update(200, 20.0, {"loss": 1.0, "entropy": 1.0})
+    assert verdict == Outcome("collapsed", "the teacher was uniform for 20 steps", 200)
 
 
 def test_state_survives_a_checkpoint() -> None:

@@ -1,0 +1,64 @@
+"""Sharpness-aware minimisation: the gradient is taken where the loss is highest near the weights.
+
+SAM (Foret et al. 2021, arXiv 2010.01412, equation 2) climbs by rho g / ||g||; adaptive SAM (Kwon et al. 2021, arXiv
+2102.11600, algorithm 1) by rho |w|^2 g / || |w| g ||, products by element. Norms are over all parameters at once.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+TINY = 1e-12  # added to the norm
+
+
+@contextmanager
+def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool) -> Iterator[Tensor]:
+    """Parameters moved by `rho` along their gradients, which are used up; afterwards they are back to the bit.
+
+    Parameters without gradient stay where they are.
+
+    Yields:
+        The norm of the gradient ([]; scaled by the weights if `adaptive`). When it is not finite, neither are the
+        moved parameters.
+    """
+    moved: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
+    kept = [weight.detach().clone() for weight in moved]
+    norm = _climb(moved, rho, adaptive)
+    for weight in moved:
+        weight.grad = None
+    try:
+        yield norm
+    finally:
+        _put_back(moved, kept)
+
+
+@torch.no_grad()
+def _climb(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
+    steps = [weight.grad for weight in weights if weight.grad is not None]
+    sizes = tuple(torch._foreach_abs(weights)) if adaptive else ()
+    if adaptive:
+        torch._foreach_mul_(steps, sizes)
+    norm = nn.utils.get_total_norm(steps, foreach=True)
+    if adaptive:
+        torch._foreach_mul_(steps, sizes)
+    torch._foreach_mul_(steps, rho / (norm + TINY))
+    torch._foreach_add_(weights, tuple(steps))
+    return norm
+
+
+@contextmanager
+def buffers_kept(module: nn.Module) -> Iterator[None]:
+    """What happens to buffers in here (batch-norm statistics, running centers) is forgotten afterwards."""
+    kept = [buffer.clone() for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        _put_back(list(module.buffers()), kept)
+
+
+@torch.no_grad()
+def _put_back(tensors: list[Tensor], values: list[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
