@@ -9,7 +9,7 @@ from timm.models import get_pretrained_cfg
 from torch import Tensor, nn
 
 import backbones.vit
-from backbones import exports, parts
+from backbones import archs, exports, parts
 from backbones.classifiers import Classes, Head, check_classes, none_trained
 from backbones.errors import UserError, WrongWords
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec
@@ -69,7 +69,7 @@ def _resize(head: Head, classes: Classes, state: dict[str, Tensor], spec: Backbo
         raise none_trained(spec.name, f"{located.path} holds" if located.path else "random weights hold")
     assert isinstance(count, int)
     head.resize(count)
-    head.initialise(zeros=False)
+    head.initialise(zeros=spec.init == "bigvision")
     return count
 
 
@@ -92,10 +92,9 @@ def _ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
         raise WrongWords(
             f"backbone {spec.name}: the patch size {spec.patch} does not divide {size[0]} x {size[1]} pixels (H x W)"
         )
-    keys = ("stem", "attention", "ffn", "depth", "pool", "pos", "qk_norm", "gate", "alpha", "length", "train_size")
-    options = {key: getattr(spec, key) for key in keys}
+    given = {key: getattr(spec, key) for key in archs.defaults(spec.arch) if key != "patch"}
     return timm.create_model(
-        spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **options
+        spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **given
     )
 
 

@@ -6,12 +6,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backbones import hub
 from backbones.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
+"names that weights have in a folder, first come first served"
 
 
 def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None = None) -> Path:
@@ -69,6 +72,19 @@ def _write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None
     if size is not None:
         described["input_size"] = (3, *size)
     save_config_for_hf(model, str(path), data_config=described)
+
+
+def folder_of(weights: str) -> Path | None:
+    """The exported folder on this machine that a backbone's `weights` mean; None if they are something else."""
+    if weights.startswith("hf-hub:"):
+        try:
+            return hub.cached(weights.removeprefix("hf-hub:"), (CONFIG,)).parent
+        except UserError:  # not there, which is for those to say who need the weights
+            return None
+    path = Path(weights.removeprefix("local-dir:"))
+    folder = path if path.is_dir() else path.parent
+    inside = path.is_dir() or (path.is_file() and path.name in FILES)
+    return folder if inside and (folder / CONFIG).is_file() else None
 
 
 def read_config(folder: Path) -> dict[str, Any]:

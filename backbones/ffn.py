@@ -6,7 +6,7 @@ Shapes: B images, N tokens, D channels, F hidden channels.
 from collections.abc import Callable
 from functools import partial
 
-from timm.layers import Mlp
+from timm.layers import GELUTanh, Mlp
 from torch import Tensor, nn
 
 from backbones import parts
@@ -14,7 +14,7 @@ from backbones.errors import UserError
 
 
 class ConvFFN(nn.Module):
-    """[B, N, D] -> [B, N, D] by two convolutions of width 1 over the tokens, each with (BN1d and) GELU (Algorithm 2).
+    """[B, ..., D] -> the same by two convolutions of width 1 over the tokens, each with (BN1d and) GELU (Algorithm 2).
 
     Unlike in the MLP an activation follows the second one too. The printed algorithm is that with BN; the variant
     without is read as the same less the two norms. BN statistics run over all B * N tokens, the class token included.
@@ -30,14 +30,16 @@ class ConvFFN(nn.Module):
         self.act = nn.GELU()
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.transpose(1, 2)
+        shape = x.shape
+        x = x.flatten(1, -2).transpose(1, 2)
         x = self.act(self.norm1(self.conv1(x)))
         x = self.act(self.norm2(self.conv2(x)))
-        return x.transpose(1, 2)
+        return x.transpose(1, 2).reshape(shape)
 
 
 FFNS: dict[str, Callable[[int, int], nn.Module]] = {
     "mlp": Mlp,
+    "mlp_tanh": partial(Mlp, act_layer=GELUTanh),  # flax's GELU, so big_vision's
     "relu": partial(Mlp, act_layer=nn.ReLU),
     "conv1d_bn": partial(ConvFFN, norm=True),
     "conv1d": partial(ConvFFN, norm=False),

@@ -3,12 +3,12 @@
 Imports neither torch nor timm, so that names can be checked before anything heavy is loaded.
 """
 
-import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from backbones import exports, hub, parts
+from backbones import archs, exports, hub, parts, spec_values
+from backbones.archs import ARCHS
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.stems import find_stem
@@ -16,24 +16,6 @@ from backbones.timm_names import timm_names
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-
-
-@dataclass(frozen=True)
-class Arch:
-    """Width D, number of blocks and number of heads of a plain ViT; the FFN is 4 D wide."""
-
-    dim: int
-    depth: int
-    heads: int
-
-
-ARCHS = {
-    "vit_ti": Arch(192, 12, 3),
-    "vit_s": Arch(384, 12, 6),
-    "vit_b": Arch(768, 12, 12),
-    "vit_l": Arch(1024, 24, 16),
-    "vit_tiny": Arch(64, 2, 2),  # for tests
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +33,12 @@ class BackboneSpec:
     pool: str | None = None
     "cls; gap: mean over the tokens of a model without class token; mean: over the patch tokens of a model with one"
     pos: str | None = None
+    class_position: bool | None = None
+    "whether the class token has a position too; else positions are added before it joins (big_vision)"
+    rep_size: bool | None = None
+    "a dense layer and tanh behind the pooling, whose output is the representation (big_vision)"
+    init: str | None = None
+    "deit | bigvision"
     qk_norm: bool | None = None
     gate: bool | None = None
     alpha: float | str | None = None
@@ -93,25 +81,6 @@ class BackboneSpec:
 
 
 FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "files"))
-_USERS = ("arch", "stem", "attention", "ffn")
-_DEFAULTS: dict[str, Any] = {
-    "stem": "patchify",
-    "attention": "softmax",
-    "ffn": "mlp",
-    "patch": 16,
-    "pos": "learned",
-    "gate": False,
-    "alpha": 1.0,
-    "length": "tokens",
-    "train_size": (224, 224),
-}
-_OURS_ONLY = (*_DEFAULTS, "depth", "qk_norm")
-_CHOICES = {
-    "pool": ("cls", "gap", "mean"),
-    "pos": ("learned", "sincos2d"),
-    "length": ("tokens", "image", "train"),
-    "load": ("strict", "partial"),
-}
 
 
 def backbone_names() -> list[str]:
@@ -134,9 +103,11 @@ def resolve(name: str, **overrides: Any) -> BackboneSpec:
     values, files = _checked(values, where, folder)
     given, given_files = _checked(overrides, f"backbone {title}", None)
     files = {part: sha for part, sha in files.items() if part not in given} | given_files
-    if "arch" not in values | given:
+    chosen = values | given
+    if "arch" not in chosen:
         raise WrongWords(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
-    return _filled(BackboneSpec(name=title, files=files, **(values | given)))
+    left_open, more_files = _left_open(chosen)
+    return _filled(BackboneSpec(name=title, files=more_files | files, **(left_open | chosen)))
 
 
 def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
@@ -191,6 +162,22 @@ def _exported(folder: Path) -> dict[str, Any]:
     return values | exports.statistics(config)
 
 
+def _left_open(chosen: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the weights, where they are an export of the same architecture, say of the fields that were not chosen.
+
+    So that a backbone pretrained with a part of another kind is picked up by its name. `load: partial` is there to put
+    weights into another model, and so takes nothing from them.
+    """
+    folder = exports.folder_of(chosen.get("weights", "random"))
+    if folder is None or chosen["arch"] not in ARCHS or chosen.get("load") == "partial":
+        return {}, {}
+    exported = _exported(folder)
+    if exported["arch"] != chosen["arch"]:
+        return {}, {}
+    open_ = {key: value for key, value in exported.items() if key not in chosen}
+    return _checked(open_, str(folder / exports.CONFIG), None)
+
+
 def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
     """The values that are given, in their proper types, and the sha256 of each user's file among them."""
     checked, files = {}, {}
@@ -200,8 +187,8 @@ def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[d
         if value is None or (key, value) == ("weights", "config"):
             continue
         try:
-            checked[key] = _value(key, value)
-            if key in _USERS and parts.is_user_part(value):
+            checked[key] = spec_values.proper(key, value)
+            if key in spec_values.USERS and parts.is_user_part(value):
                 checked[key] = parts.locate(value, folder)
                 files[key] = parts.digest(checked[key])
             elif key == "weights" and folder is not None and (folder / value).exists():
@@ -213,78 +200,33 @@ def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[d
     return checked, files
 
 
-def _value(key: str, value: Any) -> Any:
-    """One value in its proper type."""
-    if key in _CHOICES and value not in _CHOICES[key]:
-        raise WrongWords(f"`{key}: {value}` is none of {', '.join(_CHOICES[key])}")
-    if key in (*_USERS, "weights"):
-        if not isinstance(value, str):
-            raise ValueError
-        if not parts.is_user_part(value):
-            _known(key, value)
-        return value
-    if key in ("mean", "std"):
-        red, green, blue = (_finite(number) for number in value)
-        if key == "std" and min(red, green, blue) <= 0:
-            raise WrongWords(f"`std: {value}`: must be positive")
-        return (red, green, blue)
-    if key == "train_size":
-        height, width = (value, value) if isinstance(value, int) else value
-        return (int(height), int(width))
-    if key in ("qk_norm", "gate") and not isinstance(value, bool):
-        raise WrongWords(f"`{key}: {value}` is neither true nor false")
-    if key == "drop_path" or (key == "alpha" and value != "learned"):
-        return _finite(value)
-    if key in ("patch", "depth"):
-        if isinstance(value, bool) or int(value) != float(value) or int(value) < 1:
-            raise ValueError
-        return int(value)
-    return value
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _known(part: str, text: str) -> None:
-    if part == "stem":
-        find_stem(text)
-    elif part == "arch" and text not in ARCHS and text.split(".")[0] not in timm_names():
-        raise WrongWords(f"unknown architecture '{text}'{nearest(text, [*ARCHS, *timm_names()])}")
-    elif part in ("attention", "ffn"):
-        parts.check_name(part, text)
-
-
 def _filled(spec: BackboneSpec) -> BackboneSpec:
-    """Defaults for our own architectures; for all others, proof that nothing was asked that only ours take."""
-    if spec.kind != "ours":
-        for key in _OURS_ONLY:
-            if getattr(spec, key) is not None:
-                raise WrongWords(
-                    f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; only {', '.join(ARCHS)} take it"
-                )
+    """Defaults for what the architecture takes; proof that nothing else was asked for."""
+    usual = archs.defaults(spec.arch)
+    for key in archs.CHOSEN:
+        if key not in usual and getattr(spec, key) is not None:
+            raise WrongWords(f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; only {archs.takers(key)}")
+    if spec.arch not in ARCHS:
         return spec
-    arch = ARCHS[spec.arch]
-    values = _DEFAULTS | {"pool": "cls", "depth": arch.depth, **_usual_statistics(spec)}
+    values = usual | _usual_statistics(spec)
     spec = replace(spec, **{key: value for key, value in values.items() if getattr(spec, key) is None})
     assert spec.stem
-    assert spec.attention
     assert spec.patch
+    if spec.arch in archs.VOLOS and spec.patch not in archs.VOLO_PATCHES:
+        raise WrongWords(f"backbone {spec.name}: `patch: {spec.patch}`: {spec.arch} takes 4, 8 or 16")
     if "stem" not in spec.files:
-        find_stem(spec.stem).layers(arch.dim, spec.patch)
-    return spec if spec.qk_norm is not None else replace(spec, qk_norm=default_qk_norm(spec.attention))
+        find_stem(spec.stem).layers(ARCHS[spec.arch].dim, spec.patch)
+    if spec.attention is None or spec.qk_norm is not None:
+        return spec
+    return replace(spec, qk_norm=default_qk_norm(spec.attention))
 
 
 def _usual_statistics(spec: BackboneSpec) -> dict[str, Any]:
     """Mean and standard deviation where none are given: those of the weights."""
     if spec.weights.startswith("timm:"):
         return {}  # timm's configuration knows them
-    folder = Path(spec.weights)
-    exported = (folder / exports.CONFIG).is_file()
-    found = exports.statistics(exports.read_config(folder)) if exported else {}
+    folder = exports.folder_of(spec.weights)
+    found = exports.statistics(exports.read_config(folder)) if folder else {}
     return {key: found.get(key, usual) for key, usual in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD))}
 
 

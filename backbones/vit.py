@@ -3,6 +3,7 @@
 Shapes: B images, H x W pixels, N tokens (class token included), D channels, h x w token grid.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,11 +13,13 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from backbones.archs import VITS
 from backbones.attention import make_attention
 from backbones.exports import export, image_size
 from backbones.ffn import WITHOUT_NORM, make_ffn
+from backbones.initialisation import big_vision
 from backbones.positions import fit_positions, sincos2d
-from backbones.spec import ARCHS, IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
 from backbones.stem_layers import StemEmbed
 
 __all__ = ["ViT", "export"]
@@ -37,13 +40,16 @@ POOLS = {"cls": "token", "gap": "avg", "mean": "avg"}
 class ViT(VisionTransformer):
     """timm's VisionTransformer, whose parameter names it keeps, with parts chosen by strings and numbers.
 
-    Takes any H and W that the patch size divides; the position grid is resampled. Initialised as DeiT.
+    Takes any H and W that the patch size divides; the position grid is resampled.
 
     Args:
         stem, attention, ffn: names in `stems.py`, `attention.py`, `ffn.py`, or `path/to/file.py:Name`.
         pool: "cls"; "gap": mean over the tokens of a model without class token; "mean": over the patch tokens of a
             model with one. The final norm stands before the pooling in all three.
         pos: "learned", or "sincos2d", fixed (MoCo v3's form).
+        class_position: False adds the positions before the class token joins, which then has none.
+        rep_size: a dense layer and tanh behind the pooling, whose output is the representation (big_vision).
+        init: "deit" or "bigvision", see `init_weights`.
         qk_norm, gate, alpha, length: of the attention, see there; `qk_norm=None`: as `spec.default_qk_norm` says.
         train_size: (H, W) in pixels at pretraining, whose token count is L with `length="train"`.
     """
@@ -60,6 +66,9 @@ class ViT(VisionTransformer):
         patch_size: int = 16,
         pool: str = "cls",
         pos: str = "learned",
+        class_position: bool = True,
+        rep_size: bool = False,
+        init: str = "deit",
         qk_norm: bool | None = None,
         gate: bool = False,
         alpha: float | str = 1.0,
@@ -74,6 +83,7 @@ class ViT(VisionTransformer):
         defaults: dict[str, Any] = {
             "global_pool": global_pool or POOLS[pool],
             "class_token": pool != "gap",
+            "no_embed_class": not class_position,
             "fc_norm": False,
             "norm_layer": partial(nn.LayerNorm, eps=1e-6),
             "weight_init": "skip",
@@ -86,7 +96,9 @@ class ViT(VisionTransformer):
         )
         height, width = (train_size, train_size) if isinstance(train_size, int) else train_size
         train_tokens = (height // patch_size) * (width // patch_size) + self.num_prefix_tokens
-        self.pos = pos
+        self.pos, self.init = pos, init
+        dense = OrderedDict(fc=nn.Linear(embed_dim, embed_dim), act=nn.Tanh())
+        self.pre_logits = nn.Sequential(dense) if rep_size else nn.Identity()
         attention_options: dict[str, Any] = {
             "qk_norm": default_qk_norm(attention) if qk_norm is None else qk_norm,
             "gate": gate,
@@ -103,15 +115,27 @@ class ViT(VisionTransformer):
         self.init_weights(needs_reset=False)
 
     def init_weights(self, mode: str = "", needs_reset: bool = True) -> None:
-        """As DeiT: truncated normal (0.02) for linear layers, positions, class token; torch's own for convolutions."""
-        super().init_weights(mode, needs_reset)
-        if self.cls_token is not None:
-            nn.init.trunc_normal_(self.cls_token, std=0.02)
+        """As DeiT: truncated normal (0.02) for linear layers, positions, class token; torch's own for convolutions.
+
+        Or as big_vision, see `initialisation.py`.
+        """
+        if self.init == "bigvision":
+            big_vision(self)
+        else:
+            super().init_weights(mode, needs_reset)
+            if self.cls_token is not None:
+                nn.init.trunc_normal_(self.cls_token, std=0.02)
         if self.pos == "sincos2d":
             height, width = self.patch_embed.grid_size
             grid = sincos2d(height, width, self.embed_dim)
-            first = torch.zeros(self.num_prefix_tokens, self.embed_dim)  # the class token gets no position
+            prefix = 0 if self.no_embed_class else self.num_prefix_tokens
+            first = torch.zeros(prefix, self.embed_dim)  # the class token gets no position
             self.pos_embed = nn.Parameter(torch.cat([first, grid])[None], requires_grad=False)
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Pooled features [B, D] of tokens [B, N, D], or the classifier's outputs [B, C]."""
+        x = self.pre_logits(super().forward_head(x, pre_logits=True))
+        return x if pre_logits else self.head(x)
 
 
 def _adapt(state: dict[str, Tensor], model: ViT) -> dict[str, Tensor]:
@@ -131,13 +155,13 @@ default_cfgs = generate_default_cfgs(
             "crop_pct": 0.875,
             "classifier": "head",
         }
-        for name in ARCHS
+        for name in VITS
     }
 )
 
 
 def _register(name: str) -> Callable[..., nn.Module]:
-    arch = ARCHS[name]
+    arch = VITS[name]
 
     def entry(pretrained: bool = False, **options: Any) -> nn.Module:
         sizes = {"embed_dim": arch.dim, "depth": arch.depth, "num_heads": arch.heads}
@@ -155,5 +179,5 @@ def _register(name: str) -> Callable[..., nn.Module]:
     return register_model(entry)
 
 
-for _name in ARCHS:
+for _name in VITS:
     globals()[_name] = _register(_name)

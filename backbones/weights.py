@@ -7,14 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones import exports, hub
+from backbones import archs, exports, hub
 from backbones.errors import UserError, WrongWords, nearest
-from backbones.spec import ARCHS, BackboneSpec, resolve
+from backbones.spec import BackboneSpec, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-FILES = (exports.WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 _WORDS = ("config", "random", "timm", "timm:<arch.tag>", "hf-hub:<owner/name>")
 
 
@@ -45,14 +44,14 @@ def find_weights(spec: BackboneSpec) -> Located:
     if source == "timm" or source.startswith("timm:"):
         return _timms(spec, source.removeprefix("timm").removeprefix(":"))
     if source.startswith("hf-hub:"):
-        return _file(hub.cached(source.removeprefix("hf-hub:"), FILES[:2]))
+        return _file(hub.cached(source.removeprefix("hf-hub:"), exports.FILES[:2]))
     path = Path(source.removeprefix("local-dir:"))
     if path.is_file():
         return _file(path)
     if path.is_dir():
-        file = next((path / name for name in FILES if (path / name).is_file()), None)
+        file = next((path / name for name in exports.FILES if (path / name).is_file()), None)
         if file is None:
-            raise UserError(f"backbone {spec.name}: the folder {path} holds none of {', '.join(FILES)}")
+            raise UserError(f"backbone {spec.name}: the folder {path} holds none of {', '.join(exports.FILES)}")
         return _file(file)
     if not path.suffix and len(path.parts) == 1:
         raise WrongWords(
@@ -66,7 +65,7 @@ def find_weights(spec: BackboneSpec) -> Located:
 
 
 def _file(path: Path) -> Located:
-    exported = path.name in FILES and (path.parent / exports.CONFIG).is_file()
+    exported = path.name in exports.FILES and (path.parent / exports.CONFIG).is_file()
     return Located(path, f"sha256:{sha256(path)}", folder=path.parent if exported else None)
 
 
@@ -98,7 +97,7 @@ def _timms(spec: BackboneSpec, tag: str) -> Located:
     full = f"{config.architecture}.{config.tag}" if config.tag else str(config.architecture)
     if not config.hf_hub_id:
         raise UserError(f"weights 'timm:{full}' are not on the Hugging Face hub; give --weights a file of {config.url}")
-    files = (config.hf_hub_filename,) if config.hf_hub_filename else FILES[:2]
+    files = (config.hf_hub_filename,) if config.hf_hub_filename else exports.FILES[:2]
     return Located(hub.cached(config.hf_hub_id, files), f"timm:{full}", timm_name=full)
 
 
@@ -168,7 +167,7 @@ def read_weights(
     grid = None
     if located.folder is not None:
         config = exports.read_config(located.folder)
-        if spec.kind == "ours" and config["architecture"] in ARCHS:
+        if spec.kind == "ours" and config["architecture"] in archs.ARCHS:
             exported = resolve(f"local-dir:{located.folder}")
             _compare(exported, spec)
             height, width = exports.image_size(config)
@@ -187,7 +186,7 @@ def _compare(exported: BackboneSpec, spec: BackboneSpec) -> None:
     Names and shapes do not tell: softmax and ReLU attention, say, have the same tensors.
     """
     ours, theirs = spec.identity(), exported.identity()
-    keys = ("arch", "stem", "attention", "ffn", "patch", "depth", "qk_norm", "gate", "alpha")
+    keys = [key for key in ours if key in ("arch", *archs.CHOSEN) and key not in ("init", "train_size")]
     differing = [f"{key} {theirs[key]} there, {ours[key]} here" for key in keys if ours[key] != theirs[key]]
     if differing and spec.load == "strict":
         raise UserError(

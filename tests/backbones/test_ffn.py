@@ -17,7 +17,13 @@ def test_parameters():
     assert count("conv1d") == count("relu") == count("mlp") == 2 * 384 * 1536 + 384 + 1536
 
 
-@pytest.mark.parametrize(("name", "activation"), [("mlp", F.gelu), ("relu", F.relu), ("no_norm", F.gelu)])
+def tanh_gelu(x):
+    return x / 2 * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "activation"), [("mlp", F.gelu), ("relu", F.relu), ("no_norm", F.gelu), ("mlp_tanh", tanh_gelu)]
+)
 def test_mlps(name, activation):
     ffn = make_ffn(name, 6, 10)
     x = torch.randn(2, 3, 6)
@@ -38,6 +44,7 @@ def test_algorithm_2(name):
     hidden = F.gelu(norm(x @ ffn.conv1.weight[:, :, 0].T + ffn.conv1.bias))
     expected = F.gelu(norm(hidden @ ffn.conv2.weight[:, :, 0].T + ffn.conv2.bias))
     torch.testing.assert_close(ffn(x), expected)
+    torch.testing.assert_close(ffn(x.view(4, 1, 3, 6)), expected.view(4, 1, 3, 6))  # tokens on their grid
 
 
 def test_a_users_ffn(tmp_path):
@@ -57,4 +64,4 @@ def test_a_users_ffn(tmp_path):
 def test_an_unknown_name():
     with pytest.raises(WrongWords, match="did you mean 'conv1d'"):
         make_ffn("conv1", 4, 8)
-    assert set(FFNS) == {"mlp", "relu", "conv1d_bn", "conv1d", "no_norm"}
+    assert set(FFNS) == {"mlp", "mlp_tanh", "relu", "conv1d_bn", "conv1d", "no_norm"}

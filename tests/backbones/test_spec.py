@@ -24,7 +24,7 @@ def test_every_shipped_backbone_builds(name):
         built = build(spec, Located(None, "random"), (256, 128))
         model = built.model
         assert model(torch.zeros(1, 3, 256, 128)).shape == (1, model.num_features)
-    assert built.spec.mean == IMAGENET_MEAN
+    assert built.spec.mean == ((0.5, 0.5, 0.5) if name.startswith("bigvision") else IMAGENET_MEAN)
     assert built.untrained == []
     assert json.loads(json.dumps(spec.plain())) == spec.plain()
 
@@ -46,6 +46,27 @@ def test_the_seven_stems_of_table_4(name, stem):
     spec = resolve(name)
     assert spec.identity()["stem"] == stem
     assert (spec.arch, spec.attention, spec.patch, spec.depth) == ("vit_s", "softmax", 16, 12)
+
+
+@pytest.mark.parametrize(("arch", "dim", "heads", "hidden"), [("vit_s", 384, 6, 1536), ("vit_l", 1024, 16, 4096)])
+def test_models_of_big_vision(arch, dim, heads, hidden):
+    for name, attention in (("bigvision_s16", "softmax"), ("bigvision_s16_relu", "relu")):
+        spec = resolve(name, arch=arch, patch=32, pool="gap")
+        with torch.device("meta"):
+            model = build(spec, Located(None, "random")).model
+        block = model.blocks[0]
+        assert (spec.attention, model.cls_token, model.pos_embed.shape) == (attention, None, (1, 49, dim))
+        assert (model.init, spec.ffn, spec.class_position) == ("bigvision", "mlp_tanh", False)
+        assert (block.attn.num_heads, block.mlp.fc1.out_features) == (heads, hidden)
+        assert [*block.attn.q_norm.state_dict()] == ["weight"]
+
+
+@pytest.mark.parametrize("name", ["cifar_ti4", "cifar_ti4_relu", "cifar_ti4_convstem", "cifar_ti4_convstem_relu"])
+def test_models_for_cifar(name):
+    spec = resolve(name)
+    assert (spec.depth, spec.patch, spec.train_size) == (6, 4, (32, 32))
+    assert spec.identity()["stem"] == ("3Conv+3BN+3ReLU+1Proj@2,1,1,2" if "conv" in name else "1Proj@4")
+    assert spec.attention == ("relu" if "relu" in name else "softmax")
 
 
 def test_defaults_and_weights():
@@ -128,6 +149,8 @@ def test_a_yaml_of_the_users(tmp_path):
         ("arch: vit_tiny\ndepth: 2.5\n", "`depth: 2.5` cannot be read"),
         ("arch: vit_tiny\ngate: 1\n", "neither true nor false"),
         ("arch: vit_tiny\nalpha: big\n", "`alpha: big` cannot be read"),
+        ("arch: vit_tiny\ninit: xavier\n", "`init: xavier` is none of deit, bigvision"),
+        ("arch: vit_tiny\nrep_size: 384\n", "`rep_size: 384` is neither true nor false"),
         ("arch: resnet18\nstem: conv\n", "`stem` does not apply to resnet18; only vit_ti"),
     ],
 )

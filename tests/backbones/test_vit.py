@@ -21,6 +21,14 @@ VARIANTS = [
         "pos": "sincos2d",
         "alpha": "learned",
     },
+    {
+        "ffn": "mlp_tanh",
+        "init": "bigvision",
+        "class_position": False,
+        "rep_size": True,
+        "qk_norm": True,
+        "pos": "sincos2d",
+    },
     {"attention": "softplus", "ffn": "no_norm", "pool": "mean", "alpha": 0.5, "length": "train", "qk_norm": False},
 ]
 
@@ -73,6 +81,55 @@ def test_sincos_positions_are_fixed_and_leave_the_class_token_alone():
     assert not model.pos_embed.requires_grad
     assert torch.equal(model.pos_embed[0, 1:], sincos2d(4, 2, 64))
     assert not model.pos_embed[0, 0].any()
+
+
+def test_initialised_as_big_vision():
+    """Standard deviations by hand: uniform after Glorot sqrt(2 / (in + out)), LeCun 1 / sqrt(in)."""
+    torch.manual_seed(0)
+    D, tokens = 384, 196
+    model = timm.create_model("vit_s", depth=1, init="bigvision", qk_norm=True, gate=True, rep_size=True, num_classes=9)
+    block = model.blocks[0]
+    query, key, value = block.attn.qkv.weight.view(3, D, D)
+    expected = [
+        *((weight, D**-0.5) for weight in (query, key, value, block.attn.proj.weight, block.attn.gate.weight)),
+        *((weight, (2 / (5 * D)) ** 0.5) for weight in (block.mlp.fc1.weight, block.mlp.fc2.weight)),
+        *((bias, 1e-6) for bias in (block.mlp.fc1.bias, block.mlp.fc2.bias)),
+        (model.patch_embed.proj.weight, (3 * 16 * 16) ** -0.5),
+        (model.pre_logits.fc.weight, D**-0.5),
+        (model.pos_embed, D**-0.5),
+    ]
+    for tensor, std in expected:
+        assert abs(tensor.std() / std - 1) < 4 / (2 * tensor.numel()) ** 0.5, tuple(tensor.shape)
+        assert abs(tensor.mean()) < 4 * std / tensor.numel() ** 0.5
+    bound = 3**0.5 * D**-0.5
+    assert query.abs().max() <= bound < query.abs().max() * 1.01  # uniform, and not over 3 D outputs
+    assert model.patch_embed.proj.weight.abs().max() <= 2 * (3 * 16 * 16) ** -0.5 / 0.8796
+    zeros = [model.head.weight, model.head.bias, model.cls_token, model.patch_embed.proj.bias, model.pre_logits.fc.bias]
+    assert not any(tensor.any() for tensor in [*zeros, block.attn.qkv.bias, block.attn.proj.bias, model.norm.bias])
+    assert model.pos_embed.shape == (1, tokens + 1, D)
+    assert (block.attn.q_norm.weight == 1).all()
+
+
+def test_a_class_token_without_position():
+    images = torch.randn(2, 3, 64, 32)
+    for pos in ("learned", "sincos2d"):
+        model = timm.create_model("vit_tiny", class_position=False, pos=pos, img_size=(64, 32)).eval()
+        assert model.pos_embed.shape == (1, 8, 64)
+        assert pos == "learned" or torch.equal(model.pos_embed[0], sincos2d(4, 2, 64))
+        stem = model.patch_embed(images)
+        entry = model._pos_embed(stem)
+        torch.testing.assert_close(entry[:, 0], model.cls_token[:, 0].expand(2, -1))
+        torch.testing.assert_close(entry[:, 1:], stem.flatten(1, 2) + model.pos_embed)
+
+
+@pytest.mark.parametrize("pool", ["cls", "gap"])
+def test_the_layer_behind_the_pooling(pool):
+    model = timm.create_model("vit_tiny", rep_size=True, pool=pool, num_classes=3).eval()
+    tokens = model.forward_features(torch.randn(2, 3, 64, 32))
+    pooled = tokens[:, 0] if pool == "cls" else tokens.mean(1)
+    expected = torch.tanh(pooled @ model.pre_logits.fc.weight.T + model.pre_logits.fc.bias)
+    torch.testing.assert_close(model.forward_head(tokens, pre_logits=True), expected)
+    torch.testing.assert_close(model.forward_head(tokens), model.head(expected))
 
 
 def test_pools():

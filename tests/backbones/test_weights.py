@@ -145,13 +145,54 @@ def test_partial_still_needs_something_that_fits(tmp_path):
         create("tiny", weights=str(tmp_path / "a.pth"), load="partial")
 
 
-def test_an_export_of_another_attention_is_no_match(tmp_path):
-    export(source(attention="relu"), tmp_path / "out")
-    with pytest.raises(UserError, match="attention relu there, softmax here"):
-        create("tiny", weights=str(tmp_path / "out"), qk_norm=True)
-    backbone = create("tiny", weights=str(tmp_path / "out"), qk_norm=True, load="partial")
-    assert backbone.untrained == []
-    assert create("tiny", weights=str(tmp_path / "out"), attention="relu", length="train").spec.length == "train"
+def test_what_the_name_leaves_open_comes_from_the_export(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nstem: conv\nattention: relu\n")
+    before = resolve("mine.yaml")
+    made = source(
+        stem="conv", attention="relu", qk_norm=False, alpha=0.5, pool="mean", rep_size=True, train_size=(64, 32)
+    )
+    export(made, tmp_path / "weights" / "mine")
+    spec = resolve("mine.yaml")
+    assert (before.qk_norm, before.pool, before.rep_size) == (True, "cls", False)
+    assert (spec.qk_norm, spec.pool, spec.rep_size, spec.alpha, spec.train_size) == (False, "mean", True, 0.5, (64, 32))
+    backbone = create("mine.yaml", img_size=SIZE).eval()
+    torch.testing.assert_close(backbone.pooled(IMAGES), features(made))
+    assert resolve("mine.yaml", weights="weights/mine/model.safetensors").qk_norm is False
+    for without in ({"load": "partial"}, {"weights": "random"}):
+        spec = resolve("mine.yaml", **without)
+        assert (spec.qk_norm, spec.pool, spec.rep_size, spec.alpha) == (True, "cls", False, 1.0)
+
+
+def test_an_export_that_says_nothing_new_leaves_the_identity(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("arch: vit_tiny\n")
+    before = resolve("mine.yaml").identity()
+    export(create("mine.yaml", weights="random", drop_path=0.1), tmp_path / "weights" / "mine")
+    assert resolve("mine.yaml").identity() == before
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        ({"attention": "relu", "qk_norm": False}, {"attention": "softmax"}),
+        ({"length": "train"}, {"length": "tokens"}),
+        ({"pool": "mean"}, {"pool": "cls"}),
+        ({"pos": "sincos2d"}, {"pos": "learned"}),
+        ({"gate": True}, {"gate": False}),
+        ({"rep_size": True}, {"rep_size": False}),
+        ({"class_position": False}, {"class_position": True}),
+        ({"ffn": "mlp_tanh"}, {"ffn": "mlp"}),
+    ],
+)
+def test_what_is_chosen_must_be_that_of_the_export(there, here, tmp_path):
+    export(source(**there), tmp_path / "out")
+    key, chosen = next(iter(here.items()))
+    with pytest.raises(UserError, match=f"{key} {there[key]} there, {chosen} here"):
+        create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, **here)
+    if key not in ("class_position", "gate", "rep_size"):
+        spec = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, load="partial", **here).spec
+        assert getattr(spec, key) == chosen
 
 
 def test_a_class_token_that_the_model_has_no_place_for(tmp_path):
@@ -275,6 +316,7 @@ def test_other_architectures_from_files(tmp_path):
     [
         ("tiny", "randm", WrongWords, "did you mean 'random'"),
         ("tiny", "weights/none", UserError, "no weights at weights/none; put an export there"),
+        ("tiny", "weights/none", UserError, "pretrain RECIPE --backbone tiny --dataset DATA` makes them"),
         ("vit_s", "timm", WrongWords, "name the weights, as in timm:"),
         ("tiny", "timm:vit_small_patch16_224.dinoo", WrongWords, "did you mean 'vit_small_patch16_224.dino'"),
         ("dino_s16", "config", UserError, "hf download timm/vit_small_patch16_224.dino"),

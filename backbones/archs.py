@@ -1,0 +1,79 @@
+"""Our own architectures: their sizes, and the fields that each family takes, with defaults. Imports no torch."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ViTArch:
+    """Width D, number of blocks and number of heads of a plain ViT; the FFN is 4 D wide."""
+
+    dim: int
+    depth: int
+    heads: int
+
+
+@dataclass(frozen=True)
+class VOLOArch:
+    """Blocks, width and heads of each stage of a VOLO (arXiv 2106.13112): outlookers first, then transformers."""
+
+    depths: tuple[int, ...]
+    dims: tuple[int, ...]
+    heads: tuple[int, ...]
+
+    @property
+    def dim(self) -> int:
+        """Width of the tokens that the stem makes."""
+        return self.dims[0]
+
+
+VITS = {
+    "vit_ti": ViTArch(192, 12, 3),
+    "vit_s": ViTArch(384, 12, 6),
+    "vit_b": ViTArch(768, 12, 12),
+    "vit_l": ViTArch(1024, 24, 16),
+    "vit_tiny": ViTArch(64, 2, 2),  # for tests
+}
+VOLOS = {
+    "volo_d1": VOLOArch((4, 4, 8, 2), (192, 384, 384, 384), (6, 12, 12, 12)),
+    "volo_tiny": VOLOArch((1, 1, 1), (32, 64, 64), (2, 2, 2)),  # for tests
+}
+ARCHS: dict[str, ViTArch | VOLOArch] = {**VITS, **VOLOS}
+VOLO_PATCHES = (4, 8, 16)
+
+# None: it depends on the architecture or on another choice
+_VIT: dict[str, Any] = {
+    "stem": "patchify",
+    "attention": "softmax",
+    "ffn": "mlp",
+    "patch": 16,
+    "depth": None,
+    "pool": "cls",
+    "pos": "learned",
+    "class_position": True,
+    "rep_size": False,
+    "init": "deit",
+    "qk_norm": None,
+    "gate": False,
+    "alpha": 1.0,
+    "length": "tokens",
+    "train_size": (224, 224),
+}
+_VOLO: dict[str, Any] = {"stem": "patchify", "ffn": "mlp", "patch": 8}
+CHOSEN = tuple(_VIT)
+"all fields that only some architectures take"
+
+
+def defaults(arch: str) -> dict[str, Any]:
+    """The fields that an architecture takes, with their defaults; of timm's models and users' the pooling at most."""
+    if arch in VITS:
+        return _VIT | {"depth": VITS[arch].depth}
+    if arch in VOLOS:
+        return dict(_VOLO)
+    return {} if ".py:" in arch else {"pool": None}
+
+
+def takers(key: str) -> str:
+    """In words, who takes a field."""
+    names = [name for name in ARCHS if key in defaults(name)]
+    return ", ".join(names) + (" and models of timm take it" if key == "pool" else " take it")

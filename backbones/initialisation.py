@@ -1,0 +1,48 @@
+"""How big_vision initialises a ViT: its models/vit.py, and flax's defaults where that names none."""
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from backbones.vit import ViT
+
+_TRUNCATED = 0.87962566103423978
+"standard deviation of the normal distribution cut off at 2 of its own"
+
+
+def lecun_normal_(weight: Tensor) -> None:
+    """Truncated normal whose standard deviation, after the cut, is 1 / sqrt(fan-in)."""
+    std = weight[0].numel() ** -0.5 / _TRUNCATED
+    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
+
+
+def big_vision(model: "ViT") -> None:
+    """Dense layers of the blocks uniform after Glorot, biases of FFNs N(0, 1e-6), positions N(0, 1 / sqrt(D)).
+
+    Convolutions of the stem and the layer behind the pooling are LeCun-normal; classifier, class token, and all other
+    biases zero. Users' parts within get the same.
+    """
+    if model.cls_token is not None:
+        nn.init.zeros_(model.cls_token)
+    if model.pos_embed is not None:
+        nn.init.normal_(model.pos_embed, std=model.embed_dim**-0.5)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
+            _weight(name, module.weight)
+            if module.bias is not None and ".mlp." in name:
+                nn.init.normal_(module.bias, std=1e-6)
+            elif module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def _weight(name: str, weight: Tensor) -> None:
+    if name == "head":
+        nn.init.zeros_(weight)
+    elif not name.startswith("blocks."):
+        lecun_normal_(weight)
+    elif name.endswith(".attn.qkv"):
+        for part in weight.chunk(3):  # queries, keys and values are layers of their own there, with D outputs each
+            nn.init.xavier_uniform_(part)
+    else:
+        nn.init.xavier_uniform_(weight)

@@ -1,0 +1,71 @@
+"""The values that a backbone's fields can have. Imports no torch."""
+
+import math
+from typing import Any
+
+from backbones import parts
+from backbones.archs import ARCHS
+from backbones.errors import WrongWords, nearest
+from backbones.stems import find_stem
+from backbones.timm_names import timm_names
+
+USERS = ("arch", "stem", "attention", "ffn")
+"fields that can be a user's own part"
+_CHOICES = {
+    "pool": ("cls", "gap", "mean"),
+    "pos": ("learned", "sincos2d"),
+    "init": ("deit", "bigvision"),
+    "length": ("tokens", "image", "train"),
+    "load": ("strict", "partial"),
+}
+_FLAGS = ("qk_norm", "gate", "rep_size", "class_position")
+
+
+def proper(key: str, value: Any) -> Any:
+    """The value of one field in its proper type.
+
+    Raises:
+        WrongWords: with the values that there are.
+        TypeError, ValueError: it cannot be read at all.
+    """
+    if key in _CHOICES and value not in _CHOICES[key]:
+        raise WrongWords(f"`{key}: {value}` is none of {', '.join(_CHOICES[key])}")
+    if key in (*USERS, "weights"):
+        if not isinstance(value, str):
+            raise ValueError
+        if not parts.is_user_part(value):
+            _known(key, value)
+        return value
+    if key in ("mean", "std"):
+        red, green, blue = (_finite(number) for number in value)
+        if key == "std" and min(red, green, blue) <= 0:
+            raise WrongWords(f"`std: {value}`: must be positive")
+        return (red, green, blue)
+    if key == "train_size":
+        height, width = (value, value) if isinstance(value, int) else value
+        return (int(height), int(width))
+    if key in _FLAGS and not isinstance(value, bool):
+        raise WrongWords(f"`{key}: {value}` is neither true nor false")
+    if key == "drop_path" or (key == "alpha" and value != "learned"):
+        return _finite(value)
+    if key in ("patch", "depth"):
+        if isinstance(value, bool) or int(value) != float(value) or int(value) < 1:
+            raise ValueError
+        return int(value)
+    return value
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _known(part: str, text: str) -> None:
+    if part == "stem":
+        find_stem(text)
+    elif part == "arch" and text not in ARCHS and text.split(".")[0] not in timm_names():
+        raise WrongWords(f"unknown architecture '{text}'{nearest(text, [*ARCHS, *timm_names()])}")
+    elif part in ("attention", "ffn"):
+        parts.check_name(part, text)
