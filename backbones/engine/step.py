@@ -1,7 +1,8 @@
 """One optimiser step: forward and backward over micro-batches, once or twice, scaling, clipping, update."""
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from backbones.engine.optim import Schedule, build_optimizer, freeze_others
 from backbones.engine.options import FitOptions
 from backbones.engine.sam import buffers_kept, perturbed
 from backbones.engine.seeding import seed_torch
+from backbones.errors import UserError
 
 PARAMETER_CHECK = 50  # steps between looks at the parameters themselves
 
@@ -55,7 +57,8 @@ class Stepper:
             updated.
         """
         rate = self.schedule.apply(self.optimizer, time, length)
-        stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
+        with compile_errors() if self.options.compile else nullcontext():
+            stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
         self.scaler.unscale_(self.optimizer)
         self.learner.after_backward(number)
         stats["grad_norm"] = nn.utils.get_total_norm(self._gradients(), foreach=True)
@@ -150,3 +153,15 @@ def clip_each(gradients: list[Tensor], limit: float) -> None:
     norms = torch.stack(torch._foreach_norm(gradients))
     factors = (limit / (norms + 1e-6)).clamp(max=1.0)
     torch._foreach_mul_(gradients, list(factors.unbind()))
+
+
+@contextmanager
+def compile_errors() -> Iterator[None]:
+    """What torch.compile cannot do, as a UserError."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    try:
+        yield
+    except TorchDynamoException as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--compile: {reason}; install what it lacks, or train without --compile") from error

@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from backbones.engine.context import Context, Stopped
 from backbones.engine.learner import Batch
 from backbones.engine.loop import fit
 from backbones.engine.outcome import Outcome
-from backbones.engine.step import Stepper, clip_each
+from backbones.engine.step import Stepper, clip_each, compile_errors
 from backbones.errors import UserError, WrongWords
 from tests.backbones.test_files import files_of_at_most
 from tests.support import Classifier, context, fit_options, loader, tensors
@@ -28,9 +29,13 @@ class Interrupted(Classifier):
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         if step == self.at:
-            self.at = 0  # a second signal would end the run within the step
-            os.kill(os.getpid(), signal.SIGTERM)
+            self._interrupt()
         return super().forward(batch, step)
+
+    @torch.compiler.disable
+    def _interrupt(self) -> None:
+        self.at = 0  # a second signal would end the run within the step
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def history(folder: Path) -> list[dict[str, Any]]:
@@ -124,6 +129,27 @@ def test_a_step_clips_the_whole_or_each(each: bool) -> None:
     for name, update in updates.items():
         factor = min(1.0, 0.05 / (update.norm().item() if each else whole))
         assert torch.allclose(start[name] - clipped[name], factor * update, atol=1e-5), name
+
+
+@pytest.mark.slow
+def test_a_compiled_run_is_the_plain_one_with_the_same_names(tmp_path: Path) -> None:
+    plain = Classifier(dropout=0.0)
+    fit(plain, loader(), fit_options(sam="sam"), context())
+    options = fit_options(sam="sam", compile=True)
+    for at in (4, 0):
+        here = context(tmp_path)
+        compiled = Interrupted(at, dropout=0.0)
+        with here.signals(), pytest.raises(Stopped) if at else nullcontext():
+            fit(compiled, loader(), options, here)
+    for name, value in compiled.state_dict().items():
+        assert torch.allclose(value, plain.state_dict()[name], atol=1e-4), name
+
+
+def test_what_cannot_be_compiled_is_said() -> None:
+    from torch._dynamo.exc import TorchDynamoException
+
+    with pytest.raises(UserError, match="--compile: no compiler found; install"), compile_errors():
+        raise TorchDynamoException("no compiler found\nand much more")
 
 
 def test_accumulation_without_batch_statistics_is_the_whole_batch() -> None:
