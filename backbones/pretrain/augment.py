@@ -5,12 +5,14 @@ global generator or torch's, so that under `backbones.data.images.seeded` an aug
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import chain
+from typing import Any, Literal
 
 from PIL import Image
 from timm.data import create_transform
+from timm.data.auto_augment import AugmentOp
 from torch import Tensor
 from torchvision.transforms import CenterCrop, InterpolationMode, RandomHorizontalFlip, RandomResizedCrop, Resize
 from torchvision.transforms import functional as F
@@ -146,7 +148,7 @@ def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tu
             scale=options.crop_area,
             ratio=options.crop_ratio,
             hflip=options.flip,
-            color_jitter=options.color_jitter,
+            color_jitter=options.color_jitter or None,  # type: ignore[arg-type]  # None: not even its draws
             auto_augment=options.auto_augment,
             interpolation=options.interpolation,
             mean=tuple(mean),
@@ -155,7 +157,25 @@ def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tu
     except (AssertionError, KeyError, ValueError) as error:
         known = "see timm.data.auto_augment (rand-m9-mstd0.5-inc1 is DeiT's), or None"
         raise WrongWords(f"--auto-augment {options.auto_augment}: {error or 'unknown to timm'}; {known}") from None
+    for op in _operations(colour.transforms):
+        if op.name.startswith("Posterize"):
+            op.aug_fn = posterize
     return crop.transforms, colour.transforms
+
+
+def _operations(steps: Iterable[Any]) -> Iterator[AugmentOp]:
+    """timm's operations in its RandAugment and AugMix (`ops`) and its AutoAugment (`policy`)."""
+    for step in steps:
+        yield from getattr(step, "ops", [])
+        yield from chain.from_iterable(getattr(step, "policy", []))
+
+
+def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
+    """Keeps the highest `bits` bits; none gives a black image, as timm's increasing magnitudes mean it.
+
+    timm passes 0 bits on to Pillow (in DeiT's recipe where the magnitude reaches 10), and Pillow 13 raises.
+    """
+    return image.point([value & ~(2 ** (8 - bits) - 1) for value in range(256)] * 3)
 
 
 def eval_transform(size: int, options: AugmentOptions) -> Transform:
