@@ -1,0 +1,115 @@
+"""What the tasks on labelled images share: a data set with a validation split, the scored view, top-1 and top-5.
+
+Letters: M images, C classes.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from backbones.backbone import probe
+from backbones.data.classification import ClassificationData, Split, open_classification
+from backbones.data.spec import DatasetSpec
+from backbones.engine.context import Context
+from backbones.engine.options import check_ranges
+from backbones.engine.outcome import Outcome
+from backbones.errors import UserError, WrongWords
+from backbones.pretrain.accuracy import accuracies
+from backbones.pretrain.augment import AugmentOptions
+from backbones.spec import BackboneSpec
+from tasks.task import Metric, Outcomes, Scores, Task
+
+
+@dataclass(kw_only=True)
+class ViewOptions:
+    """How an image is scored."""
+
+    size: int
+    """Height and width in pixels of the centre crop that the backbone sees."""
+    resize: int | None
+    """Shorter side of the image before that crop. None: round(size / 0.875)."""
+    eval_batch: int
+    """Images per batch where nothing is trained, per rank."""
+
+    def __post_init__(self) -> None:
+        parent = getattr(super(), "__post_init__", None)
+        if parent is not None:
+            parent()
+        check_ranges(self, 1, None, "size", "resize", "eval_batch")
+        if self.resize is not None and self.resize < self.size:
+            raise WrongWords(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
+
+    def augmentation(self, **given: Any) -> AugmentOptions:
+        """Random resized crop and flip (torchvision's defaults) in training, resize and centre crop in evaluation."""
+        plain: dict[str, Any] = {"augment": "crop", "crop_area": (0.08, 1.0), "crop_ratio": (3 / 4, 4 / 3)}
+        plain |= {"interpolation": "bilinear", "flip": 0.5, "auto_augment": None, "color_jitter": 0.0, "erase": 0.0}
+        return AugmentOptions(**(plain | {"pad": 0, "randaug": None, "resize": self.resize} | given))
+
+
+class Classification(Task):
+    """Base of the tasks that classify the validation images of a set.
+
+    Attributes:
+        trains: whether the training split is needed.
+    """
+
+    primary = "top1"
+    metrics = {name: Metric() for name in ("top1", "top5")}  # noqa: RUF012
+    trains = True
+
+    def open(
+        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
+    ) -> ClassificationData:
+        """Labelled images, with a validation split, and a training split where it is needed.
+
+        Raises:
+            WrongWords: a data set of another kind.
+            UserError: a split is missing, or what is there is wrong.
+        """
+        fraction = getattr(options, "label_fraction", 1.0)
+        data = open_classification(spec, root, subset=subset, skip_unreadable=skip_unreadable, label_fraction=fraction)
+        if data.val is None:
+            raise UserError(
+                f"{data.name}: there is no validation split, and {self.name} scores one; give the data set one "
+                "(a folder val/, or the key `val` of its YAML), or name another --dataset"
+            )
+        if self.trains and data.train is None:
+            raise UserError(
+                f"{data.name}: there is no training split, and {self.name} needs one; give the data set one "
+                "(a folder train/, or the key `train` of its YAML), or name another --dataset"
+            )
+        return data
+
+    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context) -> None:
+        """The backbone takes images of this size."""
+        probe(spec, options.size)
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """Top-1 and top-5 accuracy from the ranks of the true classes."""
+        return accuracies(outcomes)
+
+    def contradictions(self, scores: Scores) -> list[str]:
+        """Scores out of bounds, or top-1 above top-5."""
+        found = super().contradictions(scores)
+        if scores and scores["top1"] > scores["top5"]:
+            found.append(f"top1 = {scores['top1']} is above top5 = {scores['top5']}")
+        return found
+
+
+def image_outcomes(split: Split) -> Outcomes:
+    """`sample` [M] names and `cluster` [M] for resampling: every image is one of its own."""
+    return {"sample": np.array(list(split.names)), "cluster": np.arange(len(split))}
+
+
+def labels_of(split: Split) -> torch.Tensor:
+    """Labels [M], int64."""
+    return torch.from_numpy(np.asarray(split.labels, dtype=np.int64))
+
+
+def not_finite(context: Context, what: str, step: int = 0) -> tuple[Scores, Outcomes]:
+    """The result of a run whose weights give numbers that are not finite."""
+    context.outcome = Outcome("nonfinite", f"the weights give {what} that are not finite", step)
+    return {}, {}

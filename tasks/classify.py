@@ -1,0 +1,136 @@
+"""Accuracy of a trained classifier on a validation split. Nothing is trained.
+
+Letters: C classes of the weights, S classes of the data.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from backbones.backbone import Backbone, create
+from backbones.data.classification import ClassificationData
+from backbones.engine.context import PRETRAIN, Context
+from backbones.errors import UserError
+from backbones.flops import flops
+from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
+from backbones.pretrain.augment import eval_transform
+from backbones.spec import BackboneSpec
+from backbones.weights import find_weights
+from tasks.classification import Classification, ViewOptions, not_finite
+from tasks.task import Outcomes, Scores
+
+IMAGENET_1K = 1000
+SHOWN = 5  # class names in a message
+
+
+@dataclass(kw_only=True)
+class ClassifyOptions(ViewOptions):
+    """Options of `transfer.run classify`."""
+
+    view: Literal["bicubic", "area"]
+    """How the image is resized before the centre crop: bicubic (DeiT, timm), or by area averages (big_vision)."""
+    precision: Literal["auto", "bf16", "fp16", "fp32"]
+    """`auto` is bf16 where the machine has it, else fp32; what it resolves to is recorded."""
+
+
+class Classify(Classification):
+    """Top-1 and top-5 accuracy of the classifier that the weights hold."""
+
+    name, version, options, trains = "classify", 1, ClassifyOptions, False
+
+    def check(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context
+    ) -> None:
+        """The weights hold a classifier, of the data's classes."""
+        super().check(spec, dataset, options, context)
+        try:
+            find_weights(spec)
+        except UserError:
+            return  # said already
+        choose_columns(create(spec, img_size=options.size, classes="trained"), dataset)
+
+    def run(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Classifies the validation split."""
+        assert dataset.val is not None
+        start = time.monotonic()
+        backbone = create(spec, img_size=options.size, classes="trained").to(context.device)
+        context.note_backbone(backbone, flops(backbone, (options.size, options.size))["total"])
+        columns, remark = choose_columns(backbone, dataset)
+        if remark:
+            context.note(remark)
+        bigvision: dict[str, Any] = {"augment": "bigvision"} if options.view == "area" else {}
+        transform = eval_transform(options.size, options.augmentation(**bigvision))
+        outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch, columns=columns)
+        context.cost.eval_seconds += time.monotonic() - start
+        return (self.rescore(outcomes), outcomes) if outcomes else not_finite(context, "logits")
+
+
+def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Tensor | None, str]:
+    """Which outputs stand for the data's classes (see `top_k`), and what the record should say about that.
+
+    Raises:
+        UserError: the classifier was trained for other classes, or for the same in another order.
+    """
+    assert backbone.classes is not None
+    theirs, ours, count = trained_classes(backbone), dataset.classes, backbone.classes
+    if theirs is None and count == len(ours):
+        return None, f"the weights do not name their {count} classes; taken to be those of {dataset.name}, in order"
+    theirs = theirs or imagenet_synsets(count)
+    if theirs is None:
+        raise _other_classes(backbone, dataset, f"{count} there, {len(ours)} here")
+    if theirs == ours:
+        return None, ""
+    if count > IMAGENET_1K and ours == imagenet_synsets(IMAGENET_1K):
+        columns, missing = class_columns(theirs, ours)
+        if len(missing) < len(ours):
+            best = f"each image gets the best of {len(ours) - len(missing)} classes of ImageNet-1k among {count}"
+            return columns, f"{best}; missing: {_some(missing) or 'none'}"
+    raise _other_classes(backbone, dataset, _difference(theirs, ours))
+
+
+def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:
+    """Names of the classifier's outputs: from pretrain.json, or ImageNet's for timm's models; None where nothing says.
+
+    Raises:
+        UserError: pretrain.json is damaged.
+    """
+    located = find_weights(backbone.spec)
+    if located.timm_name:
+        return imagenet_synsets(backbone.classes or 0)
+    path = located.folder / PRETRAIN if located.folder else None
+    if path is None or not path.is_file():
+        return None
+    try:
+        classes = json.loads(path.read_text(encoding="utf-8")).get("classes")
+        return None if classes is None else tuple(map(str, classes))
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"{path}: damaged ({error!r}); make the export anew, or delete the file") from None
+
+
+def _difference(theirs: Sequence[str], ours: Sequence[str]) -> str:
+    if sorted(theirs) == sorted(ours):
+        place = next(place for place, names in enumerate(zip(theirs, ours)) if names[0] != names[1])
+        return f"the same, in another order: class {place} is {theirs[place]} there, {ours[place]} here"
+    only_there, only_here = sorted({*theirs} - {*ours}), sorted({*ours} - {*theirs})
+    sides = ((len(theirs), "there", only_there), (len(ours), "here", only_here))
+    return "; ".join(f"{count} {where}" + f" ({_some(only)} only)" * bool(only) for count, where, only in sides)
+
+
+def _other_classes(backbone: Backbone, dataset: ClassificationData, difference: str) -> UserError:
+    return UserError(
+        f"{backbone.spec.weights} was trained for other classes than those of {dataset.name}: {difference}. Name the "
+        "data set that it was trained on, or train a new classifier on these features: linear or finetune"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+TASK = Classify()

@@ -1,0 +1,37 @@
+"""Supervised fine-tuning of pretrained weights: the supervised method, started from what a pretraining left.
+
+The two-stage rows of "Scaled ReLU Matters for Training Vision Transformers" (arXiv 2109.03810, Tables 6 and 7). What
+comes out stays in the run's folder `export`, which `--weights` of other tasks takes. Values are in
+`configs/tasks/finetune.yaml`.
+"""
+
+from backbones.data.classification import ClassificationData
+from backbones.engine.context import Context
+from backbones.pretrain.supervised import METHOD
+from backbones.pretrain.supervised_options import SupervisedOptions
+from backbones.spec import BackboneSpec
+from tasks.classification import Classification
+from tasks.task import Outcomes, Scores
+
+
+class Finetune(Classification):
+    """Top-1 and top-5 accuracy on the validation split after training on the training split."""
+
+    name, version, options = "finetune", METHOD.version, SupervisedOptions
+
+    def check(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context
+    ) -> None:
+        """What the method can know to fail."""
+        METHOD.check(spec, dataset, options, context)
+
+    def run(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Trains a fresh classifier and the backbone below it, scores the validation split, exports both."""
+        if spec.weights == "random":
+            context.note("nothing to fine-tune: this run starts from random weights")
+        return METHOD.run(spec, dataset, options, context)
+
+
+TASK = Finetune()

@@ -1,0 +1,124 @@
+"""Weighted k-nearest-neighbour classification on frozen features.
+
+The protocol is DINO's (Caron et al. 2021, arXiv 2104.14294, section 4.1): pooled features, L2-normalised, of images
+without augmentation; the k nearest training images vote with weight exp(cosine similarity / temperature).
+Letters: N validation images, C classes.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backbones.backbone import create
+from backbones.data.classification import ClassificationData, SplitDataset
+from backbones.engine.context import Context
+from backbones.engine.dist import broadcast_object
+from backbones.engine.extract import extract
+from backbones.engine.options import check_ranges
+from backbones.engine.seeding import seed_torch
+from backbones.errors import UserError, WrongWords
+from backbones.flops import flops
+from backbones.pretrain.augment import eval_transform
+from backbones.pretrain.neighbours import weighted_knn
+from backbones.spec import BackboneSpec
+from tasks.classification import Classification, ViewOptions, image_outcomes, labels_of, not_finite
+from tasks.task import Metric, Outcomes, Scores
+
+TOP = 5
+
+
+@dataclass(kw_only=True)
+class KnnOptions(ViewOptions):
+    """Options of `transfer.run knn`."""
+
+    k: int
+    """Neighbours behind top1 and top5."""
+    other_k: tuple[int, ...]
+    """Numbers of neighbours that are scored besides, as top1_k<number>."""
+    temperature: float
+    """Of the votes."""
+    precision: Literal["auto", "bf16", "fp16", "fp32"]
+    """`auto` is bf16 where the machine has it, else fp32; what it resolves to is recorded."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "k", "other_k")
+        check_ranges(self, 0.02, None, "temperature")  # exp(1 / 0.01) is beyond float32
+        if len({self.k, *self.other_k}) <= len(self.other_k):
+            raise WrongWords(f"--other-k {self.other_k}: a number stands there twice, or is --k {self.k}")
+
+
+class Knn(Classification):
+    """Top-1 and top-5 accuracy of the neighbours' votes."""
+
+    name, version, options = "knn", 1, KnnOptions
+    metrics = {name: Metric() for name in ("top1", "top5", "top1_k10", "top1_k100", "top1_k200")}  # noqa: RUF012
+
+    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> None:
+        """A backbone for this size, and at least as many training images as neighbours."""
+        super().check(spec, dataset, options, context)
+        assert dataset.train is not None
+        wanted = max(options.k, *options.other_k, 1)
+        if wanted > len(dataset.train):
+            raise UserError(
+                f"{dataset.name}: {len(dataset.train)} training images are fewer than the {wanted} neighbours wanted; "
+                "lower --k and --other-k"
+            )
+
+    def run(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Extracts the features of both splits, and lets the training images vote on the validation images."""
+        assert dataset.train is not None
+        assert dataset.val is not None
+        start = time.monotonic()
+        seed_torch(context.seed)
+        backbone = create(spec, img_size=options.size).to(context.device).eval()
+        context.note_backbone(backbone, flops(backbone, (options.size, options.size))["total"])
+        transform = eval_transform(options.size, options.augmentation())
+        train, val = (
+            extract(
+                backbone.pooled, SplitDataset(split, transform), context, batch_size=options.eval_batch, label=label
+            )
+            for split, label in ((dataset.train, "training features"), (dataset.val, "validation features"))
+        )
+        if not (torch.isfinite(train).all() and torch.isfinite(val).all()):
+            return not_finite(context, "features")
+        found = None
+        if context.ranks.first:
+            found = weighted_knn(
+                train.to(context.device),
+                labels_of(dataset.train),
+                val,
+                k=[options.k, *options.other_k],
+                temperature=options.temperature,
+                classes=len(dataset.classes),
+                top=TOP,
+            )
+        found = broadcast_object(found)
+        context.cost.eval_seconds += time.monotonic() - start
+        outcomes = image_outcomes(dataset.val) | _ranks(found, labels_of(dataset.val), options)
+        return self.rescore(outcomes), outcomes
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """top1 and top5 from `rank`, top1_k<number> from `rank_k<number>`."""
+        scores = {"top1": float((outcomes["rank"] < 1).mean()), "top5": float((outcomes["rank"] < TOP).mean())}
+        others = [name for name in outcomes if name.startswith("rank_k")]
+        return scores | {name.replace("rank", "top1"): float((outcomes[name] < 1).mean()) for name in others}
+
+
+def _ranks(found: dict[int, Tensor], labels: Tensor, options: KnnOptions) -> Outcomes:
+    """The place [N] of the true class among the five with the most votes, 5 where it is not among them; for each k."""
+
+    def places(ranked: Tensor) -> np.ndarray:
+        hits = ranked == labels[:, None]
+        return torch.where(hits.any(1), hits.int().argmax(1), TOP).numpy()
+
+    return {"rank": places(found[options.k])} | {f"rank_k{k}": places(found[k]) for k in options.other_k}
+
+
+TASK = Knn()

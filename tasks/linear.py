@@ -1,0 +1,156 @@
+"""Linear classification on frozen features, as DINO evaluates backbones (arXiv 2104.14294, section 4.1).
+
+Its values are in `configs/tasks/linear.yaml`; what trains, in `tasks/linear_learner.py`.
+"""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from timm.models.vision_transformer import VisionTransformer
+
+from backbones.backbone import Backbone, create
+from backbones.data.classification import ClassificationData, SplitDataset
+from backbones.data.loader import RunLoader
+from backbones.data.samplers import shuffled_batches
+from backbones.engine.context import Context
+from backbones.engine.dist import broadcast_object
+from backbones.engine.extract import extract
+from backbones.engine.loop import fit
+from backbones.engine.options import FitOptions, check_ranges
+from backbones.engine.seeding import seed_torch
+from backbones.errors import UserError, WrongWords
+from backbones.flops import flops
+from backbones.pretrain.accuracy import accuracies
+from backbones.pretrain.augment import eval_transform, train_transform
+from backbones.spec import BackboneSpec
+from tasks.classification import Classification, ViewOptions, image_outcomes, labels_of, not_finite
+from tasks.linear_learner import LinearLearner, classify, make_encoder
+from tasks.task import Metric, Outcomes, Scores
+
+
+@dataclass(kw_only=True)
+class LinearOptions(ViewOptions, FitOptions):
+    """Options of `transfer.run linear` besides those of the training loop."""
+
+    batch: int
+    """Images per step, over all ranks and micro-batches."""
+    blocks: int
+    """The features are those after each of this many last blocks, side by side."""
+    avgpool: bool
+    """Whether the mean over the last block's patch tokens stands beside them."""
+    crop_area: tuple[float, float]
+    """Share of the image that the random resized crop covers."""
+    flip: float
+    """Probability of a horizontal flip."""
+    validate_every: int
+    """Epochs between two validations; the last epoch always has one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "batch", "blocks", "validate_every")
+        self.augmentation(crop_area=self.crop_area, flip=self.flip)
+        if self.batch % self.accumulate:
+            raise WrongWords(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
+
+
+class Linear(Classification):
+    """Top-1 and top-5 accuracy of the last epoch's classifier, and the best top-1 of all epochs."""
+
+    name, version, options = "linear", 1, LinearOptions
+    metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
+
+    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
+        """A backbone with these features, enough images for a batch, and a batch that the ranks can share."""
+        super().check(spec, dataset, options, context)
+        assert dataset.train is not None
+        backbone = create(spec, img_size=options.size, weights="random", load="strict")
+        if isinstance(backbone.model, VisionTransformer) and options.blocks > backbone.depth:
+            raise WrongWords(f"--blocks {options.blocks}: backbone {spec.name} has {backbone.depth}")
+        if options.avgpool and not isinstance(backbone.model, VisionTransformer):
+            raise WrongWords(
+                f"--avgpool: backbone {spec.name} ({spec.arch}) is no plain vision transformer; leave it out"
+            )
+        if len(dataset.train) < options.batch:
+            raise UserError(
+                f"{dataset.name}: {len(dataset.train)} training images, but a step takes --batch {options.batch}"
+            )
+        if options.batch // options.accumulate % context.ranks.world:
+            raise WrongWords(
+                f"--batch {options.batch} in {options.accumulate} micro-batches cannot be shared evenly by "
+                f"{context.ranks.world} ranks"
+            )
+
+    def run(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Trains the classifier on the training split; validates on features that are extracted once."""
+        assert dataset.train is not None
+        assert dataset.val is not None
+        seed_torch(context.seed)
+        backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
+        context.note_backbone(backbone, flops(backbone, (options.size, options.size))["total"])
+        encode, dim = make_encoder(backbone, options.blocks, options.avgpool, context)
+        learner = LinearLearner(encode, dim, dataset.train.labels, len(dataset.classes))
+        start = time.monotonic()
+        view = SplitDataset(dataset.val, eval_transform(options.size, options.augmentation()))
+        features = extract(encode, view, context, batch_size=options.eval_batch, label="validation features")
+        if not torch.isfinite(features).all():
+            return not_finite(context, "features")
+        seconds, labels = time.monotonic() - start, labels_of(dataset.val)
+
+        def validate(epoch: int) -> Scores:
+            if (epoch + 1) % options.validate_every and epoch + 1 < options.epochs:
+                return {}
+            return learner.keep(broadcast_object(classify(learner.head, features, labels, context.device)))
+
+        outcome = fit(learner, train_loader(dataset, backbone, options, context), options, context, validate)
+        context.cost.eval_seconds += seconds
+        if outcome.broke_down:
+            return {}, {}
+        if (learner.last < 0).any():
+            return not_finite(context, "logits", outcome.step)
+        ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
+        ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
+        outcomes = image_outcomes(dataset.val) | {name: column.numpy() for name, column in ranks.items()}
+        return self.rescore(outcomes), outcomes
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """top1 and top5 of the last epoch, top1 of the best."""
+        best = accuracies({"rank": outcomes["best_rank"], "ties": outcomes["best_ties"]})
+        return {**accuracies(outcomes), "best_top1": best["top1"]}
+
+    def contradictions(self, scores: Scores) -> list[str]:
+        """Besides: a last epoch that is better than the best."""
+        found = super().contradictions(scores)
+        if scores and scores["top1"] > scores["best_top1"]:
+            found.append(f"top1 = {scores['top1']} is above best_top1 = {scores['best_top1']}")
+        return found
+
+
+def train_loader(
+    dataset: ClassificationData, backbone: Backbone, options: LinearOptions, context: Context
+) -> RunLoader:
+    """Shuffled batches of randomly cropped and flipped images; an epoch's rest that fills no batch is left out."""
+    train = dataset.train
+    assert train is not None
+    mean, std = backbone.spec.mean, backbone.spec.std
+    assert mean, "a built backbone knows its pixel statistics"
+    assert std
+    augmentation = options.augmentation(crop_area=options.crop_area, flip=options.flip)
+    images = SplitDataset(train, train_transform(options.size, augmentation, mean, std), seed=context.seed)
+
+    def batches(epoch: int) -> list[list[int]]:
+        return shuffled_batches(len(train), options.batch, seed=context.seed, epoch=epoch)
+
+    return RunLoader(
+        images,
+        batches,
+        workers=context.workers,
+        parts=options.accumulate,
+        ranks=context.ranks,
+        pin_memory=context.on_gpu,
+    )
+
+
+TASK = Linear()

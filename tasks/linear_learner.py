@@ -1,0 +1,106 @@
+"""What the linear evaluation trains, and the frozen features that it trains on.
+
+Letters: B images, N validation images, T tokens, D channels, F channels of the features, C classes.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from backbones.backbone import Backbone
+from backbones.engine.context import Context
+from backbones.engine.learner import Batch, Learner, feature_spread
+from backbones.pretrain.accuracy import accuracies, true_class_ranks
+from tasks.task import Scores
+
+ROWS = 8192  # validation features that are classified at a time
+
+
+class LinearLearner(Learner):
+    """A linear classifier on features that do not train. The backbone behind `encode` is no part of it.
+
+    Attributes:
+        last: ranks and ties [N, 2] of the validation images' true classes at the last validation.
+        best: those of the validation with the highest top-1; the first one of several.
+    """
+
+    def __init__(self, encode: Callable[[Tensor], Tensor], dim: int, train_labels: np.ndarray, classes: int) -> None:
+        super().__init__()
+        self.encode = encode
+        self.head = nn.Linear(dim, classes)
+        nn.init.normal_(self.head.weight, std=0.01)
+        nn.init.zeros_(self.head.bias)
+        shares = np.bincount(train_labels) / len(train_labels)
+        self.entropy = float(-(shares * np.log(shares, where=shares > 0, out=np.zeros_like(shares))).sum())
+        self.last, self.best = torch.empty(0, 2, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64)
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """(images [B, 3, H, W], labels [B]) of this rank -> the cross-entropy."""
+        images, labels = batch
+        with torch.no_grad():
+            features = self.encode(images).float()
+        with torch.autocast(features.device.type, enabled=False):
+            loss = nn.functional.cross_entropy(self.head(features), labels)
+        return {"loss": loss, "spread": feature_spread(features)}
+
+    def chance(self) -> tuple[str, float] | None:
+        """The loss of a constant prediction: the entropy of the training labels."""
+        return "loss", self.entropy
+
+    def keep(self, ranks: Tensor) -> Scores:
+        """Takes in the ranks and ties [N, 2] of a validation, -1 where a logit is not finite; returns its scores."""
+        self.last = ranks
+        if (ranks < 0).any():
+            return {}
+        scores = _scores(ranks)
+        if not len(self.best) or scores["top1"] > _scores(self.best)["top1"]:
+            self.best = ranks
+        return scores
+
+    # In the saved state, but no buffers: DDP would send them round with every step.
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """What a resumed run must know about earlier validations."""
+        return {"last": self.last, "best": self.best}
+
+    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+        """Back to `state`."""
+        self.last, self.best = state["last"], state["best"]
+
+
+def make_encoder(
+    backbone: Backbone, blocks: int, avgpool: bool, context: Context
+) -> tuple[Callable[[Tensor], Tensor], int]:
+    """Images [B, 3, H, W] -> features [B, F], and F = D (blocks + avgpool).
+
+    Each of the last blocks gives what the model would pool at its end: the class token behind the final norm, or the
+    mean over the tokens where the model pools by the mean. What is no plain vision transformer gives its pooled
+    features alone, as in DINO's own evaluation; the record says so.
+    """
+    if not isinstance(backbone.model, VisionTransformer):
+        context.note(f"{backbone.spec.arch} is no plain vision transformer: linear on its pooled features alone")
+        return backbone.pooled, backbone.dim
+    if backbone.spec.pool not in (None, "cls") or backbone.model.global_pool != "token":
+        context.note(f"{backbone.spec.name} pools by the mean: so do the features of each block")
+
+    def encode(images: Tensor) -> Tensor:
+        entries = backbone.tokens(images, norm=True)[-blocks:]
+        features = [backbone.model.forward_head(entry, pre_logits=True) for entry in entries]
+        if avgpool:
+            features.append(entries[-1][:, backbone.model.num_prefix_tokens :].mean(1))
+        return torch.cat(features, dim=1)
+
+    return encode, backbone.dim * blocks + backbone.model.embed_dim * avgpool
+
+
+@torch.no_grad()
+def classify(head: nn.Linear, features: Tensor, labels: Tensor, device: torch.device) -> Tensor:
+    """Ranks and ties [N, 2] of the true classes (see `true_class_ranks`), from features [N, F] and labels [N]."""
+    rows = zip(features.split(ROWS), labels.split(ROWS))
+    return torch.cat([true_class_ranks(head(x.to(device)), y.to(device)).cpu() for x, y in rows])
+
+
+def _scores(ranks: Tensor) -> Scores:
+    return accuracies({"rank": ranks[:, 0].numpy(), "ties": ranks[:, 1].numpy()})
