@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -99,6 +100,12 @@ def _read(schema: type[T], words: list[str], prog: str, default: T | None, confi
         if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
             raise WrongWords(f"--{name.replace('_', '-')} {value}: must be finite")
     return options
+
+
+def differences(theirs: dict[str, Any], ours: dict[str, Any], ignored: Collection[str] = ()) -> str:
+    """The options that both sides give and that differ, as `name VALUE there, VALUE here; ...`; may be empty."""
+    names = sorted(theirs.keys() & ours.keys() - set(ignored))
+    return "; ".join(f"{name} {theirs[name]} there, {ours[name]} here" for name in names if theirs[name] != ours[name])
 
 
 def flat_schema(**groups: type[Any]) -> type[Any]:

@@ -8,22 +8,13 @@ from typing import Any
 
 from backbones.errors import UserError
 from backbones.files import cannot_write, replace_folder
-from backbones.settings import read_yaml
+from backbones.settings import differences, read_yaml
+from transfer.options import EXECUTION
 from transfer.results import OPTIONS, RECORD, STATE
 
 PRETRAIN = "pretrain.json"
 # Options that may differ between two commands for the same weights.
-_NOT_COMPARED = (
-    "workers",
-    "threads",
-    "device",
-    "data",
-    "checkpoint_seconds",
-    "track",
-    "skip_unreadable",
-    "name",
-    "export",
-)
+_NOT_COMPARED = (*EXECUTION, "config", "dry_run")
 
 
 def pretraining_of(folder: Path) -> dict[str, Any]:
@@ -53,9 +44,7 @@ def check_target(target: Path, identity: str, runs: Path, options: dict[str, Any
     if target.exists():
         about = pretraining_of(target)
         if about.get("identity") != identity:
-            whose = (
-                f"those of {about['run']}{_differences(about.get('options', {}), options)}" if about else "no export"
-            )
+            whose = f"those of {about['run']}{_differing(about.get('options', {}), options)}" if about else "no export"
             raise UserError(f"{target}: there are other weights ({whose}); {mend}")
     for path in sorted(runs.glob(f"pretrain-*/{STATE}")):
         folder = path.parent
@@ -65,15 +54,14 @@ def check_target(target: Path, identity: str, runs: Path, options: dict[str, Any
         name = theirs.get("name") or Path(str(theirs.get("backbone", ""))).name
         if name and (Path(theirs.get("export", "")) / name).resolve() == target.resolve():
             raise UserError(
-                f"{folder}: unfinished, and its weights would go to {target} too{_differences(theirs, options)}; "
+                f"{folder}: unfinished, and its weights would go to {target} too{_differing(theirs, options)}; "
                 f"give that run's options to finish it, or {mend}"
             )
 
 
-def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
-    names = sorted(theirs.keys() & ours.keys() - {*_NOT_COMPARED})
-    found = [f"{name} {theirs[name]} there, {ours[name]} here" for name in names if theirs[name] != ours[name]]
-    return f": {'; '.join(found)}" if found else ""
+def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+    found = differences(theirs, ours, _NOT_COMPARED)
+    return f": {found}" if found else ""
 
 
 def publish(source: Path, target: Path) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.classification import ClassificationData, open_classification
-
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.pretrain.method import Method

@@ -9,6 +9,7 @@ import torch
 
 from backbones.errors import UserError
 from backbones.files import cannot_write, replaced, write_atomic
+from backbones.settings import differences
 
 STATE, HISTORY = "state.pt", "history.jsonl"
 
@@ -23,8 +24,12 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
             raise OSError(f"is the disk full? {str(error).splitlines()[0]}") from error
 
 
-def load_state(folder: Path, identity: str) -> dict[str, Any] | None:
+def load_state(folder: Path, identity: str, options: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """The state of an unfinished training, None when there is none.
+
+    Args:
+        identity: of the run that asks for it.
+        options: of that run, for the error: the state of a run with others is refused, and what differs is named.
 
     Raises:
         UserError: the file is damaged, or belongs to a run with other options.
@@ -43,7 +48,9 @@ def load_state(folder: Path, identity: str) -> dict[str, Any] | None:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a readable training state ({reason}); {mend}") from error
     if owner != identity:
-        raise UserError(f"{path}: belongs to another run ({owner[:12]}, not {identity[:12]}); {mend}")
+        differing = differences(dict(state.get("options", {})), options or {})
+        reason = f": {differing}" if differing else ""
+        raise UserError(f"{path}: belongs to another run ({owner[:12]}, not {identity[:12]}){reason}; {mend}")
     return state
 
 

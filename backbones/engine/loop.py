@@ -69,7 +69,8 @@ class _Run:
 
     def restore(self) -> None:
         """Takes up the saved state, if there is one."""
-        state = load_state(self.context.folder, self.context.identity) if self.context.folder else None
+        context = self.context
+        state = load_state(context.folder, context.identity, context.about.get("options")) if context.folder else None
         if state:
             self.stepper.load(state["stepper"])
             self.watch.load(state["watch"])
@@ -88,6 +89,7 @@ class _Run:
         self.history.flush()
         state = {
             "identity": self.context.identity,
+            "options": self.context.about.get("options", {}),
             "stepper": self.stepper.state(),
             "watch": self.watch.state(),
             "progress": asdict(self.progress),

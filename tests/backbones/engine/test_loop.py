@@ -220,10 +220,11 @@ def test_a_damaged_state_is_named_and_kept(tmp_path: Path, content: bytes) -> No
     assert (tmp_path / STATE).read_bytes() == content
 
 
-def test_a_foreign_state_is_refused(tmp_path: Path) -> None:
-    fit(Classifier(), loader(), fit_options(), context(tmp_path, identity="other"))
-    with pytest.raises(UserError, match="belongs to another run"):
-        fit(Classifier(), loader(), fit_options(), context(tmp_path))
+def test_a_foreign_state_is_refused_and_the_difference_named(tmp_path: Path) -> None:
+    theirs, ours = ({"options": {"lr": lr, "epochs": 3}} for lr in (0.1, 0.2))
+    fit(Classifier(), loader(), fit_options(), context(tmp_path, identity="other", about=theirs))
+    with pytest.raises(UserError, match=r"belongs to another run.*: lr 0\.1 there, 0\.2 here; delete it"):
+        fit(Classifier(), loader(), fit_options(), context(tmp_path, about=ours))
 
 
 def test_a_full_disk_is_said_and_keeps_the_last_state(tmp_path: Path) -> None:
