@@ -80,7 +80,7 @@ def _ranked(
     similarity: Tensor, labels: Tensor, k: Sequence[int], temperature: float, classes: int
 ) -> list[tuple[int, Tensor]]:
     """(k, classes [B, C] by falling votes) for similarities and labels [B, max k] of the neighbours, nearest first."""
-    weights = (similarity / temperature).exp()
+    weights = ((similarity - 1) / temperature).exp()  # less 1: a common factor that keeps small temperatures finite
     votes = torch.zeros(len(similarity), classes, device=similarity.device)
     found = []
     for index in range(labels.shape[1]):

@@ -1,0 +1,193 @@
+"""Self-distillation without labels (DINO; Caron et al. 2021, arXiv 2104.14294): what its training step computes.
+
+Letters: V crops (2 global ones first), B images, D channels, K prototypes.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from backbones.backbone import Backbone
+from backbones.engine import dist
+from backbones.engine.learner import Batch, Learner, feature_spread
+from backbones.engine.optim import cosine, parameter_groups
+from backbones.engine.options import FitOptions
+from backbones.pretrain.dino_head import DinoHead
+from backbones.pretrain.dino_loss import (
+    collapse,
+    cross_view_loss,
+    entropy,
+    teacher_log_probabilities,
+    teacher_temperature,
+    updated_center,
+)
+from backbones.pretrain.dino_options import DinoOptions
+
+
+class Network(nn.Module):
+    """A backbone and the projection head on its features."""
+
+    def __init__(self, backbone: Backbone, head: DinoHead) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, crops: Sequence[Tensor], *, still: Sequence[bool]) -> tuple[Tensor, Tensor]:
+        """One pass through the backbone for each resolution, one through the head.
+
+        Args:
+            crops: V batches of images [B, 3, H, W]; neighbours of one resolution go through the backbone together.
+            still: for each resolution, whether it leaves the running batch-norm statistics as they are.
+
+        Returns:
+            Features [V * B, D] and outputs [V * B, K], crop after crop.
+        """
+        groups: list[list[Tensor]] = []
+        for crop in crops:
+            if groups and groups[-1][0].shape == crop.shape:
+                groups[-1].append(crop)
+            else:
+                groups.append([crop])
+        features = []
+        for group, fixed in zip(groups, still):
+            with still_statistics(self.backbone, fixed):
+                features.append(self.backbone.pooled(torch.cat(group)))
+        joined = torch.cat(features)
+        return joined, self.head(joined)
+
+
+class DinoLearner(Learner):
+    """A student and its exponential moving average, the teacher.
+
+    Args:
+        student: the backbone that is trained.
+        teacher: the same without stochastic depth; gets the student's weights here.
+        options: of the run.
+        epoch_steps: steps per epoch, by which a step is placed in the schedules.
+    """
+
+    center: Tensor
+
+    def __init__(self, student: Backbone, teacher: Backbone, options: DinoOptions, epoch_steps: int) -> None:
+        super().__init__()
+        heads = [DinoHead(student.dim, options.out_dim, norm_last_layer=options.norm_last_layer) for _ in range(2)]
+        self.student, self.teacher = Network(student, heads[0]), Network(teacher, heads[1])
+        self.teacher.load_state_dict(self.student.state_dict())
+        self.teacher.requires_grad_(False)
+        self.register_buffer("center", torch.zeros(options.out_dim))
+        self.options, self.epoch_steps = options, epoch_steps
+        self.batch_means: list[Tensor] = []  # [K] of the teacher's outputs, one for each micro-batch of the step
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """([crops [B, 3, H, W], ...], labels): two global crops, then local ones; the labels are not looked at."""
+        options, (crops, *_) = self.options, batch
+        momentum, temperature = self._moment(step, crops[0].device)
+        with torch.no_grad():
+            seen, outputs = self.teacher(crops[:2], still=[options.teacher_bn != "own"])
+        _, predicted = self.student(crops, still=[False, not options.local_bn])
+        with torch.autocast(outputs.device.type, enabled=False):
+            outputs = outputs.float().unflatten(0, (2, -1))
+            self.batch_means.append(outputs.mean((0, 1)))
+            log_probabilities = teacher_log_probabilities(outputs, self.center, temperature)
+            teacher_entropy = entropy(log_probabilities)
+            loss = cross_view_loss(
+                predicted.unflatten(0, (len(crops), -1)), log_probabilities.exp(), options.student_temp
+            )
+        return {
+            "loss": loss,
+            "teacher_entropy": teacher_entropy,
+            "kl": loss.detach() - teacher_entropy,
+            "spread": feature_spread(seen),
+            "teacher_momentum": momentum,
+            "teacher_temp": temperature,
+        }
+
+    def train(self, mode: bool = True) -> Self:
+        """As every module's, but the teacher's batch norm keeps to `teacher_bn`."""
+        super().train(mode)
+        if self.options.teacher_bn == "eval":
+            for norm in batch_norms(self.teacher):
+                norm.eval()
+        return self
+
+    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
+        """The student's parameters; its head counts as behind its last layer."""
+        backbone = self.student.backbone
+        last = backbone.layer_of("head") + 1
+
+        def layer(name: str) -> int:
+            inner = name.removeprefix("student.backbone.")
+            return last if inner == name else backbone.layer_of(inner)
+
+        return parameter_groups(self, options, layer, last)
+
+    def after_backward(self, step: int) -> None:
+        """Leaves the last layer out of the first epochs' updates."""
+        if self._epoch(step) < self.options.freeze_last_layer:
+            for parameter in self.student.head.last_layer.parameters():
+                parameter.grad = None
+
+    @torch.no_grad()
+    def after_step(self, step: int) -> None:
+        """Moves the teacher towards the student, and the center towards the mean of the teacher's outputs."""
+        share = 1 - self.momentum(step)
+        torch._foreach_lerp_(list(self.teacher.parameters()), list(self.student.parameters()), share)
+        if self.options.teacher_bn != "own":
+            average_statistics(self.teacher, self.student, share)
+        mean = dist.mean_over_ranks(torch.stack(self.batch_means).mean(0))
+        self.center.copy_(updated_center(self.center, mean, self.options.center_momentum))
+        self.batch_means.clear()
+
+    def collapsed(self, stats: dict[str, float]) -> str:
+        """A uniform or constant teacher, a loss that stays at ln K, or one feature for all images."""
+        ceiling = math.log(self.options.out_dim)
+        return super().collapsed(stats) or collapse(stats["loss"], stats["teacher_entropy"], ceiling)
+
+    def momentum(self, step: int) -> float:
+        """What the teacher keeps of its own in a step (from 1)."""
+        return cosine(self.options.teacher_momentum, 1.0, (step - 1) / (self.options.epochs * self.epoch_steps))
+
+    def temperature(self, step: int) -> float:
+        """The teacher's temperature in a step (from 1)."""
+        start, end = self.options.warmup_teacher_temp, self.options.teacher_temp
+        warm = self.options.warmup_teacher_temp_epochs
+        return teacher_temperature(self._epoch(step), start=start, end=end, warmup_epochs=warm)
+
+    def _epoch(self, step: int) -> int:
+        return (step - 1) // self.epoch_steps
+
+    @torch.compiler.disable
+    def _moment(self, step: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Momentum and temperature as scalars on the device; a compiled graph would be made anew for each number."""
+        return torch.full((), self.momentum(step), device=device), torch.full((), self.temperature(step), device=device)
+
+
+def batch_norms(module: nn.Module) -> Iterator[Any]:
+    """All batch norms within, synchronised ones included."""
+    return (part for part in module.modules() if isinstance(part, _BatchNorm))
+
+
+@contextmanager
+def still_statistics(module: nn.Module, still: bool = True) -> Iterator[None]:
+    """Batch norm in training normalises by the batch as ever, but leaves its running statistics as they are."""
+    norms = [norm for norm in batch_norms(module) if norm.training and norm.track_running_stats] if still else []
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True
+
+
+def average_statistics(teacher: nn.Module, student: nn.Module, share: float) -> None:
+    """Moves the teacher's running batch-norm statistics towards the student's by `share`."""
+    for mine, theirs in zip(batch_norms(teacher), batch_norms(student), strict=True):
+        if mine.running_mean is not None:
+            mine.running_mean.lerp_(theirs.running_mean, share)
+            mine.running_var.lerp_(theirs.running_var, share)
+            mine.num_batches_tracked.copy_(theirs.num_batches_tracked)

@@ -1,0 +1,87 @@
+"""The options of DINO; their values stand in `configs/pretrain/dino.yaml`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from backbones.engine.options import check_ranges
+from backbones.errors import WrongWords
+from backbones.pretrain.method import PretrainOptions
+
+
+@dataclass(kw_only=True)
+class DinoOptions(PretrainOptions):
+    """Options of the `dino` method besides those of the training loop."""
+
+    batch: int
+    """Images per batch, over all ranks and micro-batches."""
+    size: int
+    """Height and width of the two global crops, and of the images in the k-NN evaluation, in pixels."""
+    global_area: tuple[float, float]
+    """Smallest and largest share of the image's area that a global crop shows."""
+    local_size: int
+    """Height and width of the local crops in pixels."""
+    local_area: tuple[float, float]
+    """Smallest and largest share of the image's area that a local crop shows."""
+    local_crops: int
+    """Local crops per image."""
+    blur: tuple[float, float] | None
+    """Smallest and largest radius of the crops' Gaussian blur in pixels; None for no blur."""
+    resize: int | None
+    """Shorter side before the centre crop of the k-NN evaluation; None: size / 0.875."""
+    drop_path: float
+    """Stochastic depth of the student's last block; earlier blocks grow to it linearly. The teacher has none."""
+    out_dim: int
+    """Prototypes (K): outputs of the projection head."""
+    norm_last_layer: bool
+    """Whether the norms of the last layer's weight vectors stay 1."""
+    freeze_last_layer: int
+    """Epochs at the start in which the last layer is not trained."""
+    student_temp: float
+    """Temperature of the student's softmax."""
+    teacher_temp: float
+    """Temperature of the teacher's softmax after its warm-up."""
+    warmup_teacher_temp: float
+    """Temperature of the teacher's softmax in the first epoch of its warm-up."""
+    warmup_teacher_temp_epochs: int
+    """Epochs in which the teacher's temperature grows linearly; held for an epoch each."""
+    teacher_momentum: float
+    """Share of its own that the teacher keeps in a step; grows to 1 along a cosine over all steps."""
+    center_momentum: float
+    """Share of its own that the center of the teacher's outputs keeps in a step."""
+    teacher_bn: Literal["own", "ema", "eval"]
+    """Batch norm of the teacher in training. own: batch statistics, and running ones of its own (the reference). ema:
+    batch statistics; the running ones are the moving average of the student's. eval: normalises by that average."""
+    local_bn: bool
+    """Whether the local crops move the student's running batch-norm statistics, as the global ones do."""
+    export: Literal["teacher", "student"]
+    """Whose backbone is scored and exported; the heads are not."""
+    knn_k: int
+    """Neighbours that vote in the k-NN evaluation."""
+    knn_temperature: float
+    """Temperature of their votes."""
+    eval_batch: int
+    """Images per batch when features are extracted, per rank."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "batch", "size", "local_size", "resize", "knn_k", "eval_batch")
+        check_ranges(self, 2, None, "out_dim")
+        check_ranges(self, 0, None, "local_crops", "freeze_last_layer", "warmup_teacher_temp_epochs", "blur")
+        check_ranges(self, 0, 1, "drop_path", "teacher_momentum", "center_momentum", "global_area", "local_area")
+        for name in ("student_temp", "teacher_temp", "warmup_teacher_temp", "knn_temperature"):
+            if not getattr(self, name) > 0:
+                raise WrongWords(f"--{name.replace('_', '-')} {getattr(self, name)}: must be above 0")
+        for name in ("global_area", "local_area"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high:
+                raise WrongWords(
+                    f"--{name.replace('_', '-')} {low} {high}: shares of an image's area, the smaller first"
+                )
+        if self.drop_path == 1:
+            raise WrongWords("--drop-path must be below 1")
+        if self.resize is not None and self.resize < self.size:
+            raise WrongWords(f"--resize {self.resize}: must be at least --size {self.size}")
+        if self.local_size == self.size and self.local_crops and not self.local_bn:
+            raise WrongWords("--local-bn False: crops of one size share a pass, give --local-size other than --size")
+        if self.batch % self.accumulate:
+            raise WrongWords(f"--accumulate {self.accumulate} must divide --batch {self.batch}")

@@ -1,0 +1,370 @@
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from backbones.engine.checkpoint import STATE
+from backbones.engine.context import Context, Stopped
+from backbones.engine.loop import fit
+from backbones.engine.seeding import seed_torch
+from backbones.pretrain.dino_learner import DinoLearner, batch_norms
+from tests.backbones.pretrain.dino_support import crops, dino_options, feed, make
+from tests.support import context, tensors
+
+LABELS = torch.zeros(4, dtype=torch.int64)
+
+
+def statistics(network: nn.Module) -> list[Tensor]:
+    return [norm.running_mean.clone() for norm in batch_norms(network)]
+
+
+def same(ones: list[Tensor], others: list[Tensor]) -> bool:
+    assert len(ones) == len(others) > 0
+    return all(torch.equal(a, b) for a, b in zip(ones, others))
+
+
+def update(learner: DinoLearner, views: list[Tensor], step: int = 1) -> None:
+    """A plain step of gradient descent, and what follows it."""
+    learner.zero_grad()
+    learner((views, LABELS), step)["loss"].backward()
+    learner.after_backward(step)
+    with torch.no_grad():
+        for parameter in learner.student.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.1 * parameter.grad
+    learner.after_step(step)
+
+
+def test_the_loss_is_that_of_crops_sent_one_by_one() -> None:
+    learner, views = make(dino_options()).eval(), crops()
+    with torch.no_grad():
+        for parameter in learner.student.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+        learner.center.normal_(std=0.1)
+        found = learner((views, LABELS), 1)
+
+        def outputs(network: Any, view: Tensor) -> Tensor:
+            return network.head(network.backbone.pooled(view))
+
+        terms, entropies = [], []
+        for i in range(2):
+            q = ((outputs(learner.teacher, views[i]) - learner.center) / 0.04).softmax(-1)
+            entropies.append(-(q * q.log()).sum(-1).mean())
+            for j, view in enumerate(views):
+                if i != j:
+                    p = (outputs(learner.student, view) / 0.1).log_softmax(-1)
+                    terms.append(-(q * p).sum(-1).mean())
+    assert len(terms) == 6
+    assert float(found["loss"]) == pytest.approx(float(torch.stack(terms).mean()), rel=1e-5)
+    assert float(found["teacher_entropy"]) == pytest.approx(float(torch.stack(entropies).mean()), rel=1e-4)
+    assert float(found["kl"]) == pytest.approx(float(found["loss"] - found["teacher_entropy"]), rel=1e-5)
+
+
+@pytest.mark.parametrize(("local_size", "passes"), [(16, 2), (32, 1)])
+def test_one_forward_per_resolution(local_size: int, passes: int) -> None:
+    learner = make(dino_options(local_size=local_size))
+    calls: list[tuple[int, ...]] = []
+    learner.student.backbone.model.register_forward_pre_hook(lambda module, inputs: calls.append(inputs[0].shape))
+    counted = learner.student.backbone.model.patch_embed
+    counted.register_forward_pre_hook(lambda module, inputs: calls.append(tuple(inputs[0].shape)))
+    learner(([torch.rand(4, 3, side, side) for side in (32, 32, local_size, local_size)], LABELS), 1)
+    assert len(calls) == passes
+    assert sum(shape[0] for shape in calls) == 16
+
+
+def test_only_the_student_is_trained_and_the_head_is_behind_the_backbone() -> None:
+    learner = make(dino_options(layer_decay=0.5))
+    update(learner, crops())
+    assert all(parameter.grad is None and not parameter.requires_grad for parameter in learner.teacher.parameters())
+    assert all(parameter.grad is not None for parameter in learner.student.parameters())
+    groups = learner.parameter_groups(learner.options)
+    assert sum(len(group["params"]) for group in groups) == len([*learner.student.parameters()])
+    scales = {id(parameter): group["scale"] for group in groups for parameter in group["params"]}
+    assert scales[id(learner.student.head.last_layer.weight_v)] == 1.0
+    assert scales[id(learner.student.backbone.model.norm.weight)] == 0.5
+    assert scales[id(learner.student.backbone.model.cls_token)] == 0.5**4
+
+
+@pytest.mark.parametrize("norm_last_layer", [True, False])
+def test_what_decays_has_more_than_one_dimension_and_is_no_bias(norm_last_layer: bool) -> None:
+    learner = make(dino_options(norm_last_layer=norm_last_layer), stem="conv")
+    decayed = {
+        id(parameter)
+        for group in learner.parameter_groups(learner.options)
+        for parameter in group["params"]
+        if group["weight_decay"]
+    }
+    for name, parameter in learner.student.named_parameters():
+        assert (id(parameter) in decayed) == (parameter.ndim > 1 and not name.endswith(".bias")), name
+    assert id(learner.student.backbone.model.pos_embed) in decayed
+
+
+def test_the_last_layer_is_frozen_in_the_first_epochs() -> None:
+    learner = make(dino_options(freeze_last_layer=1, norm_last_layer=False), epoch_steps=2)
+    moved = []
+    for step in (1, 2, 3):
+        before = [parameter.clone() for parameter in learner.student.head.last_layer.parameters()]
+        update(learner, crops(seed=step), step)
+        moved.append(not same(before, [*learner.student.head.last_layer.parameters()]))
+    assert moved == [False, False, True]
+
+
+def test_momentum_and_temperature_follow_the_papers_schedules() -> None:
+    options = dino_options(
+        epochs=5, teacher_momentum=0.996, warmup_teacher_temp=0.04, teacher_temp=0.07, warmup_teacher_temp_epochs=3
+    )
+    learner, total = make(options, epoch_steps=4), 20
+    iterations = np.arange(total)
+    momentum = 1 + 0.5 * (0.996 - 1) * (1 + np.cos(np.pi * iterations / total))
+    temperature = np.repeat([*np.linspace(0.04, 0.07, 3), 0.07, 0.07], 4)
+    assert np.allclose([learner.momentum(i + 1) for i in iterations], momentum, atol=1e-12)
+    assert np.allclose([learner.temperature(i + 1) for i in iterations], temperature, atol=1e-12)
+    stats = learner((crops(), LABELS), 10)
+    assert float(stats["teacher_momentum"]) == pytest.approx(momentum[9], abs=1e-7)
+    assert float(stats["teacher_temp"]) == pytest.approx(temperature[9], abs=1e-7)
+
+
+def test_the_teacher_and_the_center_are_moving_averages() -> None:
+    learner = make(dino_options(teacher_momentum=0.8))
+    expected = {name: parameter.clone() for name, parameter in learner.teacher.named_parameters()}
+    center = torch.zeros(24)
+    for step in (1, 2, 3):
+        views = crops(seed=step)
+        with torch.no_grad():
+            seen = torch.cat([learner.teacher.head(learner.teacher.backbone.pooled(view)) for view in views[:2]])
+        update(learner, views, step)
+        center = 0.9 * center + 0.1 * seen.mean(0)
+        m = 1 - (1 - 0.8) * (math.cos(math.pi * (step - 1) / 12) + 1) / 2
+        for name, parameter in learner.student.named_parameters():
+            expected[name] = m * expected[name] + (1 - m) * parameter.detach()
+    for name, parameter in learner.teacher.named_parameters():
+        assert torch.allclose(parameter, expected[name], atol=1e-6), name
+    assert torch.allclose(learner.center, center, atol=1e-6)
+
+
+def test_the_center_sees_all_micro_batches() -> None:
+    whole, parts = make(dino_options()), make(dino_options())
+    views = crops()
+    update(whole, views)
+    for rows in (slice(0, 2), slice(2, 4)):
+        parts(([view[rows] for view in views], LABELS[rows]), 1)
+    parts.after_step(1)
+    assert torch.allclose(whole.center, parts.center, atol=1e-7)
+
+
+@pytest.mark.parametrize("teacher_bn", ["own", "ema", "eval"])
+def test_forward_is_a_function_of_batch_step_and_random_numbers(teacher_bn: str) -> None:
+    learner = make(dino_options(drop_path=0.5, teacher_bn=teacher_bn), stem="conv").train()
+    results = []
+    for _ in range(2):
+        buffers = [buffer.clone() for buffer in learner.buffers()]
+        seed_torch(3)
+        results.append(learner((crops(), LABELS), 2))
+        for buffer, value in zip(learner.buffers(), buffers):
+            buffer.copy_(value)  # as SAM does
+    for name, value in results[0].items():
+        assert torch.equal(value, results[1][name]), name
+    learner.after_step(2)
+    once = make(dino_options(drop_path=0.5, teacher_bn=teacher_bn), stem="conv").train()
+    seed_torch(3)
+    once((crops(), LABELS), 2)
+    once.after_step(2)
+    assert torch.allclose(learner.center, once.center, atol=1e-7)
+
+
+# Batch norm: which running statistics move in a step, and which statistics normalise.
+
+
+def test_an_own_teacher_keeps_running_statistics_of_its_own_batches() -> None:
+    learner = make(dino_options(), stem="conv").train()
+    views = crops()
+    with torch.no_grad():
+        first = next(batch_norms(learner.teacher))
+        conv = learner.teacher.backbone.model.patch_embed
+        seen: list[Tensor] = []
+        first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    update(learner, views)
+    assert conv.training
+    assert len(seen) == 1
+    expected = 0.1 * seen[0].mean((0, 2, 3))
+    assert torch.allclose(first.running_mean, expected, atol=1e-6)
+    student = next(batch_norms(learner.student))
+    assert int(first.num_batches_tracked) == 1
+    assert int(student.num_batches_tracked) == 2
+    assert not torch.allclose(student.running_mean, first.running_mean, atol=1e-4)
+
+
+@pytest.mark.parametrize("teacher_bn", ["ema", "eval"])
+def test_other_teachers_keep_the_moving_average_of_the_students_statistics(teacher_bn: str) -> None:
+    learner = make(dino_options(teacher_bn=teacher_bn, teacher_momentum=0.8), stem="conv").train()
+    expected = statistics(learner.teacher)
+    for step in (1, 2):
+        before = statistics(learner.teacher)
+        learner((crops(seed=step), LABELS), step)
+        assert same(before, statistics(learner.teacher))  # forward leaves them alone
+        learner.after_step(step)
+        m = learner.momentum(step)
+        expected = [m * mine + (1 - m) * theirs for mine, theirs in zip(expected, statistics(learner.student))]
+    for mine, plain in zip(statistics(learner.teacher), expected):
+        assert torch.allclose(mine, plain, atol=1e-6)
+        assert mine.abs().max() > 1e-3
+    for mine, theirs in zip(batch_norms(learner.teacher), batch_norms(learner.student)):
+        assert mine.num_batches_tracked == theirs.num_batches_tracked
+
+
+@pytest.mark.parametrize(("teacher_bn", "batch_decides"), [("own", True), ("ema", True), ("eval", False)])
+def test_what_normalises_the_teacher_in_training(teacher_bn: str, batch_decides: bool) -> None:
+    """Running statistics, moved far away, change an evaluating teacher's loss only."""
+    learner = make(dino_options(teacher_bn=teacher_bn), stem="conv").train()
+    views, losses = crops(), []
+    for shift in (0.0, 5.0):
+        for norm in batch_norms(learner.teacher):
+            norm.running_mean.fill_(shift)
+        losses.append(learner((views, LABELS), 1)["teacher_entropy"])
+    assert torch.equal(*losses) == batch_decides
+
+
+@pytest.mark.parametrize("teacher_bn", ["own", "ema", "eval"])
+def test_an_evaluated_teacher_normalises_by_its_running_statistics_and_trains_on_as_before(teacher_bn: str) -> None:
+    learner = make(dino_options(teacher_bn=teacher_bn), stem="conv").train()
+    modes = [norm.training for norm in batch_norms(learner.teacher)]
+    update(learner, crops())
+    learner.eval()
+    images = torch.rand(6, 3, 32, 32)
+    with torch.no_grad():
+        together = learner.teacher.backbone.pooled(images)
+        alone = torch.cat([learner.teacher.backbone.pooled(image[None]) for image in images])
+    assert torch.allclose(together, alone, atol=1e-5)
+    learner.train()
+    assert [norm.training for norm in batch_norms(learner.teacher)] == modes == [teacher_bn != "eval"] * 3
+
+
+@pytest.mark.parametrize(("local_bn", "updates"), [(True, 2), (False, 1)])
+def test_whether_local_crops_move_the_students_statistics(local_bn: bool, updates: int) -> None:
+    learner = make(dino_options(local_bn=local_bn), stem="conv").train()
+    globals_only = make(dino_options(local_bn=local_bn), stem="conv").train()
+    views = crops()
+    found = learner((views, LABELS), 1)
+    globals_only((views[:2], LABELS), 1)
+    assert all(int(norm.num_batches_tracked) == updates for norm in batch_norms(learner.student))
+    assert same(statistics(learner.student), statistics(globals_only.student)) != local_bn
+    other = make(dino_options(local_bn=not local_bn), stem="conv").train()
+    assert torch.equal(found["loss"], other((views, LABELS), 1)["loss"])  # the batch normalises in either case
+    assert all(norm.track_running_stats for norm in batch_norms(learner))
+
+
+# Collapse
+
+
+def test_a_constant_teacher_collapses_onto_ln_k_and_a_healthy_start_does_not() -> None:
+    learner = make(dino_options(out_dim=1000)).train()
+
+    def why(views: list[Tensor]) -> str:
+        return learner.collapsed({name: value.item() for name, value in learner((views, LABELS), 1).items()})
+
+    assert why(crops()) == ""
+    with torch.no_grad():  # every image gets one output, which the center then takes away
+        for head in (learner.student.head, learner.teacher.head):
+            head.mlp[0].weight.zero_()
+        learner.center.copy_(learner.teacher.head(torch.zeros(1, 64))[0])
+    assert "uniform" in why(crops())
+    assert why([torch.zeros_like(view) for view in crops()]).startswith("all features")
+
+
+def test_fit_stops_at_a_collapse(tmp_path: Path) -> None:
+    options = dino_options(epochs=20, judge_after=4)
+    learner = make(options)
+    with torch.no_grad():
+        for network in (learner.student, learner.teacher):
+            network.head.mlp[4].weight.zero_()  # the outputs of all images are equal, and the center stands on them
+            network.head.mlp[4].bias.fill_(1.0)
+        learner.center.copy_(learner.teacher.head(torch.zeros(1, 64))[0])
+    learner.student.head.requires_grad_(False)
+    outcome = fit(learner, feed(), options, context(tmp_path))
+    assert outcome.status == "collapsed"
+    assert "uniform" in outcome.reason
+    assert outcome.step < 80
+
+
+# Whole runs
+
+
+class Interrupted(DinoLearner):
+    """Stops as a signal would, in the forward pass of one step."""
+
+    def __init__(self, whole: DinoLearner, here: Context, at: int):
+        nn.Module.__init__(self)
+        vars(self).update(vars(whole))
+        self.here, self.at = here, at
+
+    def forward(self, batch: Any, step: int) -> dict[str, Tensor]:
+        if step == self.at:
+            self.here.stop_signal = 15
+        return super().forward(batch, step)
+
+
+PLAIN_RUN: dict[str, Any] = {"epochs": 2, "drop_path": 0.3, "freeze_last_layer": 1}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"sam": "sam", "accumulate": 2, "teacher_bn": "ema", "local_bn": False},
+        {"sam": "asam", "teacher_bn": "eval", "norm_last_layer": False, "warmup_teacher_temp_epochs": 2},
+    ],
+)
+def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(tmp_path: Path, given: dict[str, Any]) -> None:
+    options = dino_options(**{**PLAIN_RUN, **given})
+    for name, stops in (("whole", []), ("pieces", [3, 5])):
+        (tmp_path / name).mkdir()
+        for stop in [*stops, 0]:
+            here = context(tmp_path / name)
+            learner = Interrupted(make(options, stem="conv"), here, stop)
+            if stop:
+                with pytest.raises(Stopped):
+                    fit(learner, feed(parts=options.accumulate), options, here)
+            else:
+                fit(learner, feed(parts=options.accumulate), options, here)
+    whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
+    assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
+    histories = [(tmp_path / name / "history.jsonl").read_text() for name in ("whole", "pieces")]
+    assert histories[0] == histories[1]
+    assert len(histories[0].splitlines()) == 8
+
+
+def test_sam_changes_the_student_but_takes_statistics_from_the_first_pass() -> None:
+    states = []
+    for sam in ("none", "sam"):
+        options = dino_options(epochs=1, sam=sam)
+        learner = make(options, epoch_steps=1, stem="conv")
+        fit(learner, feed(batch=16), options, context())
+        states.append(learner)
+    plain, sam_ = states
+    assert same(statistics(plain), statistics(sam_))
+    assert torch.equal(plain.center, sam_.center)
+    assert not torch.equal(plain.student.backbone.model.cls_token, sam_.student.backbone.model.cls_token)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_gives_the_loss_of_fp32_roughly(precision: str) -> None:
+    learner = make(dino_options())
+    with torch.no_grad():
+        expected = learner((crops(), LABELS), 1)
+        with context(precision=precision).autocast():
+            found = learner((crops(), LABELS), 1)
+    assert found["loss"].dtype == torch.float32
+    assert float(found["loss"]) == pytest.approx(float(expected["loss"]), rel=0.02)
+    assert float(found["teacher_entropy"]) == pytest.approx(float(expected["teacher_entropy"]), rel=0.02)
+
+
+def test_fp16_trains_with_its_scaler() -> None:
+    options, here = dino_options(epochs=1), context(precision="fp16")
+    learner = make(options)
+    before = learner.student.head.last_layer.weight_v.clone()
+    assert fit(learner, feed(), options, here).status == "completed"
+    assert not torch.equal(before, learner.student.head.last_layer.weight_v)
