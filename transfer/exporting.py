@@ -1,4 +1,4 @@
-"""The weights that a pretraining run leaves for others: its export, published as EXPORT/NAME. Imports no torch."""
+"""The weights that a pretraining run leaves for others: its export, published as WEIGHTS/NAME. Imports no torch."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def check_target(target: Path, identity: str, runs: Path, options: dict[str, Any
     """Nothing else may lie at, or be on its way to, the place of an export.
 
     Args:
-        target: EXPORT/NAME.
+        target: WEIGHTS/NAME.
         identity: of the run that is to be exported there.
         runs: folder of the runs, where unfinished ones are looked for.
         options: of the run.
@@ -52,7 +52,7 @@ def check_target(target: Path, identity: str, runs: Path, options: dict[str, Any
             continue
         theirs = read_yaml(folder / OPTIONS) if (folder / OPTIONS).exists() else {}
         name = theirs.get("name") or Path(str(theirs.get("backbone", ""))).name
-        if name and (Path(theirs.get("export", "")) / name).resolve() == target.resolve():
+        if name and (Path(theirs.get("weights_to", "")) / name).resolve() == target.resolve():
             raise UserError(
                 f"{folder}: unfinished, and its weights would go to {target} too{_differing(theirs, options)}; "
                 f"give that run's options to finish it, or {mend}"

@@ -60,7 +60,7 @@ class RunOptions:
 # How a run is executed, not what it is: never part of its identity.
 EXECUTION = (
     *("data", "out", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
-    *("name", "export", "replace"),
+    *("name", "weights_to", "replace"),
 )
 
 
@@ -72,8 +72,8 @@ class PretrainRunOptions(RunOptions):
     """Set by the recipe: supervised or dino."""
     name: str | None = None
     """Name of the exported weights; by default the backbone's, under which tasks look for them."""
-    export: Path = Path("weights")
-    """Folder of the exports: the weights go to EXPORT/NAME."""
+    weights_to: Path = Path("weights")
+    """Folder of the exports: the weights go to WEIGHTS_TO/NAME."""
     replace: bool = False
     """Put the weights in the place of those of another run."""
 
@@ -82,7 +82,7 @@ class PretrainRunOptions(RunOptions):
         if len(self.seeds) > 1:
             raise WrongWords("--seeds: pretraining takes one; give each seed's weights a --name of their own")
         if self.name is not None and (not self.name.strip(".") or "/" in self.name):
-            raise WrongWords(f"--name {self.name}: a plain name, without folders (--export names the folder)")
+            raise WrongWords(f"--name {self.name}: a plain name, without folders (--weights-to names the folder)")
 
 
 @dataclass(kw_only=True)

@@ -105,7 +105,7 @@ def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
 
 
 def _target(run: "PretrainRunOptions", backbone: str) -> Path:
-    return run.export / (run.name or backbone)
+    return run.weights_to / (run.name or backbone)
 
 
 def _guard(cell: "Cell", run: "PretrainRunOptions") -> None:

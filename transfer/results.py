@@ -60,10 +60,8 @@ class Identity:
 
     def run_id(self, task: str, dataset: str, backbone: str) -> str:
         """`<task>-<dataset>-<backbone>-<12 hex>`, a folder's name."""
-        names = "-".join(
-            re.sub(r"[^A-Za-z0-9_.+@,]+", "_", name).strip("._")[:80] for name in (task, dataset, backbone)
-        )
-        return f"{names}-{self.digest[:12]}"
+        names = (re.sub(r"[^A-Za-z0-9_.+@,]+", "_", name).strip("._")[:80] for name in (dataset, backbone))
+        return "-".join([task, *names, self.digest[:12]])
 
 
 @dataclass(kw_only=True)

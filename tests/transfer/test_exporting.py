@@ -72,7 +72,7 @@ def test_an_unfinished_run_for_the_same_weights_is_in_the_way(tmp_path: Path) ->
     folder = runs / "pretrain-dino-toy-mine-0123456789ab"
     folder.mkdir(parents=True)
     (folder / "state.pt").touch()
-    theirs = {"backbone": "mine", "export": str(tmp_path / "weights"), "lr": 0.1}
+    theirs = {"backbone": "mine", "weights_to": str(tmp_path / "weights"), "lr": 0.1}
     (folder / "options.yaml").write_text(write_yaml(theirs))
     check_target(target, "0123456789ab" + 52 * "0", runs, theirs)
     check_target(tmp_path / "weights" / "other", 64 * "f", runs, theirs)
