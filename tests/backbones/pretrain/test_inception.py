@@ -1,0 +1,81 @@
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from backbones.pretrain.inception import AreaCrop, InceptionCrop
+
+
+def picture(W, H):
+    noise = np.random.default_rng(W + H).integers(0, 256, (H, W, 3), dtype=np.uint8)
+    return Image.fromarray(noise)
+
+
+@pytest.mark.parametrize(("W", "H"), [(400, 300), (300, 400), (32, 32), (640, 200), (7, 5)])
+def test_boxes(W, H):
+    """Area and width / height are in their ranges up to a rounded side, and the box is inside."""
+    crop = InceptionCrop(16, (0.05, 1.0), (0.75, 1.33))
+    random.seed(0)
+    for left, top, w, h in (crop.draw(W, H) for _ in range(500)):
+        assert 0 <= left <= left + w <= W
+        assert 0 <= top <= top + h <= H
+        if (w, h) != (W, H):
+            assert 0.05 * W * H <= w * h <= W * H
+            assert 0.75 * h - 0.5 <= w <= 1.33 * h + 0.5
+
+
+def test_heights_are_uniform():
+    """With the ratio fixed every height that fits is as likely; a uniform area would favour large ones."""
+    crop = InceptionCrop(16, (0.05, 1.0), (1.0, 1.0))
+    random.seed(1)
+    heights = np.array([crop.draw(200, 100)[3] for _ in range(7000)])
+    lowest = 32  # sqrt(0.05 x 200 x 100) = 31.6
+    assert (heights.min(), heights.max()) == (lowest, 100)
+    assert np.bincount(heights)[lowest:].min() > 60  # 101 expected, deviation 10
+    assert heights.mean() == pytest.approx((lowest + 100) / 2, abs=1.5)
+
+
+def test_whole_image_where_no_box_fits():
+    assert InceptionCrop(16, (0.9, 1.0), (0.75, 1.33)).draw(1000, 10) == (0, 0, 1000, 10)
+
+
+@pytest.mark.parametrize(("W", "H", "size"), [(200, 150, 32), (20, 30, 64), (48, 48, 48)])
+def test_resized_without_antialias(W, H, size):
+    image = picture(W, H)
+    crop = InceptionCrop(size, (0.2, 1.0), (0.75, 1.33))
+    for seed in range(5):
+        random.seed(seed)
+        left, top, w, h = crop.draw(W, H)
+        random.seed(seed)
+        got = np.asarray(crop(image)).astype(int)
+        part = torch.tensor(np.asarray(image)).permute(2, 0, 1)[None, :, top : top + h, left : left + w].double()
+        plain = torch.nn.functional.interpolate(part, (size, size), mode="bilinear", antialias=False)
+        difference = got - plain[0].permute(1, 2, 0).numpy()
+        assert difference.max() < 1e-6  # truncated, never rounded up
+        assert difference.min() > -1 - 1e-6
+
+
+@pytest.mark.parametrize(("W", "H", "size", "resize"), [(40, 30, 14, 16), (30, 41, 20, 20), (9, 8, 20, 24)])
+def test_area_averages(W, H, size, resize):
+    """Every pixel is the mean of the part of the image that it covers."""
+    image = picture(W, H)
+    x = np.asarray(image).astype(np.float64)
+    w, h = round(W * resize / min(W, H)), round(H * resize / min(W, H))
+    fine = x.repeat(h, 0).repeat(w, 1)  # H h x W w cells: each pixel of the result covers H x W of them
+    plain = fine.reshape(h, H, w, W, 3).mean((1, 3))
+    top, left = (h - size) // 2, (w - size) // 2
+    got = np.asarray(AreaCrop(size, resize)(image)).astype(int)
+    assert got.shape == (size, size, 3)
+    difference = got - plain[top : top + size, left : left + size]
+    assert difference.max() < 2e-3
+    assert difference.min() > -1 - 2e-3
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (48, 32), (32, 57)])
+def test_nothing_is_resampled_at_the_same_size(shape):
+    image = picture(*shape)
+    left, top = (shape[0] - 32) // 2, (shape[1] - 32) // 2
+    expected = image.crop((left, top, left + 32, top + 32))
+    assert np.array_equal(np.asarray(AreaCrop(32, 32)(image)), np.asarray(expected))

@@ -1,0 +1,175 @@
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from backbones.pretrain import randaugment
+from backbones.pretrain.randaugment import OPERATIONS, RandAugment
+
+LEVELS = (0, 5, 10, 15, 20)
+H, W = 48, 64
+
+
+@pytest.fixture
+def image():
+    noise = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((W, H), Image.Resampling.BICUBIC)
+
+
+def signs(monkeypatch, sign):
+    monkeypatch.setattr(randaugment, "signed", lambda m: sign * m)
+
+
+def truncated(values):
+    return np.clip(values, 0, 255).astype(np.uint8)
+
+
+def applied(name, image, level):
+    return np.asarray(OPERATIONS[name](image, level / 10))
+
+
+def test_the_sixteen_operations():
+    names = "AutoContrast Equalize Invert Rotate Posterize Solarize Color Contrast Brightness Sharpness "
+    names += "ShearX ShearY TranslateX TranslateY Cutout SolarizeAdd"
+    assert list(OPERATIONS) == names.split()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_operations_without_magnitude(image, level):
+    x = np.asarray(image).astype(np.float64)
+    assert np.array_equal(applied("Invert", image, level), 255 - x)
+    low, high = x.min((0, 1)), x.max((0, 1))
+    assert np.abs(applied("AutoContrast", image, level) - (x - low) * 255 / (high - low)).max() <= 1
+    for channel in range(3):
+        values = x[..., channel].astype(int)
+        counts = np.bincount(values.ravel(), minlength=256)
+        step = (counts.sum() - counts[counts > 0][-1]) // 255
+        table = np.clip((np.cumsum(counts) - counts + step // 2) // step, 0, 255)
+        assert np.array_equal(applied("Equalize", image, level)[..., channel], table[values])
+
+
+def test_one_value_stays_under_contrast_and_equalising():
+    flat = Image.new("RGB", (9, 9), (7, 80, 200))
+    for name in ("AutoContrast", "Equalize"):
+        assert np.array_equal(applied(name, flat, 10), np.asarray(flat))
+
+
+@pytest.mark.parametrize(
+    ("level", "threshold", "bits", "add"),
+    [(0, 0, 1, 0), (5, 128, 2, 55), (9, 230, 3, 99), (10, 0, 4, 110), (15, 128, 6, 165), (20, 0, 8, 220)],
+)
+def test_values_of_the_pointwise_operations(image, level, threshold, bits, add):
+    """Thresholds and shifts are bytes: 256 is 0, and a shift clears 7 bits at most."""
+    x = np.asarray(image).astype(int)
+    assert np.array_equal(applied("Solarize", image, level), np.where(x < threshold, x, 255 - x))
+    assert np.array_equal(applied("Posterize", image, level), x >> (8 - bits) << (8 - bits))
+    assert np.array_equal(applied("SolarizeAdd", image, level), np.where(x < 128, np.minimum(x + add, 255), x))
+
+
+@pytest.mark.parametrize(("level", "factor"), [(0, 0.1), (5, 1.0), (10, 1.9), (15, 2.8), (20, 3.7)])
+def test_enhancements_move_away_from_a_lesser_image(image, level, factor):
+    x = np.asarray(image).astype(np.float64)
+    grey = (x @ (0.2989, 0.587, 0.114)).round()[..., None]
+    smooth = x.copy()
+    kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (0, 1))
+    smooth[1:-1, 1:-1] = np.floor((windows * kernel).sum((-2, -1)) + 1e-9)
+    lesser = {"Brightness": 0, "Contrast": H * W // 256, "Color": grey, "Sharpness": smooth}
+    for name, other in lesser.items():
+        difference = np.abs(applied(name, image, level).astype(int) - truncated(other + factor * (x - other)))
+        assert difference.max() <= (1 if name != "Color" else 1 + abs(factor - 1)), name
+
+
+def test_contrast_at_the_size_of_the_recipes():
+    """Every 224 px image is moved from grey 196, whatever its mean; beyond 255 x 256 pixels from white."""
+    for size, grey in ((224, 196), (600, 255)):
+        got = applied("Contrast", Image.new("RGB", (size, size), (50, 50, 50)), 0)
+        assert set(np.unique(got)) == {int(grey + 0.1 * (50 - grey))}
+
+
+def moved(x, source):
+    """x at the nearest pixel of source(column, row), grey outside."""
+    rows, columns = np.mgrid[:H, :W]
+    column, row = (np.floor(np.asarray(value) + 0.5 + 1e-6).astype(int) for value in source(columns, rows))
+    column, row = np.broadcast_arrays(column, row)
+    inside = (0 <= column) & (column < W) & (0 <= row) & (row < H)
+    got = np.full_like(x, 128)
+    got[inside] = x[row[inside], column[inside]]
+    return got
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("level", LEVELS)
+def test_geometry(monkeypatch, image, level, sign):
+    """Nearest pixels (a few at ties may differ), grey 128 where nothing lies."""
+    signs(monkeypatch, sign)
+    x, m = np.asarray(image), sign * level / 10
+    angle, middle = math.radians(30 * m), ((W - 1) / 2, (H - 1) / 2)
+
+    def rotated(column, row):
+        column, row = column - middle[0], row - middle[1]
+        cos, sin = math.cos(angle), math.sin(angle)
+        return cos * column - sin * row + middle[0], sin * column + cos * row + middle[1]
+
+    sources = {
+        "Rotate": rotated,
+        "ShearX": lambda column, row: (column + 0.3 * m * row, row),
+        "ShearY": lambda column, row: (column, row + 0.3 * m * column),
+        "TranslateX": lambda column, row: (column + 100 * m, row),
+        "TranslateY": lambda column, row: (column, row + 100 * m),
+    }
+    for name, source in sources.items():
+        assert (applied(name, image, level) != moved(x, source)).mean() < 0.005, name
+
+
+@pytest.mark.parametrize(("level", "half"), [(0, 0), (1, 4), (5, 20), (10, 40)])
+def test_cutout(level, half):
+    """A grey box of `half` pixels around any pixel, cut at the borders."""
+    image = Image.new("RGB", (100, 90))
+    random.seed(0)
+    boxes = [applied("Cutout", image, level)[..., 0] for _ in range(300)]
+    assert not np.asarray(image).any()  # not in place
+    for box in boxes:
+        assert set(np.unique(box)) <= {0, 128}
+        rows, columns = (box > 0).any(1).sum(), (box > 0).any(0).sum()
+        assert (box > 0).sum() == rows * columns
+        assert min(half, 90) <= rows <= 2 * half
+        assert min(half, 100) <= columns <= 2 * half
+    if half:
+        assert any((box > 0).any(1).sum() == min(2 * half, 90) for box in boxes)
+
+
+@pytest.mark.parametrize("name", ["Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"])
+def test_either_way_is_as_likely(image, name):
+    random.seed(1)
+    ways = Counter(applied(name, image, 3).tobytes() for _ in range(400))
+    assert len(ways) == 2
+    assert min(ways.values()) > 150  # 200 expected, deviation 10
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2, 3])
+def test_every_layer_draws_any_operation(monkeypatch, image, layers):
+    calls = []
+    for name in OPERATIONS:
+        monkeypatch.setitem(OPERATIONS, name, lambda image, m, name=name: calls.append((name, m)) or image)
+    random.seed(2)
+    augment = RandAugment(layers, 15)
+    for _ in range(1600):
+        augment(image)
+    assert len(calls) == 1600 * layers
+    assert {m for _, m in calls} <= {1.5}
+    counts = Counter(name for name, _ in calls)
+    assert all(abs(counts[name] - 100 * layers) < 5 * math.sqrt(100 * layers) for name in OPERATIONS if layers)
+
+
+def test_operations_are_applied_in_turn(image):
+    """Two layers of the same draws are one layer applied twice."""
+    random.seed(3)
+    both = RandAugment(2, 10)(image)
+    random.seed(3)
+    first, second = random.choices(list(OPERATIONS), k=2)
+    once = OPERATIONS[first](image, 1.0)
+    assert np.array_equal(np.asarray(both), np.asarray(OPERATIONS[second](once, 1.0)))
