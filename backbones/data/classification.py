@@ -13,9 +13,10 @@ import numpy as np
 
 from backbones.data.folders import Found, image_folder, some
 from backbones.data.fractions import share_of, subset_of
+from backbones.data.hub import hf
 from backbones.data.imagenet import imagenet, imagenet21k
 from backbones.data.integrity import check_split
-from backbones.data.parquet import hf, parquet
+from backbones.data.parquet import parquet
 from backbones.data.spec import DatasetSpec, dataset_names, manifest_digest, resolve_dataset
 from backbones.data.split_dataset import SplitDataset
 from backbones.data.splits import Split
@@ -148,5 +149,5 @@ def _digest(splits: dict[str, Split]) -> str:
     return manifest_digest(
         (f"{name}/{label}/{image}", size)
         for name, split in splits.items()
-        for label, image, size in zip(split.labels.tolist(), split.names, split.sizes.tolist(), strict=True)
+        for label, image, size in zip(split.labels, split.names, split.sizes, strict=True)
     )

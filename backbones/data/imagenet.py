@@ -1,14 +1,124 @@
-"""ImageNet-1k and ImageNet-21k in the layouts they are published in: classes are WordNet ids."""
+"""ImageNet-1k and ImageNet-21k in the layouts they are published in: classes are WordNet ids such as n01440764."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from backbones.data.folders import Found
-from backbones.data.spec import DatasetSpec
+import numpy as np
+
+from backbones.data.folders import Found, class_names, read_split, scan_images, some
+from backbones.data.imagenet_truth import ground_truth
+from backbones.data.spec import DatasetSpec, find_root
+from backbones.data.splits import FileSplit, PackedNames
+from backbones.errors import UserError, WrongWords
+
+KAGGLE = "ILSVRC/Data/CLS-LOC"
+
+
+def wnids(name: str) -> tuple[str, ...]:
+    """The WordNet ids of "imagenet1k" (1,000) or "imagenet21k_goog" (21,843), sorted, from timm's lists."""
+    from timm.data import ImageNetInfo
+
+    return tuple(ImageNetInfo(name).label_names())
 
 
 def imagenet(spec: DatasetSpec, data: Path | None) -> Found:
-    raise NotImplementedError
+    """ImageNet-1k: `train/WNID`, and `val/WNID` or all validation images in `val/` beside their ground truth.
+
+    The ground truth is Kaggle's LOC_val_solution.csv, or the extracted devkit. The folder may also be the one that
+    holds Kaggle's `ILSVRC/Data/CLS-LOC`. The key `classes: N` stands for N other WordNet ids, those of the folders.
+
+    Raises:
+        UserError: class folders are missing, empty or not ImageNet's, or an image of a flat `val/` has no truth.
+    """
+    root = find_root(spec, data)
+    images = root / KAGGLE if (root / KAGGLE).is_dir() else root
+    train = images / "train" if (images / "train").is_dir() else None
+    val = next((images / name for name in ("val", "validation") if (images / name).is_dir()), None)
+    flat = val is not None and _is_flat(val)
+    folders = [folder for folder in (train, None if flat else val) if folder]
+    classes = _classes(spec, "imagenet1k", folders[:1])
+    for folder in folders:
+        lacking = sorted(set(classes) - set(_known(spec, folder, classes)))
+        if lacking:
+            raise UserError(
+                f"{folder}: {len(lacking)} of {len(classes)} classes have no folder: {some(lacking)}; restore them, or "
+                "describe the variant in a YAML file with `classes: N`"
+            )
+    splits, ignored = {}, 0
+    if train:
+        splits["train"], ignored = read_split("train", train, classes)
+    if val:
+        splits["val"], more = (_flat_split if flat else read_split)("val", val, classes)
+        ignored += more
+    return Found(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
 
 
 def imagenet21k(spec: DatasetSpec, data: Path | None) -> Found:
-    raise NotImplementedError
+    """ImageNet-21k: one folder for each WordNet id, all for training.
+
+    Labels are positions in the list of 21,843 ids that published models were trained on (timm's
+    imagenet21k_goog_synsets.txt); ids of the list without a folder keep their label, as the public release lacks two.
+    The key `classes: N` stands for N ids, those of the folders.
+
+    Raises:
+        UserError: a folder is empty or not in the list, or there are not N.
+    """
+    root = find_root(spec, data)
+    classes = _classes(spec, "imagenet21k_goog", [root])
+    train, ignored = read_split("train", root, classes, present=_known(spec, root, classes))
+    return Found(classes=classes, train=train, val=None, ignored=ignored)
+
+
+def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tuple[str, ...]:
+    """The published list, or as many class folders as the key `classes` says."""
+    count = spec.options.get("classes")
+    if count is None:
+        return wnids(published)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise WrongWords(f"{spec.name}: `classes` is {count!r}; it must be a number of classes")
+    if not folders:
+        raise UserError(f"{spec.name}: no class folders to take the {count} classes from")
+    names = class_names(folders[0])
+    if len(names) != count:
+        raise UserError(f"{folders[0]}: {len(names)} class folders, but `classes` is {count}")
+    return names
+
+
+def _known(spec: DatasetSpec, folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
+    """The class folders. Raises UserError when one is not among the classes."""
+    names = class_names(folder)
+    others = sorted(set(names) - set(classes))
+    if others:
+        raise UserError(
+            f"{folder}: {len(others)} folder(s) that are not among the {len(classes)} classes: {some(others)}; remove "
+            "them, or describe the variant in a YAML file with `classes: N`"
+        )
+    return names
+
+
+def _is_flat(folder: Path) -> bool:
+    return not any(entry.is_dir() and not entry.name.startswith(".") for entry in os.scandir(folder))
+
+
+def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSplit, int]:
+    images = scan_images(folder)
+    if not images.names:
+        raise UserError(f"{folder}: there are no images")
+    truth, source = ground_truth(folder)
+    label_of = {wnid: label for label, wnid in enumerate(classes)}
+    labels = []
+    for image in images.names:
+        wnid = truth.get(image.partition(".")[0])
+        if wnid not in label_of:
+            what = f"class {wnid}, which is not one of the {len(classes)}" if wnid else "no class"
+            raise UserError(f"{source}: it gives {folder / image} {what}")
+        labels.append(label_of[wnid])
+    split = FileSplit(
+        name=name,
+        labels=np.array(labels, dtype=np.int64),
+        names=PackedNames(images.names),
+        sizes=np.array(images.sizes, dtype=np.int64),
+        folder=folder,
+    )
+    return split, images.ignored

@@ -1,4 +1,4 @@
-"""Classification sets as Parquet files, local or in the cache of the Hugging Face hub, read with `datasets`.
+"""Classification sets as Parquet files, read with Hugging Face `datasets`; see `hub` for those in the hub's cache.
 
 Rows are converted once to Arrow files, which give random access and are shared by all processes. They are as large as
 the data, so they lie where the user's other ones do (`HF_DATASETS_CACHE`, `HF_HOME`), not in this suite's cache folder.
@@ -7,17 +7,17 @@ Images stay encoded until they are read. Nothing is downloaded. Letters: M image
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from backbones.data.folders import Found, some
+from backbones.data.rows import RowSplit, Source
 from backbones.data.spec import DatasetSpec, find_root, text_option
-from backbones.data.splits import PackedNames, Split
-from backbones.errors import UserError, WrongWords
+from backbones.data.splits import PackedNames
+from backbones.errors import UserError
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -25,50 +25,6 @@ if TYPE_CHECKING:
 TRAIN = ("train",)
 VALIDATION = ("validation", "val", "test")
 PATTERNS = ("{}.parquet", "{}-*.parquet", "data/{}-*.parquet")
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where rows come from, for messages: files with their numbers of rows, or one name for all."""
-
-    files: tuple[str, ...]
-    rows: tuple[int, ...]
-    stamp: str
-
-    def place(self, row: int) -> str:
-        """ "FILE, row N" with N counted from 0 in that file."""
-        for file, rows in zip(self.files, self.rows, strict=True):
-            if row < rows:
-                return f"{file}, row {row}"
-            row -= rows
-        raise IndexError(row)
-
-
-@dataclass(eq=False)
-class RowSplit(Split):
-    """Rows of an Arrow table."""
-
-    table: "Dataset"
-    column: str
-    rows: np.ndarray
-    """int64 [M]: the row of each image."""
-    source: Source
-
-    def encoded(self, index: int) -> bytes:
-        """The row's bytes."""
-        content: bytes = self.table[int(self.rows[index])][self.column]["bytes"]
-        return content
-
-    def place(self, index: int) -> str:
-        """File and row."""
-        return self.source.place(int(self.rows[index]))
-
-    def stamps(self, indices: Iterable[int]) -> list[str]:
-        """The files' stamp and the row."""
-        return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
-
-    def _selected(self, keep: np.ndarray) -> dict[str, Any]:
-        return {"rows": self.rows[keep]}
 
 
 def parquet(spec: DatasetSpec, data: Path | None) -> Found:
@@ -81,15 +37,15 @@ def parquet(spec: DatasetSpec, data: Path | None) -> Found:
     files = {"train": _files(spec, root, "train", TRAIN), "val": _files(spec, root, "val", VALIDATION)}
     if not any(files.values()):
         raise UserError(f"{spec.name}: {root} holds no train.parquet; name the files by the keys `train` and `val`")
-    return _found(spec, {split: _read_files(paths) for split, paths in files.items() if paths})
+    return found_in(spec, {split: _read_files(paths) for split, paths in files.items() if paths})
 
 
 def _files(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> list[Path]:
     named = text_option(spec, key)
     patterns = [named] if named else [pattern.format(name) for name in usual for pattern in PATTERNS]
     for pattern in patterns:
-        path = root / pattern  # an absolute pattern stands for itself
-        found = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+        place = Path(pattern).anchor  # of an absolute pattern
+        found = sorted((Path(place) if place else root).glob(pattern.removeprefix(place)))
         if found:
             return found
     if named:
@@ -112,6 +68,8 @@ def _read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
             raise UserError(f"{path}: cannot be read as Parquet: {_first_line(error)}") from None
         stamps.append(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}")
     source = Source(tuple(map(str, paths)), tuple(rows), "\n".join(stamps))
+    if not sum(rows):
+        raise UserError(f"{some(source.files)}: there are no rows")
     with quiet(some(source.files)):
         return Dataset.from_parquet([str(path) for path in paths]), source
 
@@ -126,7 +84,7 @@ def quiet(what: str) -> Iterator[None]:
     datasets.utils.logging.set_verbosity(logging.CRITICAL)
     try:
         yield
-    except (UserError, KeyboardInterrupt):
+    except UserError:
         raise
     except Exception as error:
         reason = error.__cause__ or error
@@ -141,8 +99,8 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _found(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]]) -> Found:
-    """Splits with equal classes."""
+def found_in(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]]) -> Found:
+    """Splits from tables ("train", "val"). Raises UserError when columns or labels do not serve, or classes differ."""
     classes: dict[str, list[str] | None] = {}
     splits = {}
     for name, (table, source) in tables.items():
@@ -153,9 +111,10 @@ def _found(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]]) -> Fo
     if any(names != named[0] for names in named):
         raise UserError(f"{spec.name}: {_class_difference(classes)}")
     count = len(named[0]) if named[0] else 1 + max(int(split.labels.max(initial=-1)) for split in splits.values())
+    names = tuple(named[0] or map(str, range(count)))
     for split in splits.values():
-        _check_labels(split, count)
-    return Found(classes=tuple(named[0] or map(str, range(count))), train=splits.get("train"), val=splits.get("val"))
+        _check_labels(split, names)
+    return Found(classes=names, train=splits.get("train"), val=splits.get("val"))
 
 
 def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, str]:
@@ -174,6 +133,8 @@ def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, 
                 f"the key `{key}`; {_listed(table)}"
             )
         chosen.append(named or fitting[0])
+    if chosen[0] == chosen[1]:
+        raise UserError(f"{source.files[0]}: column {chosen[0]!r} cannot be both image and label; {_listed(table)}")
     return chosen[0], chosen[1]
 
 
@@ -212,13 +173,18 @@ def _split(name: str, table: "Dataset", source: Source, image: str, label: str) 
     )
 
 
-def _check_labels(split: RowSplit, count: int) -> None:
-    wrong = np.flatnonzero((split.labels < 0) | (split.labels >= count))
+def _check_labels(split: RowSplit, classes: Sequence[str]) -> None:
+    """Labels are in range, and no class is without a training image."""
+    wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(classes)))
     if len(wrong):
-        first = int(wrong[0])
+        first, last = int(wrong[0]), len(classes) - 1
         raise UserError(
-            f"{split.place(first)}: label {split.labels[first]} is outside 0..{count - 1} ({len(wrong)} rows like this)"
+            f"{split.place(first)}: label {split.labels[first]} is outside 0..{last} ({len(wrong)} rows like this)"
         )
+    empty = np.setdiff1d(np.arange(len(classes)), split.labels)
+    if split.name == "train" and len(empty):
+        names = some([classes[label] for label in empty])
+        raise UserError(f"{', '.join(split.source.files)}: {len(empty)} class(es) without training images: {names}")
 
 
 def _class_difference(classes: dict[str, list[str] | None]) -> str:
@@ -227,15 +193,3 @@ def _class_difference(classes: dict[str, list[str] | None]) -> str:
         if mine != theirs:
             return f"training and validation name their classes differently: label {label} is {mine!r} and {theirs!r}"
     return f"training names {len(train)} classes, validation {len(val)}"
-
-
-def hf(spec: DatasetSpec, data: Path | None) -> Found:
-    """A data set of the Hugging Face hub, from the local cache alone.
-
-    Keys: `hub` (its id), `revision` (a commit, 40 hex digits), `config`, `train`, `val` (names of splits).
-
-    Raises:
-        WrongWords: `hub` or `revision` is missing or malformed.
-        UserError: it is not in the cache, or does not serve.
-    """
-    raise WrongWords(f"{spec.name}: not there yet")

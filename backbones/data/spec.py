@@ -43,8 +43,6 @@ FORMATS = {
     "parquet": Format(keys=("train", "val", "image", "label")),
     "hf": Format(keys=("hub", "revision", "config", "train", "val", "image", "label")),
 }
-CLASSIFICATION = ("image_folder", "imagenet", "imagenet21k", "parquet", "hf")
-"""The formats that `backbones.data.classification` reads."""
 
 
 @dataclass(frozen=True, kw_only=True)

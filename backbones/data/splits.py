@@ -3,6 +3,7 @@
 import hashlib
 import io
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,9 +24,11 @@ class PackedNames(Sequence[str]):
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        encoded = [name.encode() for name in names]
-        self._ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-        self._block = b"".join(encoded)
+        block, ends = bytearray(), array("q", [0])
+        for name in names:
+            block += name.encode()
+            ends.append(len(block))
+        self._block, self._ends = bytes(block), np.frombuffer(ends, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._ends) - 1

@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from backbones.data.samplers import pk_batches, shuffled_batches
+from backbones.data.samplers import pk_batches, repeated_batches, shuffled_batches
 from backbones.errors import UserError
 
 
@@ -84,3 +84,32 @@ def test_too_few_images_for_one_batch():
     with pytest.raises(UserError, match="takes 8 images, but the training set has 7"):
         shuffled_batches(7, 8, seed=0, epoch=0)
     assert len(shuffled_batches(7, 8, seed=0, epoch=0, drop_last=False)) == 1
+
+
+@pytest.mark.parametrize(("n", "batch", "repeats"), [(1000, 64, 3), (700, 96, 3), (300, 50, 2), (600, 128, 1)])
+def test_repeated_batches_hold_the_first_samples_of_deits_epoch(n, batch, repeats):
+    batches = repeated_batches(n, batch, repeats=repeats, seed=3, epoch=2)
+    order = np.random.default_rng([3, 2]).permutation(n)
+    listed = [int(image) for image in order for _ in range(repeats)][: n // 256 * 256]
+    assert len(batches) == len(listed) // batch
+    for number, indices in enumerate(batches):
+        assert sorted(indices) == sorted(listed[number * batch : (number + 1) * batch])
+
+
+def test_small_sets_and_chosen_lengths():
+    assert sum(map(len, repeated_batches(100, 20, repeats=3, seed=0, epoch=0))) == 100
+    assert sum(map(len, repeated_batches(100, 20, repeats=3, selected=240, seed=0, epoch=0))) == 240
+    assert sum(map(len, repeated_batches(100, 20, repeats=3, selected=10**6, seed=0, epoch=0))) == 300
+    assert repeated_batches(100, 20, repeats=3, seed=0, epoch=0) != repeated_batches(
+        100, 20, repeats=3, seed=0, epoch=1
+    )
+    with pytest.raises(UserError, match="a batch takes 200 images, but an epoch has 100"):
+        repeated_batches(100, 200, repeats=3, seed=0, epoch=0)
+
+
+@pytest.mark.parametrize(("world", "batch"), [(3, 255), (4, 256), (8, 256)])
+def test_ranks_see_no_image_twice_in_a_batch(world, batch):
+    for indices in repeated_batches(2048, batch, repeats=3, seed=0, epoch=0):
+        parts = [indices[batch * rank // world : batch * (rank + 1) // world] for rank in range(world)]
+        assert all(len(set(part)) == len(part) for part in parts)
+        assert len(set(indices)) <= 87

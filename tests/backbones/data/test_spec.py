@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from backbones.data.spec import DatasetSpec, dataset_names, find_root, manifest_digest, resolve_dataset
+from backbones.data.spec import DatasetSpec, dataset_names, find_root, manifest_digest, resolve_dataset, text_option
 from backbones.errors import UserError, WrongWords
 
 
@@ -71,6 +71,9 @@ def test_a_users_file(tmp_path):
         ("format: market1501\nroot: x\nversion: 1.10\n", "`version` is 1.1; it must be text"),
         ("format: market1501\nroot: x\ncounts: 12\n", "`counts` is 12"),
         ("format: torchreid\nset: grid\ngenerator: toy_market\n", "unknown key 'generator'"),
+        ("format: image_folder\n", "`root` is missing"),
+        ("format: image_folder\nroot: x\nlabel: y\n", "unknown key 'label'"),
+        ("format: parqet\n", "did you mean 'parquet'"),
     ],
 )
 def test_wrong_words_name_file_and_key(tmp_path, text, message):
@@ -167,3 +170,19 @@ def test_manifest_digest():
     expected = hashlib.sha256(b"a.jpg\x003\nb.jpg\x0020\n").hexdigest()
     assert manifest_digest(files) == manifest_digest(reversed(files)) == expected
     assert manifest_digest([("b.jpg", 2), ("a.jpg", 30)]) != expected
+
+
+def test_folders_that_the_file_names_are_not_looked_for(tmp_path):
+    (tmp_path / "images" / "fit" / "cat").mkdir(parents=True)
+    plain = DatasetSpec(name="mine", format="image_folder", root=("images",))
+    named = DatasetSpec(name="mine", format="image_folder", root=("images",), options={"train": "fit"})
+    assert find_root(named, tmp_path) == tmp_path / "images"
+    with pytest.raises(UserError, match="train/"):
+        find_root(plain, tmp_path)
+
+
+def test_text_options():
+    spec = DatasetSpec(name="mine", format="parquet", options={"train": "a.parquet", "val": 3})
+    assert (text_option(spec, "train"), text_option(spec, "image")) == ("a.parquet", None)
+    with pytest.raises(WrongWords, match="mine: `val` is 3"):
+        text_option(spec, "val")

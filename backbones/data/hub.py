@@ -1,0 +1,72 @@
+"""Classification sets of the Hugging Face hub, from the local cache alone: a run never touches the network."""
+
+import re
+from pathlib import Path
+
+from backbones.data.folders import Found
+from backbones.data.parquet import VALIDATION, found_in, quiet
+from backbones.data.rows import Source
+from backbones.data.spec import DatasetSpec, text_option
+from backbones.errors import UserError, WrongWords
+
+
+def hf(spec: DatasetSpec, data: Path | None) -> Found:
+    """The snapshot of one revision in the hub's cache (`HF_HUB_CACHE`, `HF_HOME`).
+
+    Keys: `hub` (its id), `revision` (a commit, 40 hex digits), `config`, `train`, `val` (names of splits), `image`,
+    `label` (columns).
+
+    Args:
+        spec: its facts.
+        data: unused; every reader takes it.
+
+    Raises:
+        WrongWords: `hub` or `revision` is missing or malformed.
+        UserError: it is not in the cache, or its splits, columns or labels do not serve.
+    """
+    from datasets import load_dataset_builder
+
+    hub, revision = text_option(spec, "hub"), text_option(spec, "revision")
+    if not hub:
+        raise WrongWords(f"{spec.name}: `hub` is missing; it is the id of a data set, e.g. OWNER/NAME")
+    if not revision or not re.fullmatch("[0-9a-f]{40}", revision):
+        raise WrongWords(
+            f"{spec.name}: `revision` is {revision!r}; it must be a commit of {hub} (40 hex digits): branches move"
+        )
+    with quiet(f"{spec.name} ({hub}@{revision})"):
+        builder = load_dataset_builder(str(_snapshot(spec.name, hub, revision)), text_option(spec, "config"))
+        builder.download_and_prepare()
+        tables = {split: builder.as_dataset(split=split) for split in builder.info.splits}
+    chosen = {"train": _split(spec, "train", ("train",), tables), "val": _split(spec, "val", VALIDATION, tables)}
+    return found_in(
+        spec,
+        {
+            split: (tables[name], Source((f"{hub} {name}",), (len(tables[name]),), f"{hub}@{revision}\0{name}"))
+            for split, name in chosen.items()
+            if name
+        },
+    )
+
+
+def _snapshot(name: str, hub: str, revision: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub, repo_type="dataset", revision=revision, local_files_only=True))
+    except HFValidationError as error:
+        raise WrongWords(f"{name}: `hub` is {hub!r}: {error}") from None
+    except LocalEntryNotFoundError:
+        raise UserError(
+            f"{name}: {hub} at {revision} is not in the cache of the Hugging Face hub; where there is a network, fetch "
+            f"it with\n  `hf download --repo-type dataset {hub} --revision {revision}`"
+        ) from None
+
+
+def _split(spec: DatasetSpec, key: str, usual: tuple[str, ...], tables: dict[str, object]) -> str | None:
+    named = text_option(spec, key)
+    if named is None:
+        return next((name for name in usual if name in tables), None)
+    if named not in tables:
+        raise UserError(f"{spec.name}: no split {named!r} (key `{key}`); there are: {', '.join(tables)}")
+    return named

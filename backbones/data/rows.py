@@ -1,0 +1,56 @@
+"""A split whose images are rows of an Arrow table. Letters: M images."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backbones.data.splits import Split
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from, for messages: files with their numbers of rows, or one name for all."""
+
+    files: tuple[str, ...]
+    rows: tuple[int, ...]
+    stamp: str
+
+    def place(self, row: int) -> str:
+        """ "FILE, row N" with N counted from 0 in that file."""
+        for file, rows in zip(self.files, self.rows, strict=True):
+            if row < rows:
+                return f"{file}, row {row}"
+            row -= rows
+        raise IndexError(row)
+
+
+@dataclass(eq=False)
+class RowSplit(Split):
+    """Rows of an Arrow table."""
+
+    table: "Dataset"
+    column: str
+    rows: np.ndarray
+    """int64 [M]: the row of each image."""
+    source: Source
+
+    def encoded(self, index: int) -> bytes:
+        """The row's bytes."""
+        content: bytes = self.table[int(self.rows[index])][self.column]["bytes"]
+        return content
+
+    def place(self, index: int) -> str:
+        """File and row."""
+        return self.source.place(int(self.rows[index]))
+
+    def stamps(self, indices: Iterable[int]) -> list[str]:
+        """The files' stamp and the row."""
+        return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
+
+    def _selected(self, keep: np.ndarray) -> dict[str, Any]:
+        return {"rows": self.rows[keep]}

@@ -1,0 +1,26 @@
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path, monkeypatch):
+    """The suite's cache folder, for this test alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "vit-transfer"
+
+
+@pytest.fixture
+def arrow_cache(tmp_path, monkeypatch):
+    """The cache of Hugging Face `datasets`, for this test alone, and no network."""
+    import socket
+
+    import datasets
+
+    connect = socket.socket.connect
+
+    def local_only(self, address):
+        assert self.family == socket.AF_UNIX, f"a connection to {address} was tried"
+        connect(self, address)
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "arrow"))
+    monkeypatch.setattr(socket.socket, "connect", local_only)
+    return tmp_path / "arrow"

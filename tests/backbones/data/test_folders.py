@@ -1,0 +1,138 @@
+import os
+
+import numpy as np
+import pytest
+
+from backbones.data.classification import open_classification
+from backbones.errors import UserError, WrongWords
+
+from .layouts import encoded, spec, write_folders, write_images
+
+
+def opened(root, **options):
+    return open_classification(spec("image_folder", root, **options), None)
+
+
+def test_labels_are_positions_of_sorted_folders(tmp_path):
+    data = opened(write_folders(tmp_path / "set", classes=("dog", "bird", "Cat")))
+    assert data.classes == ("Cat", "bird", "dog")
+    assert data.train.labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    assert data.train.labels.dtype == np.int64
+    assert list(data.val.names) == ["Cat/0.jpg", "Cat/1.jpg", "bird/0.jpg", "bird/1.jpg", "dog/0.jpg", "dog/1.jpg"]
+    assert data.counts == {"train": {"images": 15, "classes": 3}, "val": {"images": 6, "classes": 3}, "ignored": 0}
+    assert data.train.read(3).size == (16, 12)
+    assert data.train.encoded(5) == encoded(1, 0)
+
+
+def test_order_and_digest_do_not_depend_on_the_file_system(tmp_path, monkeypatch):
+    root = write_folders(tmp_path / "set")
+    plain, listing = opened(root), os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: sorted(listing(folder), key=lambda entry: entry.name)[::-1])
+    turned = opened(root)
+    assert list(turned.train.names) == list(plain.train.names)
+    assert (turned.classes, turned.digest) == (plain.classes, plain.digest)
+
+
+def test_the_digest_knows_names_labels_and_sizes(tmp_path):
+    root = write_folders(tmp_path / "set")
+    digests = [opened(root).digest, opened(write_folders(tmp_path / "elsewhere")).digest]
+    assert digests[0] == digests[1]
+    (root / "train" / "cat" / "0.jpg").rename(root / "train" / "cat" / "9.jpg")
+    digests.append(opened(root).digest)
+    (root / "train" / "cat" / "9.jpg").rename(root / "train" / "bird" / "9.jpg")
+    digests.append(opened(root).digest)
+    (root / "val" / "dog" / "0.jpg").write_bytes(encoded(7) + b"tail")
+    digests.append(opened(root).digest)
+    assert len(set(digests)) == 4
+
+
+@pytest.mark.parametrize("name", ["validation", "test"])
+def test_other_names_of_the_validation_folder(tmp_path, name):
+    assert len(opened(write_folders(tmp_path, val_name=name)).val) == 6
+
+
+def test_keys_name_the_folders(tmp_path):
+    root = write_folders(tmp_path / "set")
+    (root / "train").rename(root / "fit")
+    assert len(opened(root, train="fit").train) == 15
+    with pytest.raises(UserError, match=r"absent: there is no such folder \(key `val`\)"):
+        opened(root, val="absent")
+    with pytest.raises(WrongWords, match="`train` is 3"):
+        opened(root, train=3)
+
+
+def test_one_split_alone(tmp_path):
+    data = opened(write_images(tmp_path / "train" / "cat", 2).parents[1])
+    assert (len(data.train), data.val) == (2, None)
+
+
+def test_links_are_followed_hidden_and_other_files_counted(tmp_path):
+    root = write_folders(tmp_path / "set")
+    (root / "train" / "cow").symlink_to(write_images(tmp_path / "cows", 2, 50))
+    (root / "val" / "cow").symlink_to(tmp_path / "cows")
+    (root / "train" / "cat" / "link.jpg").symlink_to(tmp_path / "cows" / "0.jpg")
+    (root / "train" / ".cache").mkdir()
+    for name in (".DS_Store", "Thumbs.db", "._0.jpg"):
+        (root / "train" / "cat" / name).touch()
+    data = opened(root)
+    assert data.classes == ("bird", "cat", "cow", "dog")
+    assert (len(data.train), data.counts["ignored"]) == (18, 3)
+    assert data.train.encoded(list(data.train.names).index("cat/link.jpg")) == encoded(50, 0)
+
+
+def spoilt(tmp_path, how):
+    root = write_folders(tmp_path / "set")
+    if how == "missing in val":
+        (root / "val" / "cat").rename(tmp_path / "away")
+    elif how == "only in val":
+        write_images(root / "val" / "cow", 1)
+    elif how == "empty":
+        (root / "train" / "ant").mkdir()
+        (root / "train" / "ant" / "notes.txt").touch()
+    elif how == "no classes":
+        (root / "train").rename(tmp_path / "away")
+        (root / "train").mkdir()
+        (root / "train" / "notes.txt").touch()
+    elif how == "stray":
+        (root / "train" / "0.jpg").write_bytes(encoded(0))
+    elif how == "nested":
+        write_images(root / "train" / "cat" / "images", 1)
+    elif how == "broken link":
+        (root / "train" / "cat" / "x.jpg").symlink_to(tmp_path / "nowhere")
+    elif how == "truncated":
+        (root / "train" / "cat" / "3.jpg").write_bytes(encoded(0)[:200])
+    return root
+
+
+@pytest.mark.parametrize(
+    ("how", "parts"),
+    [
+        ("missing in val", ["differ", "only in", "train: cat"]),
+        ("only in val", ["differ", "only in", "val: cow"]),
+        ("empty", ["1 class folder(s) without images: ant"]),
+        ("no classes", ["no class folders", "train/CLASS/image.jpg"]),
+        ("stray", ["1 image(s) beside the class folders: 0.jpg"]),
+        ("nested", ["train/cat/images: a folder among the images"]),
+        ("broken link", ["train/cat/x.jpg: cannot be opened: No such file"]),
+        ("truncated", ["1 of 15 images cannot be decoded", "train/cat/3.jpg", "--skip-unreadable"]),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, how, parts):
+    with pytest.raises(UserError) as error:
+        opened(spoilt(tmp_path, how))
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    (tmp_path / "train").mkdir()
+    with pytest.raises(UserError, match=r"missing, empty or unreadable: train/"):
+        opened(tmp_path)
+
+
+def test_names_are_a_sequence(tmp_path):
+    names = opened(write_folders(tmp_path)).train.names
+    assert names[-1] == "dog/4.jpg"
+    assert names[1:3] == ["bird/1.jpg", "bird/2.jpg"]
+    with pytest.raises(IndexError):
+        names[15]

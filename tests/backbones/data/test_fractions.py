@@ -1,0 +1,123 @@
+import hashlib
+import math
+from itertools import pairwise
+
+import pytest
+
+from backbones.data import fractions
+from backbones.data.classification import open_classification
+from backbones.data.fractions import content_digests, share_of, subset_of
+from backbones.errors import UserError
+
+from .layouts import encoded, spec, write_folders, write_images, write_parquet
+
+
+@pytest.fixture
+def root(tmp_path):
+    root = write_folders(tmp_path / "set", train=10, val=1)
+    write_images(root / "train" / "cat", 3, 7)
+    return root
+
+
+def train(root, **given):
+    return open_classification(spec("image_folder", root), None, **given).train
+
+
+def contents(split):
+    return sorted((int(split.labels[index]), split.encoded(index)) for index in range(len(split)))
+
+
+def test_a_share_is_the_first_of_each_class_by_content_and_seed(root):
+    split = train(root)
+    kept = share_of(split, 0.3, seed=4)
+    expected = []
+    for label in range(3):
+        own = [split.encoded(index) for index in range(len(split)) if split.labels[index] == label]
+        own.sort(key=lambda content: hashlib.sha256(hashlib.sha256(content).digest() + b"4").digest())
+        expected += [(label, content) for content in own[: math.ceil(0.3 * len(own) - 1e-9)]]
+    assert contents(kept) == sorted(expected)
+    assert list(kept.names) == sorted(kept.names, key=list(split.names).index)
+
+
+def test_shares_are_nested_and_round_up(root):
+    split = train(root)
+    names = [set(share_of(split, share).names) for share in (0.01, 0.1, 0.2, 0.5, 0.99)]
+    assert [len(chosen) for chosen in names] == [3, 3, 6, 15, 30]
+    assert all(small <= large for small, large in pairwise(names))
+    assert share_of(split, 1.0) is split
+
+
+def test_decimal_shares_are_exact(tmp_path):
+    """In floating point 0.1 * 30 is above 3."""
+    split = train(write_folders(tmp_path / "set", train=30, val=1))
+    assert len(share_of(split, 0.1)) == 9
+
+
+def test_the_seed_chooses_others(root):
+    split = train(root)
+    assert set(share_of(split, 0.3, seed=0).names) != set(share_of(split, 0.3, seed=1).names)
+
+
+def test_names_and_order_on_disk_do_not_matter(root, tmp_path):
+    before = contents(train(root, label_fraction=0.3))
+    folder = root / "train" / "dog"
+    for number, path in enumerate(sorted(folder.iterdir())):
+        path.rename(folder / f"z{9 - number}.jpg")
+    assert contents(train(root, label_fraction=0.3)) == before
+
+
+@pytest.mark.usefixtures("arrow_cache")
+@pytest.mark.parametrize("given", [{"label_fraction": 0.3}, {"subset": 4}, {"subset": 7, "label_fraction": 0.5}])
+def test_a_folder_and_parquet_give_the_same_images(root, tmp_path, given):
+    whole = contents(train(root))
+    rows = [(content, label) for label, content in reversed(whole)]
+    write_parquet(tmp_path / "rows" / "train.parquet", rows)
+    from_rows = open_classification(spec("parquet", tmp_path / "rows"), None, **given).train
+    assert contents(from_rows) == contents(train(root, **given))
+    assert len(from_rows) < len(whole)
+
+
+def test_subsets_are_nested_and_take_all_of_a_small_class(root):
+    write_images(root / "train" / "emu", 2, 60)
+    write_images(root / "val" / "emu", 1, 60)
+    split = train(root)
+    small, large = subset_of(split, 2), subset_of(split, 4)
+    assert set(small.names) < set(large.names)
+    assert [int((large.labels == label).sum()) for label in range(4)] == [4, 4, 4, 2]
+
+
+def test_equal_images_are_told_apart_by_name(tmp_path):
+    for name in ("b.jpg", "a.jpg", "c.jpg"):
+        (tmp_path / "train" / "cat").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "train" / "cat" / name).write_bytes(encoded(1))
+    assert list(subset_of(train(tmp_path), 2).names) == ["cat/a.jpg", "cat/b.jpg"]
+
+
+def test_digests_are_kept_until_a_file_changes(root, monkeypatch):
+    split = train(root)
+    first = content_digests(split, split.labels.nonzero()[0])
+    assert first == [bytes.fromhex(split.content_digest(index)) for index in split.labels.nonzero()[0]]
+    read = []
+    digest = type(split).content_digest
+    monkeypatch.setattr(type(split), "content_digest", lambda self, index: read.append(index) or digest(self, index))
+    assert content_digests(split, split.labels.nonzero()[0]) == first
+    assert read == []
+    (root / "train" / "dog" / "3.jpg").write_bytes(encoded(5) + b"x")
+    changed = content_digests(split, split.labels.nonzero()[0])
+    assert sum(old != new for old, new in zip(first, changed)) == 1
+
+
+def test_a_spoilt_memory_is_made_again(root, private_cache):
+    split = train(root)
+    before = list(subset_of(split, 2).names)
+    for file in (private_cache / "digests").iterdir():
+        file.write_bytes(b"short")
+    assert list(subset_of(split, 2).names) == before
+
+
+def test_an_unreadable_file_is_named(root):
+    split = train(root)
+    (root / "train" / "dog" / "3.jpg").unlink()
+    with pytest.raises(UserError, match=r"train/dog/3\.jpg: cannot be opened"):
+        share_of(split, 0.5)
+    assert fractions.BYTES == 32

@@ -1,0 +1,172 @@
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from backbones.data.classification import open_classification
+from backbones.data.imagenet import wnids
+from backbones.data.spec import resolve_dataset
+from backbones.errors import UserError, WrongWords
+
+from .layouts import encoded, spec, write_images
+
+WNIDS = ("n01440764", "n01443537", "n02123045")
+TRUTH = [2, 0, 1, 2]
+
+
+def write_train(root):
+    for label, wnid in enumerate(WNIDS):
+        write_images(root / "train" / wnid, 2, label)
+    return root
+
+
+def write_flat(folder):
+    folder.mkdir(parents=True)
+    for number in range(1, 5):
+        (folder / f"ILSVRC2012_val_{number:08d}.JPEG").write_bytes(encoded(100, number))
+
+
+def write_solution(path):
+    lines = [f"ILSVRC2012_val_{number:08d},{WNIDS[TRUTH[number - 1]]} 1 2 3 4 \n" for number in (3, 1, 4, 2)]
+    path.write_text("ImageId,PredictionString\n" + "".join(lines))
+
+
+def write_devkit(folder):
+    """The devkit numbers its classes in an order of its own and has more synsets than classes."""
+    folder.mkdir(parents=True)
+    numbered = [WNIDS[1], WNIDS[2], WNIDS[0], "n00001740"]
+    kind = [("ILSVRC2012_ID", object), ("WNID", object), ("num_children", object)]
+    synsets = np.array([(number, wnid, 0) for number, wnid in enumerate(numbered, start=1)], dtype=kind)
+    savemat(folder / "meta.mat", {"synsets": synsets.reshape(-1, 1)})
+    lines = [str(numbered.index(WNIDS[label]) + 1) for label in TRUTH]
+    (folder / "ILSVRC2012_validation_ground_truth.txt").write_text("\n".join(lines) + "\n")
+
+
+def opened(root, kind="imagenet", classes=3):
+    return open_classification(spec(kind, root, **({"classes": classes} if classes else {})), None)
+
+
+def test_wordnet_ids():
+    ours, google = wnids("imagenet1k"), wnids("imagenet21k_goog")
+    assert (len(ours), len(google)) == (1000, 21843)
+    assert (ours, google) == (tuple(sorted(ours)), tuple(sorted(google)))
+    assert set(ours) - set(google) == {"n04399382"}
+    assert ours[0] == "n01440764"
+
+
+def test_validation_in_class_folders(tmp_path):
+    root = write_train(tmp_path / "set")
+    for wnid in WNIDS:
+        write_images(root / "val" / wnid, 1, 9)
+    (root / "test").mkdir()
+    data = opened(root)
+    assert data.classes == WNIDS
+    assert data.val.labels.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("layout", ["csv", "devkit", "kaggle", "kaggle, named below"])
+def test_flat_validation(tmp_path, layout):
+    images = tmp_path / "ILSVRC/Data/CLS-LOC" if layout.startswith("kaggle") else tmp_path
+    write_flat(write_train(images) / "val")
+    if layout == "devkit":
+        write_devkit(tmp_path / "ILSVRC2012_devkit_t12" / "data")
+    else:
+        write_solution(tmp_path / "LOC_val_solution.csv")
+    data = opened(images if layout == "kaggle, named below" else tmp_path)
+    assert data.val.labels.tolist() == TRUTH
+    assert data.val.names[0] == "ILSVRC2012_val_00000001.JPEG"
+    assert data.val.encoded(2) == encoded(100, 3)
+
+
+def test_found_by_the_shipped_name(tmp_path):
+    write_flat(write_train(tmp_path / "imagenet") / "val")
+    with pytest.raises(UserError, match=r"imagenet.train: 997 of 1000 classes have no folder: n01484850"):
+        open_classification(resolve_dataset("imagenet1k"), tmp_path)
+
+
+def test_validation_alone(tmp_path):
+    write_flat(tmp_path / "val")
+    write_solution(tmp_path / "LOC_val_solution.csv")
+    data = opened(tmp_path, classes=None)
+    assert data.train is None
+    assert [data.classes[label] for label in data.val.labels] == [WNIDS[label] for label in TRUTH]
+
+
+def spoilt(root, how):
+    write_train(root)
+    write_flat(root / "val")
+    solution = root / "LOC_val_solution.csv"
+    if how == "no truth":
+        return
+    if how.startswith("devkit"):
+        folder = root / "ILSVRC2012_devkit_t12" / "data"
+        write_devkit(folder)
+        name = "meta.mat" if "meta" in how else "ILSVRC2012_validation_ground_truth.txt"
+        (folder / name).write_text("1\n77\n")
+        return
+    write_solution(solution)
+    if how == "no class":
+        (root / "val" / "ILSVRC2012_val_00000009.JPEG").write_bytes(encoded(3))
+    elif how == "other class":
+        solution.write_text(solution.read_text().replace(WNIDS[1], "n09999999"))
+    elif how == "not a list":
+        solution.write_text("image;class\n1;2\n")
+    elif how == "no wnid":
+        write_images(root / "train" / "cats", 1)
+    elif how == "class missing":
+        for path in (root / "train" / WNIDS[1]).iterdir():
+            path.unlink()
+        (root / "train" / WNIDS[1]).rmdir()
+        write_images(root / "train" / "n02084071", 1)
+        (root / "val").rename(root / "flat")
+        for wnid in WNIDS:
+            write_images(root / "val" / wnid, 1)
+
+
+@pytest.mark.parametrize(
+    ("how", "parts"),
+    [
+        ("no truth", ["neither LOC_val_solution.csv", "ILSVRC2012_devkit_t12"]),
+        ("no class", ["LOC_val_solution.csv", "ILSVRC2012_val_00000009.JPEG no class"]),
+        ("other class", ["LOC_val_solution.csv", "n09999999, which is not one of the 3"]),
+        ("not a list", ["LOC_val_solution.csv", "ImageId"]),
+        ("devkit line", ["ground_truth.txt:2", "'77'"]),
+        ("devkit meta", ["meta.mat", "not the list of classes"]),
+        ("no wnid", ["train: 4 class folders, but `classes` is 3"]),
+        ("class missing", ["val: 1 folder(s) that are not among the 3 classes: n01443537"]),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, how, parts):
+    spoilt(tmp_path, how)
+    with pytest.raises(UserError) as error:
+        opened(tmp_path)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_the_full_list_of_21k_keeps_its_labels(tmp_path):
+    root = tmp_path / "set"
+    for wnid in ("n02123045", "n01440764"):
+        write_images(root / wnid, 2)
+    data = opened(root, "imagenet21k", classes=None)
+    google = wnids("imagenet21k_goog")
+    assert data.classes == google
+    assert data.val is None
+    assert data.train.labels.tolist() == [google.index("n01440764")] * 2 + [google.index("n02123045")] * 2
+    assert data.counts["train"] == {"images": 4, "classes": 2}
+    write_images(root / "n04399382", 1)
+    with pytest.raises(UserError, match=r"not among the 21843 classes: n04399382[\s\S]*`classes: N`"):
+        opened(root, "imagenet21k", classes=None)
+    assert opened(root, "imagenet21k", classes=3).train.labels.tolist() == [0, 0, 1, 1, 2]
+
+
+def test_found_in_the_data_folder(tmp_path):
+    write_images(tmp_path / "imagenet21k" / "n01440764", 1)
+    for data in (tmp_path, tmp_path / "imagenet21k"):
+        assert len(open_classification(resolve_dataset("imagenet21k"), data).train) == 1
+
+
+def test_classes_is_a_number(tmp_path):
+    write_train(tmp_path)
+    for wrong in ("3", True, -1):
+        with pytest.raises(WrongWords, match="`classes` is"):
+            opened(tmp_path, classes=wrong)

@@ -1,0 +1,217 @@
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from backbones.data.classification import open_classification
+from backbones.data.spec import resolve_dataset
+from backbones.errors import UserError, WrongWords
+
+from .layouts import encoded, rows, spec, write_parquet
+
+pytestmark = pytest.mark.usefixtures("arrow_cache")
+REVISION = "0123456789abcdef" * 2 + "01234567"
+
+
+def opened(root, kind="parquet", **options):
+    return open_classification(spec(kind, root, **options), None)
+
+
+@pytest.fixture
+def root(tmp_path):
+    write_parquet(tmp_path / "set" / "train.parquet", rows())
+    write_parquet(tmp_path / "set" / "test.parquet", rows(2, key=100))
+    return tmp_path / "set"
+
+
+def test_rows_keep_their_order(root, arrow_cache):
+    data = opened(root)
+    assert data.classes == ("bird", "cat", "dog")
+    assert data.train.labels.tolist() == [label for _, label in rows()]
+    assert data.train.labels.dtype == np.int64
+    assert data.train.names[:2] == ["train/000000", "train/000001"]
+    assert data.val.names[5] == "val/000005"
+    assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()]
+    assert data.train.sizes.tolist() == [len(content) for content, _ in rows()]
+    assert data.train.read(3).mode == "RGB"
+    assert arrow_cache.is_dir()
+
+
+def test_nothing_is_printed(root, capfd):
+    opened(root)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_users_file_and_patterns(tmp_path):
+    listed = rows()
+    for part in range(3):
+        write_parquet(tmp_path / "set" / "data" / f"train-0000{part}.parquet", listed[5 * part : 5 * part + 5])
+    (tmp_path / "mine.yaml").write_text("format: parquet\nroot: set\nlabel: label\n")
+    data = open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)
+    assert data.train.labels.tolist() == [label for _, label in listed]
+    assert data.train.place(6).endswith("train-00001.parquet, row 1")
+    pattern = str(tmp_path / "set" / "data" / "train-0000[01].parquet")
+    assert len(opened(tmp_path, train=pattern).train) == 10
+
+
+def test_plain_columns_are_named(tmp_path):
+    listed = rows()
+    table = pd.DataFrame(
+        {"jpeg": [content for content, _ in listed], "class_id": [label for _, label in listed], "n": 1}
+    )
+    table.to_parquet(tmp_path / "train.parquet")
+    data = opened(tmp_path, image="jpeg", label="class_id")
+    assert data.classes == ("0", "1", "2")
+    assert data.train.encoded(4) == listed[4][0]
+    with pytest.raises(UserError) as error:
+        opened(tmp_path)
+    for part in ("train.parquet", "no columns of type Image", "key `image`", "jpeg", "class_id (int64)"):
+        assert part in str(error.value)
+    with pytest.raises(UserError, match=r"no column 'picture' \(key `image`\); columns: jpeg"):
+        opened(tmp_path, image="picture", label="class_id")
+    with pytest.raises(UserError, match="'n' holds no images"):
+        opened(tmp_path, image="n", label="class_id")
+    with pytest.raises(UserError, match="'class_id' cannot be both"):
+        opened(tmp_path, image="class_id", label="class_id")
+    table.assign(n="bird").to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(UserError, match=r"'n' holds (large_)?string, not class numbers"):
+        opened(tmp_path, image="jpeg", label="n")
+
+
+def test_changed_files_are_seen(root):
+    before = opened(root)
+    write_parquet(root / "train.parquet", rows(4))
+    os.utime(root / "train.parquet", ns=(1, 1))
+    after = opened(root)
+    assert (len(before.train), len(after.train)) == (15, 12)
+    assert before.digest != after.digest
+
+
+@pytest.mark.parametrize("names", [("bird", "cat", "dog"), None])
+def test_labels_out_of_range(tmp_path, names):
+    """Past the names; without names a negative one."""
+    bad = 3 if names else -1
+    table = pd.DataFrame({"image": [content for content, _ in rows()], "label": [label for _, label in rows()]})
+    table.loc[7, "label"] = bad
+    write_parquet(tmp_path / "train.parquet", rows(), names)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    right = pq.read_table(tmp_path / "train.parquet")
+    wrong = right.set_column(1, "label", pa.array(table["label"]))
+    pq.write_table(wrong.replace_schema_metadata(right.schema.metadata), tmp_path / "train.parquet")
+    with pytest.raises(UserError) as error:
+        opened(tmp_path, image="image", label="label")
+    for part in ("train.parquet, row 7", f"label {bad} is outside 0..2"):
+        assert part in str(error.value)
+
+
+def spoilt(root, how):
+    listed = rows()
+    if how == "no label":
+        listed[4] = (listed[4][0], None)
+    elif how == "no image":
+        listed[4] = (None, listed[4][1])
+    elif how == "empty class":
+        listed = [row for row in listed if row[1] != 1]
+    elif how == "truncated":
+        listed[4] = (listed[4][0][:200], listed[4][1])
+    elif how == "no rows":
+        listed = []
+    write_parquet(root / "train.parquet", listed)
+    if how == "other names":
+        write_parquet(root / "test.parquet", rows(2), names=("bird", "cow", "dog"))
+    elif how == "more names":
+        write_parquet(root / "test.parquet", rows(2), names=("bird", "cat", "dog", "emu"))
+    elif how == "no Parquet":
+        (root / "train.parquet").write_text("image,label\n")
+
+
+@pytest.mark.parametrize(
+    ("how", "parts"),
+    [
+        ("no label", ["train.parquet, row 4", "no value in column 'label'"]),
+        ("no image", ["train.parquet, row 4", "no value in column 'image'"]),
+        ("empty class", ["train.parquet", "1 class(es) without training images: cat"]),
+        ("truncated", ["1 of 15 images cannot be decoded", "train.parquet, row 4"]),
+        ("no rows", ["train.parquet: there are no rows"]),
+        ("other names", ["label 1 is 'cat' and 'cow'"]),
+        ("more names", ["training names 3 classes, validation 4"]),
+        ("no Parquet", ["train.parquet: cannot be read as Parquet"]),
+    ],
+)
+def test_what_is_wrong_is_named(root, how, parts):
+    spoilt(root, how)
+    with pytest.raises(UserError) as error:
+        opened(root)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_damaged_rows_are_left_out_on_demand(root):
+    spoilt(root, "truncated")
+    data = open_classification(spec("parquet", root), None, skip_unreadable=True)
+    assert (data.skipped, len(data.train)) == (1, 14)
+    assert "train/000004" not in data.train.names
+    assert data.train.encoded(4) == rows()[5][0]
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(UserError, match=r"holds no train\.parquet"):
+        opened(tmp_path)
+    with pytest.raises(UserError, match=r"absent\.parquet: there is no such file \(key `train`\)"):
+        opened(tmp_path, train="absent.parquet")
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub cache that holds one revision of one data set."""
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    snapshot = tmp_path / "hub" / "datasets--lab--animals" / "snapshots" / REVISION
+    write_parquet(snapshot / "data" / "train-00000-of-00001.parquet", rows())
+    write_parquet(snapshot / "data" / "validation-00000-of-00001.parquet", rows(2, key=100))
+    return snapshot
+
+
+def hub_opened(**keys):
+    return opened("", "hf", **{"hub": "lab/animals", "revision": REVISION, **keys})
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_cached_revision_of_the_hub(capfd):
+    data = hub_opened()
+    assert data.classes == ("bird", "cat", "dog")
+    assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()]
+    assert len(data.val) == 6
+    assert len(hub_opened(train="validation", val="train").train) == 6
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_the_hub_lacks_is_named():
+    other = "f" * 40
+    with pytest.raises(UserError) as error:
+        hub_opened(revision=other)
+    assert f"hf download --repo-type dataset lab/animals --revision {other}" in str(error.value)
+    with pytest.raises(UserError, match="no split 'dev'"):
+        hub_opened(val="dev")
+    for keys, part in (
+        ({"revision": "main"}, "`revision` is 'main'"),
+        ({"revision": None}, "`revision` is None"),
+        ({"hub": None}, "`hub` is missing"),
+        ({"hub": "a/b/c"}, "`hub` is 'a/b/c'"),
+    ):
+        with pytest.raises(WrongWords, match=part):
+            hub_opened(**keys)
+
+
+def test_the_same_images_have_the_same_content_digest(root, tmp_path):
+    (tmp_path / "image.jpg").write_bytes(encoded(0, 3))
+    split = opened(root).train
+    import hashlib
+
+    digests = {split.content_digest(index) for index in range(len(split))}
+    assert hashlib.sha256(encoded(0, 3)).hexdigest() in digests

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from backbones.data import toy_digits
+from backbones.data.classification import open_classification
+from backbones.data.spec import resolve_dataset
+from backbones.errors import UserError
+
+
+def test_the_shipped_set(private_cache):
+    data = open_classification(resolve_dataset("toy_digits"), None)
+    assert data.classes == tuple("0123456789")
+    assert data.counts["train"]["images"] + data.counts["val"]["images"] == 1797
+    assert data.train.read(0).size == (32, 32)
+    assert [folder.name for folder in private_cache.iterdir() if folder.name.startswith("toy")] == ["toy_digits-1"]
+
+
+def test_images_are_the_digits_scaled_up():
+    root = toy_digits.toy_digits()
+    digits = load_digits()
+    sevens = digits.images[digits.target == 7]
+    from PIL import Image
+
+    for number, folder in ((0, "train"), (3, "train"), (4, "val"), (5, "train")):
+        with Image.open(root / folder / "7" / f"{number:04d}.png") as image:
+            pixels = np.asarray(image.convert("L").resize((8, 8), Image.Resampling.BOX), dtype=float)
+        assert np.corrcoef(pixels.ravel(), sevens[number].ravel())[0, 1] > 0.95
+
+
+def test_made_once_and_the_same_again(private_cache):
+    first = open_classification(resolve_dataset("toy_digits"), None)
+    stamp = (private_cache / "toy_digits-1").stat().st_mtime_ns
+    toy_digits.toy_digits()
+    assert (private_cache / "toy_digits-1").stat().st_mtime_ns == stamp
+    content = first.train.encoded(100)
+    (private_cache / "toy_digits-1").rename(private_cache / "old")
+    second = open_classification(resolve_dataset("toy_digits"), None)
+    assert second.digest == first.digest
+    assert second.train.encoded(100) == content
+
+
+def test_an_interrupted_writing_leaves_nothing(private_cache, monkeypatch):
+    class Full(OSError):
+        pass
+
+    def full(root):
+        (root / "train").mkdir()
+        raise Full("No space left on device")
+
+    monkeypatch.setattr(toy_digits, "_write", full)
+    with pytest.raises(UserError, match=r"cannot be made in .*No space left.*XDG_CACHE_HOME"):
+        toy_digits.toy_digits()
+    assert list(private_cache.iterdir()) == []
