@@ -2,10 +2,10 @@
 
 Sixteen operations with TensorFlow AutoAugment's magnitudes: m = level / 10 scales every range, so levels above 10
 exceed the nominal largest. Not timm's RandAugment: other operations, no noise on the magnitude, and every layer applies
-one operation. The published results were trained with three oddities, which are kept: Solarize's threshold wraps around
-at 256, Posterize's shift is one of uint8, and Contrast takes the number of pixels for their mean (big_vision issue 109).
+one operation. Three oddities of the reference belong to what was trained with it and are kept: Solarize's threshold wraps
+around at 256, Posterize's shift is a byte, and Contrast takes the number of pixels for their mean (big_vision issue 109).
 Values agree with the TensorFlow operations up to one level of the grey image in Color, and up to ties of the nearest
-pixel in rotations and shears.
+pixel in rotations.
 """
 
 import math

@@ -108,7 +108,7 @@ def test_jitter_rests_while_auto_augment_works():
 @pytest.mark.parametrize("bits", range(9))
 def test_posterize(bits):
     image = picture()
-    kept = np.asarray(image) // 2 ** (8 - bits) * 2 ** (8 - bits)
+    kept = np.asarray(image).astype(int) // 2 ** (8 - bits) * 2 ** (8 - bits)
     assert np.array_equal(np.asarray(posterize(image, bits)), kept)
 
 

@@ -95,7 +95,7 @@ def moved(x, source):
     rows, columns = np.mgrid[:H, :W]
     column, row = (np.floor(np.asarray(value) + 0.5 + 1e-6).astype(int) for value in source(columns, rows))
     column, row = np.broadcast_arrays(column, row)
-    inside = (0 <= column) & (column < W) & (0 <= row) & (row < H)
+    inside = (column >= 0) & (column < W) & (row >= 0) & (row < H)
     got = np.full_like(x, 128)
     got[inside] = x[row[inside], column[inside]]
     return got
