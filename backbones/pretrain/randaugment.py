@@ -2,10 +2,10 @@
 
 Sixteen operations with TensorFlow AutoAugment's magnitudes: m = level / 10 scales every range, so levels above 10
 exceed the nominal largest. Not timm's RandAugment: other operations, no noise on the magnitude, and every layer applies
-one operation. Three oddities of the reference belong to what was trained with it and are kept: Solarize's threshold wraps
-around at 256, Posterize's shift is a byte, and Contrast takes the number of pixels for their mean (big_vision issue 109).
-Values agree with the TensorFlow operations up to one level of the grey image in Color, and up to ties of the nearest
-pixel in rotations.
+one operation. Three oddities of the reference are kept, as what was published was trained with them: Solarize's
+threshold wraps around at 256, Posterize's shift is a byte, and Contrast takes the number of pixels for their mean
+(big_vision issue 109). Values agree with the TensorFlow operations up to one level of the grey image in Color, and up
+to ties of the nearest pixel in rotations.
 """
 
 import math
