@@ -1,0 +1,51 @@
+"""Options and runs of tasks as a command would make them, for tests in process."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backbones.data.classification import ClassificationData
+from backbones.data.spec import resolve_dataset
+from backbones.engine.context import Context
+from backbones.spec import BackboneSpec, resolve
+from tasks.task import Outcomes, Scores, load_task
+from tests.support import context
+from transfer.cli import read_command, task_recipe
+
+
+def smoke_options(task: str, *words: str) -> Any:
+    """The task's options under `--smoke`, with flags on top."""
+    return read_command(task_recipe(task), load_task(task).options, ["--smoke", "--backbone", "tiny", *words]).options
+
+
+def digits(per_class: int | None = None, task: str = "knn", *words: str) -> ClassificationData:
+    """The embedded digits as a task opens them."""
+    options = smoke_options(task, *words)
+    return load_task(task).open(
+        resolve_dataset("toy_digits"), options, root=None, subset=per_class, skip_unreadable=False
+    )
+
+
+def without(data: ClassificationData, split: str) -> ClassificationData:
+    """The same data set, one split fewer."""
+    return replace(data, **{split: None})
+
+
+def run_task(
+    task: str, data: ClassificationData, *words: str, spec: BackboneSpec | None = None, folder: Path | None = None
+) -> tuple[Scores, Outcomes, Context]:
+    """Checks and runs a task on `tiny`, or another backbone, with smoke options; returns its context besides."""
+    options, here = smoke_options(task, *words), context(folder)
+    spec = spec or resolve("tiny")
+    load_task(task).check(spec, data, options, here)
+    scores, outcomes = load_task(task).run(spec, data, options, here)
+    if scores:
+        assert load_task(task).rescore(outcomes) == scores
+        assert not load_task(task).contradictions(scores)
+        assert data.val is not None
+        assert outcomes["sample"].tolist() == list(data.val.names)
+        assert all(len(values) == len(data.val) for values in outcomes.values())
+        assert len(np.unique(outcomes["cluster"])) == len(data.val)
+    return scores, outcomes, here

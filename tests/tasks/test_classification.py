@@ -1,0 +1,74 @@
+"""What all tasks on labelled images refuse and guarantee."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backbones.data.folders import root_of
+from backbones.data.spec import resolve_dataset
+from backbones.errors import UserError, WrongWords
+from backbones.settings import CONFIGS, read_yaml
+from tasks.task import load_task
+from tests.tasks.support import smoke_options
+
+TASKS = ["classify", "finetune", "knn", "linear"]
+
+
+def opened(task: str, name: str) -> Any:
+    options = smoke_options(task)
+    return load_task(task).open(resolve_dataset(name), options, root=None, subset=None, skip_unreadable=False)
+
+
+def one_split(folder: Path, split: str) -> str:
+    """A user's data set of the embedded digits' one split; its YAML."""
+    digits = root_of(resolve_dataset("toy_digits"), None)
+    shutil.copytree(digits / split, folder / "digits" / split)
+    path = folder / "mine.yaml"
+    path.write_text("format: image_folder\nroot: digits\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_recipe_is_complete_and_the_only_source_of_values(task: str) -> None:
+    fields = dataclasses.fields(load_task(task).options)
+    assert set(read_yaml(CONFIGS / "tasks" / f"{task}.yaml")) - {"dataset"} == {field.name for field in fields}
+    assert all(field.default is field.default_factory is dataclasses.MISSING for field in fields)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_people_are_no_classes(task: str) -> None:
+    with pytest.raises(WrongWords, match="toy_digits"):
+        opened(task, "toy_market")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_missing_split_is_named_with_what_mends_it(task: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"validation split.*folder val/"):
+        opened(task, one_split(tmp_path / "a", "train"))
+    only_val = one_split(tmp_path / "b", "val")
+    if task == "classify":
+        assert len(opened(task, only_val).val) == 355
+    else:
+        with pytest.raises(UserError, match=r"training split.*folder train/"):
+            opened(task, only_val)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_words_that_cannot_work(task: str) -> None:
+    for words in (["--resize", "16"], ["--size", "0"], ["--eval-batch", "0"]):
+        with pytest.raises(WrongWords, match=words[0]):
+            smoke_options(task, *words)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_contradictory_scores(task: str) -> None:
+    good = {"top1": 0.5, "top5": 0.9, "best_top1": 0.6}
+    assert load_task(task).contradictions(good) == []
+    assert load_task(task).contradictions({}) == []
+    assert "above top5" in load_task(task).contradictions(good | {"top5": 0.4})[0]
+    assert "outside" in load_task(task).contradictions(good | {"top5": 1.1})[0]
+    if task == "linear":
+        assert "above best_top1" in load_task(task).contradictions(good | {"best_top1": 0.4})[0]

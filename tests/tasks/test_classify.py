@@ -1,0 +1,148 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from backbones.backbone import Backbone, create
+from backbones.data.classification import ClassificationData
+from backbones.errors import UserError
+from backbones.exports import export
+from backbones.pretrain.accuracy import imagenet_synsets
+from backbones.spec import BackboneSpec, resolve
+from tasks.classify import choose_columns
+from tests.tasks.support import digits, run_task, without
+
+DIGITS = tuple("0123456789")
+
+
+def exported(folder: Path, classes: int = 10, about: dict[str, Any] | None = None) -> BackboneSpec:
+    """`tiny` with a classifier that is sure of itself."""
+    torch.manual_seed(3)
+    backbone = create("tiny", img_size=32, classes=classes)
+    torch.nn.init.normal_(backbone.model.head.weight)
+    export(backbone, folder, {"pretrain.json": about} if about is not None else {})
+    return resolve("tiny", weights=str(folder))
+
+
+def trained(folder: Path, classes: int = 10, about: dict[str, Any] | None = None) -> Backbone:
+    return create(exported(folder, classes, about), img_size=32, classes="trained")
+
+
+def named(classes: tuple[str, ...] | None) -> ClassificationData:
+    """Data with these classes; the images do not matter here."""
+    assert classes is not None
+    return replace(digits(1), name="mine", classes=classes)
+
+
+def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
+    spec, data = exported(tmp_path / "w", about={"classes": DIGITS}), without(digits(10), "train")
+    assert data.val is not None
+    scores, outcomes, here = run_task("classify", data, spec=spec)
+    images = torch.stack(
+        [torch.from_numpy(np.array(data.val.read(index))).permute(2, 0, 1) / 255 for index in range(len(data.val))]
+    )
+    with torch.no_grad():
+        order = create(spec, img_size=32, classes="trained").eval().logits(images).argsort(1, descending=True).numpy()
+    hits = order == data.val.labels[:, None]
+    assert scores == {"top1": pytest.approx(hits[:, 0].mean()), "top5": pytest.approx(hits[:, :5].any(1).mean())}
+    assert (outcomes["rank"] == hits.argmax(1)).all()
+    assert here.notes == []
+
+
+def test_the_view_of_big_vision_is_another(tmp_path: Path) -> None:
+    spec, data = exported(tmp_path / "w"), digits(20)
+    ranks = [
+        run_task("classify", data, "--size", "32", "--resize", "48", "--view", view, spec=spec)[1]["rank"]
+        for view in ("bicubic", "area")
+    ]
+    assert (ranks[0] != ranks[1]).any()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        ([*"1023456789"], "another order: class 0 is 1 there, 0 here"),
+        ([*"012345678x"], "10 there (x only); 10 here (9 only)"),
+        ([*"012345678"], "9 there; 10 here (9 only)"),
+        (None, "12 there, 10 here"),
+    ],
+)
+def test_other_classes_than_the_datas(theirs: list[str] | None, said: str, tmp_path: Path) -> None:
+    spec = exported(tmp_path / "w", len(theirs) if theirs else 12, {"classes": theirs} if theirs else {})
+    with pytest.raises(UserError) as caught:
+        run_task("classify", digits(2), spec=spec)
+    assert said in str(caught.value)
+    assert "linear or finetune" in str(caught.value)
+
+
+def test_weights_that_name_no_classes_are_taken_at_their_number(tmp_path: Path) -> None:
+    for about in ({}, None):
+        columns, remark = choose_columns(trained(tmp_path / "w", about=about), digits(1))
+        assert columns is None
+        assert "do not name their 10 classes" in remark
+
+
+def test_imagenets_classifiers(tmp_path: Path) -> None:
+    ours = imagenet_synsets(1000)
+    assert ours is not None
+    columns, remark = choose_columns(trained(tmp_path / "1k", 1000, {"classes": ours}), named(ours))
+    assert (columns, remark) == (None, "")
+    large = trained(tmp_path / "21k", 21843)
+    columns, remark = choose_columns(large, named(ours))
+    assert columns is not None
+    theirs = imagenet_synsets(21843)
+    assert theirs is not None
+    found = {ours[label]: theirs[column] for label, column in enumerate(columns.tolist()) if column >= 0}
+    assert all(name == column for name, column in found.items())
+    assert set(ours) - set(found) == {"n04399382"}
+    assert "999 classes of ImageNet-1k among 21843; missing: n04399382" in remark
+    with pytest.raises(UserError, match=r"21843 there.*10 here"):
+        choose_columns(large, digits(1))
+    named_by_us = trained(tmp_path / "ours", 21843, {"classes": theirs[::-1]})
+    columns_of_ours, _ = choose_columns(named_by_us, named(ours))
+    assert columns_of_ours is not None
+    assert torch.equal(columns_of_ours[columns >= 0], 21842 - columns[columns >= 0])
+
+
+def test_timms_released_classifiers_are_imagenets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import timm
+    from safetensors.torch import save_file
+
+    import backbones.hub
+
+    theirs = timm.create_model("resnet10t", num_classes=1000)
+    save_file(dict(theirs.state_dict()), tmp_path / "model.safetensors")
+    monkeypatch.setattr(backbones.hub, "cached", lambda *words: tmp_path / "model.safetensors")
+    released = create("resnet10t.c3_in1k", classes="trained")
+    ours = imagenet_synsets(1000)
+    assert ours is not None
+    assert choose_columns(released, named(ours)) == (None, "")
+    with pytest.raises(UserError, match="another order"):
+        choose_columns(released, named(ours[::-1]))
+
+
+def test_weights_without_a_classifier(tmp_path: Path) -> None:
+    export(create("tiny", img_size=32), tmp_path / "w")
+    for weights in ("random", str(tmp_path / "w")):
+        with pytest.raises(UserError, match="no trained classifier"):
+            run_task("classify", digits(1), spec=resolve("tiny", weights=weights))
+
+
+def test_a_damaged_pretrain_json_is_named(tmp_path: Path) -> None:
+    spec = exported(tmp_path / "w", about={"classes": DIGITS})
+    for text in (json.dumps({"classes": DIGITS})[:-3], "[]", '{"classes": 3}'):
+        (tmp_path / "w" / "pretrain.json").write_text(text)
+        with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
+            run_task("classify", digits(1), spec=spec)
+
+
+def test_logits_that_are_not_finite_are_an_outcome(tmp_path: Path) -> None:
+    backbone = create("tiny", img_size=32, classes=10)
+    torch.nn.init.constant_(backbone.model.head.bias, torch.inf)
+    export(backbone, tmp_path / "w")
+    scores, outcomes, here = run_task("classify", digits(2), spec=resolve("tiny", weights=str(tmp_path / "w")))
+    assert (scores, outcomes, here.outcome.status) == ({}, {}, "nonfinite")

@@ -1,0 +1,166 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tasks.linear
+from backbones.backbone import create
+from backbones.errors import UserError, WrongWords
+from backbones.spec import resolve
+from tasks.linear_learner import LinearLearner, make_encoder
+from tests.support import context
+from tests.tasks.support import digits, run_task, smoke_options
+
+IMAGES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+QUICK = ["--epochs", "4", "--judge-after", "1000"]
+
+
+def learner(labels: list[int] | None = None) -> LinearLearner:
+    return LinearLearner(lambda images: images.flatten(1), 4, np.array(labels or [0, 1, 2]), 3)
+
+
+def ranks(*places: int) -> Tensor:
+    return torch.tensor([[place, 0] for place in places])
+
+
+def test_features_are_the_class_tokens_of_the_last_blocks_behind_the_final_norm() -> None:
+    backbone = create("tiny", img_size=32).eval()
+    encode, dim = make_encoder(backbone, 2, False, context())
+    entries = backbone.tokens(IMAGES)
+    plain = [
+        nn.functional.layer_norm(x, (64,), backbone.model.norm.weight, backbone.model.norm.bias, 1e-6) for x in entries
+    ]
+    assert torch.allclose(encode(IMAGES), torch.cat([x[:, 0] for x in plain[-2:]], dim=1), atol=1e-6)
+    assert dim == 128
+    encode, dim = make_encoder(backbone, 1, True, context())
+    wanted = torch.cat([plain[-1][:, 0], plain[-1][:, 1:].mean(1)], dim=1)
+    assert torch.allclose(encode(IMAGES), wanted, atol=1e-6)
+    assert dim == 128
+
+
+@pytest.mark.parametrize("pool", ["cls", "gap", "mean"])
+def test_one_block_gives_what_the_backbone_pools(pool: str) -> None:
+    here = context()
+    backbone = create("tiny", img_size=32, pool=pool).eval()
+    encode, dim = make_encoder(backbone, 1, False, here)
+    assert torch.allclose(encode(IMAGES), backbone.pooled(IMAGES), atol=1e-6)
+    assert dim == backbone.dim
+    assert ("pools by the mean" in " ".join(here.notes)) == (pool != "cls")
+
+
+def test_what_has_no_tokens_gives_pooled_features_and_says_so() -> None:
+    here = context()
+    backbone = create("resnet10t", weights="random").eval()
+    encode, dim = make_encoder(backbone, 4, False, here)
+    assert torch.equal(encode(IMAGES), backbone.pooled(IMAGES))
+    assert dim == backbone.dim == 512
+    assert "no plain vision transformer" in here.notes[0]
+
+
+def test_the_classifier_starts_small() -> None:
+    torch.manual_seed(0)
+    wide = LinearLearner(lambda images: images, 1000, np.arange(50), 50)
+    assert wide.head.weight.std().item() == pytest.approx(0.01, rel=0.02)
+    assert wide.head.weight.mean().item() == pytest.approx(0, abs=2e-4)
+    assert not wide.head.bias.any()
+    assert [name for name, _ in wide.named_parameters()] == ["head.weight", "head.bias"]
+
+
+def test_chance_is_the_entropy_of_the_labels() -> None:
+    assert learner([0, 1, 2]).chance() == ("loss", pytest.approx(math.log(3)))
+    assert learner([0, 0, 0, 1]).chance() == ("loss", pytest.approx(0.75 * math.log(4 / 3) + 0.25 * math.log(4)))
+
+
+def test_the_best_validation_is_kept_beside_the_last_and_in_the_state() -> None:
+    kept = learner()
+    first, best, last = ranks(0, 1, 2, 3), ranks(0, 0, 9, 1), ranks(0, 7, 0, 8)
+    assert [kept.keep(each)["top1"] for each in (first, best, last)] == [0.25, 0.5, 0.5]
+    assert torch.equal(kept.best, best), "the first one of equals"
+    assert torch.equal(kept.last, last)
+    other = learner()
+    other.load_state_dict(kept.state_dict())
+    assert torch.equal(other.best, best)
+    assert torch.equal(other.last, last)
+    assert kept.keep(torch.full((4, 2), -1)) == {}, "logits that are not finite have no score"
+    assert torch.equal(kept.best, best)
+
+
+def test_it_learns_and_leaves_the_backbone_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def create_and_remember(*words: Any, **options: Any) -> Any:
+        backbone = create(*words, **options)
+        made.append((backbone, backbone.fingerprint))
+        return backbone
+
+    monkeypatch.setattr(tasks.linear, "create", create_and_remember)
+    scores, outcomes, here = run_task("linear", digits(60), "--epochs", "8", "--lr", "0.1", folder=tmp_path)
+    assert scores["top1"] > 0.5
+    assert scores["best_top1"] >= scores["top1"]
+    assert set(outcomes) == {"sample", "cluster", "rank", "ties", "best_rank", "best_ties"}
+    assert here.cost.train_seconds > 0
+    for backbone, fingerprint in made:
+        assert backbone.fingerprint == fingerprint
+    assert not made[-1][0].training
+    history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    validations = [line["top1"] for line in history if "top1" in line]
+    assert len(validations) == 8
+    assert (validations[-1], max(validations)) == (scores["top1"], scores["best_top1"])
+    for line in history:
+        if "lr" in line:
+            epoch = math.ceil(line["epoch"] - 1e-6) - 1
+            assert line["lr"] == pytest.approx(0.1 * (1 + math.cos(math.pi * epoch / 8)) / 2)
+
+
+def test_validations_can_be_rarer_but_the_last_epoch_has_one(tmp_path: Path) -> None:
+    run_task("linear", digits(20), *QUICK, "--validate-every", "3", folder=tmp_path)
+    history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in history if "top1" in line] == [3, 4]
+
+
+def test_a_run_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    whole, undisturbed, _ = run_task("linear", digits(20), *QUICK, folder=tmp_path / "a")
+    options, here = smoke_options("linear", *QUICK), context(tmp_path / "b", checkpoint_seconds=0)
+    classify, calls = tasks.linear.classify, []
+
+    def killed(*given: Any) -> Tensor:
+        calls.append(given)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return classify(*given)
+
+    monkeypatch.setattr(tasks.linear, "classify", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tasks.linear.TASK.run(resolve("tiny"), digits(20), options, here)
+    resumed, outcomes, _ = run_task("linear", digits(20), *QUICK, folder=tmp_path / "b")
+    assert len(calls) == 5, "two validations before, and epochs 3 and 4 after"
+    assert resumed == whole
+    assert all(np.array_equal(outcomes[name], undisturbed[name]) for name in undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("words", "backbone", "error", "said"),
+    [
+        (["--blocks", "3"], "tiny", WrongWords, "--blocks 3.*has 2"),
+        (["--avgpool", "--size", "64", "--resize", "64"], "resnet10t", WrongWords, "--avgpool"),
+        (["--batch", "512"], "tiny", UserError, "200 training images.*--batch 512"),
+    ],
+)
+def test_what_cannot_work_is_said_before_training(
+    words: list[str], backbone: str, error: type[UserError], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        run_task("linear", digits(20), *words, spec=resolve(backbone, weights="random"))
+
+
+def test_words_that_cannot_work() -> None:
+    for words in (["--blocks", "0"], ["--validate-every", "0"], ["--crop-area", "1", "0.5"], ["--accumulate", "3"]):
+        with pytest.raises(WrongWords, match=words[0]):
+            smoke_options("linear", *words)
