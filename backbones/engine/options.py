@@ -72,6 +72,9 @@ class FitOptions:
     """Steps past the warm-up before a run can be called diverged, collapsed or at chance."""
 
     def __post_init__(self) -> None:
+        parent = getattr(super(), "__post_init__", None)
+        if parent is not None:  # whatever options it is combined with are checked too
+            parent()
         check_ranges(self, 1, None, "epochs", "accumulate")
         check_ranges(self, 0, None, "lr", "weight_decay", "weight_decay_to", "bias_factor", "judge_after")
         check_ranges(self, 0, None, "warmup_epochs", "warmup_from", "cosine_to", "clip", "sam_rho")
