@@ -14,10 +14,11 @@ from timm.models import group_parameters
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from backbones.build import Size, build
+from backbones.build import Size, build, step
 from backbones.classifiers import BESIDE, Classes, Head
 from backbones.errors import UserError, WrongWords
 from backbones.spec import BackboneSpec, override, resolve
+from backbones.volo import Box
 from backbones.weights import find_weights
 
 
@@ -57,8 +58,8 @@ def probe(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
         WrongWords: the parts do not fit each other or the image size.
     """
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
-    if spec.kind != "user" and spec.patch and any(side % spec.patch for side in size):
-        raise WrongWords(f"size {size[0]} x {size[1]}: the patch size {spec.patch} of {spec.name} does not divide it")
+    if any(side % spec.divisor for side in size):
+        raise WrongWords(f"size {size[0]} x {size[1]}: {step(spec)} of {spec.name} does not divide it")
     try:
         backbone = create(spec, img_size=size, **overrides, weights="random", load="strict").eval()
         with torch.inference_mode():
@@ -132,6 +133,16 @@ class Backbone(nn.Module):
         if self.head is not None:
             return self.head(self.pooled(images))
         return self.model(self._normalised(images))
+
+    def dense_logits(self, images: Tensor) -> tuple[Tensor, Tensor, Box]:
+        """Outputs [B, C] and, for every patch token, [B, N, C], with mixed tokens in training; see `volo.VOLO`.
+
+        Raises:
+            UserError: the architecture has no classifier of patch tokens, or was made without classifiers.
+        """
+        if not hasattr(self.model, "dense_logits") or self.classes is None:
+            raise UserError(f"backbone {self.spec.name}: {self.spec.arch} has no classifier of patch tokens here")
+        return self.model.dense_logits(self._normalised(images))
 
     def forward(self, images: Tensor) -> Tensor:
         """The same as `pooled`, for wrappers that know `forward` only (DDP, compilers)."""

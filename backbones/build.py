@@ -87,15 +87,18 @@ def _statistics(model: Any, located: Located) -> dict[str, Any]:
 
 
 def _ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
-    assert spec.patch is not None
-    if size[0] % spec.patch or size[1] % spec.patch:
-        raise WrongWords(
-            f"backbone {spec.name}: the patch size {spec.patch} does not divide {size[0]} x {size[1]} pixels (H x W)"
-        )
+    if any(side % spec.divisor for side in size):
+        raise WrongWords(f"backbone {spec.name}: {step(spec)} does not divide {size[0]} x {size[1]} pixels (H x W)")
     given = {key: getattr(spec, key) for key in archs.defaults(spec.arch) if key != "patch"}
     return timm.create_model(
         spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **given
     )
+
+
+def step(spec: BackboneSpec) -> str:
+    """In words, what height and width must be multiples of."""
+    twice = "" if spec.divisor == spec.patch else f"twice ({spec.divisor}) "
+    return f"{twice}the patch size {spec.patch}"
 
 
 def _users(spec: BackboneSpec, size: tuple[int, int]) -> Any:

@@ -3,6 +3,9 @@
 Shapes: h x w token grid, D channels; an embedding is [1, prefix + h * w, D], the class token's (the prefix) first.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
@@ -21,10 +24,11 @@ def sincos2d(height: int, width: int, dim: int) -> Tensor:
     return torch.cat([angles_x.sin(), angles_x.cos(), angles_y.sin(), angles_y.cos()], dim=1)
 
 
-def fit_positions(state: dict[str, Tensor], model: VisionTransformer, old_grid: Grid | None) -> dict[str, Tensor]:
+def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -> dict[str, Tensor]:
     """A state dict whose `pos_embed` is resampled to the model's grid (bicubic, antialiased, as in timm).
 
-    A class token's position that only the state or only the model has is left out, or is zero.
+    Of plain ViTs, and of VOLO, whose positions [1, h, w, D] need no guess; those of other models are left alone. A
+    class token's position that only the state or only the model has is left out, or is zero.
 
     Args:
         old_grid: (h, w) of the state; None: square, else twice as high as wide (images of persons), else the model's.
@@ -32,10 +36,14 @@ def fit_positions(state: dict[str, Tensor], model: VisionTransformer, old_grid: 
     Raises:
         ValueError: the grid cannot be told from the number of tokens.
     """
-    grid = model.patch_embed.grid_size
-    if "pos_embed" not in state or model.pos_embed is None or grid is None:
+    if "pos_embed" not in state or getattr(model, "pos_embed", None) is None:
         return state
     positions = state["pos_embed"]
+    if positions.ndim == model.pos_embed.ndim == 4:
+        return state | {"pos_embed": on_grid(positions, model.pos_embed.shape[1:3])}
+    grid = getattr(model.patch_embed, "grid_size", None) if isinstance(model, VisionTransformer) else None
+    if grid is None:
+        return state
     wanted = 0 if model.no_embed_class else model.num_prefix_tokens
     prefix = wanted + (0 if model.no_embed_class else ("cls_token" in state) - model.has_class_token)
     tokens = positions.shape[1] - prefix
@@ -46,6 +54,12 @@ def fit_positions(state: dict[str, Tensor], model: VisionTransformer, old_grid: 
         first = torch.cat([positions.new_zeros(1, wanted - prefix, positions.shape[2]), first], dim=1)
     patches = resample_abs_pos_embed(patches, list(grid), list(old_grid), num_prefix_tokens=0)
     return state | {"pos_embed": torch.cat([first[:, :wanted], patches], dim=1)}
+
+
+def on_grid(positions: Tensor, grid: Sequence[int]) -> Tensor:
+    """[1, h, w, D] resampled to another grid (bicubic, antialiased)."""
+    flat = resample_abs_pos_embed(positions.flatten(1, 2), list(grid), list(positions.shape[1:3]), num_prefix_tokens=0)
+    return flat.unflatten(1, tuple(grid))
 
 
 def _guess(tokens: int, grid: Grid) -> Grid:

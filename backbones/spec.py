@@ -65,6 +65,13 @@ class BackboneSpec:
             return "user"
         return "ours" if self.arch in ARCHS else "timm"
 
+    @property
+    def divisor(self) -> int:
+        """Pixels that height and width must be multiples of; 1 where the architecture is not ours."""
+        if self.patch is None:
+            return 1
+        return 2 * self.patch if self.arch in archs.VOLOS else self.patch
+
     def plain(self) -> dict[str, Any]:
         """JSON-able values."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
@@ -211,10 +218,10 @@ def _filled(spec: BackboneSpec) -> BackboneSpec:
     values = usual | _usual_statistics(spec)
     spec = replace(spec, **{key: value for key, value in values.items() if getattr(spec, key) is None})
     assert spec.stem
-    assert spec.patch
     if spec.arch in archs.VOLOS and spec.patch not in archs.VOLO_PATCHES:
         raise WrongWords(f"backbone {spec.name}: `patch: {spec.patch}`: {spec.arch} takes 4, 8 or 16")
     if "stem" not in spec.files:
+        assert spec.patch
         find_stem(spec.stem).layers(ARCHS[spec.arch].dim, spec.patch)
     if spec.attention is None or spec.qk_norm is not None:
         return spec

@@ -13,6 +13,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+import backbones.volo  # noqa: F401  (registers it too, so that one import is enough to rebuild any export)
 from backbones.archs import VITS
 from backbones.attention import make_attention
 from backbones.exports import export, image_size

@@ -157,8 +157,6 @@ def read_weights(
     Raises:
         UserError: the file is damaged, or an export of another model.
     """
-    from timm.models.vision_transformer import VisionTransformer
-
     from backbones.positions import fit_positions
     from backbones.state_dicts import model_tensors, read_checkpoint
 
@@ -175,7 +173,7 @@ def read_weights(
             grid = (height // exported.patch, width // exported.patch)
     state = model_tensors(read_checkpoint(located.path), {*model.state_dict(), *head}, str(located.path))
     try:
-        return fit_positions(state, model, grid) if isinstance(model, VisionTransformer) else state
+        return fit_positions(state, model, grid)
     except ValueError as error:
         raise UserError(f"{located.path}: {error}") from None
 

@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 
+from backbones.archs import ARCHS
 from backbones.build import build
 from backbones.errors import UserError, WrongWords
 from backbones.spec import IMAGENET_MEAN, BackboneSpec, backbone_names, override, resolve, timm_names
@@ -13,7 +14,7 @@ from backbones.weights import Located
 
 
 def test_timm_names_are_timms():
-    theirs = set(timm.list_models()) - {"vit_ti", "vit_s", "vit_b", "vit_l", "vit_tiny"}
+    theirs = set(timm.list_models()) - {*ARCHS}
     assert theirs <= set(timm_names())
 
 
@@ -151,6 +152,9 @@ def test_a_yaml_of_the_users(tmp_path):
         ("arch: vit_tiny\nalpha: big\n", "`alpha: big` cannot be read"),
         ("arch: vit_tiny\ninit: xavier\n", "`init: xavier` is none of deit, bigvision"),
         ("arch: vit_tiny\nrep_size: 384\n", "`rep_size: 384` is neither true nor false"),
+        ("arch: volo_d1\nattention: relu\n", "`attention` does not apply to volo_d1; only vit_ti"),
+        ("arch: volo_d1\npool: gap\n", "`pool` does not apply to volo_d1; only .* and models of timm take it"),
+        ("arch: volo_d1\npatch: 2\n", "`patch: 2`: volo_d1 takes 4, 8 or 16"),
         ("arch: resnet18\nstem: conv\n", "`stem` does not apply to resnet18; only vit_ti"),
     ],
 )

@@ -1,0 +1,217 @@
+"""VOLO (arXiv 2106.13112) with exchangeable stem and FFN, registered in timm by importing this module.
+
+Shapes: B images, h x w grid of the tokens after the first stage, N = h * w, D channels, C classes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from timm.layers import Mlp
+from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
+from timm.models._features import feature_take_indices
+from timm.models.volo import VOLO as TimmVOLO
+from torch import Tensor, nn
+
+from backbones.archs import VOLOS
+from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
+from backbones.positions import fit_positions, on_grid
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
+from backbones.stem_layers import StemEmbed
+
+__all__ = ["VOLO"]
+
+Box = tuple[int, int, int, int]
+"(top, left, bottom, right) on the h x w grid, the last two excluded"
+
+
+class VOLO(TimmVOLO):
+    """timm's VOLO, whose parameter names it keeps, with stem and FFN chosen by strings.
+
+    The stem makes tokens at H / patch, outlookers work on them, a convolution halves the grid, positions are added,
+    transformer blocks follow, then two blocks of class attention. Takes any H and W that twice the patch size divides;
+    the position grid is resampled. Stochastic depth acts in the transformer blocks alone, as in the released code.
+
+    Args:
+        stem, ffn: names in `stems.py` and `ffn.py`, or `path/to/file.py:Name`. The FFNs of the outlookers and the
+            transformer blocks are replaced, those of the class attention are not.
+    """
+
+    patch_embed: Any
+    head: Any
+    aux_head: Any
+
+    def __init__(
+        self,
+        *,
+        embed_dims: tuple[int, ...],
+        stem: str = "patchify",
+        ffn: str = "mlp",
+        patch_size: int = 8,
+        img_size: Any = 224,
+        in_chans: int = 3,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            img_size=img_size, patch_size=patch_size, in_chans=in_chans, embed_dims=list(embed_dims), **options
+        )
+        self.patch_embed = StemEmbed(
+            stem,
+            img_size=img_size,
+            patch_size=patch_size,
+            in_chans=in_chans,
+            embed_dim=embed_dims[0],
+            flatten=False,
+            strict_img_size=False,
+        )
+        blocks: list[Any] = [block for stage in self.network if isinstance(stage, nn.Sequential) for block in stage]
+        for block in blocks:
+            made = make_ffn(ffn, block.mlp.fc1.in_features, block.mlp.fc1.out_features)
+            block.mlp = made if isinstance(made, Mlp | ConvFFN) else OverGrid(made)
+            block.mlp.apply(self._init_weights)
+            if ffn in WITHOUT_NORM:
+                block.norm2 = nn.Identity()
+
+    def forward_tokens(self, x: Tensor) -> Tensor:
+        """[B, 2h, 2w, D'] of the stem -> [B, N, D] before the class attention."""
+        return self._stages(x)[-1].flatten(1, 2)
+
+    def dense_logits(self, images: Tensor) -> tuple[Tensor, Tensor, Box]:
+        """Outputs of the two classifiers: [B, C] of the class token and [B, N, C] of the patch tokens.
+
+        In training tokens are mixed (arXiv 2104.10858, section 3.2, beta 1): within a random box of the grid, image i
+        has the stem's tokens of image B - 1 - i. The patch tokens' outputs are put back to the images they come from,
+        so that they belong to the labels of image i; the class token sees the mixture. The box depends on torch's
+        CPU generator alone, and is empty in evaluation.
+        """
+        x = self.patch_embed(images).permute(0, 2, 3, 1)
+        h, w = x.shape[1] // self.pooling_scale, x.shape[2] // self.pooling_scale
+        box = random_box(h, w) if self.training else (0, 0, 0, 0)
+        top, left, bottom, right = (self.pooling_scale * side for side in box)
+        tokens = self.norm(self.forward_cls(self.forward_tokens(_exchanged(x, (top, left, bottom, right)))))
+        dense = self.aux_head(tokens[:, 1:]).unflatten(1, (h, w))
+        return self.head(tokens[:, 0]), _exchanged(dense, box).flatten(1, 2), box
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | list[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """As timm's: maps [B, D, h, w] after the stages of these indices (and the final tokens)."""
+        if output_fmt != "NCHW":
+            raise ValueError(f"maps come as NCHW, not {output_fmt}")
+        wanted, last = feature_take_indices(len(self.stage_ends), indices)
+        outputs = self._stages(self.patch_embed(x).permute(0, 2, 3, 1), last + 1 if stop_early else None)
+        maps = [outputs[i] for i in wanted]
+        maps = [(self.norm(x) if norm and i > 0 else x).permute(0, 3, 1, 2) for i, x in zip(wanted, maps)]
+        if intermediates_only:
+            return maps
+        return self.norm(self.forward_cls(outputs[-1].flatten(1, 2))), maps
+
+    def _stages(self, x: Tensor, most: int | None = None) -> list[Tensor]:
+        """Maps [B, h, w, D] after each stage."""
+        if any(side % self.pooling_scale for side in x.shape[1:3]):
+            raise ValueError(f"a map of {x.shape[1]} x {x.shape[2]} tokens (h x w) cannot be halved")
+        outputs = []
+        for index, stage in enumerate(self.network):
+            if index == 2:  # after the outlookers and the downsampling
+                x = self.pos_drop(x + self._positions(x.shape[1], x.shape[2]))
+            x = checkpoint(stage, x) if self.grad_checkpointing else stage(x)
+            if index in self.stage_ends:
+                outputs.append(x)
+            if len(outputs) == most:
+                break
+        return outputs
+
+    def _positions(self, height: int, width: int) -> Tensor:
+        """[1, h, w, D] on this grid."""
+        same = self.pos_embed.shape[1:3] == (height, width)
+        return self.pos_embed if same else on_grid(self.pos_embed, (height, width))
+
+
+class OverGrid(nn.Module):
+    """An FFN of tokens [B, N, D] where they lie on their grid [B, h, w, D]."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x.flatten(1, 2)).view(x.shape)
+
+
+def random_box(height: int, width: int) -> Box:
+    """A box of the grid as CutMix draws it (arXiv 1905.04899, appendix): area uniform in [0, 1], then cut at the edges.
+
+    Takes its random numbers from torch's CPU generator.
+    """
+    side = float(torch.rand(())) ** 0.5
+    rows, columns = int(side * height), int(side * width)
+    y, x = int(torch.randint(height, ())), int(torch.randint(width, ()))
+    top, left = max(y - rows // 2, 0), max(x - columns // 2, 0)
+    return top, left, min(y + rows // 2, height), min(x + columns // 2, width)
+
+
+def _exchanged(x: Tensor, box: Box) -> Tensor:
+    """[B, h, w, D] with the contents of the box from the batch in reverse."""
+    top, left, bottom, right = box
+    if top == bottom or left == right:
+        return x
+    rows = torch.arange(x.shape[1], device=x.device).view(-1, 1, 1)
+    columns = torch.arange(x.shape[2], device=x.device).view(1, -1, 1)
+    within = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
+    return torch.where(within, x.flip(0), x)
+
+
+def _adapt(state: dict[str, Tensor], model: VOLO) -> dict[str, Tensor]:
+    """timm's hook on loading an exported folder: another image size than that of the export."""
+    return fit_positions(state, model, None)
+
+
+default_cfgs = generate_default_cfgs(
+    {
+        name: {
+            "architecture": name,
+            "mean": IMAGENET_MEAN,
+            "std": IMAGENET_STD,
+            "interpolation": "bicubic",
+            "crop_pct": 0.96,
+            "classifier": ("head", "aux_head"),
+        }
+        for name in VOLOS
+    }
+)
+
+
+def _register(name: str) -> Callable[..., nn.Module]:
+    arch = VOLOS[name]
+
+    def entry(pretrained: bool = False, **options: Any) -> nn.Module:
+        stages = len(arch.depths)
+        sizes = {
+            "layers": arch.depths,
+            "embed_dims": arch.dims,
+            "num_heads": arch.heads,
+            "downsamples": (True,) + (False,) * (stages - 1),
+            "outlook_attention": (True,) + (False,) * (stages - 1),
+        }
+        indices = options.pop("out_indices", stages - 1)
+        return build_model_with_cfg(
+            VOLO,
+            name,
+            pretrained,
+            pretrained_filter_fn=_adapt,
+            feature_cfg={"out_indices": indices, "feature_cls": "getter"},
+            **(sizes | options),
+        )
+
+    entry.__name__ = entry.__qualname__ = name
+    return register_model(entry)
+
+
+for _name in VOLOS:
+    globals()[_name] = _register(_name)

@@ -1,0 +1,234 @@
+"""VOLO with exchangeable parts, against timm's."""
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from timm.models.volo import VOLO as TimmVOLO
+
+import backbones.vit  # noqa: F401
+from backbones.backbone import create
+from backbones.errors import UserError, WrongWords
+from backbones.exports import export
+from backbones.flops import flops
+from backbones.volo import random_box
+from tests.backbones.test_exports import trained
+from tests.backbones.test_flops import counted
+
+SIZE = (64, 96)
+IMAGES = torch.rand(3, 3, *SIZE, generator=torch.Generator().manual_seed(0))
+TINY = {"layers": [1, 1, 1], "embed_dims": [32, 64, 64], "num_heads": [2, 2, 2]}
+
+
+def tiny(**options):
+    torch.manual_seed(0)
+    return create("volo_tiny", **({"img_size": SIZE, "weights": "random"} | options)).eval()
+
+
+@pytest.mark.parametrize(
+    ("stem", "stem_size", "total"), [("conv", 280_320, 26_632_040), ("patchify", 37_056, 26_388_776)]
+)
+def test_parameters_of_volo_d1(stem, stem_size, total):
+    """27M in the papers."""
+    with torch.device("meta"):
+        model = timm.create_model("volo_d1", stem=stem)
+    assert sum(p.numel() for p in model.patch_embed.parameters()) == stem_size
+    assert sum(p.numel() for p in model.parameters()) == total
+    assert [len(stage) for stage in model.network if isinstance(stage, torch.nn.Sequential)] == [4, 4, 8, 2]
+    assert len(model.post_network) == 2
+    assert model.pos_embed.shape == (1, 14, 14, 384)
+    assert model.network[0][0].attn.v.bias is model.network[2][0].attn.qkv.bias is None
+    assert model.network[4][1].mlp.fc1.out_features == 3 * 384
+
+
+def test_equals_timm_with_the_same_weights():
+    theirs = TimmVOLO(img_size=SIZE, num_classes=5, **TINY).eval()
+    ours = tiny(stem="conv", classes=5)
+    ours.model.load_state_dict(theirs.state_dict())
+    normal = (IMAGES - ours.mean) / ours.std
+    torch.testing.assert_close(ours.logits(IMAGES), theirs(normal))
+    torch.testing.assert_close(ours.pooled(IMAGES), theirs.forward_features(normal)[:, 0])
+    for mine, their in zip(
+        ours.maps(IMAGES, [0, 1, -1]), theirs.forward_intermediates(normal, intermediates_only=True)
+    ):
+        torch.testing.assert_close(mine, their)
+    x, maps = ours.model.forward_intermediates(normal, indices=1, norm=True)
+    torch.testing.assert_close(x, ours.model.forward_features(normal))
+    torch.testing.assert_close(
+        maps[0], ours.model.norm(ours.maps(IMAGES, [-1])[0].permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    )
+
+
+def test_what_it_says_of_itself():
+    backbone = tiny(classes=5)
+    assert (backbone.dim, backbone.stride, backbone.classes, backbone.depth) == (64, 16, 5, 6)
+    assert [m.shape[1:] for m in backbone.maps(IMAGES, [0, 1, 2])] == [(32, 8, 12), (64, 4, 6), (64, 4, 6)]
+    layers = {name: backbone.layer_of(name) for name, _ in backbone.named_parameters()}
+    assert layers["model.pos_embed"] == layers["model.patch_embed.proj.weight"] == 0
+    assert (layers["model.network.0.0.norm1.weight"], layers["model.network.3.0.mlp.fc1.weight"]) == (1, 4)
+    assert layers["model.head.weight"] == layers["model.aux_head.bias"] == backbone.depth + 1
+    with pytest.raises(UserError, match="no plain vision transformer"):
+        backbone.tokens(IMAGES)
+
+
+def test_logits_in_evaluation():
+    backbone = tiny(classes=5)
+    cls, dense, box = backbone.dense_logits(IMAGES)
+    assert (cls.shape, dense.shape, box) == ((3, 5), (3, 24, 5), (0, 0, 0, 0))
+    torch.testing.assert_close(backbone.logits(IMAGES), cls + 0.5 * dense.max(1).values)
+    for without in (tiny(), create("tiny", classes=5)):
+        with pytest.raises(UserError, match="no classifier of patch tokens"):
+            without.dense_logits(IMAGES)
+
+
+def test_mixed_tokens():
+    """By slices: the box comes from the batch in reverse, and the dense outputs go back."""
+    backbone = tiny(classes=5).train()
+    model, boxes = backbone.model, set()
+    for seed in range(6):
+        torch.manual_seed(seed)
+        cls, dense, box = backbone.dense_logits(IMAGES)
+        torch.manual_seed(seed)
+        again = backbone.dense_logits(IMAGES)
+        assert again[2] == box
+        assert torch.equal(again[1], dense)
+        boxes.add(box)
+        top, left, bottom, right = box
+        x = model.patch_embed((IMAGES - backbone.mean) / backbone.std).permute(0, 2, 3, 1)
+        mixed = x.clone()
+        mixed[:, 2 * top : 2 * bottom, 2 * left : 2 * right] = x.flip(0)[:, 2 * top : 2 * bottom, 2 * left : 2 * right]
+        tokens = model.norm(model.forward_cls(model.forward_tokens(mixed)))
+        torch.testing.assert_close(cls, model.head(tokens[:, 0]))
+        grid = model.aux_head(tokens[:, 1:]).view(3, 4, 6, 5)
+        back = grid.clone()
+        back[:, top:bottom, left:right] = grid.flip(0)[:, top:bottom, left:right]
+        torch.testing.assert_close(dense, back.view(3, 24, 5))
+    assert len(boxes) > 3
+
+
+def test_boxes_are_those_of_cutmix():
+    torch.manual_seed(0)
+    boxes = np.array([random_box(14, 10) for _ in range(4000)])
+    assert boxes.min() >= 0
+    assert (boxes[:, 0] <= boxes[:, 2]).all()
+    assert (boxes[:, 2].max(), boxes[:, 3].max()) == (14, 10)
+    random = np.random.default_rng(0)
+
+    def box():
+        ratio = np.sqrt(1 - random.beta(1, 1))
+        rows, columns = int(14 * ratio), int(10 * ratio)
+        y, x = random.integers(14), random.integers(10)
+        ends = (y - rows // 2, x - columns // 2, y + rows // 2, x + columns // 2)
+        return np.clip(ends, 0, [14, 10, 14, 10])
+
+    expected = np.array([box() for _ in range(4000)])
+    for moment in (lambda b: b, lambda b: ((b[:, 2] - b[:, 0]) * (b[:, 3] - b[:, 1]))[:, None]):
+        found, wanted = moment(boxes), moment(expected)
+        error = 4 * np.sqrt((found.var(0) + wanted.var(0)) / 4000)
+        assert (abs(found.mean(0) - wanted.mean(0)) < error).all()
+
+
+@pytest.mark.parametrize("ffn", ["mlp", "relu", "conv1d_bn", "conv1d", "no_norm", "mlp_tanh"])
+def test_ffns_of_outlookers_and_transformers(ffn):
+    backbone = tiny(ffn=ffn, stem="conv_gelu", classes=3)
+    model = backbone.model
+    for block in (model.network[0][0], model.network[2][0], model.network[3][0]):
+        x = torch.randn(2, 4, 6, block.norm1.normalized_shape[0])
+        y = x + block.attn(block.norm1(x))
+        normed = y if ffn == "no_norm" else F.layer_norm(y, y.shape[-1:])
+        expected = y + block.mlp(normed.flatten(1, 2)).view(y.shape)
+        torch.testing.assert_close(block(x), expected)
+    assert type(model.post_network[0].mlp.act) is torch.nn.GELU
+    with torch.autocast("cpu", torch.bfloat16):
+        cls, dense, _ = backbone.train().dense_logits(IMAGES)
+        loss = cls.float().square().mean() + dense.float().square().mean()
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in backbone.parameters())
+
+
+def test_conv1d_bn_adds_what_its_norms_have():
+    with torch.device("meta"):
+        plain, conv = (timm.create_model("volo_d1", ffn=ffn) for ffn in ("mlp", "conv1d_bn"))
+    extra = sum(p.numel() for p in conv.parameters()) - sum(p.numel() for p in plain.parameters())
+    assert extra == 2 * (4 * (192 + 3 * 192) + 14 * (384 + 3 * 384))
+
+
+def test_a_users_ffn_gets_tokens(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "class Mean(nn.Linear):\n"
+        "    def __init__(self, dim, hidden):\n"
+        "        super().__init__(dim, dim)\n"
+        "    def forward(self, x):\n"
+        "        B, N, D = x.shape\n"
+        "        return super().forward(x.mean(1, keepdim=True)).expand(B, N, D)\n"
+    )
+    assert tiny(ffn=f"{tmp_path}/mine.py:Mean").pooled(IMAGES).shape == (3, 64)
+
+
+def test_initialised_as_released():
+    model = timm.create_model("volo_d1", ffn="relu", num_classes=10)
+    for weight in (model.pos_embed, model.network[2][1].mlp.fc2.weight, model.network[0][0].attn.v.weight):
+        assert 0.019 < weight.std() < 0.021
+    assert not any(m.bias.any() for m in model.modules() if isinstance(m, torch.nn.Linear) and m.bias is not None)
+
+
+def test_stochastic_depth_is_that_of_the_transformers():
+    blocks = create("volo_d1", weights="random", drop_path=0.17).model.network
+    rates = [[getattr(b.drop_path1, "drop_prob", 0.0) for b in stage] for stage in blocks if hasattr(stage, "__len__")]
+    assert rates[0] == [0] * 4
+    assert [rate for stage in rates[1:] for rate in stage] == pytest.approx([0.01 * i for i in range(4, 18)])
+    assert not any(isinstance(m, timm.layers.DropPath) for m in create("volo_tiny", weights="random").modules())
+
+
+def test_other_sizes_resample_the_position_grid():
+    backbone = tiny(img_size=64)
+    images = torch.rand(2, 3, 128, 64)
+    grid = F.interpolate(backbone.model.pos_embed.permute(0, 3, 1, 2), (8, 4), mode="bicubic", antialias=True)
+    made_for_it = tiny(img_size=(128, 64))
+    made_for_it.model.load_state_dict(backbone.model.state_dict() | {"pos_embed": grid.permute(0, 2, 3, 1)})
+    torch.testing.assert_close(backbone.pooled(images), made_for_it.pooled(images))
+    with pytest.raises(ValueError, match=r"3 x 4 tokens .* cannot be halved"):
+        backbone.pooled(torch.rand(1, 3, 24, 32))
+    with pytest.raises(WrongWords, match=r"twice \(16\) the patch size 8 does not divide 64 x 40"):
+        tiny(img_size=(64, 40))
+
+
+@pytest.mark.parametrize("options", [{"stem": "conv"}, {"ffn": "conv1d_bn", "stem": "1Proj+1ReLU", "patch": 4}])
+def test_exports(options, tmp_path):
+    backbone = tiny(classes=5, **options)
+    trained(backbone.model)
+    export(backbone, tmp_path / "out")
+    again = create(str(tmp_path / "out"), img_size=SIZE, classes="trained").eval()
+    assert (again.fingerprint, again.spec.ffn) == (backbone.fingerprint, backbone.spec.ffn)
+    assert torch.equal(again.logits(IMAGES), backbone.logits(IMAGES))
+    normal = (IMAGES - backbone.mean) / backbone.std
+    theirs = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True).eval()
+    assert torch.equal(theirs(normal), backbone.logits(IMAGES))
+    larger = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True, img_size=(96, 96)).eval()
+    torch.testing.assert_close(larger(torch.ones(1, 3, 96, 96)), theirs(torch.ones(1, 3, 96, 96)))
+    ours = create("volo_tiny", weights=str(tmp_path / "out"), img_size=SIZE, **options).eval()
+    assert ours.classes is None
+    assert torch.equal(ours.pooled(IMAGES), backbone.pooled(IMAGES))
+    with pytest.raises(UserError, match=r"ffn .* there, no_norm here"):
+        create("volo_tiny", weights=str(tmp_path / "out"), ffn="no_norm")
+
+
+def test_operations():
+    backbone = tiny(stem="conv", classes=5)
+    counts = flops(backbone, SIZE)
+    assert counts["method"] == "counter"
+    assert counts["total"] == pytest.approx(counted(backbone, SIZE), rel=0.01)
+    tokens = 24
+    outlook = 96 * 32 * 32 * 2 + tokens * 32 * 81 * 2 + 2 * tokens * 9 * 9 * 16
+    transformer = tokens * 64 * 64 * 4 + 2 * tokens * tokens * 64
+    class_attention = (tokens + 1) * 64 * 128 + 2 * 64 * 64 + 2 * (tokens + 1) * 64
+    assert counts["attention"] == 2 * (outlook + 2 * transformer + 2 * class_attention)
+    assert counts["ffn"] == 2 * 2 * 3 * (96 * 32 * 32 + 2 * tokens * 64 * 64 + 2 * 64 * 64)
+    assert counts["other"] == 2 * tokens * 4 * 32 * 64
+
+
+def test_timm_reads_features():
+    maps = timm.create_model("volo_tiny", features_only=True, out_indices=(0, 2))(torch.zeros(1, 3, 64, 32))
+    assert [x.shape for x in maps] == [(1, 32, 8, 4), (1, 64, 4, 2)]
