@@ -17,7 +17,7 @@ from backbones.data.hub import hf
 from backbones.data.imagenet import imagenet, imagenet21k
 from backbones.data.integrity import check_split
 from backbones.data.parquet import parquet
-from backbones.data.spec import DatasetSpec, dataset_names, manifest_digest, resolve_dataset
+from backbones.data.spec import DatasetSpec, check_format, manifest_digest
 from backbones.data.split_dataset import SplitDataset
 from backbones.data.splits import Split
 from backbones.errors import UserError, WrongWords, nearest
@@ -80,12 +80,7 @@ def open_classification(
         UserError: not found, incomplete, inconsistent, or with a damaged image.
         WrongWords: the data set is not one for classification, or its YAML file asks for something that does not exist.
     """
-    if spec.format not in READERS:
-        fitting = [name for name in dataset_names() if resolve_dataset(name).format in READERS]
-        raise WrongWords(
-            f"{spec.name}: format {spec.format} is not for classification\nthese are: {', '.join(fitting)}, or a YAML "
-            f"file with one of the formats {', '.join(READERS)}"
-        )
+    check_format(spec, READERS, "classification")
     found = READERS[spec.format](spec, root)
     splits = {name: split for name, split in (("train", found.train), ("val", found.val)) if split is not None}
     _check_counts(spec, splits)

@@ -121,6 +121,18 @@ def _roots(value: object, path: Path, folder: Path | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(near + [str(Path(entry).expanduser()) for entry in entries]))
 
 
+def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> None:
+    """Raises WrongWords that names the sets which serve, when the format of `spec` is not one of `formats`."""
+    formats = list(formats)
+    if spec.format in formats:
+        return
+    fitting = [name for name in dataset_names() if resolve_dataset(name).format in formats]
+    raise WrongWords(
+        f"{spec.name}: format {spec.format} does not serve for {purpose}\nthese do: {', '.join(fitting)}, or a YAML file "
+        f"with one of the formats {', '.join(formats)}"
+    )
+
+
 def text_option(spec: DatasetSpec, key: str) -> str | None:
     """The value of a key of the format, None when it is not given. Raises WrongWords when it is not text."""
     value = spec.options.get(key)

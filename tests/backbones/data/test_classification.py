@@ -25,7 +25,7 @@ def damage(root, *names):
 def test_another_kind_of_data_set_is_refused():
     with pytest.raises(WrongWords) as error:
         open_classification(resolve_dataset("market1501"), None)
-    for part in ("market1501 is not for classification", "toy_digits", "imagenet1k", "image_folder"):
+    for part in ("format market1501 does not serve for classification", "toy_digits", "imagenet1k", "image_folder"):
         assert part in str(error.value)
 
 
