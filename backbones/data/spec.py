@@ -128,8 +128,8 @@ def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> Non
         return
     fitting = [name for name in dataset_names() if resolve_dataset(name).format in formats]
     raise WrongWords(
-        f"{spec.name}: format {spec.format} does not serve for {purpose}\nthese do: {', '.join(fitting)}, or a YAML file "
-        f"with one of the formats {', '.join(formats)}"
+        f"{spec.name}: format {spec.format} does not serve for {purpose}\nthese do: {', '.join(fitting)}, or a YAML "
+        f"file with one of the formats {', '.join(formats)}"
     )
 
 
