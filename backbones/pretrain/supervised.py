@@ -1,0 +1,187 @@
+"""Supervised pretraining: a classifier on labelled images, as in DeiT, VOLO and big_vision.
+
+The recipes are `configs/pretrain/{deit,volo,bigvision_i1k,bigvision_i21k,cifar_deit}.yaml`.
+"""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from backbones.backbone import Backbone, create, probe
+from backbones.data.classification import ClassificationData, Split, SplitDataset
+from backbones.data.loader import RunLoader
+from backbones.data.samplers import repeated_batches, shuffled_batches
+from backbones.engine.context import Context
+from backbones.engine.loop import fit
+from backbones.engine.outcome import Outcome
+from backbones.engine.seeding import seed_torch
+from backbones.errors import UserError, WrongWords
+from backbones.flops import flops
+from backbones.pretrain.accuracy import accuracies, top_k
+from backbones.pretrain.augment import eval_transform, train_transform
+from backbones.pretrain.method import Method, Outcomes, Scores
+from backbones.pretrain.supervised_learner import SupervisedLearner
+from backbones.pretrain.supervised_options import SupervisedOptions
+from backbones.pretrain.token_labels import CropAndBox, LabelMaps
+from backbones.spec import BackboneSpec
+
+
+class Supervised(Method):
+    """A classifier, scored by its accuracy on the validation split."""
+
+    name, version, options, primary = "supervised", 1, SupervisedOptions, "top1"
+    metrics = ("top1", "top5")
+
+    def check(self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
+        """See `check`."""
+        check(spec, data, options, context)
+
+    def run(
+        self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Trains on the training split, scores the validation split, exports."""
+        learner = train(spec, data, options, context)
+        if context.outcome.broke_down:
+            return {}, {}
+        start = time.monotonic()
+        outcomes = validate(learner, data, options, context)
+        context.cost.eval_seconds += time.monotonic() - start
+        if outcomes is None:
+            reason = "the weights are finite, but the logits they give are not"
+            context.outcome = Outcome("nonfinite", reason, context.outcome.step)
+            return {}, {}
+        scores = self.rescore(outcomes)
+        context.export(learner.chosen, network=options.export, classes=list(data.classes), scores=scores)
+        return scores, outcomes
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """Top-1 and top-5 accuracy from per-image outcomes; none without a validation split."""
+        return accuracies(outcomes) if outcomes else {}
+
+
+def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
+    """What can be known to fail: the backbone and the size, the batch and its parts, too few images, label maps.
+
+    Raises:
+        WrongWords: the words do not fit each other.
+        UserError: the data does not fit them.
+    """
+    if spec.drop_path not in (0, options.drop_path):
+        raise WrongWords(f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}")
+    probe(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
+    _check_batch(options, context)
+    split = _training_split(data)
+    found = epoch_images(len(split), options)
+    if found < options.batch:
+        raise UserError(f"{data.name}: {found} training images an epoch, but a step takes --batch {options.batch}")
+    if len(data.classes) < 2:
+        raise UserError(f"{data.name}: a classifier needs two classes; there is {len(data.classes)}")
+    if options.token_labels is not None:
+        LabelMaps(options.token_labels, split, len(data.classes))
+
+
+def _check_batch(options: SupervisedOptions, context: Context) -> None:
+    parts, world = options.accumulate, context.ranks.world
+    if options.batch // parts % world:
+        raise WrongWords(f"--batch {options.batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
+    share = options.batch // parts // world
+    if options.mixes and options.mixing == "timm" and share % 2:
+        raise WrongWords(
+            f"--batch {options.batch}: {parts} micro-batches on {world} ranks have {share} images each, and --mixup "
+            "and --cutmix pair the images of one: give a batch that makes this number even"
+        )
+
+
+def epoch_images(n: int, options: SupervisedOptions) -> int:
+    """Images in an epoch of n: with repeated augmentation DeiT's sampler keeps a multiple of 256."""
+    return n // 256 * 256 or n if options.repeats > 1 else n
+
+
+def _training_split(data: ClassificationData) -> Split:
+    if data.train is None:
+        raise UserError(f"{data.name}: has no training split")
+    return data.train
+
+
+def train(
+    spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
+) -> SupervisedLearner:
+    """Trains a classifier from the weights that `spec` names; `context.outcome` says how it ended."""
+    seed_torch(context.seed)
+    backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
+    if context.on_gpu:
+        backbone.to(memory_format=torch.channels_last)
+    context.note_backbone(backbone, flops(backbone, (options.size, options.size))["total"])
+    split = _training_split(data)
+    counts = np.bincount(split.labels, minlength=len(data.classes))
+    learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)
+    if data.val is None:
+        context.note(f"{data.name} has no validation split: nothing is scored")
+
+    def scores(epoch: int) -> Scores:
+        if not options.validates(epoch):
+            return {}
+        outcomes = validate(learner, data, options, context, interruptible=False)
+        return accuracies(outcomes) if outcomes else {}
+
+    fit(learner, train_loader(split, backbone, options, context), options, context, scores)
+    return learner
+
+
+def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, context: Context) -> RunLoader:
+    """Batches of augmented images with their labels, and label maps if there are any."""
+    maps = None
+    if options.token_labels is not None:
+        assert backbone.classes is not None
+        maps = LabelMaps(options.token_labels, split, backbone.classes)
+    transform = _transform(backbone, options)
+    images = SplitDataset(split, transform, seed=context.seed, extra=maps)
+
+    def batches(epoch: int) -> list[list[int]]:
+        n, seed = len(split), context.seed
+        if options.repeats == 1:
+            return shuffled_batches(n, options.batch, seed=seed, epoch=epoch)
+        return repeated_batches(n, options.batch, repeats=options.repeats, seed=seed, epoch=epoch)
+
+    return RunLoader(
+        images,
+        batches,
+        workers=context.workers,
+        parts=options.accumulate,
+        ranks=context.ranks,
+        pin_memory=context.on_gpu,
+    )
+
+
+def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:
+    mean, std = backbone.spec.mean, backbone.spec.std
+    assert mean, "a built backbone knows its pixel statistics"
+    assert std
+    if options.token_labels is None:
+        return train_transform(options.size, options, mean, std)
+    # The crop's place is needed for its labels: what follows it gets an image that it need not crop.
+    whole = replace(options, crop_area=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=0.0)
+    rest = train_transform(options.size, whole, mean, std)
+    return CropAndBox(options.size, options.crop_area, options.crop_ratio, options.flip, options.interpolation, rest)
+
+
+def validate(
+    learner: SupervisedLearner,
+    data: ClassificationData,
+    options: SupervisedOptions,
+    context: Context,
+    *,
+    interruptible: bool = True,
+) -> Outcomes | None:
+    """Outcomes of the validation split, empty without one; None where a logit is not finite."""
+    if data.val is None:
+        return {}
+    transform = eval_transform(options.size, options)
+    batch = options.eval_batch
+    return top_k(learner.chosen, data.val, transform, context, batch_size=batch, interruptible=interruptible)
+
+
+METHOD = Supervised()

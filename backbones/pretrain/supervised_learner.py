@@ -1,0 +1,126 @@
+"""A backbone with a classifier under the loss of a supervised recipe.
+
+Letters: B images, C classes, K classes kept by a label map, h x w its places.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from backbones.backbone import Backbone
+from backbones.engine.learner import Batch, Learner, feature_spread
+from backbones.engine.optim import parameter_groups
+from backbones.engine.options import FitOptions
+from backbones.errors import UserError
+from backbones.pretrain.ema import WeightAverage
+from backbones.pretrain.losses import (
+    constant_loss,
+    sigmoid_cross_entropy,
+    soft_target_cross_entropy,
+    token_label_losses,
+)
+from backbones.pretrain.mixing import mix
+from backbones.pretrain.supervised_options import SupervisedOptions
+from backbones.pretrain.token_labels import crop_targets
+
+
+class SupervisedLearner(Learner):
+    """A backbone with a classifier under the loss of a recipe.
+
+    Args:
+        backbone: with a classifier of C outputs.
+        prior: [C], the share of each class among the training images.
+        options: of the recipe.
+        seed: of the run, for what is drawn alike on all ranks.
+    """
+
+    def __init__(self, backbone: Backbone, prior: Tensor, options: SupervisedOptions, seed: int):
+        super().__init__()
+        self.backbone, self.options, self.seed = backbone, options, seed
+        self.classes = len(prior)
+        self.prior = prior
+        head = classifier(backbone)
+        bias = getattr(head, "bias", None)
+        if isinstance(bias, Tensor):
+            nn.init.constant_(bias, options.head_bias)
+        self.average = None if options.ema is None else WeightAverage(backbone, options.ema)
+        self.features = torch.empty(0)
+        head.register_forward_pre_hook(self._notice)
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """(images [B, 3, H, W], labels [B]) of this rank -> its loss.
+
+        With token labels the images come as (images, boxes [B, 5]), and the maps [B, 2, K, h, w] after the labels.
+        """
+        images, labels, *maps = batch
+        images, boxes = images if maps else (images, None)
+        if self.options.dense_weight:
+            return self._dense(images, labels, boxes, *maps)
+        images, targets = self._mixed(images, labels, step)
+        logits = self.backbone.logits(images)
+        with torch.autocast(images.device.type, enabled=False):
+            compare = sigmoid_cross_entropy if self.options.loss == "sigmoid" else soft_target_cross_entropy
+            return {"loss": compare(logits, targets), "spread": feature_spread(self.features.flatten(1))}
+
+    def _dense(self, images: Tensor, labels: Tensor, boxes: Tensor | None, maps: Tensor | None = None) -> Any:
+        backbone: Any = self.backbone
+        class_logits, token_logits, box = backbone.dense_logits(images)
+        with torch.autocast(images.device.type, enabled=False):
+            if maps is None or boxes is None:
+                targets, of_tokens = self._mixed(images, labels, 0)[1], None
+            else:
+                side = math.isqrt(token_logits.shape[1])
+                targets, of_tokens = crop_targets(maps, boxes, self.classes, (side, side))
+            of_class, of_tokens = token_label_losses(class_logits, token_logits, box, targets, of_tokens)
+            loss = of_class + self.options.dense_weight * of_tokens
+            spread = feature_spread(self.features.flatten(1))
+            return {"loss": loss, "class_loss": of_class, "token_loss": of_tokens, "spread": spread}
+
+    @torch.compiler.disable
+    def _mixed(self, images: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        # A compiled graph would keep the first step's draws.
+        return mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
+
+    def _notice(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.features = inputs[0].detach()
+
+    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
+        """Groups with layer decay over the backbone; its classifier keeps the full rate."""
+        return parameter_groups(self, options, self._layer_of, self.backbone.depth + 1)
+
+    def _layer_of(self, name: str) -> int:
+        return self.backbone.layer_of(name.removeprefix("backbone."))
+
+    def chance(self) -> tuple[str, float]:
+        """The loss of the best constant prediction: ln C for equal classes under softmax."""
+        smoothed = (1 - self.options.smoothing) * self.prior + self.options.smoothing / self.classes
+        level = constant_loss(smoothed, sigmoid=self.options.loss == "sigmoid")
+        return ("class_loss" if self.options.dense_weight else "loss"), level
+
+    def after_step(self, step: int) -> None:
+        """Moves the average of the weights."""
+        if self.average is not None:
+            self.average.update(self.backbone)
+
+    @property
+    def chosen(self) -> Backbone:
+        """The backbone that is scored and exported: as trained, or averaged."""
+        if self.options.export == "raw":
+            return self.backbone
+        assert self.average is not None
+        averaged: Any = self.average.model
+        return averaged
+
+
+def classifier(backbone: Backbone) -> nn.Module:
+    """The layer that turns the pooled features of a backbone into logits.
+
+    Raises:
+        UserError: there are several, as in models for distillation.
+    """
+    found = backbone.head if backbone.head is not None else backbone.model.get_classifier()
+    if not isinstance(found, nn.Module):
+        raise UserError(f"backbone {backbone.spec.name}: {backbone.spec.arch} has more than one classifier")
+    return found

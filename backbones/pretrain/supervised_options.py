@@ -1,0 +1,66 @@
+"""The options of supervised pretraining; their values stand in the recipes under `configs/pretrain/`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from backbones.engine.options import check_ranges
+from backbones.errors import WrongWords
+from backbones.pretrain.augment import AugmentOptions
+from backbones.pretrain.method import PretrainOptions
+from backbones.pretrain.mixing import MixOptions
+
+
+@dataclass(kw_only=True)
+class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
+    """Options of the `supervised` method besides those of the training loop."""
+
+    size: int
+    """Height and width of the images in pixels, in training and evaluation."""
+    batch: int
+    """Images per step, over all ranks and micro-batches."""
+    repeats: int
+    """Augmented versions of an image among those of an epoch (repeated augmentation); 1: an image comes once. The epoch
+    stays as long, so with 3 it shows a third of the images."""
+    drop_path: float
+    """Stochastic depth of the last block; earlier blocks grow to it linearly."""
+    loss: Literal["softmax", "sigmoid"]
+    """Cross-entropy over the classes, or the sum of a binary cross-entropy for each class."""
+    head_bias: float
+    """Initial bias of the classifier."""
+    dense_weight: float
+    """Weight of the tokens' own loss (token labeling), for backbones with a classifier for tokens (VOLO); 0: none."""
+    token_labels: Path | None
+    """Folder of label maps [2, K, h, w] named as the training images, .pt or .npy; None: the tokens have their image's
+    label."""
+    ema: float | None
+    """Decay per step of a moving average of the weights; None: no average."""
+    export: Literal["raw", "ema"]
+    """Which weights are scored and exported."""
+    eval_batch: int
+    """Images per batch of the evaluation, per rank."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "size", "batch", "repeats", "eval_batch")
+        check_ranges(self, 0, None, "dense_weight")
+        check_ranges(self, 0, 1, "drop_path", "ema")
+        if self.drop_path == 1 or self.ema == 1:
+            raise WrongWords("--drop-path and --ema must be below 1")
+        if self.export == "ema" and self.ema is None:
+            raise WrongWords("--export ema: there is no average; give --ema its decay, for instance 0.9999")
+        if self.batch % self.accumulate:
+            raise WrongWords(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
+        if self.resize is not None and self.resize < self.size:
+            raise WrongWords(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        if self.token_labels is not None and not self.dense_weight:
+            raise WrongWords("--token-labels are for the tokens' own loss: give --dense-weight, 0.5 as in VOLO")
+        if self.token_labels is not None and self.augment not in ("timm", "crop"):
+            raise WrongWords(f"--token-labels: maps follow a resized crop; --augment {self.augment} has none")
+        if self.dense_weight and self.mixes:
+            raise WrongWords("--dense-weight mixes tokens of two images; give --mixup 0 --cutmix 0 beside it")
+        if self.dense_weight and self.loss == "sigmoid":
+            raise WrongWords("--dense-weight: the tokens' loss is a cross-entropy; give --loss softmax")

@@ -1,0 +1,322 @@
+"""Supervised pretraining: the step, the learner's purity, resuming, ranks, and whole runs on drawn images."""
+
+import json
+import math
+import os
+import signal
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from backbones.backbone import create
+from backbones.data.classification import ClassificationData, open_classification
+from backbones.data.spec import DatasetSpec
+from backbones.engine import dist
+from backbones.engine.context import Stopped
+from backbones.engine.dist import Ranks
+from backbones.engine.loop import fit
+from backbones.engine.step import Stepper
+from backbones.errors import UserError, WrongWords
+from backbones.pretrain.accuracy import accuracies, top_k
+from backbones.pretrain.augment import eval_transform
+from backbones.pretrain.mixing import mix
+from backbones.pretrain.supervised import METHOD, check, train_loader
+from backbones.pretrain.supervised_learner import SupervisedLearner
+from backbones.pretrain.supervised_options import SupervisedOptions
+from backbones.spec import BackboneSpec, resolve
+from tests.support import PLAIN, context, tensors
+
+CLASSES = 3
+OPTIONS: dict[str, Any] = {
+    **PLAIN, "epochs": 2, "optimizer": "adamw", "lr": 2e-3, "weight_decay": 0.05, "no_decay": ("1d",),
+    "label_fraction": 1.0, "validate_at": (), "size": 32, "batch": 8, "repeats": 1, "drop_path": 0.0,
+    "loss": "softmax", "head_bias": 0.0, "dense_weight": 0.0, "token_labels": None, "ema": None, "export": "raw",
+    "eval_batch": 16, "augment": "pad", "crop_area": (1.0, 1.0), "crop_ratio": (1.0, 1.0), "interpolation": "bicubic",
+    "flip": 0.0, "auto_augment": None, "color_jitter": 0.0, "erase": 0.0, "pad": 2, "randaug": None, "resize": 32,
+    "mixing": "timm", "mixup": 0.0, "cutmix": 0.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.0,
+}  # fmt: skip
+MIXED = {"mixup": 0.8, "cutmix": 1.0, "smoothing": 0.1, "drop_path": 0.1, "erase": 0.25}
+VOLO = {"dense_weight": 0.5, "augment": "crop", "crop_area": (0.3, 1.0), "pad": 0, "flip": 0.5, "smoothing": 0.1}
+
+
+def options(**given: Any) -> SupervisedOptions:
+    return SupervisedOptions(**{**OPTIONS, **given})
+
+
+def tiny(**given: Any) -> BackboneSpec:
+    return resolve("tiny", **given)
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three classes of noisy bars: horizontal, vertical, none."""
+    root, rng = tmp_path_factory.mktemp("bars"), np.random.default_rng(0)
+    stripes = np.sin(np.arange(32) * 0.8) * 90
+    patterns = {"across": stripes[:, None], "down": stripes[None], "none": np.zeros((1, 1))}
+    for split, count in (("train", 24), ("val", 8)):
+        for name, pattern in patterns.items():
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = 128 + pattern + rng.normal(0, 25, (32, 32))
+                image = np.repeat(pixels.clip(0, 255).astype(np.uint8)[..., None], 3, 2)
+                Image.fromarray(image).save(root / split / name / f"{number}.png")
+    return root
+
+
+@pytest.fixture
+def data(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassificationData:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return opened(images)
+
+
+def opened(images: Path) -> ClassificationData:
+    return open_classification(DatasetSpec(name="bars", format="image_folder", root=(str(images),)), None)
+
+
+def learner(spec: BackboneSpec | None = None, **given: Any) -> SupervisedLearner:
+    torch.manual_seed(0)
+    chosen = options(**given)
+    backbone = create(spec or tiny(), img_size=32, classes=CLASSES, drop_path=chosen.drop_path)
+    return SupervisedLearner(backbone, torch.full((CLASSES,), 1 / CLASSES), chosen, seed=0)
+
+
+def batch(count: int = 8) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.rand(count, 3, 32, 32, generator=generator), torch.arange(count) % CLASSES
+
+
+@pytest.mark.parametrize(
+    "given", [{}, MIXED, {"loss": "sigmoid", "head_bias": -2.0, "mixing": "bigvision", "mixup": 0.5}]
+)
+def test_forward_is_pure_and_its_loss_is_that_of_the_mixed_images(given: dict[str, Any]) -> None:
+    model = learner(**given)
+    seen, images = batch(), batch()[0]
+    results = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        results.append(model(seen, 3))
+    assert results[0]["loss"].item() == results[1]["loss"].item()
+    assert torch.equal(seen[0], images)
+    torch.manual_seed(5)
+    mixed, targets = mix(*seen, CLASSES, model.options, seed=0, step=3)
+    logits = model.backbone.logits(mixed)
+    loss = -(targets * logits.log_softmax(1)).sum(1).mean()
+    if given.get("loss") == "sigmoid":
+        loss = -(targets * logits.sigmoid().log() + (1 - targets) * (1 - logits.sigmoid()).log()).sum(1).mean()
+    assert torch.allclose(results[0]["loss"], loss, atol=1e-5)
+    if given:
+        torch.manual_seed(6)
+        assert model(seen, 4)["loss"].item() != results[0]["loss"].item()
+
+
+def test_spread_is_that_of_the_features_before_the_classifier() -> None:
+    model = learner()
+    images, labels = batch()
+    model.backbone.model.head.weight.data.zero_()
+    spread = model((images, labels), 1)["spread"]
+    directions = nn.functional.normalize(model.backbone.pooled(images), dim=1)
+    assert torch.allclose(spread, 1 - directions.mean(0).square().sum(), atol=1e-6)
+    assert model((images[:1].expand(8, -1, -1, -1), labels), 1)["spread"] < 1e-6
+
+
+@pytest.mark.parametrize(("loss", "level"), [("softmax", math.log(3)), ("sigmoid", 3 * 0.6365141682948128)])
+def test_a_classifier_at_its_best_constant_has_the_loss_of_chance(loss: str, level: float) -> None:
+    model = learner(loss=loss, head_bias=math.log(0.5))  # sigmoid(ln 1/2) = 1/3
+    model.backbone.model.head.weight.data.zero_()
+    images, labels = batch(9)
+    assert model.chance() == ("loss", pytest.approx(level))
+    assert model((images, labels), 1)["loss"].item() == pytest.approx(level, rel=1e-5)
+
+
+def test_one_step_is_that_of_plain_torch() -> None:
+    ours, plain = learner(ema=0.9), learner()
+    stepper = Stepper(ours, options(ema=0.9, warmup_epochs=0.0), context())
+    images, labels = batch()
+    stats, _, _ = stepper.step(1, 0.0, (images, labels), 10)
+    before = {name: value.clone() for name, value in plain.backbone.state_dict().items()}
+    decayed = [p for p in plain.backbone.parameters() if p.ndim > 1]
+    rest = [p for p in plain.backbone.parameters() if p.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=2e-3)
+    normalised = (images - plain.backbone.mean) / plain.backbone.std
+    loss = nn.functional.cross_entropy(plain.backbone.model(normalised), labels)
+    loss.backward()
+    optimizer.step()
+    assert stats["loss"] == pytest.approx(loss.item(), rel=1e-6)
+    assert ours.average is not None
+    for name, value in plain.backbone.state_dict().items():
+        assert torch.allclose(ours.backbone.state_dict()[name], value, atol=1e-6), name
+        average = 0.9 * before[name] + 0.1 * value
+        assert torch.allclose(ours.average.model.state_dict()[name], average, atol=1e-6), name
+
+
+class Interrupted(SupervisedLearner):
+    """Sends this process a signal in one step."""
+
+    at = 0
+
+    def after_step(self, step: int) -> None:
+        super().after_step(step)
+        if step == self.at:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **given: Any) -> dict[str, Any]:
+    """The state and history of a run that is stopped after some steps and taken up again."""
+    chosen = options(**given)
+    assert data.train is not None
+    for stop in (*stops, 0):
+        torch.manual_seed(0)
+        here = context(folder)
+        folder.mkdir(exist_ok=True)
+        backbone = create(tiny(stem="conv"), img_size=32, classes=CLASSES, drop_path=chosen.drop_path)
+        model = Interrupted(backbone, torch.full((CLASSES,), 1 / CLASSES), chosen, seed=0)
+        model.at = stop
+        feed = train_loader(data.train, backbone, chosen, here)
+        with here.signals():
+            if stop:
+                with pytest.raises(Stopped):
+                    fit(model, feed, chosen, here)
+            else:
+                fit(model, feed, chosen, here)
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return {"state": model.state_dict(), "losses": [line["loss"] for line in lines if "loss" in line]}
+
+
+@pytest.mark.parametrize("given", [{"repeats": 3, "batch": 6}, {"sam": "sam", "accumulate": 2}])
+def test_resumed_equals_uninterrupted_to_the_bit(
+    data: ClassificationData, tmp_path: Path, given: dict[str, Any]
+) -> None:
+    given = {**MIXED, "ema": 0.9, "export": "ema", **given}
+    whole = trained(data, tmp_path / "whole", (), **given)
+    parts = trained(data, tmp_path / "parts", (4, 11), **given)
+    assert whole["losses"] == parts["losses"]
+    assert len(whole["losses"]) == 2 * (72 // options(**given).batch)
+    assert all(torch.equal(a, b) for a, b in zip(tensors(whole["state"]), tensors(parts["state"]), strict=True))
+
+
+TWO = {"sync_bn": True, "ema": 0.9, "validate_at": (1,)}
+
+
+def train_as_rank(rank: int, port: int, images: str, folder: str) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ["XDG_CACHE_HOME"] = f"{folder}/cache-{rank}"
+    torch.set_num_threads(1)
+    ranks = Ranks(rank, 2, rank, 2)
+    dist.start(ranks, torch.device("cpu"))
+    here = context(Path(folder), ranks=ranks)
+    scores, _ = METHOD.run(tiny(stem="conv"), opened(Path(images)), options(**TWO), here)
+    torch.save(scores, f"{folder}/{rank}.pt")
+    dist.stop()
+
+
+def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_path: Path) -> None:
+    together, alone = tmp_path / "together", tmp_path / "alone"
+    together.mkdir()
+    alone.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torch.multiprocessing.spawn(train_as_rank, (port, str(images), str(together)), nprocs=2)
+    scores, _ = METHOD.run(tiny(stem="conv"), data, options(**TWO), context(alone))
+    lines = [[*map(json.loads, (folder / "history.jsonl").open())] for folder in (alone, together)]
+    losses = [[line["loss"] for line in side if "loss" in line] for side in lines]
+    assert len(losses[0]) == 18
+    assert losses[1] == pytest.approx(losses[0], abs=2e-4)
+    assert [line["top1"] for line in lines[0] if "top1" in line] == [
+        line["top1"] for line in lines[1] if "top1" in line
+    ]
+    assert all(torch.load(together / f"{rank}.pt") == scores for rank in (0, 1))
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"loss": "sigmoid", "head_bias": -1.0, "ema": 0.8, "export": "ema", "repeats": 3}]
+)
+def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
+    data: ClassificationData, tmp_path: Path, given: dict[str, Any]
+) -> None:
+    chosen = options(**{"epochs": 12, "validate_at": (6, -1), **given})
+    here = context(tmp_path)
+    METHOD.check(tiny(), data, chosen, here)
+    scores, outcomes = METHOD.run(tiny(), data, chosen, here)
+    assert here.outcome.status == "completed"
+    assert scores["top1"] > 0.6
+    assert scores == METHOD.rescore(outcomes)
+    assert scores["top5"] == 1.0
+    assert len(outcomes["rank"]) == len(outcomes["sample"]) == 24
+    validated = [line for line in map(json.loads, (tmp_path / "history.jsonl").open()) if "top1" in line]
+    assert [line["epoch"] for line in validated] == [6, 12]
+    assert validated[-1]["top1"] == scores["top1"]
+    about = json.loads((tmp_path / "export/pretrain.json").read_text())
+    assert about["classes"] == ["across", "down", "none"]
+    again = create(resolve(f"local-dir:{tmp_path / 'export'}"), img_size=32, classes="trained")
+    assert data.val is not None
+    loaded = top_k(again, data.val, eval_transform(32, chosen), context(), batch_size=5)
+    assert loaded is not None
+    assert accuracies(loaded) == scores
+
+
+def test_without_a_validation_split_nothing_is_scored_but_weights_are_exported(
+    data: ClassificationData, tmp_path: Path
+) -> None:
+    here = context(tmp_path)
+    assert METHOD.run(tiny(), replace(data, val=None), options(epochs=1), here) == ({}, {})
+    assert (tmp_path / "export/model.safetensors").exists()
+    assert any("no validation split" in note for note in here.notes)
+
+
+def test_a_breakdown_exports_nothing(data: ClassificationData, tmp_path: Path) -> None:
+    here = context(tmp_path)
+    broken = options(optimizer="sgd", lr=1e12, epochs=3)
+    assert METHOD.run(tiny(), data, broken, here) == ({}, {})
+    assert here.outcome.broke_down
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"size": 40, "resize": 40}, "does not divide"),
+        ({"batch": 100}, "72 training images an epoch, but a step takes --batch 100"),
+        ({"batch": 9, "mixup": 0.2}, "9 images each.*even"),
+    ],
+)
+def test_what_cannot_work_is_known_before_the_training(
+    data: ClassificationData, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        check(tiny(), data, options(**given), context())
+
+
+def test_a_batch_that_ranks_cannot_share_is_refused(data: ClassificationData) -> None:
+    with pytest.raises(WrongWords, match="cannot be shared evenly by 3 ranks"):
+        check(tiny(), data, options(), context(ranks=Ranks(0, 3, 0, 3)))
+    with pytest.raises(UserError, match="no training split"):
+        check(tiny(), replace(data, train=None), options(), context())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"export": "ema"},
+        {"batch": 9, "accumulate": 2},
+        {"token_labels": Path("maps")},
+        {**VOLO, "mixup": 0.5},
+        {**VOLO, "loss": "sigmoid"},
+        {"dense_weight": 0.5, "token_labels": Path("maps")},
+        {"ema": 1.0},
+        {"drop_path": 1.0},
+        {"resize": 16},
+        {"label_fraction": 0.0},
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(WrongWords):
+        options(**given)

@@ -1,0 +1,151 @@
+"""A training step of DeiT-S at 224 pixels with everything of the recipe that a step does, side by side.
+
+    python -m tests.benchmarks.deit_step [--batch 16] [--rounds 3] [--steps 2] [--stem patchify]
+
+`ours` is the recipe `deit` as it resolves on this machine: mixup or cutmix, smoothing, stochastic depth, AdamW, the
+average of the weights, checks. The peers are timm's model with timm's mixup, loss, optimiser and average in the plain
+loop: with the settings of DeiT's repository (fp32 on a CPU, fp16 autocast and a scaler on a GPU), and under bf16
+autocast; on a GPU both sides are also compiled. Prints images per second (medians over interleaved rounds), ratios,
+and the share of the throughput that a matrix product reaches in the same precision.
+"""
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import timm
+import torch
+from timm.data import Mixup
+from timm.loss import SoftTargetCrossEntropy
+from timm.optim import create_optimizer_v2
+from timm.utils import ModelEma, ModelEmaV3, NativeScaler
+from torch import Tensor, nn
+
+from backbones.backbone import create
+from backbones.engine.context import DTYPES, Context, choose_device, choose_precision, usable_cores
+from backbones.engine.dist import ALONE
+from backbones.engine.step import Stepper
+from backbones.flops import flops
+from backbones.pretrain.supervised import METHOD
+from backbones.pretrain.supervised_learner import SupervisedLearner
+from transfer.cli import pretraining_recipe, read_command
+from transfer.options import PretrainRunOptions
+
+CLASSES, SIZE = 1000, 224
+Batch = tuple[Tensor, Tensor]
+Step = Callable[[], None]
+
+
+def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, *, reference: bool, compiled: bool) -> Step:
+    """timm's parts in the loop that everybody writes; `reference`: those that DeiT's repository takes."""
+    model: nn.Module = timm.create_model("deit_small_patch16_224", num_classes=CLASSES, drop_path_rate=0.1)
+    model = model.to(device).train()
+    optimizer = create_optimizer_v2(model, "adamw", lr=1e-3, weight_decay=0.05)
+    average = ModelEma(model, 0.99996) if reference else ModelEmaV3(model, 0.99996)
+    mixup = Mixup(0.8, 1.0, label_smoothing=0.1, num_classes=CLASSES)
+    criterion, scaler = SoftTargetCrossEntropy(), NativeScaler(device.type)
+    forward = torch.compile(model) if compiled else model
+
+    def step() -> None:
+        images, targets = mixup(batch[0].clone(), batch[1])
+        with torch.autocast(device.type, dtype, enabled=dtype is not None):
+            loss = criterion(forward(images), targets)
+        loss.item()
+        optimizer.zero_grad()
+        if dtype == torch.float16:
+            scaler(loss, optimizer, parameters=model.parameters())
+        else:
+            loss.backward()
+            optimizer.step()
+        average.update(model)
+
+    return step
+
+
+def ours(batch: Batch, device: torch.device, stem: str, *, compiled: bool) -> tuple[Step, Context, float]:
+    """The suite's own step, its context, and the operations of one image in it."""
+    flag = "--compile" if compiled else "--no-compile"
+    words = ["--backbone", "vit_s", "--stem", stem, flag]
+    options = read_command(pretraining_recipe("deit"), METHOD.options, words, PretrainRunOptions).options
+    context = Context(device, choose_precision("auto", device))
+    backbone = create("vit_s", weights="random", stem=stem, img_size=SIZE, classes=CLASSES, drop_path=options.drop_path)
+    if context.on_gpu:
+        backbone.to(memory_format=torch.channels_last)
+    operations = 3 * flops(backbone, (SIZE, SIZE))["total"]
+    learner = SupervisedLearner(backbone, torch.full((CLASSES,), 1 / CLASSES), options, seed=0)
+    stepper = Stepper(learner, options, context)
+    stepper.model.train()
+    count = iter(range(1, 10**9))
+    return lambda: (stepper.step(next(count), 6.0, batch, 1250), None)[1], context, operations
+
+
+def measure(
+    contestants: dict[str, Step], rounds: int, steps: int, images: int, device: torch.device
+) -> dict[str, float]:
+    """Median images per second of each, over interleaved rounds after one to warm up."""
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(rounds + 1):
+        for name, step in contestants.items():
+            begin = time.perf_counter()
+            for _ in range(steps):
+                step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if turn:
+                rates[name].append(steps * images / (time.perf_counter() - begin))
+    return {name: statistics.median(values) for name, values in rates.items()}
+
+
+def matrix_throughput(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations per second of a large matrix product, the best of some."""
+    side = 8192 if device.type == "cuda" else 2048
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    best = 0.0
+    for _ in range(6):
+        begin = time.perf_counter()
+        a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, 2 * side**3 / (time.perf_counter() - begin))
+    return best
+
+
+def main() -> None:
+    """Runs the contestants in turn and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2, help="steps per round")
+    parser.add_argument("--stem", default="patchify", help="of ours; the peers' is patchify")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    device = choose_device("auto", ALONE)
+    torch.set_num_threads(usable_cores())
+    batch = torch.rand(given.batch, 3, SIZE, SIZE, device=device), torch.randint(CLASSES, (given.batch,), device=device)
+    mine, context, operations = ours(batch, device, given.stem, compiled=False)
+    rival = partial(peer, batch, device)
+    gpu = context.on_gpu
+    contestants = {
+        "DeiT's repository": rival(torch.float16 if gpu else None, reference=True, compiled=False),
+        "timm, bf16": rival(torch.bfloat16, reference=False, compiled=False),
+        "ours": mine,
+    }
+    if gpu:
+        contestants["timm, bf16, compiled"] = rival(torch.bfloat16, reference=False, compiled=True)
+        contestants["ours, compiled"] = ours(batch, device, given.stem, compiled=True)[0]
+    rates = measure(contestants, given.rounds, given.steps, given.batch, device)
+    peak = matrix_throughput(device, DTYPES[context.precision])
+    print(f"{device.type}, {torch.get_num_threads()} threads, {context.precision}, batch {given.batch}")
+    for name, rate in rates.items():
+        against = " ".join(f"{rate / other:5.2f} x {title};" for title, other in rates.items() if title != name)
+        print(f"{name:22} {rate:8.1f} images/s  {against}")
+    for name in (name for name in rates if name.startswith("ours")):
+        share = rates[name] * operations / peak
+        print(f"{name}: {rates[name] * operations / 1e12:.2f} TFLOP/s, {share:.0%} of a matrix product's")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Lock-step parity of the `deit` recipe with the repository of DeiT (arXiv 2012.12877), by hand on a CPU:
+
+    git clone https://github.com/facebookresearch/deit CHECKOUT
+    python -m tests.benchmarks.parity_deit --checkout CHECKOUT
+
+Equal weights, batches and random numbers go through the peer's own code and ours: a small ViT with the recipe's mixup,
+cutmix, stochastic depth, smoothing and average of weights, fp32, 20 steps in the first 5 of 300 epochs. Prints what was
+compared; exits with 1 where a difference is above its limit. The recipe is `configs/pretrain/deit.yaml`, whose schedule
+stands at 1e-6 for two epochs; a second training, past the warm-up, takes 20 steps at the full rate.
+
+Not compared, because the two differ on purpose: which random numbers shuffle images and erase boxes, the peer's fp16.
+"""
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from backbones.backbone import Backbone, create
+from backbones.data.samplers import repeated_batches
+from backbones.engine.context import Context
+from backbones.engine.optim import Schedule
+from backbones.engine.seeding import key_seed
+from backbones.engine.step import Stepper
+from backbones.errors import UserError
+from backbones.pretrain.augment import eval_transform, train_transform
+from backbones.pretrain.supervised import METHOD
+from backbones.pretrain.supervised_learner import SupervisedLearner
+from backbones.pretrain.supervised_options import SupervisedOptions
+from tests.benchmarks.deit_peer import IMAGENET_MEAN, IMAGENET_STD, Batch, Peer, normalised
+from tests.benchmarks.parity_checks import Check, report
+from transfer.cli import pretraining_recipe, read_command
+from transfer.options import PretrainRunOptions
+
+SIZE, DIM, DEPTH, HEADS, CLASSES = 64, 192, 3, 3, 10
+BATCH, EPOCHS, STEPS, DRAWS = 16, 5, 4, 200
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Compares everything; the exit status."""
+    parser = argparse.ArgumentParser(description="lock-step parity with DeiT")
+    parser.add_argument("--checkout", type=Path, required=True, help="a checkout of github.com/facebookresearch/deit")
+    checkout = parser.parse_args(words).checkout
+    try:
+        peer = Peer(checkout.resolve())
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    recipe = ["--backbone", "vit_ti", "--precision", "fp32"]
+    options = read_command(pretraining_recipe("deit"), METHOD.options, recipe, PretrainRunOptions).options
+    checks = [
+        *compare_schedules(peer, options),
+        *compare_samplers(peer, options),
+        *compare_images(peer, options),
+        *compare_training(peer, options, "warm-up"),
+    ]
+    # From the first step on at the full rate: only then do the losses move.
+    peer.args.warmup_epochs, peer.args.sched = 0, "cosine"
+    checks += compare_training(peer, replace(options, warmup_epochs=0), "full rate")
+    return report(checks)
+
+
+def compare_schedules(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
+    """The rates over the whole recipe, and the weight decay of each parameter."""
+    schedule, theirs = Schedule(options), peer.schedule()
+    ours = [schedule.rate(schedule.clock(epoch, 0, 1), options.lr) for epoch in range(options.epochs)]
+    yield Check("schedule: epochs", abs(len(ours) - len(theirs)), 0)
+    difference = max(abs(a - b) for a, b in zip(ours, theirs))
+    yield Check("schedule: rate", difference, 1e-7, f"{len(ours)} epochs, peak {max(ours):.6f}")
+    model, learner = peer.model(SIZE, DIM, DEPTH, HEADS, CLASSES), our_learner(options)
+    decays, names = peer.decays(model), {p: name for name, p in learner.named_parameters()}
+    difference = 0.0
+    for group in learner.parameter_groups(options):
+        for parameter in group["params"]:
+            theirs_here = decays.pop(names[parameter].removeprefix("backbone.model."))
+            difference = max(difference, abs(group["weight_decay"] - theirs_here))
+    yield Check("weight decay of each parameter", difference + len(decays), 0, f"{len(names)} parameters")
+
+
+def compare_samplers(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
+    """Repeated augmentation, whose generators differ: how often images come in an epoch, and where."""
+    ranks, images, batch = 8, 10_000, 1024
+    share = batch // ranks
+    # Its loader leaves out what does not fill a batch.
+    theirs = [order[: len(order) // share * share] for order in peer.epoch(images, ranks)]
+    ours = repeated_batches(images, batch, repeats=options.repeats, seed=0, epoch=0)
+    sizes = [sum(map(len, side)) for side in (theirs, ours)]
+    yield Check("sampler: images of an epoch", abs(sizes[0] - sizes[1]), 0, f"{sizes[0]} of {images}")
+    copies = [Counter(Counter(sum(side, [])).values()) for side in (theirs, ours)]
+    yield Check("sampler: images by number of copies", sum((copies[0] - copies[1]).values()), 0, f"{dict(copies[0])}")
+    shares = [[part[rank * share :][:share] for part in ours] for rank in range(ranks)]
+    together = [_together(theirs, share), sum(_together(parts, share) for parts in shares)]
+    yield Check("sampler: copies of an image in one rank's part of a batch", abs(together[0] - together[1]), 0)
+
+
+def _together(orders: Sequence[Sequence[int]], share: int) -> int:
+    parts = [order[start : start + share] for order in orders for start in range(0, len(order), share)]
+    return sum(len(part) - len({*part}) for part in parts)
+
+
+def compare_images(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
+    """Augmented images from equal seeds, without erasing, and evaluated images, both as normalised."""
+    ours = train_transform(224, replace(options, erase=0.0), IMAGENET_MEAN, IMAGENET_STD)
+    theirs = peer.transform(erasing=False)
+    largest = 0.0
+    for seed in range(DRAWS):
+        image, sides = picture(seed), []
+        for transform in (ours, theirs):
+            random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002 (timm draws from it)
+            torch.manual_seed(seed)
+            sides.append(transform(image))
+        largest = max(largest, float((normalised(sides[0]) - sides[1]).abs().max()))
+    yield Check("images: augmentation", largest, 1e-5, f"{DRAWS} draws")
+    ours, theirs = eval_transform(224, options), peer.eval_transform()
+    pairs = [(normalised(ours(picture(seed))), theirs(picture(seed))) for seed in range(20)]
+    yield Check("images: evaluation", max(float((a - b).abs().max()) for a, b in pairs), 1e-5)
+
+
+def picture(seed: int) -> Image.Image:
+    """Noise that is smooth enough to be resized, of a size of its own."""
+    rng = np.random.default_rng(seed)
+    pixels = rng.integers(0, 256, (12, 16, 3)).astype(np.uint8)
+    return Image.fromarray(pixels).resize(tuple(int(side) for side in rng.integers(200, 400, 2)))
+
+
+def our_learner(options: SupervisedOptions) -> SupervisedLearner:
+    """Our side's model in the recipe's learner."""
+    torch.manual_seed(0)
+    backbone: Backbone = create(
+        "vit_ti", depth=DEPTH, img_size=SIZE, classes=CLASSES, weights="random", drop_path=options.drop_path
+    )
+    return SupervisedLearner(backbone, torch.full((CLASSES,), 1 / CLASSES), options, seed=0)
+
+
+def batches() -> list[list[Batch]]:
+    """Images whose mean colour tells their class, so that there is something to learn."""
+    generator = torch.Generator().manual_seed(0)
+    colours = torch.rand(CLASSES, 3, 1, 1, generator=generator)
+    epochs = []
+    for _ in range(EPOCHS):
+        labels = [torch.randint(CLASSES, (BATCH,), generator=generator) for _ in range(STEPS)]
+        noise = torch.rand(STEPS, BATCH, 3, SIZE, SIZE, generator=generator)
+        epochs.append([((colours[y] + noise[step]) / 2, y) for step, y in enumerate(labels)])
+    return epochs
+
+
+def seed_step(number: int) -> None:
+    """What our step seeds: torch from (seed, step, micro-batch, rank), and mixup from torch's seed."""
+    torch.manual_seed(key_seed(0, number, 0, 0))
+    np.random.seed(key_seed(torch.initial_seed()) % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
+
+
+def compare_training(peer: Peer, options: SupervisedOptions, title: str) -> Iterator[Check]:
+    """Losses, rates, weights and averaged weights over 20 steps."""
+    learner = our_learner(options)
+    model = peer.model(SIZE, DIM, DEPTH, HEADS, CLASSES)
+    model.load_state_dict(learner.backbone.model.state_dict())
+    epochs = batches()
+    losses, rates, averages = peer.train(model, CLASSES, epochs, seed_step)
+    stepper = Stepper(learner, options, Context(torch.device("cpu"), "fp32"))
+    stepper.model.train()
+    steps = []
+    for epoch, batches_here in enumerate(epochs):
+        for index, batch in enumerate(batches_here):
+            moment = stepper.schedule.clock(epoch, index, STEPS)
+            steps.append(stepper.step(len(steps) + 1, moment, batch, STEPS)[0])
+    note = f"{losses[0]:.4f} to {losses[-1]:.4f}"
+    difference = max(abs(step["loss"] - loss) for step, loss in zip(steps, losses, strict=True))
+    yield Check(f"{title}: loss of {len(losses)} steps", difference, 1e-4, note)
+    yield Check(f"{title}: rate", max(abs(step["lr"] - rate) for step, rate in zip(steps, rates)), 1e-7)
+    assert learner.average is not None
+    yield Check(f"{title}: weights", furthest(learner.backbone.model.state_dict(), model.state_dict()), 1e-3)
+    yield Check(f"{title}: averaged weights", furthest(learner.average.model.model.state_dict(), averages), 1e-6)
+
+
+def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+    """The largest difference of any entry."""
+    assert ours.keys() == theirs.keys()
+    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
