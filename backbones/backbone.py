@@ -207,7 +207,7 @@ class Backbone(nn.Module):
     def fingerprint(self) -> str:
         """sha256 (hex) over the weights as they are now, and all that decides the model's function."""
         described = self.spec.identity()
-        for key in ("name", "load", "drop_path"):
+        for key in ("name", "load", "drop_path", "init"):
             del described[key]
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
         for name, tensor in sorted([*self.model.state_dict().items(), *self._beside().items()]):

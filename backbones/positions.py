@@ -46,6 +46,8 @@ def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -
         return state
     wanted = 0 if model.no_embed_class else model.num_prefix_tokens
     prefix = wanted + (0 if model.no_embed_class else ("cls_token" in state) - model.has_class_token)
+    if old_grid is not None and positions.shape[1] - old_grid[0] * old_grid[1] in (0, 1):
+        prefix = positions.shape[1] - old_grid[0] * old_grid[1]
     tokens = positions.shape[1] - prefix
     if old_grid is None or old_grid[0] * old_grid[1] != tokens:
         old_grid = _guess(tokens, grid)

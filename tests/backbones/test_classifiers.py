@@ -86,6 +86,16 @@ def test_trained_from_a_checkpoint(wrapped, tmp_path):
     torch.testing.assert_close(backbone.logits(IMAGES), model((IMAGES - backbone.mean) / backbone.std))
 
 
+@pytest.mark.parametrize("name", ["convnext_atto", "levit_128s"])
+def test_trained_from_a_file_of_timms(name, tmp_path):
+    model = timm.create_model(name, num_classes=7).eval()
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "a.pth")
+    backbone = create(name, weights=str(tmp_path / "a.pth"), classes="trained").eval()
+    images = torch.rand(1, 3, 224, 224)
+    assert backbone.classes == 7
+    torch.testing.assert_close(backbone.logits(images), model((images - backbone.mean) / backbone.std))
+
+
 @pytest.mark.parametrize("load", ["strict", "partial"])
 def test_weights_without_one(load, tmp_path):
     with pytest.raises(UserError, match="tiny: random weights hold no trained classifier"):

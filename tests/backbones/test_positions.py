@@ -55,6 +55,15 @@ def test_a_class_token_on_one_side_only():
     assert torch.equal(fit_positions(with_class, vit(64, "gap"), None)["pos_embed"], positions)
 
 
+@pytest.mark.parametrize(("there", "here"), [(0, 1), (1, 0)])
+def test_a_class_token_with_a_position_on_one_side_only(there, here):
+    model = timm.create_model("vit_tiny", img_size=64, class_position=bool(here))
+    positions = torch.randn(1, there + 16, 64)
+    found = fit_positions({"cls_token": torch.zeros(1), "pos_embed": positions}, model, (4, 4))["pos_embed"]
+    assert torch.equal(found[:, here:], positions[:, there:])
+    assert not here or not found[:, 0].any()
+
+
 def test_a_grid_that_cannot_be_told():
     with pytest.raises(ValueError, match="210 positions"):
         fit_positions({"cls_token": torch.zeros(1), "pos_embed": torch.zeros(1, 211, 64)}, vit(64), None)

@@ -190,9 +190,9 @@ def test_what_is_chosen_must_be_that_of_the_export(there, here, tmp_path):
     key, chosen = next(iter(here.items()))
     with pytest.raises(UserError, match=f"{key} {there[key]} there, {chosen} here"):
         create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, **here)
-    if key not in ("class_position", "gate", "rep_size"):
-        spec = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, load="partial", **here).spec
-        assert getattr(spec, key) == chosen
+    backbone = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, load="partial", **here)
+    assert getattr(backbone.spec, key) == chosen
+    assert backbone.untrained == []
 
 
 def test_a_class_token_that_the_model_has_no_place_for(tmp_path):
