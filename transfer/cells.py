@@ -6,7 +6,7 @@ from typing import Any
 
 from backbones.engine.context import Context, peak_mib
 from backbones.settings import plain, write_yaml
-from tasks.task import Scores, Task
+from tasks.task import Metric, Scores, Task
 from transfer.cli import Command
 from transfer.environment import environment
 from transfer.presence import Present
@@ -75,7 +75,8 @@ class Cell:
     @property
     def options_yaml(self) -> str:
         """The options that repeat the run."""
-        kept = {key: value for key, value in self.options.items() if value is not None and key not in NOT_REPEATED}
+        recipe = plain(self.command.options)  # all of it; of the rest, None means that nothing was said
+        kept = {key: v for key, v in self.options.items() if (v is not None or key in recipe) and key not in NOT_REPEATED}
         return f"# {self.task.repeat()}\n" + write_yaml(kept)
 
     @property
@@ -108,7 +109,7 @@ class Cell:
             outcome=asdict(context.outcome),
             scores=scores,
             primary=self.task.primary,
-            metrics={name: asdict(metric) for name, metric in self.task.metrics.items()},
+            metrics={name: asdict(self.task.metrics.get(name, Metric())) for name in {**self.task.metrics, **scores}},
             cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
             environment=environment(context) | {"started": started},
             notes=context.notes,

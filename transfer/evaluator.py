@@ -25,14 +25,15 @@ class Evaluation:
     """What came of a command: records in order, and the runs that failed."""
 
     records: list[Record]
-    failures: list[str]
+    failures: list[int]
+    """Exit statuses of the runs that failed."""
     first_rank: bool
 
     @property
     def exit_status(self) -> int:
-        """1 when something failed, else 3 when a training broke down, else 0."""
+        """1 when something failed (2 when only words were wrong), else 3 when a training broke down, else 0."""
         if self.failures:
-            return 1
+            return min(self.failures)
         return 3 if any(record.broke_down for record in self.records) else 0
 
 
@@ -90,7 +91,7 @@ def _evaluate_cell(cell: Cell, context: Context, store: Store, result: Evaluatio
             raise  # the other ranks may be inside a collective; torchrun ends them
         text = str(error) if isinstance(error, UserError) else traceback.format_exc()
         context.say(f"error: {cell.run_id}: {text}")
-        result.failures.append(cell.run_id)
+        result.failures.append(error.exit_status if isinstance(error, UserError) else 1)
 
 
 def _record(cell: Cell, context: Context, store: Store) -> Record:

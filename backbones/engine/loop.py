@@ -106,10 +106,10 @@ class _Run:
         with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
             for place, batch in bar:
                 verdict, stop = self.step(place, batch)
-                if validate and place.ends_epoch and not verdict:
-                    self.history.add({"step": self.progress.step, "epoch": place.epoch + 1, **validate(place.epoch)})
-                bar.set_postfix_str(f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.watch.loss:.3f}", False)
                 clock = self._charge(clock)
+                if validate and place.ends_epoch and not verdict:
+                    clock = self.validate(validate, place.epoch, clock)
+                bar.set_postfix_str(f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.watch.loss:.3f}", False)
                 if verdict:
                     break
                 if stop:
@@ -123,6 +123,15 @@ class _Run:
         self.outcome = verdict or self.watch.final(self.progress.step)
         self.save()
         self.tracker.close()
+
+    def validate(self, validate: Validate, epoch: int, clock: float) -> float:
+        """Scores after an epoch into the history, their time on the account of evaluation."""
+        scores = validate(epoch)
+        if scores:
+            self.history.add({"step": self.progress.step, "epoch": epoch + 1, **scores})
+        now = time.monotonic()
+        self.context.cost.eval_seconds += now - clock
+        return now
 
     def step(self, place: Place, batch: Batch) -> tuple[Outcome | None, bool]:
         """One step: train, note, judge. Returns the verdict, and whether a signal asks to stop."""

@@ -98,10 +98,8 @@ def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
     probe(spec, options.size, drop_path=options.drop_path)
     if not options.local_crops:
         return
-    if spec.kind != "user" and spec.patch and options.local_size % spec.patch:
-        raise WrongWords(
-            f"--local-size {options.local_size}: the patch size {spec.patch} of {spec.name} does not divide it"
-        )
+    if spec.divisor and options.local_size % spec.divisor:
+        raise WrongWords(f"--local-size {options.local_size}: {spec.name} needs a multiple of {spec.divisor} pixels")
     backbone = create(spec, img_size=options.size, weights="random", load="strict").eval()
     try:
         with torch.inference_mode():

@@ -23,15 +23,15 @@ class PretrainOptions(FitOptions):
     label_fraction: float
     """Share of each class's training images that is used, chosen by content digest and seed 0."""
     validate_at: tuple[int, ...]
-    """Epochs (from 1; negative ones count from the end) after which the validation split is scored."""
+    """Epochs (from 1; negative ones count from the end) after which the validation split is scored, besides the last."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 0, 1, "label_fraction")
         if self.label_fraction == 0:
             raise WrongWords("--label-fraction must be above 0")
-        if any(epoch == 0 or abs(epoch) > self.epochs for epoch in self.validate_at):
-            raise WrongWords(f"--validate-at {self.validate_at}: epochs are 1 to {self.epochs}, or -1 for the last")
+        if 0 in self.validate_at:
+            raise WrongWords(f"--validate-at {self.validate_at}: epochs count from 1, or from -1 for the last")
 
     def validates(self, epoch: int) -> bool:
         """Whether the validation split is scored after this epoch (from 0)."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.integrity import check_images, stat_files
-from backbones.data.spec import DatasetSpec, find_root, manifest_digest
+from backbones.data.spec import DatasetSpec, check_format, find_root, manifest_digest
 from backbones.errors import UserError, WrongWords, nearest
 from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
 from tasks.data.reid_subset import choose, matched
@@ -67,8 +67,10 @@ def open_reid(
     Raises:
         UserError: not found, incomplete, with a name that does not parse, with a damaged image, or without any query
             that has a match.
-        WrongWords: the YAML file asks for something that does not exist.
+        WrongWords: the data set is not one for re-identification, or its YAML file asks for something that does not
+            exist.
     """
+    check_format(spec, FORMATS, "re-identification")
     root = reid_root(spec, data)
     splits = FORMATS[spec.format](root, spec, msmt17_val)
     if spec.version is not None and splits.version not in (None, spec.version):

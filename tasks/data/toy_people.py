@@ -6,8 +6,6 @@ background, light and colours with the camera.
 """
 
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from backbones.data.cache import cache_folder
-from backbones.errors import UserError
+from backbones.data.cache import made_once
 from tasks.data.toy_figure import Look, draw_look
 from tasks.data.toy_scene import Camera, make_camera, photograph
 
@@ -57,26 +54,8 @@ GENERATORS: dict[str, Callable[[], Path]] = {"toy_market": toy_market, "toy_msmt
 
 
 def _once(name: str, size: Size, write: Callable[[Path, Size], None]) -> Path:
-    """Draws into a temporary folder and renames it: under its final name a folder is whole; the first writer wins."""
     key = hashlib.sha256(repr((DRAWING, sorted(asdict(size).items()))).encode()).hexdigest()[:12]
-    final = cache_folder() / f"{name}-{key}"
-    if final.is_dir():
-        return final
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=final.parent))
-        temporary.chmod(0o755)
-        try:
-            write(temporary, size)
-            temporary.rename(final)
-        except OSError:
-            if not final.is_dir():
-                raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    except OSError as error:
-        raise UserError(f"{name}: cannot be drawn into {final.parent}: {error}; set XDG_CACHE_HOME=FOLDER") from None
-    return final
+    return made_once(f"{name}-{key}", lambda folder: write(folder, size))
 
 
 @dataclass(frozen=True)

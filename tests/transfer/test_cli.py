@@ -112,16 +112,24 @@ def test_the_dry_run_prints_what_would_run_and_runs_nothing(tmp_path: Path, capf
     assert not out.exists()
 
 
-def test_help_and_lists_import_nothing_heavy() -> None:
-    for words in (["--help"], ["--list"], ["reed"], ["reid", "--dataset", "market"]):
-        code = (
-            "import sys; from transfer.run import main; "
-            f"status = main({words!r}); heavy = {{'torch', 'timm', 'pandas', 'numpy', 'datasets'}} & set(sys.modules); "
-            "sys.exit(f'imported {heavy}' if heavy else status)"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert done.returncode == (0 if words[0].startswith("--") else 2), done.stderr
-    assert task_names() == ["reid"]
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [("run", ["--help"]), ("run", ["--list"]), ("run", ["reed"]), ("run", ["reid", "--dataset", "market"]),
+     ("pretrain", ["--help"]), ("pretrain", ["--list"]), ("pretrain", ["dion"]),
+     ("pretrain", ["deit", "--dataset", "x"])],
+)  # fmt: skip
+def test_help_and_lists_import_nothing_heavy(module: str, words: list[str]) -> None:
+    code = (
+        f"import sys; from transfer.{module} import main; "
+        f"status = main({words!r}); heavy = {{'torch', 'timm', 'pandas', 'numpy', 'datasets'}} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == (0 if words[0].startswith("--") else 2), done.stderr
+
+
+def test_a_task_has_a_yaml_of_its_name() -> None:
+    assert task_names() == ["classify", "finetune", "knn", "linear", "reid"]
 
 
 def test_the_list_shows_tasks_backbones_and_data_sets(capsys: pytest.CaptureFixture[str]) -> None:

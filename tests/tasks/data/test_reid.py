@@ -267,3 +267,8 @@ def test_subsets_are_nested(drawn):
 def test_a_subset_that_cannot_be(drawn, number):
     with pytest.raises(UserError, match="48 training and 24 test identities"):
         open_reid(drawn_spec(drawn, "toy_market"), None, subset=number)
+
+
+def test_a_set_for_another_purpose_is_refused_with_those_that_serve() -> None:
+    with pytest.raises(WrongWords, match=r"toy_digits: format image_folder .*re-identification\n.*market1501"):
+        open_reid(resolve_dataset("toy_digits"), None)

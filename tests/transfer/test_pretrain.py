@@ -1,0 +1,213 @@
+"""Whole runs of `transfer.pretrain` on embedded digits, and tasks on what they export."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+
+import backbones
+from backbones.settings import read_yaml
+from tests.transfer.test_processes import ENVIRONMENT, assert_equal_runs, history, outcomes, steps, wait_for
+from tests.transfer.test_run import record
+from transfer.pretrain import main
+from transfer.run import main as run
+
+TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--size", "32", "--resize", "32"]
+QUICK = {
+    "deit": [*TINY, "--epochs", "2", "--warmup-epochs", "0.5", "--batch", "64", "--lr", "3e-3"],
+    "dino": [*TINY, "--local-size", "16", "--epochs", "1", "--batch", "64", "--out-dim", "256"],
+}
+
+
+def words_of(recipe: str, out: Path, *more: str) -> list[str]:
+    return [recipe, *QUICK[recipe], "--out", str(out / "runs"), "--weights-to", str(out / "weights"), *more]
+
+
+@pytest.fixture(scope="module", params=QUICK)
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A recipe, and the folder with its run and its weights."""
+    out = tmp_path_factory.mktemp(request.param)
+    assert main(words_of(request.param, out)) == 0
+    return request.param, out
+
+
+def test_a_pretraining_run_is_a_run(trained: tuple[str, Path]) -> None:
+    recipe, out = trained
+    found = record(out / "runs")
+    assert found.run_id.startswith("pretrain-")
+    assert found.outcome["status"] == "completed"
+    assert found.weights_id == "random"
+    assert found.scores
+    lines = history(out / "runs")
+    assert {"loss", "grad_norm", "lr", "spread"} <= lines[0].keys()
+    assert ("teacher_entropy" in lines[0]) == (recipe == "dino")
+    assert found.cost["data_wait_share"] >= 0
+
+
+def test_the_export_says_where_it_comes_from_and_timm_loads_it(trained: tuple[str, Path]) -> None:
+    recipe, out = trained
+    found, weights = record(out / "runs"), out / "weights" / "tiny"
+    about = json.loads((weights / "pretrain.json").read_text())
+    assert (about["run"], about["identity"], about["recipe"]) == (found.run_id, found.identity, recipe)
+    assert about["outcome"]["status"] == "completed"
+    assert about["dataset"]["counts"] == found.dataset["counts"]
+    assert about["cost"]["images_per_second"] > 0
+    model = timm.create_model(f"local-dir:{weights}", pretrained=True)
+    assert model(torch.zeros(1, 3, 32, 32)).isfinite().all()
+
+
+def test_tasks_name_the_hash_of_the_run_that_made_their_weights(trained: tuple[str, Path], tmp_path: Path) -> None:
+    _, out = trained
+    weights = str(out / "weights" / "tiny")
+    words = ["knn", "--backbone", "tiny", "--smoke", "--weights", weights, "--threads", "1", "--workers", "0"]
+    assert run([*words, "--out", str(tmp_path)]) == 0
+    found = record(tmp_path)
+    assert found.weights_id == record(out / "runs").export
+    assert found.weights_id.startswith("sha256:")
+    assert any("--smoke" in note for note in found.notes)
+
+
+def test_the_options_of_a_run_are_a_recipe_that_repeats_it(
+    trained: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, out = trained
+    path = next((out / "runs").glob("*/record.json"))
+    before = path.stat().st_mtime_ns
+    monkeypatch.chdir(out)
+    assert main([str(path.parent / "options.yaml"), "--out", "runs", "--weights-to", "weights"]) == 0
+    assert path.stat().st_mtime_ns == before
+    assert len(list((out / "runs").iterdir())) == 1
+
+
+def test_weights_that_were_deleted_are_published_again(trained: tuple[str, Path], tmp_path: Path) -> None:
+    recipe, out = trained
+    assert main([*words_of(recipe, out), "--name", "copy"]) == 0
+    one, two = (out / "weights" / name / "model.safetensors" for name in ("tiny", "copy"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_other_options_do_not_overwrite_weights(trained: tuple[str, Path], capfd: pytest.CaptureFixture[str]) -> None:
+    recipe, out = trained
+    before = (out / "weights" / "tiny" / "model.safetensors").read_bytes()
+    assert main(words_of(recipe, out, "--lr", "1e-5")) == 1
+    assert "lr" in (said := capfd.readouterr().err)
+    assert "1e-05 here" in said
+    assert "--replace" in said
+    assert (out / "weights" / "tiny" / "model.safetensors").read_bytes() == before
+
+
+def test_a_large_rate_without_warm_up_is_recorded_as_what_it_is(tmp_path: Path) -> None:
+    words = words_of("deit", tmp_path, "--stem", "patchify", "--lr", "1e8", "--warmup-epochs", "0", "--epochs", "4")
+    assert main(words) == 3
+    found = record(tmp_path / "runs")
+    assert found.outcome["status"] in ("nonfinite", "diverged", "at_chance")
+    assert found.outcome["reason"]
+    assert found.scores == {}
+    assert found.export is None
+    assert not (tmp_path / "weights").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["dion", "--backbone", "tiny"], "dino"),
+        (["deit"], "--backbone is missing"),
+        (["deit", "--backbone", "tiny", "--dataset", "market1501"], "classification"),
+        (["deit", "--backbone", "tiny", "--dataset", "imagenet"], "imagenet1k"),
+        (["deit", "--backbone", "tiny", "--smoke", "--size", "40"], "16"),
+        (["dino", "--backbone", "tiny", "--smoke", "--local-size", "24"], "--local-size 24"),
+        (["deit", "--backbone", "tiny", "--smoke", "--seeds", "0", "1"], "--name"),
+        (["deit", "--backbone", "tiny", "--smoke", "--method", "dino"], "another recipe"),
+        (["deit", "--backbone", "tiny", "--smoke", "--validate-at", "0"], "--validate-at"),
+        (["deit", "--backbone", "tiny", "--smoke", "--trainable", "nothing.*"], "nothing.*"),
+        (["deit", "--backbone", "tiny", "--smoke", "--label-fraction", "0"], "--label-fraction"),
+        (["--backbone", "tiny"], "recipe comes first"),
+        (["nowhere.yaml", "--backbone", "tiny"], "nowhere.yaml"),
+    ],
+)
+def test_wrong_words(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    out, err = capfd.readouterr()
+    assert said in out + err
+    assert "Traceback" not in out + err
+    assert not list(tmp_path.glob("runs/*/record.json"))
+
+
+def test_a_recipe_without_method_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text("method: dyno\n")
+    assert main([str(tmp_path / "mine.yaml"), "--backbone", "tiny"]) == 2
+    said = capfd.readouterr().err
+    assert "mine.yaml" in said
+    assert "dino" in said
+    assert "supervised" in said
+
+
+def test_shipped_recipes_name_a_data_set_and_every_method_has_one() -> None:
+    from backbones.settings import CONFIGS
+    from transfer.cli import pretraining_names
+
+    recipes = [read_yaml(CONFIGS / "pretrain" / f"{name}.yaml") for name in pretraining_names()]
+    assert {recipe["method"] for recipe in recipes} == {"supervised", "dino"}
+    assert all(recipe["dataset"] for recipe in recipes)
+    assert sorted(pretraining_names()) == sorted(
+        {*pretraining_names()} & {p.stem for p in (CONFIGS / "smoke").iterdir()}
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", QUICK)
+def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) -> None:
+    more = ["--sam", "sam", "--accumulate", "2", "--stem", "conv", "--precision", "fp32"]
+    more += ["--mixup", "0.8", "--ema", "0.99"] if recipe == "deit" else []
+    assert main(words_of(recipe, tmp_path / "undisturbed", *more)) == 0
+    root = str(Path(backbones.__file__).resolve().parents[1])
+    command = [sys.executable, "-m", "transfer.pretrain", *words_of(recipe, tmp_path, *more)]
+    for kind in (signal.SIGKILL, signal.SIGTERM):
+        process = subprocess.Popen(
+            [*command, "--checkpoint-seconds", "0"],
+            env=ENVIRONMENT | {"PYTHONPATH": root},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        before = steps(tmp_path / "runs")
+        wait_for(lambda: steps(tmp_path / "runs") >= before + 4 or process.poll() is not None)  # noqa: B023
+        os.killpg(process.pid, kind)
+        process.communicate()
+        assert not list((tmp_path / "runs").glob("*/record.json")), "the run was too quick to be stopped"
+    assert process.returncode == 143
+    assert main(words_of(recipe, tmp_path, *more)) == 0
+    assert_equal_runs(tmp_path / "runs", tmp_path / "undisturbed" / "runs")
+    weights = [folder / "weights" / "tiny" / "model.safetensors" for folder in (tmp_path, tmp_path / "undisturbed")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", QUICK)
+def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
+    more = ["--stem", "conv", "--sync-bn", "--drop-path", "0", "--precision", "fp32"]
+    more += ["--mixup", "0", "--cutmix", "0"] if recipe == "deit" else []
+    assert main(words_of(recipe, tmp_path / "one", *more)) == 0
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    words = words_of(recipe, tmp_path / "two", *more)
+    done = subprocess.run([*launch, "-m", "transfer.pretrain", *words], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    one, two = (record(tmp_path / name / "runs") for name in ("one", "two"))
+    assert one.identity == two.identity
+    assert two.environment["world_size"] == 2
+    losses = [[line["loss"] for line in history(tmp_path / name / "runs") if "loss" in line] for name in ("one", "two")]
+    assert losses[0][:5] == pytest.approx(losses[1][:5], rel=1e-3)
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    samples = [outcomes(tmp_path / name / "runs")["sample"].tolist() for name in ("one", "two")]
+    assert samples[0] == samples[1]
+    assert done.stdout.count("pretrain-") >= 1
+    assert (tmp_path / "two" / "weights" / "tiny" / "pretrain.json").is_file()
