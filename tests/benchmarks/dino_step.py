@@ -1,0 +1,158 @@
+"""A DINO step of ViT-S/16 on two crops of 224 px and local ones of 96 px, side by side.
+
+    python -m tests.benchmarks.dino_step [--batch 2] [--locals 8] [--rounds 3] [--steps 1] [--stem patchify]
+
+`ours` is the recipe `dino` as it resolves on this machine. The peers are timm's ViT-S in the plain loop that the
+method's repository writes: separate losses for each pair of crops, clipping and averaging parameter by parameter; with
+its settings (fp32 on a CPU, fp16 autocast and a scaler on a GPU), and under bf16 autocast; on a GPU both sides are also
+compiled. Prints images per second (medians over interleaved rounds), ratios, and the share of the throughput that a
+matrix product reaches in the same precision.
+"""
+
+import argparse
+import math
+import warnings
+from functools import partial
+from itertools import groupby
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from backbones.backbone import create
+from backbones.engine.context import DTYPES, Context, choose_device, choose_precision, usable_cores
+from backbones.engine.dist import ALONE
+from backbones.engine.step import Stepper
+from backbones.flops import flops
+from backbones.pretrain.dino import METHOD
+from backbones.pretrain.dino_learner import DinoLearner
+from tests.benchmarks.deit_step import Step, matrix_throughput, measure
+from transfer.cli import pretraining_recipe, read_command
+from transfer.options import PretrainRunOptions
+
+GLOBAL, LOCAL, PROTOTYPES = 224, 96, 65536
+
+
+class Plain(nn.Module):
+    """timm's ViT-S with a DINO head."""
+
+    def __init__(self, drop_path: float) -> None:
+        super().__init__()
+        self.backbone = timm.create_model(
+            "vit_small_patch16_224", num_classes=0, drop_path_rate=drop_path, dynamic_img_size=True
+        )
+        self.mlp = nn.Sequential(
+            nn.Linear(384, 2048), nn.GELU(), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 256)
+        )
+        self.last_layer = nn.utils.parametrizations.weight_norm(nn.Linear(256, PROTOTYPES, bias=False))
+        self.last_layer.parametrizations.weight.original0.data.fill_(1)
+        self.last_layer.parametrizations.weight.original0.requires_grad_(False)
+
+    def forward(self, crops: list[Tensor]) -> Tensor:
+        groups = [torch.cat(list(group)) for _, group in groupby(crops, lambda crop: crop.shape[-1])]
+        features = torch.cat([self.backbone(group) for group in groups])
+        return self.last_layer(nn.functional.normalize(self.mlp(features), dim=-1))
+
+
+def plain_loss(student: Tensor, teacher: Tensor, center: Tensor, crops: int) -> Tensor:
+    """One cross-entropy for each pair of different crops."""
+    views = (student / 0.1).chunk(crops)
+    targets = ((teacher - center) / 0.04).softmax(-1).detach().chunk(2)
+    terms = [
+        (-target * view.log_softmax(-1)).sum(-1).mean()
+        for i, target in enumerate(targets)
+        for j, view in enumerate(views)
+        if i != j
+    ]
+    return torch.stack(terms).mean()
+
+
+def peer(crops: list[Tensor], device: torch.device, dtype: torch.dtype | None, *, compiled: bool) -> Step:
+    """The loop that everybody writes."""
+    student, teacher = Plain(0.1).to(device).train(), Plain(0.0).to(device).train()
+    teacher.load_state_dict(student.state_dict())
+    teacher.requires_grad_(False)
+    trained = [parameter for parameter in student.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.04)
+    scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
+    center = torch.zeros(1, PROTOTYPES, device=device)
+    teach, learn = (torch.compile(net) if compiled else net for net in (teacher, student))
+
+    def step() -> None:
+        with torch.autocast(device.type, dtype, enabled=dtype is not None):
+            outputs = teach(crops[:2])
+            loss = plain_loss(learn(crops), outputs, center, len(crops))
+        assert math.isfinite(loss.item())
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        for parameter in trained:
+            assert parameter.grad is not None
+            factor = 3.0 / (parameter.grad.norm() + 1e-6)
+            if factor < 1:
+                parameter.grad.mul_(factor)
+        scaler.step(optimizer)
+        scaler.update()
+        with torch.no_grad():
+            for mine, theirs in zip(teacher.parameters(), student.parameters()):
+                mine.mul_(0.996).add_(0.004 * theirs)
+            center.copy_(center * 0.9 + outputs.mean(0, keepdim=True) * 0.1)
+
+    return step
+
+
+def ours(crops: list[Tensor], device: torch.device, stem: str, *, compiled: bool) -> tuple[Step, Context, float]:
+    """The suite's own step, its context, and the operations of one image in it, those of the heads left out."""
+    words = ["--backbone", "vit_s", "--stem", stem, "--compile" if compiled else "--no-compile", "--no-sync-bn"]
+    options = read_command(pretraining_recipe("dino"), METHOD.options, words, PretrainRunOptions).options
+    context = Context(device, choose_precision("auto", device))
+    student, teacher = (
+        create("vit_s", weights="random", stem=stem, img_size=GLOBAL, drop_path=rate)
+        for rate in (options.drop_path, 0.0)
+    )
+    whole, part = (flops(student, (side, side))["total"] for side in (GLOBAL, LOCAL))
+    stepper = Stepper(DinoLearner(student, teacher, options, epoch_steps=1250), options, context)
+    stepper.model.train()
+    batch, count = [crops, torch.zeros(len(crops[0]), device=device)], iter(range(1251, 10**9))
+    operations = 3 * (2 * whole + (len(crops) - 2) * part) + 2 * whole
+    return lambda: (stepper.step(next(count), 20.0, batch, 1250), None)[1], context, operations
+
+
+def main() -> None:
+    """Runs the contestants in turn and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--locals", type=int, default=8, help="local crops per image")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=1, help="steps per round")
+    parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--stem", default="patchify", help="of ours; the peers' is patchify")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    device = choose_device("auto", ALONE)
+    torch.set_num_threads(given.threads)
+    sizes = [GLOBAL] * 2 + [LOCAL] * given.locals
+    crops = [torch.rand(given.batch, 3, side, side, device=device) for side in sizes]
+    mine, context, operations = ours(crops, device, given.stem, compiled=False)
+    rival = partial(peer, crops, device)
+    contestants = {
+        "the repository's settings": rival(torch.float16 if context.on_gpu else None, compiled=False),
+        "timm, bf16": rival(torch.bfloat16, compiled=False),
+        "ours": mine,
+    }
+    if context.on_gpu:
+        contestants["timm, bf16, compiled"] = rival(torch.bfloat16, compiled=True)
+        contestants["ours, compiled"] = ours(crops, device, given.stem, compiled=True)[0]
+    rates = measure(contestants, given.rounds, given.steps, given.batch, device)
+    peak = matrix_throughput(device, DTYPES[context.precision])
+    print(f"{device.type}, {given.threads} threads, {context.precision}, batch {given.batch}, {len(sizes)} crops")
+    for name, rate in rates.items():
+        against = " ".join(f"{rate / other:5.2f} x {title};" for title, other in rates.items() if title != name)
+        print(f"{name:26} {rate:8.2f} images/s  {against}")
+    for name in (name for name in rates if name.startswith("ours")):
+        achieved = rates[name] * operations
+        print(f"{name}: {achieved / 1e12:.2f} TFLOP/s, {achieved / peak:.0%} of a matrix product's")
+
+
+if __name__ == "__main__":
+    main()

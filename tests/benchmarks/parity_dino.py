@@ -1,0 +1,220 @@
+"""Lock-step parity of the DINO recipe with the repository of the paper (arXiv 2104.14294), by hand on a CPU:
+
+    git clone https://github.com/facebookresearch/dino CHECKOUT
+    python -m tests.benchmarks.parity_dino --checkout CHECKOUT
+
+Equal weights, crops and random numbers go through the peer's own loop and ours: a small ViT, with patchify and with a
+conv stem (batch norm), fp32, 20 steps in 5 epochs, in which the last layer is frozen for one and the teacher's
+temperature warms up for three. The recipe is `configs/pretrain/dino.yaml` but for these sizes. Prints what was
+compared; exits with 1 where a difference is above its limit. It takes a minute on two cores.
+
+Not compared, because the two differ on purpose: how position grids are resampled for the local crops (bicubic with
+antialias here, without there; the peer is given ours, and what its own would have changed is printed), and the peer's
+fp16. Stochastic depth is drawn by one function on both sides.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from backbones.backbone import create
+from backbones.engine.optim import Schedule
+from backbones.engine.step import Stepper
+from backbones.errors import UserError
+from backbones.pretrain.dino_learner import DinoLearner
+from backbones.pretrain.dino_options import DinoOptions
+from backbones.pretrain.multicrop import MultiCrop
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
+from tests.benchmarks.dino_peer import Peer, Trace, take_weights
+from tests.benchmarks.parity_checks import Check, report
+from tests.support import context
+from transfer.cli import pretraining_recipe, read_command
+from transfer.options import PretrainRunOptions
+
+EPOCHS, STEPS, BATCH, PATCH = 5, 4, 8, 8
+SMALL = [
+    *("--size", "64", "--local-size", "32", "--local-crops", "4", "--out-dim", "1024", "--batch", str(BATCH)),
+    *("--epochs", str(EPOCHS), "--warmup-epochs", "2", "--precision", "fp32", "--no-sync-bn"),
+    *("--warmup-teacher-temp-epochs", "3", "--teacher-temp", "0.07"),
+]
+MEAN, STD = (torch.tensor(values).view(1, 3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Compares everything; the exit status."""
+    parser = argparse.ArgumentParser(description="lock-step parity with facebookresearch/dino")
+    parser.add_argument("--checkout", type=Path, required=True, help="a checkout of github.com/facebookresearch/dino")
+    checkout = parser.parse_args(words).checkout.resolve()
+    try:
+        checks = [*compare_schedules(checkout), *compare_crops(checkout)]
+        for stem in ("patchify", "conv"):
+            for free in (False, True):
+                checks += compare_training(checkout, stem, free)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    return report(checks)
+
+
+def recipe(*words: str) -> DinoOptions:
+    """The shipped recipe with some values replaced."""
+    command = read_command(pretraining_recipe("dino"), DinoOptions, ["--backbone", "tiny", *words], PretrainRunOptions)
+    options: DinoOptions = command.options
+    return options
+
+
+def compare_schedules(checkout: Path) -> Iterator[Check]:
+    """Rate, decay, momentum and temperature of every step of the whole recipe, and of its stronger variant."""
+    boost = ["--epochs", "300", "--teacher-temp", "0.07", "--warmup-teacher-temp-epochs", "30"]
+    for name, words in (("recipe", []), ("300 epochs", boost)):
+        options, steps = recipe(*words), 37
+        peer, schedule = Peer(checkout, options, steps), Schedule(options)
+        learner = make_learner(recipe(*words, "--size", "64", "--out-dim", "2"), "patchify", steps)
+        moments = [(epoch, index) for epoch in range(options.epochs) for index in range(steps)]
+        times = [schedule.clock(epoch, index, steps) for epoch, index in moments]
+        numbers = range(1, len(moments) + 1)
+        pairs = {
+            "rate": ([schedule.rate(time, options.lr, steps) for time in times], peer.rates),
+            "weight decay": ([schedule.decay(time) for time in times], peer.decays),
+            "teacher's momentum": ([learner.momentum(number) for number in numbers], peer.momenta),
+            "teacher's temperature": (
+                [learner.temperature(number) for number in numbers],
+                np.repeat(peer.loss().teacher_temp_schedule, steps),
+            ),
+        }
+        for what, (ours, theirs) in pairs.items():
+            difference = float(np.abs(np.array(ours) - theirs).max())
+            yield Check(f"schedule: {what}, {name}", difference, 1e-7, f"{min(ours):.6g} to {max(ours):.6g}")
+
+
+def compare_crops(checkout: Path) -> Iterator[Check]:
+    """Crops of noisy images from equal seeds, as normalised."""
+    options = recipe()
+    crops = MultiCrop(
+        options.size, options.global_area, options.local_size, options.local_area, options.local_crops,
+        blur=options.blur,
+    )  # fmt: skip
+    theirs, largest, draws = Peer(checkout, options, 1).crops(), 0.0, 20
+    for seed in range(draws):
+        pixels = np.random.default_rng(seed).integers(0, 256, (12, 15, 3), dtype=np.uint8)
+        image = Image.fromarray(pixels).resize((375, 300), Image.Resampling.BICUBIC)
+        sides: list[list[Tensor]] = []
+        for transform in (theirs, crops):
+            random.seed(seed)
+            torch.manual_seed(seed)
+            sides.append(transform(image))
+        largest = max(largest, *(float((a - normalised(b[None])[0]).abs().max()) for a, b in zip(*sides, strict=True)))
+    yield Check("crops: pixels", largest, 1e-5, f"{draws} images, {options.local_crops + 2} crops each")
+
+
+def compare_training(checkout: Path, stem: str, free: bool) -> Iterator[Check]:
+    """20 steps; `free`: with a last layer whose norms are trained."""
+    options = recipe(*SMALL, "--norm-last-layer" if not free else "--no-norm-last-layer")
+    name = f"{stem}{', free norms' if free else ''}"
+    peer, learner = Peer(checkout, options, STEPS), make_learner(options, stem, STEPS)
+    batches = [random_crops(step, options) for step in range(EPOCHS * STEPS)]
+    networks = {kind: copy_of(peer, learner, kind, stem, free) for kind in ("student", "teacher")}
+    trace = peer.train(**networks, batches=[[normalised(c) for c in b] for b in batches], positions=False)
+    if stem == "patchify" and not free:
+        others = {kind: copy_of(peer, learner, kind, stem, free) for kind in ("student", "teacher")}
+        own = peer.train(**others, batches=[[normalised(c) for c in b] for b in batches], positions=True)
+    ours = train(learner, options, batches)
+    note = f"{ours[0]['loss']:.4f} to {ours[-1]['loss']:.4f}"
+    if stem == "patchify" and not free:
+        note += f"; with its own resampling of positions it differs by {largest(own, ours):.1e}"
+    yield Check(f"training: loss, {name}", largest(trace, ours), 1e-4, note)
+    rates = max(abs(a - b["lr"]) for a, b in zip(trace.rates, ours, strict=True))
+    yield Check(f"training: rate, {name}", rates, 1e-7)
+    decays = max(abs(a - b["decay"]) for a, b in zip(trace.decays, ours, strict=True))
+    yield Check(f"training: weight decay, {name}", decays, 1e-7)
+    yield Check(f"training: center, {name}", float((learner.center - trace.center).abs().max()), 1e-5)
+    for kind, network in networks.items():
+        difference, note = compare_states(getattr(learner, kind), network)
+        # AdamW blows up rounding in gradients near zero, as those of weights before a batch norm are
+        yield Check(f"training: {kind} after {len(ours)} steps, {name}", difference, 1e-3, note)
+
+
+def copy_of(peer: Peer, learner: DinoLearner, kind: str, stem: str, free: bool) -> Any:
+    """Our student or teacher in the peer's classes, weights included."""
+    ours = getattr(learner, kind)
+    vit = ours.backbone.model
+    drop = learner.options.drop_path if kind == "student" else 0.0
+    # its teacher's norms are parameters in any case: they follow the student's
+    fixed = not free and kind == "student"
+    theirs = peer.network(vit.embed_dim, len(vit.blocks), vit.blocks[0].attn.num_heads, PATCH, drop, fixed)
+    if stem != "patchify":
+        theirs.backbone.patch_embed = Tokens(stem)
+    take_weights(theirs, ours)
+    return theirs if kind == "student" else theirs.requires_grad_(False)
+
+
+class Tokens(torch.nn.Module):
+    """A stem of ours where the peer has its patch embedding: images -> tokens [B, N, D]."""
+
+    def __init__(self, stem: str) -> None:
+        super().__init__()
+        embed = create("tiny", stem=stem, patch=PATCH, weights="random", img_size=64).model.patch_embed
+        self.conv, self.proj, self.patch_size = embed.conv, embed.proj, PATCH
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.proj(self.conv(images)).flatten(2).transpose(1, 2)
+
+
+def make_learner(options: DinoOptions, stem: str, steps: int) -> DinoLearner:
+    """Ours, from a seed."""
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {"stem": stem, "patch": PATCH, "weights": "random", "img_size": options.size}
+    return DinoLearner(create("tiny", drop_path=options.drop_path, **shape), create("tiny", **shape), options, steps)
+
+
+def train(learner: DinoLearner, options: DinoOptions, batches: Sequence[list[Tensor]]) -> list[dict[str, float]]:
+    """The statistics of our steps."""
+    stepper, stats = Stepper(learner, options, context()), []
+    for index, crops in enumerate(batches):
+        stepper.model.train()
+        time = stepper.schedule.clock(index // STEPS, index % STEPS, STEPS)
+        found, _, _ = stepper.step(index + 1, time, [crops, torch.zeros(BATCH)], STEPS)
+        decay = max(group["weight_decay"] for group in stepper.optimizer.param_groups)
+        stats.append({**found, "decay": decay})
+    return stats
+
+
+def random_crops(step: int, options: DinoOptions) -> list[Tensor]:
+    """Smooth noise in [0, 1], in the crops' sizes."""
+    generator = torch.Generator().manual_seed(step)
+    sizes = [options.size] * 2 + [options.local_size] * options.local_crops
+    coarse = [torch.rand(BATCH, 3, 5, 5, generator=generator) for _ in sizes]
+    return [torch.nn.functional.interpolate(c, size=size, mode="bilinear") for c, size in zip(coarse, sizes)]
+
+
+def normalised(images: Tensor) -> Tensor:
+    """What the peer sees of images [B, 3, H, W] in [0, 1]."""
+    return (images - MEAN) / STD
+
+
+def largest(trace: Trace, ours: list[dict[str, float]]) -> float:
+    """The largest difference of the losses."""
+    return max(abs(a - b["loss"]) for a, b in zip(trace.losses, ours, strict=True))
+
+
+def compare_states(ours: Any, theirs: Any) -> tuple[float, str]:
+    """The largest difference of parameters and batch-norm statistics, and its name."""
+    peers = theirs.state_dict()
+    differences = {}
+    for name, value in ours.state_dict().items():
+        peer = peers[name.replace("backbone.model.", "backbone.")]
+        differences[name] = float((value.float() - peer.float()).abs().max())
+    name = max(differences, key=lambda key: differences[key])
+    return differences[name], name
+
+
+if __name__ == "__main__":
+    sys.exit(main())
