@@ -194,7 +194,8 @@ def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", QUICK)
 def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
-    more = ["--stem", "conv", "--sync-bn", "--drop-path", "0", "--precision", "fp32"]
+    # A small rate, so that the rounding of another order of sums does not grow.
+    more = ["--stem", "conv", "--sync-bn", "--drop-path", "0", "--precision", "fp32", "--lr", "3e-4"]
     more += ["--mixup", "0", "--cutmix", "0"] if recipe == "deit" else []
     assert main(words_of(recipe, tmp_path / "one", *more)) == 0
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
@@ -205,8 +206,8 @@ def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
     assert one.identity == two.identity
     assert two.environment["world_size"] == 2
     losses = [[line["loss"] for line in history(tmp_path / name / "runs") if "loss" in line] for name in ("one", "two")]
-    assert losses[0][:5] == pytest.approx(losses[1][:5], rel=1e-3)
-    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    assert losses[0][:5] == pytest.approx(losses[1][:5], rel=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
     samples = [outcomes(tmp_path / name / "runs")["sample"].tolist() for name in ("one", "two")]
     assert samples[0] == samples[1]
     assert done.stdout.count("pretrain-") >= 1
