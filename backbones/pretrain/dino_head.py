@@ -27,8 +27,10 @@ class WeightNormLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, D] -> [B, K]."""
-        weight = functional.normalize(self.weight_v, dim=1)
-        return functional.linear(x, weight if self.weight_g is None else weight * self.weight_g)
+        # The norms divide the outputs: to divide the weights takes several passes over K x D numbers more.
+        norms = torch.linalg.vector_norm(self.weight_v, dim=1)
+        scale = 1 / norms if self.weight_g is None else self.weight_g.squeeze(1) / norms
+        return functional.linear(x, self.weight_v) * scale
 
 
 class DinoHead(nn.Module):
