@@ -1,0 +1,50 @@
+"""What the README tells people to type is understood."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from transfer import pretrain, run
+
+README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+MAINS = {"run": run.main, "pretrain": pretrain.main}
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language, without their indentation."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", README, re.MULTILINE | re.DOTALL)
+    return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
+
+
+COMMANDS = [
+    (module, shlex.split(words, comments=True))
+    for block in blocks("sh")
+    for module, words in re.findall(r"python -m transfer\.(run|pretrain) (.*)", block)
+]
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) >= 5
+
+
+@pytest.mark.parametrize(
+    ("module", "words"), COMMANDS, ids=lambda part: part if isinstance(part, str) else " ".join(part)
+)
+def test_a_command_is_understood(
+    module: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_stem.py").write_text(blocks("python")[0])
+    assert MAINS[module]([*words, "--dry-run"]) == 0, capfd.readouterr().err
+
+
+def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
+    texts = [text for text in re.findall(r"`([^`\n]*)`", README) if "tests.benchmarks" not in text]
+    words = {word for text in texts for word in re.findall(r"--[a-z][a-z-]+", text)}
+    helps = ""
+    for module, name in (("run", "reid"), ("pretrain", "deit"), ("pretrain", "dino")):
+        assert MAINS[module]([name, "--help"]) == 0
+        helps += capfd.readouterr().out
+    assert not {word for word in words if not re.search(rf"{word}\b", helps)}
