@@ -32,9 +32,9 @@ def sigmoid_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def mixed_share(box: Box, tokens: int) -> float:
-    """Share of an image's `tokens` that mix-token took from its partner: the box (x1, y1, x2, y2) counts tokens."""
-    left, top, right, bottom = box
-    return (right - left) * (bottom - top) / tokens
+    """Share of an image's `tokens` that mix-token took from its partner: a box (top, left, bottom, right) of them."""
+    top, left, bottom, right = box
+    return (bottom - top) * (right - left) / tokens
 
 
 def token_label_losses(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from backbones.archs import VOLOS
 from backbones.backbone import Backbone, create, probe
 from backbones.data.classification import ClassificationData, Split, SplitDataset
 from backbones.data.loader import RunLoader
@@ -72,6 +73,11 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
     if spec.drop_path not in (0, options.drop_path):
         raise WrongWords(f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}")
     probe(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
+    if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
+        raise WrongWords(
+            f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; take "
+            f"one of {', '.join(VOLOS)}, or --dense-weight 0"
+        )
     _check_batch(options, context)
     split = _training_split(data)
     found = epoch_images(len(split), options)

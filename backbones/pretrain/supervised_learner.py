@@ -65,8 +65,7 @@ class SupervisedLearner(Learner):
             return {"loss": compare(logits, targets), "spread": feature_spread(self.features.flatten(1))}
 
     def _dense(self, images: Tensor, labels: Tensor, boxes: Tensor | None, maps: Tensor | None = None) -> Any:
-        backbone: Any = self.backbone
-        class_logits, token_logits, box = backbone.dense_logits(images)
+        class_logits, token_logits, box = self.backbone.dense_logits(images)
         with torch.autocast(images.device.type, enabled=False):
             if maps is None or boxes is None:
                 targets, of_tokens = self._mixed(images, labels, 0)[1], None

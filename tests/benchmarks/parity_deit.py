@@ -12,6 +12,7 @@ Not compared, because the two differ on purpose: which random numbers shuffle im
 """
 
 import argparse
+import itertools
 import random
 import sys
 from collections import Counter
@@ -94,7 +95,7 @@ def compare_samplers(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
     ours = repeated_batches(images, batch, repeats=options.repeats, seed=0, epoch=0)
     sizes = [sum(map(len, side)) for side in (theirs, ours)]
     yield Check("sampler: images of an epoch", abs(sizes[0] - sizes[1]), 0, f"{sizes[0]} of {images}")
-    copies = [Counter(Counter(sum(side, [])).values()) for side in (theirs, ours)]
+    copies = [Counter(Counter(itertools.chain.from_iterable(side)).values()) for side in (theirs, ours)]
     yield Check("sampler: images by number of copies", sum((copies[0] - copies[1]).values()), 0, f"{dict(copies[0])}")
     shares = [[part[rank * share :][:share] for part in ours] for rank in range(ranks)]
     together = [_together(theirs, share), sum(_together(parts, share) for parts in shares)]

@@ -217,6 +217,7 @@ def train_as_rank(rank: int, port: int, images: str, folder: str) -> None:
     dist.stop()
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_path: Path) -> None:
     together, alone = tmp_path / "together", tmp_path / "alone"
     together.mkdir()
@@ -320,3 +321,56 @@ def test_a_batch_that_ranks_cannot_share_is_refused(data: ClassificationData) ->
 def test_options_that_contradict_each_other_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(WrongWords):
         options(**given)
+
+
+def label_maps(folder: Path, names: list[str], classes: list[int], wrong: int = 0) -> Path:
+    """Maps whose whole image shows the class of the image (or the next one)."""
+    for name, label in zip(names, classes):
+        path = (folder / name).with_suffix(".npy")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scores, ids = np.full((1, 3, 3), 8.0), np.full((1, 3, 3), (label + wrong) % CLASSES)
+        np.save(path, np.stack([scores, ids]).astype(np.float32))
+    return folder
+
+
+def test_tokens_train_under_label_maps(data: ClassificationData, tmp_path: Path) -> None:
+    assert data.train is not None
+    labels = data.train.labels.tolist()
+    spec, given = resolve("volo_tiny", weights="random"), {"epochs": 8, "lr": 4e-3}
+    results = {}
+    for wrong in (0, 1):
+        maps = label_maps(tmp_path / f"maps-{wrong}", list(data.train.names), labels, wrong)
+        chosen = options(**VOLO, **given, token_labels=maps)
+        (tmp_path / f"run-{wrong}").mkdir()
+        METHOD.check(spec, data, chosen, context())
+        here = context(tmp_path / f"run-{wrong}")
+        results[wrong], _ = METHOD.run(spec, data, chosen, here)
+        assert here.outcome.status == "completed"
+    line = json.loads((tmp_path / "run-0" / "history.jsonl").read_text().splitlines()[0])
+    assert line["loss"] == pytest.approx(line["class_loss"] + 0.5 * line["token_loss"], rel=1e-5)
+    assert results[0]["top1"] > 0.6
+    assert results[1]["top1"] < 0.2  # it learned what the maps say, not the labels
+    (tmp_path / "maps-0" / "none" / "3.npy").unlink()
+    with pytest.raises(UserError, match="no label map for 1 of 72 training images"):
+        check(spec, data, options(**VOLO, token_labels=tmp_path / "maps-0"), context())
+
+
+def test_tokens_have_their_images_label_without_maps() -> None:
+    model = learner(resolve("volo_tiny", weights="random"), **VOLO)
+    torch.manual_seed(3)
+    found = model(batch(), 1)
+    images, labels = batch()
+    torch.manual_seed(3)
+    class_logits, token_logits, (top, left, bottom, right) = model.backbone.dense_logits(images)
+    share = (bottom - top) * (right - left) / token_logits.shape[1]
+    smooth = nn.functional.one_hot(labels, CLASSES) * 0.9 + 0.1 / CLASSES
+    mixed = (1 - share) * smooth + share * smooth.flip(0)
+    of_class = -(mixed * class_logits.log_softmax(1)).sum(1).mean()
+    of_tokens = -(smooth[:, None] * token_logits.log_softmax(2)).sum(2).mean()
+    assert torch.allclose(found["loss"], of_class + 0.5 * of_tokens, atol=1e-5)
+    assert model.chance() == ("class_loss", pytest.approx(math.log(3)))
+
+
+def test_a_backbone_without_a_classifier_for_tokens_is_refused(data: ClassificationData) -> None:
+    with pytest.raises(WrongWords, match="tiny has no classifier for its tokens"):
+        check(tiny(), data, options(**VOLO), context())

@@ -1,0 +1,71 @@
+"""The shipped recipes of supervised pretraining: complete, and what their sources say."""
+
+import math
+
+import pytest
+
+from backbones.engine.optim import Schedule
+from backbones.pretrain.supervised_options import SupervisedOptions
+from backbones.settings import CONFIGS, read_yaml
+from transfer.cli import Command, pretraining_names, pretraining_recipe, read_command
+from transfer.options import PretrainRunOptions
+
+SUPERVISED = [
+    name
+    for name in pretraining_names()
+    if read_yaml(CONFIGS / "pretrain" / f"{name}.yaml").get("method") == "supervised"
+]
+
+
+def command(recipe: str, *words: str) -> Command:
+    return read_command(
+        pretraining_recipe(recipe), SupervisedOptions, ["--backbone", "tiny", *words], PretrainRunOptions
+    )
+
+
+def options(recipe: str, *words: str) -> SupervisedOptions:
+    found = command(recipe, *words).options
+    assert isinstance(found, SupervisedOptions)
+    return found
+
+
+@pytest.mark.parametrize("smoke", [(), ("--smoke",)])
+@pytest.mark.parametrize("recipe", SUPERVISED)
+def test_every_recipe_is_complete(recipe: str, smoke: tuple[str, ...]) -> None:
+    found = options(recipe, *smoke)
+    assert found.warmup_epochs < found.epochs
+    assert found.batch % 2 == 0
+
+
+def test_the_recipes_of_the_papers_are_there() -> None:
+    assert {"deit", "volo", "bigvision_i1k", "bigvision_i21k", "cifar_deit"} <= {*SUPERVISED}
+
+
+def test_deit_holds_its_rate_for_an_epoch_one_behind() -> None:
+    recipe = options("deit")
+    schedule = Schedule(recipe)
+    rates = [schedule.rate(schedule.clock(epoch, 0, 1), recipe.lr) for epoch in range(300)]
+    assert rates[:2] == [1e-6, 1e-6]
+    assert rates[3] == pytest.approx(1e-6 + 2 / 5 * (1e-3 - 1e-6))
+    assert rates[101] == pytest.approx(1e-5 + (1e-3 - 1e-5) * (1 + math.cos(math.pi * 100 / 300)) / 2)
+
+
+@pytest.mark.parametrize(("recipe", "images"), [("bigvision_i1k", 1_268_355), ("bigvision_i21k", 12_692_121)])
+def test_big_vision_warms_up_for_ten_thousand_steps(recipe: str, images: int) -> None:
+    found = options(recipe)
+    assert found.batch == 4096
+    assert found.warmup_epochs * (images // found.batch) == pytest.approx(10_000, rel=1e-3)
+    assert (found.loss, found.clip, found.decay_scale) == ("sigmoid", 1.0, "schedule")
+
+
+def test_big_vision_names_the_parts_of_its_model() -> None:
+    first = command("bigvision_i1k").backbone.overrides()
+    assert (first["pool"], first["rep_size"], first["class_position"], first["init"]) == (
+        "cls",
+        True,
+        False,
+        "bigvision",
+    )
+    second = command("bigvision_i21k").backbone.overrides()
+    assert (second["pool"], second["rep_size"]) == ("gap", False)
+    assert first["mean"] == second["std"] == (0.5, 0.5, 0.5)
