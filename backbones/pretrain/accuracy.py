@@ -49,12 +49,16 @@ def top_k(
     mine = dist.share(list(range(len(split))), context.ranks)
     loader = DataLoader(Subset(dataset, mine), batch_size, num_workers=context.workers, pin_memory=context.on_gpu)
     found = []
-    for images, labels, *_ in context.bar(plain_errors(loader), "accuracy", total=len(loader)):
-        if interruptible:
-            context.check_stop()
-        with context.autocast():
-            logits = backbone.logits(images.to(context.device, non_blocking=True))
-        found.append(true_class_ranks(logits.float(), labels.to(context.device), columns).cpu())
+    try:
+        for images, labels in context.bar(plain_errors(loader), "accuracy", total=len(loader)):
+            if interruptible:
+                context.check_stop()
+            with context.autocast():
+                logits = backbone.logits(images.to(context.device, non_blocking=True))
+            found.append(true_class_ranks(logits.float(), labels.to(context.device), columns).cpu())
+    except RuntimeError:
+        context.check_stop()  # a signal to the whole process group also ends the loader's workers
+        raise
     gathered = torch.cat([part for parts in dist.gather_objects(found) for part in parts]).numpy()
     if (gathered[:, 0] < 0).any():
         return None

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,12 +79,12 @@ def compare_schedules(peer: Peer, options: SupervisedOptions) -> Iterator[Check]
     yield Check("schedule: rate", difference, 1e-7, f"{len(ours)} epochs, peak {max(ours):.6f}")
     model, learner = peer.model(SIZE, DIM, DEPTH, HEADS, CLASSES), our_learner(options)
     decays, names = peer.decays(model), {p: name for name, p in learner.named_parameters()}
-    difference = 0.0
+    difference, count = 0.0, len(decays)
     for group in learner.parameter_groups(options):
         for parameter in group["params"]:
             theirs_here = decays.pop(names[parameter].removeprefix("backbone.model."))
             difference = max(difference, abs(group["weight_decay"] - theirs_here))
-    yield Check("weight decay of each parameter", difference + len(decays), 0, f"{len(names)} parameters")
+    yield Check("weight decay of each parameter", difference + len(decays), 0, f"{count} parameters")
 
 
 def compare_samplers(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
@@ -130,7 +131,8 @@ def picture(seed: int) -> Image.Image:
     """Noise that is smooth enough to be resized, of a size of its own."""
     rng = np.random.default_rng(seed)
     pixels = rng.integers(0, 256, (12, 16, 3)).astype(np.uint8)
-    return Image.fromarray(pixels).resize(tuple(int(side) for side in rng.integers(200, 400, 2)))
+    width, height = rng.integers(200, 400, 2).tolist()
+    return Image.fromarray(pixels).resize((width, height))
 
 
 def our_learner(options: SupervisedOptions) -> SupervisedLearner:
@@ -169,7 +171,7 @@ def compare_training(peer: Peer, options: SupervisedOptions, title: str) -> Iter
     losses, rates, averages = peer.train(model, CLASSES, epochs, seed_step)
     stepper = Stepper(learner, options, Context(torch.device("cpu"), "fp32"))
     stepper.model.train()
-    steps = []
+    steps: list[dict[str, float]] = []
     for epoch, batches_here in enumerate(epochs):
         for index, batch in enumerate(batches_here):
             moment = stepper.schedule.clock(epoch, index, STEPS)
@@ -178,9 +180,9 @@ def compare_training(peer: Peer, options: SupervisedOptions, title: str) -> Iter
     difference = max(abs(step["loss"] - loss) for step, loss in zip(steps, losses, strict=True))
     yield Check(f"{title}: loss of {len(losses)} steps", difference, 1e-4, note)
     yield Check(f"{title}: rate", max(abs(step["lr"] - rate) for step, rate in zip(steps, rates)), 1e-7)
-    assert learner.average is not None
+    averaged: Any = learner.average
     yield Check(f"{title}: weights", furthest(learner.backbone.model.state_dict(), model.state_dict()), 1e-3)
-    yield Check(f"{title}: averaged weights", furthest(learner.average.model.model.state_dict(), averages), 1e-6)
+    yield Check(f"{title}: averaged weights", furthest(averaged.model.model.state_dict(), averages), 1e-6)
 
 
 def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
