@@ -6,7 +6,8 @@
 average of the weights, checks. The peers are timm's model with timm's mixup, loss, optimiser and average in the plain
 loop: with the settings of DeiT's repository (fp32 on a CPU, fp16 autocast and a scaler on a GPU), and under bf16
 autocast; on a GPU both sides are also compiled. Prints images per second (medians over interleaved rounds), ratios,
-and the share of the throughput that a matrix product reaches in the same precision.
+and the share of the throughput that a matrix product reaches in the same precision. Where others use the machine too,
+`--threads 1 --clock cpu` counts this process's own seconds.
 """
 
 import argparse
@@ -37,6 +38,7 @@ from transfer.options import PretrainRunOptions
 CLASSES, SIZE = 1000, 224
 Batch = tuple[Tensor, Tensor]
 Step = Callable[[], None]
+Clock = Callable[[], float]
 
 
 def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, *, reference: bool, compiled: bool) -> Step:
@@ -83,33 +85,33 @@ def ours(batch: Batch, device: torch.device, stem: str, *, compiled: bool) -> tu
 
 
 def measure(
-    contestants: dict[str, Step], rounds: int, steps: int, images: int, device: torch.device
+    contestants: dict[str, Step], rounds: int, steps: int, images: int, device: torch.device, clock: Clock
 ) -> dict[str, float]:
     """Median images per second of each, over interleaved rounds after one to warm up."""
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(rounds + 1):
         for name, step in contestants.items():
-            begin = time.perf_counter()
+            begin = clock()
             for _ in range(steps):
                 step()
             if device.type == "cuda":
                 torch.cuda.synchronize()
             if turn:
-                rates[name].append(steps * images / (time.perf_counter() - begin))
+                rates[name].append(steps * images / (clock() - begin))
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
-def matrix_throughput(device: torch.device, dtype: torch.dtype) -> float:
+def matrix_throughput(device: torch.device, dtype: torch.dtype, clock: Clock) -> float:
     """Operations per second of a large matrix product, the best of some."""
     side = 8192 if device.type == "cuda" else 2048
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
     best = 0.0
     for _ in range(6):
-        begin = time.perf_counter()
+        begin = clock()
         a @ b
         if device.type == "cuda":
             torch.cuda.synchronize()
-        best = max(best, 2 * side**3 / (time.perf_counter() - begin))
+        best = max(best, 2 * side**3 / (clock() - begin))
     return best
 
 
@@ -120,10 +122,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2, help="steps per round")
     parser.add_argument("--stem", default="patchify", help="of ours; the peers' is patchify")
+    parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     given = parser.parse_args()
+    clock = time.perf_counter if given.clock == "wall" else time.process_time
     warnings.simplefilter("ignore")
     device = choose_device("auto", ALONE)
-    torch.set_num_threads(usable_cores())
+    torch.set_num_threads(given.threads)
     batch = torch.rand(given.batch, 3, SIZE, SIZE, device=device), torch.randint(CLASSES, (given.batch,), device=device)
     mine, context, operations = ours(batch, device, given.stem, compiled=False)
     rival = partial(peer, batch, device)
@@ -136,8 +141,8 @@ def main() -> None:
     if gpu:
         contestants["timm, bf16, compiled"] = rival(torch.bfloat16, reference=False, compiled=True)
         contestants["ours, compiled"] = ours(batch, device, given.stem, compiled=True)[0]
-    rates = measure(contestants, given.rounds, given.steps, given.batch, device)
-    peak = matrix_throughput(device, DTYPES[context.precision])
+    rates = measure(contestants, given.rounds, given.steps, given.batch, device, clock)
+    peak = matrix_throughput(device, DTYPES[context.precision], clock)
     print(f"{device.type}, {torch.get_num_threads()} threads, {context.precision}, batch {given.batch}")
     for name, rate in rates.items():
         against = " ".join(f"{rate / other:5.2f} x {title};" for title, other in rates.items() if title != name)
