@@ -1,18 +1,18 @@
 """Exported models: folders in timm's format, `config.json` and `model.safetensors`. Importing this imports no torch."""
 
 import json
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones import hub
 from backbones.errors import UserError
+from backbones.files import replace_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, PRETRAIN = "config.json", "model.safetensors", "pretrain.json"
 FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 "names that weights have in a folder, first come first served"
 
@@ -37,7 +37,7 @@ def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None 
     spec = getattr(model, "spec", None)
     inner: nn.Module = getattr(model, "model", model) if spec is not None else model
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
-        new, old = Path(scratch) / "new", Path(scratch) / "old"
+        new = Path(scratch) / "new"
         new.mkdir()
         # one copy of each, contiguous: the format takes neither shared nor strided tensors
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in _tensors(model, inner)}
@@ -45,10 +45,7 @@ def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None 
         _write_config(inner, spec, new / CONFIG, getattr(model, "classes", None))
         for name, content in (extra or {}).items():
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
+        replace_folder(new, folder)
     return folder
 
 
@@ -85,6 +82,23 @@ def folder_of(weights: str) -> Path | None:
     folder = path if path.is_dir() else path.parent
     inside = path.is_dir() or (path.is_file() and path.name in FILES)
     return folder if inside and (folder / CONFIG).is_file() else None
+
+
+def pretraining(folder: Path) -> dict[str, Any]:
+    """What `pretrain.json` in an exported folder says about the run behind it; empty where there is none.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    try:
+        content = json.loads((folder / PRETRAIN).read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or not isinstance(content.get("classes", []), list):
+            raise ValueError("not a description of a run")
+    except OSError:
+        return {}
+    except ValueError as error:
+        raise UserError(f"{folder / PRETRAIN}: damaged ({error}); pretrain again, or delete the folder") from None
+    return content
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -135,7 +135,8 @@ def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     if name in ARCHS:
         return name, _with_weights({"arch": name}, name), None, f"backbone {name}"
     if parts.is_user_part(name):
-        return name.rpartition(":")[2], {"arch": name}, None, f"backbone {name}"
+        title = name.rpartition(":")[2]
+        return title, _with_weights({"arch": name, "weights": "random"}, title, asked=False), None, f"backbone {name}"
     if name.startswith("hf-hub:"):
         config = hub.cached(name.removeprefix("hf-hub:"), (exports.CONFIG,))
         return name.rpartition("/")[2], _exported(config.parent) | {"weights": name}, None, str(config)
@@ -144,7 +145,7 @@ def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     if (path / exports.CONFIG).is_file():
         return path.resolve().name, _exported(path), None, str(path / exports.CONFIG)
     if name.split(".")[0] in timm_names():
-        return name, {"arch": name, "weights": "timm"}, None, f"backbone {name}"
+        return name, _with_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
     known = [*backbone_names(), *ARCHS, *timm_names()]
     raise WrongWords(
         f"unknown backbone '{name}'{nearest(name, known)} (shipped: {', '.join(backbone_names())}; any timm name; "
@@ -152,10 +153,22 @@ def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     )
 
 
-def _with_weights(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """A configuration that names no weights means those that pretraining exports below the working directory."""
-    named = values.get("weights") not in (None, "config")
-    return values if named else values | {"weights": f"weights/{name}"}
+def _with_weights(values: dict[str, Any], name: str, *, asked: bool = True) -> dict[str, Any]:
+    """A configuration that names no weights means those that pretraining exports below the working directory.
+
+    Once there, these are also taken in the place of released ones, unless they come from a smoke run or a subset.
+
+    Args:
+        asked: random weights are what the configuration asks for, not what is left without others.
+    """
+    named, own = values.get("weights"), f"weights/{name}"
+    if named in (None, "config"):
+        return values | {"weights": own}
+    if (named == "random" and asked) or not str(named).startswith(("timm", "hf-hub:", "random")):
+        return values
+    about = exports.pretraining(Path(own))
+    real = about and not about.get("smoke") and about.get("subset") is None
+    return values | {"weights": own} if real else values
 
 
 def _exported(folder: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 Letters: C classes of the weights, S classes of the data.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from torch import Tensor
 
 from backbones.backbone import Backbone, create
 from backbones.data.classification import ClassificationData
-from backbones.engine.context import PRETRAIN, Context
+from backbones.engine.context import Context
 from backbones.errors import UserError
+from backbones.exports import pretraining
 from backbones.flops import flops
 from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
 from backbones.pretrain.augment import eval_transform
@@ -103,14 +103,8 @@ def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:
     located = find_weights(backbone.spec)
     if located.timm_name:
         return imagenet_synsets(backbone.classes or 0)
-    path = located.folder / PRETRAIN if located.folder else None
-    if path is None or not path.is_file():
-        return None
-    try:
-        classes = json.loads(path.read_text(encoding="utf-8")).get("classes")
-        return None if classes is None else tuple(map(str, classes))
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise UserError(f"{path}: damaged ({error!r}); make the export anew, or delete the file") from None
+    classes = pretraining(located.folder).get("classes") if located.folder else None
+    return None if classes is None else tuple(map(str, classes))
 
 
 def _difference(theirs: Sequence[str], ours: Sequence[str]) -> str:

@@ -75,8 +75,9 @@ class Cell:
     @property
     def options_yaml(self) -> str:
         """The options that repeat the run."""
-        recipe = plain(self.command.options)  # all of it; of the rest, None means that nothing was said
-        kept = {key: v for key, v in self.options.items() if (v is not None or key in recipe) and key not in NOT_REPEATED}
+        recipe = plain(self.command.options)  # repeated whole; elsewhere None means that nothing was said
+        said = {key: value for key, value in self.options.items() if value is not None or key in recipe}
+        kept = {key: value for key, value in said.items() if key not in NOT_REPEATED}
         return f"# {self.task.repeat()}\n" + write_yaml(kept)
 
     @property

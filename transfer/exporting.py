@@ -1,31 +1,19 @@
 """The weights that a pretraining run leaves for others: its export, published as WEIGHTS/NAME. Imports no torch."""
 
-import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
+from backbones.exports import pretraining
 from backbones.files import cannot_write, replace_folder
 from backbones.settings import differences, read_yaml
 from transfer.options import EXECUTION
 from transfer.results import OPTIONS, RECORD, STATE
 
-PRETRAIN = "pretrain.json"
 # Options that may differ between two commands for the same weights.
 _NOT_COMPARED = (*EXECUTION, "config", "dry_run")
-
-
-def pretraining_of(folder: Path) -> dict[str, Any]:
-    """What `pretrain.json` in an exported folder says; empty where there is none."""
-    try:
-        content = json.loads((folder / PRETRAIN).read_text(encoding="utf-8"))
-    except OSError:
-        return {}
-    except ValueError as error:
-        raise UserError(f"{folder / PRETRAIN}: damaged ({error}); pretrain again, or delete the folder") from None
-    return content if isinstance(content, dict) else {}
 
 
 def check_target(target: Path, identity: str, runs: Path, options: dict[str, Any]) -> None:
@@ -42,7 +30,7 @@ def check_target(target: Path, identity: str, runs: Path, options: dict[str, Any
     """
     mend = "give this one another --name, or --replace to let it take the place"
     if target.exists():
-        about = pretraining_of(target)
+        about = pretraining(target)
         if about.get("identity") != identity:
             whose = f"those of {about['run']}{_differing(about.get('options', {}), options)}" if about else "no export"
             raise UserError(f"{target}: there are other weights ({whose}); {mend}")

@@ -3,16 +3,17 @@
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
 from backbones.errors import UserError
+from backbones.exports import pretraining
 from backbones.spec import BackboneSpec, resolve
 from backbones.weights import Located, find_weights
 from tasks.task import Task
 from transfer.cli import Command
-from transfer.exporting import pretraining_of
 from transfer.results import Store
 
 
@@ -63,13 +64,20 @@ def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[Ba
     except UserError:
         if not command.run.smoke or command.backbone.weights != "config":
             raise
+        own = Path("weights") / spec.name
+        if spec.weights != str(own) and pretraining(own):
+            # Those of a smoke run take the place of released ones in smoke runs alone.
+            named = command.backbone.overrides() | {"weights": str(own)}
+            return _weights(resolve(command.run.backbone, **named), command, context)
         context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
         return replace(spec, weights="random"), "random"
 
 
 def _say_whose(located: Located, context: Context) -> None:
     """Weights of a toy pretraining are marked in every record that they lead to."""
-    about = pretraining_of(located.folder) if located.folder else {}
+    about = pretraining(located.folder) if located.folder else {}
+    if about:
+        context.say(f"weights: {located.folder}, from the run {about.get('run')}")
     marks = ["--smoke"] * bool(about.get("smoke")) + ["--subset"] * (about.get("subset") is not None)
     if marks:
         context.note(f"the weights in {located.folder} were pretrained with {' and '.join(marks)}: no real ones")

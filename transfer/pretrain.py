@@ -116,12 +116,13 @@ def _guard(cell: "Cell", run: "PretrainRunOptions") -> None:
 
 def _publish(record: "Record", run: "PretrainRunOptions") -> None:
     from backbones.engine.context import EXPORT
-    from transfer.exporting import pretraining_of, publish
+    from backbones.exports import pretraining
+    from transfer.exporting import publish
 
     target, source = _target(run, record.backbone["name"]), run.out / record.run_id / EXPORT
     if not source.is_dir():
         raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
-    if pretraining_of(target).get("identity") != record.identity:
+    if pretraining(target).get("identity") != record.identity:
         publish(source, target)
     print(f"weights: {target}", file=sys.stderr)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Precision = Literal["bf16", "fp16", "fp32"]
-EXPORT, PRETRAIN = "export", "pretrain.json"  # of a run's folder, and of the export in it
+EXPORT = "export"  # in a run's folder
 DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -107,7 +107,7 @@ class Context:
 
         `pretrain.json` beside the weights says where they come from: the run, `about`, outcome and cost.
         """
-        from backbones.exports import WEIGHTS, export
+        from backbones.exports import PRETRAIN, WEIGHTS, export
         from backbones.weights import sha256
 
         if self.folder is None or not self.ranks.first:

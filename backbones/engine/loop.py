@@ -50,11 +50,12 @@ def fit(
 
 @dataclass
 class _Progress:
-    """Completed steps, and the place of the next one."""
+    """Completed steps, the place of the next one, and the epoch whose validation is still to be done."""
 
     step: int = 0
     epoch: int = 0
     index: int = 0
+    unscored: int | None = None
 
 
 class _Run:
@@ -101,14 +102,14 @@ class _Run:
 
     def train(self, loader: Loader, validate: Validate | None) -> None:
         """Steps until the end, a breakdown or a signal."""
-        verdict, clock = None, time.monotonic()
+        verdict, clock = None, self.validate(validate, time.monotonic())
         stream = loader.stream(self.progress.epoch, self.progress.index, self.options.epochs)
         with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
             for place, batch in bar:
                 verdict, stop = self.step(place, batch)
                 clock = self._charge(clock)
-                if validate and place.ends_epoch and not verdict:
-                    clock = self.validate(validate, place.epoch, clock)
+                if not verdict:
+                    clock = self.validate(validate, clock)
                 bar.set_postfix_str(f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.watch.loss:.3f}", False)
                 if verdict:
                     break
@@ -124,11 +125,19 @@ class _Run:
         self.save()
         self.tracker.close()
 
-    def validate(self, validate: Validate, epoch: int, clock: float) -> float:
-        """Scores after an epoch into the history, their time on the account of evaluation."""
-        scores = validate(epoch)
+    def validate(self, validate: Validate | None, clock: float) -> float:
+        """Scores of an epoch that has just ended into the history, their time on the account of evaluation."""
+        epoch = self.progress.unscored
+        if validate is None or epoch is None:
+            return clock
+        try:
+            scores = validate(epoch)
+        except Stopped:
+            self.stop()  # taken up with this validation
+            raise
         if scores:
             self.history.add({"step": self.progress.step, "epoch": epoch + 1, **scores})
+        self.progress.unscored = None
         now = time.monotonic()
         self.context.cost.eval_seconds += now - clock
         return now
@@ -141,7 +150,7 @@ class _Run:
         stats, skipped, stop = self.stepper.step(number, moment, batch, place.length)
         self.progress = _Progress(number, place.epoch, place.index + 1)
         if place.ends_epoch:
-            self.progress = _Progress(number, place.epoch + 1, 0)
+            self.progress = _Progress(number, place.epoch + 1, 0, unscored=place.epoch)
         epoch = place.epoch + (place.index + 1) / place.length
         self.history.add({"step": number, "epoch": round(epoch, 6), **stats})
         self.tracker.add(number, stats)

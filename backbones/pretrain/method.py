@@ -1,4 +1,4 @@
-"""What a pretraining method is. One module of `backbones/pretrain/` gives one, named `METHOD`, found by its file name."""
+"""What a pretraining method is. A module of `backbones/pretrain/` gives one, named `METHOD`, found by its file name."""
 
 import importlib
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class PretrainOptions(FitOptions):
     label_fraction: float
     """Share of each class's training images that is used, chosen by content digest and seed 0."""
     validate_at: tuple[int, ...]
-    """Epochs (from 1; negative ones count from the end) after which the validation split is scored, besides the last."""
+    """Epochs (from 1; negative ones from the end) after which the validation split is scored, besides the last one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

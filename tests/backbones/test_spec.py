@@ -1,6 +1,7 @@
 """From names to specifications."""
 
 import json
+from pathlib import Path
 
 import pytest
 import timm
@@ -187,3 +188,20 @@ def test_a_specification_is_plain():
     assert isinstance(spec, BackboneSpec)
     assert spec.plain()["mean"] == list(IMAGENET_MEAN)
     assert (spec.kind, resolve("resnet18").kind) == ("ours", "timm")
+
+
+@pytest.mark.parametrize(
+    ("about", "taken"), [({"smoke": False}, True), ({"smoke": True}, False), ({"subset": 5}, False), (None, False)]
+)
+def test_weights_pretrained_here_take_the_place_of_released_ones(
+    about: dict[str, object] | None, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("dino_s16", "vit_small_patch16_224", "tiny"):
+        (tmp_path / "weights" / name).mkdir(parents=True)
+        if about is not None:
+            (tmp_path / "weights" / name / "pretrain.json").write_text(json.dumps(about))
+    assert resolve("dino_s16").weights == ("weights/dino_s16" if taken else "timm:vit_small_patch16_224.dino")
+    assert resolve("vit_small_patch16_224").weights == ("weights/vit_small_patch16_224" if taken else "timm")
+    assert resolve("dino_s16", weights="timm:vit_small_patch16_224.dino").weights.startswith("timm:")
+    assert resolve("tiny").weights == "random"

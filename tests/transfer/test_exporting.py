@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import UserError
+from backbones.exports import pretraining
 from backbones.settings import write_yaml
-from transfer.exporting import check_target, pretraining_of, publish
+from transfer.exporting import check_target, publish
 
 
 def exported(folder: Path, identity: str, weights: bytes = b"weights", **about: object) -> Path:
@@ -39,6 +40,7 @@ def test_what_was_there_survives_a_disk_that_takes_nothing(tmp_path: Path) -> No
 import os, resource, signal
 from pathlib import Path
 from backbones.errors import UserError
+from backbones.exports import pretraining
 from transfer.exporting import publish
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 os.link = lambda *names: (_ for _ in ()).throw(OSError)
@@ -85,5 +87,5 @@ def test_an_unfinished_run_for_the_same_weights_is_in_the_way(tmp_path: Path) ->
 def test_a_damaged_description_is_named(tmp_path: Path) -> None:
     (tmp_path / "pretrain.json").write_text("{")
     with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
-        pretraining_of(tmp_path)
-    assert pretraining_of(tmp_path / "nowhere") == {}
+        pretraining(tmp_path)
+    assert pretraining(tmp_path / "nowhere") == {}

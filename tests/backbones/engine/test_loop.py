@@ -239,3 +239,21 @@ def test_a_full_disk_is_said_and_keeps_the_last_state(tmp_path: Path) -> None:
     fit(Interrupted(0), loader(), fit_options(), context(tmp_path))
     finish(tmp_path / "whole", [], {})
     assert history(tmp_path) == history(tmp_path / "whole")
+
+
+def test_a_signal_in_a_validation_saves_the_state_and_the_validation_is_done_on_return(tmp_path: Path) -> None:
+    interrupted = []
+
+    def validate(epoch: int) -> dict[str, float]:
+        if epoch == 1 and not interrupted:
+            interrupted.append(epoch)
+            raise Stopped
+        return {"accuracy": epoch / 10}
+
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+    with pytest.raises(Stopped):
+        fit(Classifier(), loader(), fit_options(), context(tmp_path / "a"), validate=validate)
+    fit(Classifier(), loader(), fit_options(), context(tmp_path / "a"), validate=validate)
+    fit(Classifier(), loader(), fit_options(), context(tmp_path / "b"), validate=lambda epoch: {"accuracy": epoch / 10})
+    assert history(tmp_path / "a") == history(tmp_path / "b")
