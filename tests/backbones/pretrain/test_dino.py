@@ -1,0 +1,225 @@
+import json
+import os
+import socket
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+
+from backbones import create, resolve
+from backbones.data.classification import ClassificationData, open_classification
+from backbones.data.spec import resolve_dataset
+from backbones.engine import dist
+from backbones.engine.context import EXPORT
+from backbones.engine.dist import Ranks
+from backbones.engine.loop import fit
+from backbones.errors import UserError, WrongWords
+from backbones.exports import PRETRAIN
+from backbones.pretrain.dino import METHOD, places
+from backbones.pretrain.dino_options import DinoOptions
+from backbones.pretrain.method import load_method
+from backbones.settings import CONFIGS, read_yaml
+from tests.backbones.pretrain.dino_support import dino_options, feed, make
+from tests.support import context
+from transfer.cli import pretraining_recipe, read_command
+from transfer.options import PretrainRunOptions
+
+RECIPES = ("dino", "cifar_dino")
+SMALL: dict[str, Any] = {"patch": 8, "stem": "conv", "weights": "random"}
+
+
+@pytest.fixture(scope="module")
+def digits() -> ClassificationData:
+    return open_classification(resolve_dataset("toy_digits"), None, subset=8)
+
+
+# Recipes
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_is_complete_and_the_only_source_of_values(recipe: str) -> None:
+    given = read_yaml(CONFIGS / "pretrain" / f"{recipe}.yaml")
+    assert set(given) - {"dataset", "method"} == {field.name for field in fields(DinoOptions)}
+    assert all(field.default is MISSING and field.default_factory is MISSING for field in fields(DinoOptions))
+    assert load_method(given["method"]) is METHOD
+
+
+@pytest.mark.parametrize("smoke", [[], ["--smoke"]])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_parses_with_and_without_its_smoke_layer(recipe: str, smoke: list[str]) -> None:
+    words = ["--backbone", "tiny", "--dataset", "toy_digits", *smoke]
+    command = read_command(pretraining_recipe(recipe), DinoOptions, words, PretrainRunOptions)
+    assert isinstance(command.options, DinoOptions)
+
+
+def test_the_recipe_is_the_vanilla_run_of_the_reference() -> None:
+    options = read_yaml(CONFIGS / "pretrain" / "dino.yaml")
+    assert options["lr"] == pytest.approx(5e-4 * options["batch"] / 256)
+    assert (options["epochs"], options["out_dim"], options["teacher_momentum"]) == (100, 65536, 0.996)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"teacher_temp": 0.0}, "--teacher-temp 0.0"),
+        ({"student_temp": -1.0}, "--student-temp"),
+        ({"global_area": (0.8, 0.4)}, "--global-area"),
+        ({"local_area": (0.0, 0.4)}, "--local-area"),
+        ({"teacher_momentum": 1.5}, "--teacher-momentum"),
+        ({"drop_path": 1.0}, "--drop-path"),
+        ({"batch": 5, "accumulate": 2}, "--accumulate 2 must divide --batch 5"),
+        ({"resize": 16}, "--resize 16"),
+        ({"out_dim": 1}, "--out-dim"),
+        ({"local_size": 32, "local_bn": False}, "--local-bn"),
+    ],
+)
+def test_impossible_options_are_named(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(WrongWords, match=named):
+        dino_options(**given)
+
+
+# What can be known to fail
+
+
+@pytest.mark.parametrize(
+    ("given", "spec", "error", "named"),
+    [
+        ({"size": 36, "resize": None}, {}, WrongWords, "size 36 x 36: .* 8"),
+        ({"local_size": 20}, {}, WrongWords, "--local-size 20: .* 8"),
+        ({"drop_path": 0.2}, {"drop_path": 0.1}, WrongWords, "--drop-path 0.1"),
+        ({"batch": 81}, {}, UserError, "80 training images, but a batch takes --batch 81"),
+        ({"knn_k": 200}, {}, UserError, "fewer than --knn-k 200"),
+    ],
+)
+def test_what_cannot_work_is_known_before_training(
+    digits: ClassificationData, given: dict[str, Any], spec: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    backbone = resolve("tiny", **SMALL, **spec)
+    with pytest.raises(error, match=named):
+        METHOD.check(backbone, digits, dino_options(**given), context())
+
+
+def test_a_batch_that_the_ranks_cannot_share(digits: ClassificationData) -> None:
+    with pytest.raises(WrongWords, match=r"--batch 4 in 2 micro-batches .* 3 ranks"):
+        METHOD.check(resolve("tiny", **SMALL), digits, dino_options(accumulate=2), context(ranks=Ranks(0, 3, 0, 3)))
+
+
+def test_a_backbone_of_one_image_size_is_refused(digits: ClassificationData) -> None:
+    spec = resolve("mixer_s32_224", weights="random")
+    with pytest.raises(WrongWords, match="--local-size 96"):
+        METHOD.check(spec, digits, dino_options(size=224, local_size=96, resize=None), context())
+
+
+# Runs
+
+
+@pytest.mark.parametrize("kept", ["teacher", "student"])
+def test_a_run_scores_and_exports_the_chosen_backbone(tmp_path: Path, digits: ClassificationData, kept: str) -> None:
+    options = dino_options(export=kept, epochs=2, batch=40, validate_at=(1,), teacher_momentum=0.5)
+    spec, here = resolve("tiny", **SMALL), context(tmp_path)
+    METHOD.check(spec, digits, options, here)
+    scores, outcomes = METHOD.run(spec, digits, options, here)
+    assert here.outcome.status == "completed"
+    assert METHOD.rescore(outcomes) == scores
+    assert set(scores) == set(METHOD.metrics)
+    assert 0 <= scores["knn_top1"] <= scores["knn_top5"] <= 1
+    assert digits.val is not None
+    assert list(outcomes["sample"]) == list(digits.val.names)
+    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "knn_top1" in line] == [2]
+    assert {"loss", "teacher_entropy", "kl", "spread", "teacher_momentum", "teacher_temp"} <= set(lines[0])
+
+    about = json.loads((tmp_path / EXPORT / PRETRAIN).read_text())
+    assert (about["network"], about["scores"]) == (kept, scores)
+    state = torch.load(tmp_path / "state.pt")["stepper"]["learner"]
+    images = torch.rand(2, 3, 32, 32)
+    ours = create("tiny", **{**SMALL, "weights": str(tmp_path / EXPORT)}, img_size=32).eval()
+    for name, value in ours.model.state_dict().items():
+        assert torch.equal(value, state[f"{kept}.backbone.model.{name}"]), name
+    timms = timm.create_model(f"local-dir:{tmp_path / EXPORT}", pretrained=True).eval()
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (ours.spec.mean, ours.spec.std))
+    with torch.no_grad():
+        assert torch.allclose(timms((images - mean) / std), ours.pooled(images), atol=1e-5)
+
+
+def test_without_a_validation_split_nothing_is_scored_but_weights_are_kept(
+    tmp_path: Path, digits: ClassificationData
+) -> None:
+    data = ClassificationData(**{**vars(digits), "val": None})
+    options, here = dino_options(epochs=1, batch=40, validate_at=(-1,)), context(tmp_path)
+    METHOD.check(resolve("tiny", **SMALL), data, options, here)
+    assert METHOD.run(resolve("tiny", **SMALL), data, options, here) == ({}, {})
+    assert (tmp_path / EXPORT / PRETRAIN).exists()
+    assert any("no validation split" in note for note in here.notes)
+
+
+def test_a_breakdown_leaves_no_export(tmp_path: Path, digits: ClassificationData) -> None:
+    options, here = dino_options(epochs=2, batch=40, lr=1e30), context(tmp_path)
+    assert METHOD.run(resolve("tiny", **SMALL), digits, options, here) == ({}, {})
+    assert here.outcome.status == "nonfinite"
+    assert not (tmp_path / EXPORT).exists()
+
+
+@pytest.mark.slow
+def test_features_learn_what_tells_digits_apart(tmp_path: Path) -> None:
+    """The trained features beat those of the same network as initialised."""
+    data = open_classification(resolve_dataset("toy_digits"), None, subset=60)
+    given = {"batch": 64, "knn_k": 10, "out_dim": 256, "local_crops": 2, "global_area": (0.5, 1.0), "blur": None}
+    scores = {}
+    for epochs, rate in ((1, 0.0), (25, 1e-3)):
+        options = dino_options(**given, epochs=epochs, lr=rate, teacher_momentum=0.98, weight_decay_to=None)
+        scores[rate], _ = METHOD.run(resolve("tiny", patch=8, weights="random"), data, options, context())
+    assert scores[1e-3]["knn_top1"] > scores[0.0]["knn_top1"] + 0.05
+
+
+def test_places_of_the_true_class() -> None:
+    ranked = torch.tensor([[2, 0, 1], [0, 1, 2], [1, 2, 0]])
+    assert np.array_equal(places(ranked, torch.tensor([2, 2, 3])), [0, 2, 3])
+
+
+# Ranks
+
+
+def train(ranks: Ranks) -> dict[str, Any]:
+    options = dino_options(epochs=2, sync_bn=True, accumulate=2, freeze_last_layer=1)
+    learner = make(options, stem="conv")
+    folder_less = context(ranks=ranks)
+    losses: list[float] = []
+    forward = learner.forward
+
+    def noted(batch: Any, step: int) -> dict[str, torch.Tensor]:
+        found = forward(batch, step)
+        losses.append(float(dist.mean_over_ranks(found["loss"].detach().clone())))
+        return found
+
+    learner.forward = noted  # type: ignore[method-assign]
+    fit(learner, feed(parts=2, ranks=ranks), options, folder_less)
+    return {"state": {name: value.clone() for name, value in learner.state_dict().items()}, "losses": losses}
+
+
+def work(rank: int, folder: str, port: int) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
+    torch.set_num_threads(1)
+    ranks = Ranks(rank, 2, rank, 2)
+    dist.start(ranks, torch.device("cpu"))
+    torch.save(train(ranks), Path(folder) / f"{rank}.pt")
+    dist.stop()
+
+
+@pytest.mark.slow
+def test_two_ranks_train_as_one_process(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torch.multiprocessing.spawn(work, (str(tmp_path), port), nprocs=2)
+    alone = train(Ranks())
+    for rank in (0, 1):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        assert found["losses"] == pytest.approx(alone["losses"], rel=2e-4)
+        for name, value in alone["state"].items():
+            assert torch.allclose(value, found["state"][name], atol=1e-4), name
+    assert len(alone["losses"]) == 16
