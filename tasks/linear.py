@@ -143,14 +143,7 @@ def train_loader(
     def batches(epoch: int) -> list[list[int]]:
         return shuffled_batches(len(train), options.batch, seed=context.seed, epoch=epoch)
 
-    return RunLoader(
-        images,
-        batches,
-        workers=context.workers,
-        parts=options.accumulate,
-        ranks=context.ranks,
-        pin_memory=context.on_gpu,
-    )
+    return context.loader(images, batches, parts=options.accumulate)
 
 
 TASK = Linear()

@@ -249,14 +249,7 @@ def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions
     def batches(epoch: int) -> list[list[int]]:
         return pk_batches(identities, p=options.identities, k=options.instances, seed=context.seed, epoch=epoch)
 
-    return RunLoader(
-        images,
-        batches,
-        workers=context.workers,
-        parts=options.accumulate,
-        ranks=context.ranks,
-        pin_memory=context.on_gpu,
-    )
+    return context.loader(images, batches, parts=options.accumulate)
 
 
 def ranked_features(

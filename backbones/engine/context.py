@@ -5,7 +5,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,8 +13,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
+from torch.utils.data import Dataset
 from tqdm import tqdm
 
+from backbones.data.loader import RunLoader
 from backbones.engine.dist import ALONE, Ranks
 from backbones.engine.outcome import Outcome
 from backbones.errors import UserError, WrongWords
@@ -88,6 +90,19 @@ class Context:
         if self.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
+
+    def loader(
+        self, dataset: Dataset[Any], epoch_batches: Callable[[int], list[list[int]]], *, parts: int
+    ) -> RunLoader:
+        """What `fit` reads from, under the run's ranks and workers; see `RunLoader`."""
+        return RunLoader(
+            dataset,
+            epoch_batches,
+            workers=self.workers,
+            parts=parts,
+            ranks=self.ranks,
+            pin_memory=self.on_gpu,
+        )
 
     @property
     def on_gpu(self) -> bool:

@@ -132,14 +132,7 @@ def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoa
     def batches(epoch: int) -> list[list[int]]:
         return shuffled_batches(len(split), options.batch, seed=context.seed, epoch=epoch, drop_last=True)
 
-    return RunLoader(
-        SplitDataset(split, crops, seed=context.seed),
-        batches,
-        workers=context.workers,
-        parts=options.accumulate,
-        ranks=context.ranks,
-        pin_memory=context.on_gpu,
-    )
+    return context.loader(SplitDataset(split, crops, seed=context.seed), batches, parts=options.accumulate)
 
 
 def knn_outcomes(

@@ -152,14 +152,7 @@ def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, c
             return shuffled_batches(n, options.batch, seed=seed, epoch=epoch)
         return repeated_batches(n, options.batch, repeats=options.repeats, seed=seed, epoch=epoch)
 
-    return RunLoader(
-        images,
-        batches,
-        workers=context.workers,
-        parts=options.accumulate,
-        ranks=context.ranks,
-        pin_memory=context.on_gpu,
-    )
+    return context.loader(images, batches, parts=options.accumulate)
 
 
 def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:
