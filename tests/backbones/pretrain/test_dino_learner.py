@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
+from backbones.data.loader import RunLoader
+from backbones.data.samplers import shuffled_batches
 from backbones.engine.checkpoint import STATE
 from backbones.engine.context import Context, Stopped
 from backbones.engine.loop import fit
-from backbones.engine.seeding import seed_torch
+from backbones.engine.seeding import key_seed, seed_torch
 from backbones.pretrain.dino_learner import DinoLearner, batch_norms
 from tests.backbones.pretrain.dino_support import crops, dino_options, feed, make
 from tests.support import context, tensors
@@ -348,6 +351,43 @@ def test_sam_changes_the_student_but_takes_statistics_from_the_first_pass() -> N
     assert same(statistics(plain), statistics(sam_))
     assert torch.equal(plain.center, sam_.center)
     assert not torch.equal(plain.student.backbone.model.cls_token, sam_.student.backbone.model.cls_token)
+
+
+class Pictures(Dataset[tuple[list[Tensor], Tensor]]):
+    """Sixteen pictures of coarse noise, cropped at random, each crop in a light of its own."""
+
+    def __getitem__(self, key: tuple[int, int, int]) -> tuple[list[Tensor], Tensor]:
+        generator = torch.Generator().manual_seed(key[1])
+        coarse = torch.rand(1, 3, 3, 3, generator=generator)
+        picture = nn.functional.interpolate(coarse, size=(40, 40), mode="bilinear")[0]
+        generator.manual_seed(key_seed(*key) % 2**31)
+        corners = torch.randint(0, 8, (4, 2), generator=generator).tolist()
+        lights = torch.rand(4, generator=generator) + 0.3
+        places = zip(corners, (32, 32, 16, 16), lights)
+        views = [picture[:, y : y + side, x : x + side] * light for (y, x), side, light in places]
+        return views, torch.tensor(0)
+
+
+def nearness(learner: DinoLearner) -> float:
+    """Mean distance of two crops of one picture, as a share of that of two pictures' crops, in the teacher's features."""
+    views = [Pictures()[9, index, 0][0] for index in range(16)]
+    learner.eval()
+    with torch.no_grad():
+        ones, others = (
+            nn.functional.normalize(learner.teacher.backbone.pooled(torch.stack([crops[side] for crops in views])))
+            for side in (0, 1)
+        )
+    distances = 1 - ones @ others.T
+    return float(distances.diagonal().mean() / distances.mean())
+
+
+def test_crops_of_a_picture_come_together() -> None:
+    options = dino_options(epochs=25, lr=1e-3, out_dim=64, warmup_epochs=5.0, teacher_momentum=0.95, judge_after=1000)
+    learner = make(options, epoch_steps=2)
+    before = nearness(learner)
+    batches = RunLoader(Pictures(), lambda epoch: shuffled_batches(16, 8, seed=0, epoch=epoch))
+    assert fit(learner, batches, options, context()).status == "completed"
+    assert nearness(learner) < 0.5 * before
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
