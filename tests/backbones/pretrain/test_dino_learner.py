@@ -369,7 +369,7 @@ class Pictures(Dataset[tuple[list[Tensor], Tensor]]):
 
 
 def nearness(learner: DinoLearner) -> float:
-    """Mean distance of two crops of one picture, as a share of that of two pictures' crops, in the teacher's features."""
+    """Mean distance of two crops of one picture over that of any two crops, in the teacher's features."""
     views = [Pictures()[9, index, 0][0] for index in range(16)]
     learner.eval()
     with torch.no_grad():
