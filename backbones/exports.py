@@ -1,6 +1,7 @@
 """Exported models: folders in timm's format, `config.json` and `model.safetensors`. Importing this imports no torch."""
 
 import json
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None 
         folder: replaced if it exists.
         extra: further JSON files, by name.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     folder = Path(folder)
@@ -41,8 +43,12 @@ def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None 
         new.mkdir()
         # one copy of each, contiguous: the format takes neither shared nor strided tensors
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in _tensors(model, inner)}
-        save_file(tensors, new / WEIGHTS, metadata={"format": "pt"})
+        try:
+            save_file(tensors, new / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise OSError(f"is the disk full? {error}") from error
         _write_config(inner, spec, new / CONFIG, getattr(model, "classes", None))
+        shutil.copymode(new / CONFIG, new / WEIGHTS)  # the format's writer keeps all others out
         for name, content in (extra or {}).items():
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         replace_folder(new, folder)

@@ -73,13 +73,13 @@ def _exchange(one: Path, other: Path) -> bool:
     return call is not None and call(_HERE, bytes(one), _HERE, bytes(other), _EXCHANGE) == 0
 
 
-def cannot_write(path: Path, error: OSError) -> UserError:
-    """The error for a file that could not be written."""
-    reason = error.strerror or error
-    return UserError(
-        f"{path}: cannot be written ({reason}); make room or choose another folder with --out, then give the same "
-        "command again: it goes on from the last saved state"
-    )
+def cannot_write(path: Path, error: OSError, flag: str = "--out") -> UserError:
+    """The error for a file that could not be written; `flag` names its folder."""
+    if isinstance(error, shutil.Error):  # of a whole folder: a list of (source, target, reason)
+        error = OSError(error.args[0][0][2])
+    mend = f"make room or choose another folder with {flag}, then give the same command again"
+    kept = ": it goes on from the last saved state" if flag == "--out" else "; what the run has made is kept"
+    return UserError(f"{path}: cannot be written ({error.strerror or error}); {mend}{kept}")
 
 
 def _to_disk(path: Path) -> None:

@@ -69,8 +69,10 @@ class Classification(Task):
             WrongWords: a data set of another kind.
             UserError: a split is missing, or what is there is wrong.
         """
-        fraction = getattr(options, "label_fraction", 1.0)
-        data = open_classification(spec, root, subset=subset, skip_unreadable=skip_unreadable, label_fraction=fraction)
+        chosen = {
+            name: getattr(options, name) for name in ("label_fraction", "fraction_seed") if hasattr(options, name)
+        }
+        data = open_classification(spec, root, subset=subset, skip_unreadable=skip_unreadable, **chosen)
         if data.val is None:
             raise UserError(
                 f"{data.name}: there is no validation split, and {self.name} scores one; give the data set one "

@@ -1,9 +1,11 @@
 """Cells of a command, one data set and one seed each: what identifies one, and its record."""
 
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from backbones.data.spec import manifest_digest
 from backbones.engine.context import Context, peak_mib
 from backbones.settings import plain, write_yaml
 from tasks.task import Metric, Scores, Task
@@ -24,6 +26,13 @@ def _lasting(words: str) -> str:
     return str(Path(path).resolve()) + colon + name if named else words
 
 
+@lru_cache
+def _content(path: Path) -> str:
+    """What identifies a file or a folder named in an option: the names and sizes within, as for data sets."""
+    files = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
+    return manifest_digest((entry.relative_to(path).as_posix(), entry.stat().st_size) for entry in files)
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run to be: a data set (with the words that named it) and a seed, under a command."""
@@ -41,6 +50,9 @@ class Cell:
         """Everything that changes a score, and nothing about how the run is executed."""
         run, dataset = self.command.run, self.dataset
         options = plain(self.command.options)
+        for name, value in vars(self.command.options).items():
+            if isinstance(value, Path):
+                options[name] = _content(value)
         del options["precision"]  # what it resolved to counts
         return Identity(
             {
@@ -70,6 +82,8 @@ class Cell:
         flat |= {"dataset": [_lasting(self.words)], "seeds": [self.seed], "backbone": _lasting(command.run.backbone)}
         flat |= {part: getattr(self.present.spec, part) for part in self.present.spec.files if flat.get(part)}
         flat["weights"] = _lasting(flat["weights"])
+        named = {name: value for name, value in vars(command.options).items() if isinstance(value, Path)}
+        flat |= {name: str(path.resolve()) for name, path in named.items()}
         return flat | {"data": str(Path(flat["data"]).resolve()) if flat["data"] else None}
 
     @property

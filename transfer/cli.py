@@ -99,6 +99,10 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
     schema = flat_schema(run=run, backbone=BackboneOptions, options=options)
     layers = [recipe.path, *_config_files(words)]
     if "--smoke" in words:
+        if not recipe.smoke.is_file():
+            raise WrongWords(
+                f"--smoke: {recipe.path} has no sizes for it; give them as flags, with --subset for the data"
+            )
         layers.append(recipe.smoke)
     stacked = None
     for layer in layers:

@@ -111,7 +111,11 @@ def _record(cell: Cell, context: Context, store: Store) -> Record:
         found = dist.broadcast_object(found)
         if found is None:
             return _run(cell, context, store)
-    context.say(f"{run_id}: has a record, reused")
+    world = found.environment.get("world_size")
+    made = (
+        "" if world == context.ranks.world else f" (made by {world} processes, which see batch norm and mixing apart)"
+    )
+    context.say(f"{run_id}: has a record, reused{made}")
     return found
 
 

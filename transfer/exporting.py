@@ -1,5 +1,6 @@
 """The weights that a pretraining run leaves for others: its export, published as WEIGHTS/NAME. Imports no torch."""
 
+import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -10,19 +11,19 @@ from backbones.exports import pretraining
 from backbones.files import cannot_write, replace_folder
 from backbones.settings import differences, read_yaml
 from transfer.options import EXECUTION
-from transfer.results import OPTIONS, RECORD, STATE
+from transfer.results import LOCK, OPTIONS, RECORD, STATE
 
 # Options that may differ between two commands for the same weights.
 _NOT_COMPARED = (*EXECUTION, "config", "dry_run")
 
 
-def check_target(target: Path, identity: str, runs: Path, options: dict[str, Any]) -> None:
+def check_target(target: Path, identity: str, runs: Path | None, options: dict[str, Any]) -> None:
     """Nothing else may lie at, or be on its way to, the place of an export.
 
     Args:
         target: WEIGHTS/NAME.
         identity: of the run that is to be exported there.
-        runs: folder of the runs, where unfinished ones are looked for.
+        runs: folder of the runs, where unfinished ones are looked for; None to look at what is there alone.
         options: of the run.
 
     Raises:
@@ -34,17 +35,44 @@ def check_target(target: Path, identity: str, runs: Path, options: dict[str, Any
         if about.get("identity") != identity:
             whose = f"those of {about['run']}{_differing(about.get('options', {}), options)}" if about else "no export"
             raise UserError(f"{target}: there are other weights ({whose}); {mend}")
-    for path in sorted(runs.glob(f"pretrain-*/{STATE}")):
+    for path in sorted(runs.glob(f"pretrain-*/{OPTIONS}")) if runs else ():
         folder = path.parent
-        if (folder / RECORD).exists() or identity.startswith(folder.name.rpartition("-")[2]):
+        if identity.startswith(folder.name.rpartition("-")[2]) or not _unfinished(folder):
             continue
-        theirs = read_yaml(folder / OPTIONS) if (folder / OPTIONS).exists() else {}
+        theirs = read_yaml(path)
         name = theirs.get("name") or Path(str(theirs.get("backbone", ""))).name
         if name and (Path(theirs.get("weights_to", "")) / name).resolve() == target.resolve():
             raise UserError(
                 f"{folder}: unfinished, and its weights would go to {target} too{_differing(theirs, options)}; "
                 f"give that run's options to finish it, or {mend}"
             )
+
+
+def _unfinished(folder: Path) -> bool:
+    """Whether a run is under way, or has a state from which it can go on."""
+    if (folder / RECORD).exists():
+        return False
+    if (folder / STATE).exists():
+        return True
+    try:
+        with (folder / LOCK).open("r+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def check_writable(folder: Path) -> None:
+    """Makes the folder of the exports. Raises UserError when it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"--weights-to {folder}: cannot be written ({error.strerror}); choose another folder") from None
 
 
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
@@ -62,17 +90,9 @@ def publish(source: Path, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(scratch, ignore_errors=True)
-        shutil.copytree(source, scratch, copy_function=_link_or_copy)
+        shutil.copytree(source, scratch)
         replace_folder(scratch, target)
     except OSError as error:
-        raise cannot_write(target, error) from error
+        raise cannot_write(target, error, "--weights-to") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    # The same bytes under two names: exports are replaced, never changed.
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

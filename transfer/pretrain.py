@@ -97,7 +97,7 @@ def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
         raise WrongWords(f"--method {run.method}: the recipe {recipe.name} is for {name}; choose another recipe")
     if len(run.dataset) > 1:
         raise WrongWords("--dataset: pretraining takes one")
-    status, records = execute(command, Pretraining(method), None if run.replace else lambda cell: _guard(cell, run))
+    status, records = execute(command, Pretraining(method), lambda cell: _guard(cell, run))
     for record in records:
         if record.export:
             _publish(record, run)
@@ -109,20 +109,28 @@ def _target(run: "PretrainRunOptions", backbone: str) -> Path:
 
 
 def _guard(cell: "Cell", run: "PretrainRunOptions") -> None:
-    from transfer.exporting import check_target
+    from transfer.exporting import check_target, check_writable
 
-    check_target(_target(run, cell.present.spec.name), cell.identity.digest, run.out, cell.options)
+    check_writable(run.weights_to)
+    if not run.replace:
+        check_target(_target(run, cell.present.spec.name), cell.identity.digest, run.out, cell.options)
 
 
 def _publish(record: "Record", run: "PretrainRunOptions") -> None:
+    """Puts the run's weights in their place, unless they are there; what others have put there meanwhile stays."""
     from backbones.engine.context import EXPORT
-    from backbones.exports import pretraining
-    from transfer.exporting import publish
+    from backbones.exports import WEIGHTS, pretraining
+    from backbones.weights import sha256
+    from transfer.exporting import check_target, publish
 
     target, source = _target(run, record.backbone["name"]), run.out / record.run_id / EXPORT
-    if not source.is_dir():
-        raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
-    if pretraining(target).get("identity") != record.identity:
+    weights = target / WEIGHTS
+    same = weights.is_file() and f"sha256:{sha256(weights)}" == record.export
+    if not same or pretraining(target).get("identity") != record.identity:
+        if not source.is_dir():
+            raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
+        if not run.replace:
+            check_target(target, record.identity, None, record.options)
         publish(source, target)
     print(f"weights: {target}", file=sys.stderr)
 

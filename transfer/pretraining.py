@@ -5,6 +5,7 @@ from typing import Any
 
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
+from backbones.engine.checkpoint import History
 from backbones.engine.context import Context
 from backbones.pretrain.method import Method
 from backbones.spec import BackboneSpec
@@ -26,7 +27,12 @@ class Pretraining(Task):
     ) -> ClassificationData:
         """The images by split and class; see `backbones.data.classification`."""
         return open_classification(
-            spec, root, label_fraction=options.label_fraction, subset=subset, skip_unreadable=skip_unreadable
+            spec,
+            root,
+            label_fraction=options.label_fraction,
+            fraction_seed=options.fraction_seed,
+            subset=subset,
+            skip_unreadable=skip_unreadable,
         )
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context) -> None:
@@ -36,8 +42,13 @@ class Pretraining(Task):
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Trains, validates, exports."""
-        return self.method.run(spec, dataset, options, context)
+        """Trains, validates, exports; the scores end the history, as validations do on the way."""
+        scores, outcomes = self.method.run(spec, dataset, options, context)
+        if scores and context.folder and context.ranks.first:
+            history = History(context.folder, context.outcome.step)
+            history.add({"step": context.outcome.step, "epoch": options.epochs, **scores})
+            history.flush()
+        return scores, outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """The scores of the last validation."""

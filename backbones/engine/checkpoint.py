@@ -41,7 +41,7 @@ def load_state(folder: Path, identity: str, options: dict[str, Any] | None = Non
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         owner = str(state["identity"])
-        missing = {"stepper", "watch", "progress", "done", "outcome", "cost"} - set(state)
+        missing = {"stepper", "watch", "progress", "done", "outcome", "cost", "world"} - set(state)
         if owner == identity and missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     except Exception as error:

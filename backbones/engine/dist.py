@@ -1,6 +1,7 @@
 """Ranks of a `torchrun` job: who am I, features of all, batch norm over all. One process is a world of one."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,13 @@ def broadcast_object(value: Any) -> Any:
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
+
+
+def broadcast_tensors(tensors: Iterable[Tensor]) -> None:
+    """Rank 0's values into the tensors of every rank."""
+    if world_size() > 1:
+        for tensor in tensors:
+            dist.broadcast(tensor, src=0)
 
 
 def gather_objects(value: Any) -> list[Any]:

@@ -78,6 +78,8 @@ class _Run:
             self.progress, self.done = _Progress(**state["progress"]), state["done"]
             self.outcome = Outcome(**state["outcome"])
             vars(self.context.cost).update(state["cost"])
+            if state["world"] != context.ranks.world:
+                context.note(f"step {self.progress.step} was reached by {state['world']} process(es), the rest is not")
             self.context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
         self.history = History(self.folder, self.progress.step)
         self.tracker = Tracker(self.folder if self.context.track else None)
@@ -97,6 +99,7 @@ class _Run:
             "done": self.done,
             "outcome": asdict(self.outcome),
             "cost": asdict(self.context.cost),
+            "world": self.context.ranks.world,
         }
         save_state(self.folder, state)
 
@@ -118,6 +121,7 @@ class _Run:
                 if clock - self.last_save >= self.context.checkpoint_seconds:
                     self.save()
         self.done = True
+        self.stepper.share_buffers()
         if verdict is None and not self.stepper.finite():
             reason = "a parameter or a batch-norm statistic was not finite after the last step"
             verdict = Outcome("nonfinite", reason, self.progress.step)
@@ -130,6 +134,7 @@ class _Run:
         epoch = self.progress.unscored
         if validate is None or epoch is None:
             return clock
+        self.stepper.share_buffers()
         try:
             scores = validate(epoch)
         except Stopped:

@@ -71,6 +71,7 @@ class Watch:
     lowest: float = math.inf
     above_since: float | None = None  # fractional epoch since which the loss has been too high
     flat_steps: int = 0
+    left_chance: bool = False
     warm_steps: int = 0  # steps past the warm-up
     skips: int = 0
 
@@ -108,17 +109,19 @@ class Watch:
             self.above_since = None
         elif self.above_since is None:
             self.above_since = time
+        self.left_chance = self.left_chance or self._at_chance(step) is None
         why = self.collapsed(stats)
         self.flat_steps = self.flat_steps + 1 if why else 0
         self.warm_steps += time > self.options.warmup_epochs
         if self.warm_steps < self.options.judge_after:
             return None
+        if self.flat_steps >= FLAT_STEPS:
+            return Outcome("collapsed", f"{why} for {self.flat_steps} steps", step)
         if self.above_since is not None and time - self.above_since >= 1.0:
             reason = f"smoothed loss {loss:.4g} stayed above {limit:.4g} for an epoch (it had been {self.lowest:.4g})"
             return Outcome("diverged", reason, step)
-        if self.flat_steps >= FLAT_STEPS:
-            return Outcome("collapsed", f"{why} for {self.flat_steps} steps", step)
-        return None
+        # A loss that is rising beyond chance is on its way to being called diverged.
+        return None if self.left_chance or self.above_since is not None else self._at_chance(step)
 
     @property
     def loss(self) -> float:
@@ -127,17 +130,22 @@ class Watch:
 
     def final(self, step: int) -> Outcome:
         """The verdict at the end of a training that ran through."""
-        if self.chance and self.warm_steps >= self.options.judge_after:
-            name, level = self.chance
-            value = self.means[name].value
-            if value >= level - MARGIN:
-                reason = f"smoothed {name} {value:.4g} is that of a constant prediction ({level:.4g})"
-                return Outcome("at_chance", reason, step)
-        return Outcome("completed", "", step)
+        judged = self._at_chance(step) if self.warm_steps >= self.options.judge_after else None
+        return judged or Outcome("completed", "", step)
+
+    def _at_chance(self, step: int) -> Outcome | None:
+        if self.chance is None:
+            return None
+        name, level = self.chance
+        value = self.means[name].value
+        if value < level - MARGIN:
+            return None
+        reason = f"smoothed {name} {value:.4g} is that of a constant prediction ({level:.4g})"
+        return Outcome("at_chance", reason, step)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        kept = ("initial", "lowest", "above_since", "flat_steps", "warm_steps", "skips")
+        kept = ("initial", "lowest", "above_since", "flat_steps", "left_chance", "warm_steps", "skips")
         means = {name: asdict(mean) for name, mean in self.means.items()}
         return {"means": means, **{name: getattr(self, name) for name in kept}}
 

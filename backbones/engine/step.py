@@ -130,6 +130,10 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         self.learner.after_step(number)
 
+    def share_buffers(self) -> None:
+        """Gives every rank the first one's running statistics, which are those that are exported."""
+        dist.broadcast_tensors(self.learner.buffers())
+
     def finite(self) -> bool:
         """Whether all parameters and buffers are finite, on all ranks."""
         tensors = [*self.learner.parameters(), *(part for part in self.learner.buffers() if part.is_floating_point())]

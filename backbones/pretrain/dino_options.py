@@ -82,6 +82,6 @@ class DinoOptions(PretrainOptions):
         if self.resize is not None and self.resize < self.size:
             raise WrongWords(f"--resize {self.resize}: must be at least --size {self.size}")
         if self.local_size == self.size and self.local_crops and not self.local_bn:
-            raise WrongWords("--local-bn False: crops of one size share a pass, give --local-size other than --size")
+            raise WrongWords("--no-local-bn: crops of one size share a pass, give --local-size other than --size")
         if self.batch % self.accumulate:
             raise WrongWords(f"--accumulate {self.accumulate} must divide --batch {self.batch}")

@@ -21,13 +21,16 @@ class PretrainOptions(FitOptions):
     """What every pretraining method takes besides the options of the training loop."""
 
     label_fraction: float
-    """Share of each class's training images that is used, chosen by content digest and seed 0."""
+    """Share of each class's training images that is used, chosen by content digest and `fraction_seed`."""
+    fraction_seed: int
+    """Seed of that choice, apart from the run's own: runs of several seeds share their images."""
     validate_at: tuple[int, ...]
     """Epochs (from 1; negative ones from the end) after which the validation split is scored, besides the last one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 0, 1, "label_fraction")
+        check_ranges(self, 0, None, "fraction_seed")
         if self.label_fraction == 0:
             raise WrongWords("--label-fraction must be above 0")
         if 0 in self.validate_at:

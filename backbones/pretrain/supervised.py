@@ -78,6 +78,7 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
             f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; take "
             f"one of {', '.join(VOLOS)}, or --dense-weight 0"
         )
+    train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     _check_batch(options, context)
     split = _training_split(data)
     found = epoch_images(len(split), options)

@@ -11,7 +11,7 @@ import pytest
 from backbones.errors import UserError
 from backbones.exports import pretraining
 from backbones.settings import write_yaml
-from transfer.exporting import check_target, publish
+from transfer.exporting import check_target, check_writable, publish
 
 
 def exported(folder: Path, identity: str, weights: bytes = b"weights", **about: object) -> Path:
@@ -43,7 +43,6 @@ from backbones.errors import UserError
 from backbones.exports import pretraining
 from transfer.exporting import publish
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-os.link = lambda *names: (_ for _ in ()).throw(OSError)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     publish(Path({str(source)!r}), Path({str(target)!r}))
@@ -89,3 +88,33 @@ def test_a_damaged_description_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
         pretraining(tmp_path)
     assert pretraining(tmp_path / "nowhere") == {}
+
+
+def test_a_run_for_the_same_weights_that_is_under_way_is_in_the_way(tmp_path: Path) -> None:
+    target, runs = tmp_path / "weights" / "mine", tmp_path / "runs"
+    folder = runs / "pretrain-dino-toy-mine-0123456789ab"
+    folder.mkdir(parents=True)
+    theirs = {"backbone": "mine", "weights_to": str(tmp_path / "weights"), "lr": 0.1}
+    (folder / "options.yaml").write_text(write_yaml(theirs))
+    check_target(target, 64 * "f", runs, theirs | {"lr": 0.3})
+    code = f"""
+import sys
+from pathlib import Path
+from transfer.results import Store
+with Store(Path({str(runs)!r})).lock({folder.name!r}, lambda: None):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout
+    assert holder.stdout.readline() == "locked\n"
+    with pytest.raises(UserError, match=r"unfinished.*lr 0\.1 there, 0\.3 here"):
+        check_target(target, 64 * "f", runs, theirs | {"lr": 0.3})
+    holder.communicate("")
+    check_target(target, 64 * "f", runs, theirs | {"lr": 0.3})
+
+
+def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"--weights-to .*cannot be written"):
+        check_writable(tmp_path / "file" / "weights")

@@ -92,6 +92,23 @@ def test_weights_that_were_deleted_are_published_again(trained: tuple[str, Path]
     assert one.read_bytes() == two.read_bytes()
 
 
+def test_weights_that_are_not_the_records_are_put_right(trained: tuple[str, Path]) -> None:
+    recipe, out = trained
+    weights = out / "weights" / "tiny" / "model.safetensors"
+    before = weights.read_bytes()
+    for spoil in (weights.unlink, lambda: weights.write_bytes(b"stale")):
+        spoil()
+        assert main(words_of(recipe, out)) == 0
+        assert weights.read_bytes() == before
+    assert weights.stat().st_mode & 0o777 == (weights.parent / "config.json").stat().st_mode & 0o777
+
+
+def test_the_scores_end_the_history(trained: tuple[str, Path]) -> None:
+    _, out = trained
+    last, found = history(out / "runs")[-1], record(out / "runs")
+    assert {name: last[name] for name in found.scores} == found.scores
+
+
 def test_other_options_do_not_overwrite_weights(trained: tuple[str, Path], capfd: pytest.CaptureFixture[str]) -> None:
     recipe, out = trained
     before = (out / "weights" / "tiny" / "model.safetensors").read_bytes()
@@ -110,7 +127,7 @@ def test_a_large_rate_without_warm_up_is_recorded_as_what_it_is(tmp_path: Path) 
     assert found.outcome["reason"]
     assert found.scores == {}
     assert found.export is None
-    assert not (tmp_path / "weights").exists()
+    assert not list((tmp_path / "weights").iterdir())
 
 
 @pytest.mark.parametrize(
