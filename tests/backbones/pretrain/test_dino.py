@@ -74,7 +74,7 @@ def test_the_recipe_is_the_vanilla_run_of_the_reference() -> None:
         ({"batch": 5, "accumulate": 2}, "--accumulate 2 must divide --batch 5"),
         ({"resize": 16}, "--resize 16"),
         ({"out_dim": 1}, "--out-dim"),
-        ({"local_size": 32, "local_bn": False}, "--local-bn"),
+        ({"local_size": 32, "local_bn": False}, "--no-local-bn"),
     ],
 )
 def test_impossible_options_are_named(given: dict[str, Any], named: str) -> None:
