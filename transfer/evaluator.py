@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import torch
 
 from backbones.engine import dist
-from backbones.engine.context import Context, Cost, auto_workers, choose_device, choose_precision, usable_cores
+from backbones.engine.context import Context, Cost, auto_threads, auto_workers, choose_device, choose_precision
 from backbones.engine.outcome import Outcome
 from backbones.errors import UserError
 from backbones.files import write_atomic
@@ -71,11 +71,12 @@ def make_context(command: Command) -> Context:
     """Where and how a command executes: device, precision, ranks, threads and workers."""
     run, ranks = command.run, dist.ranks_from_environment()
     device = choose_device(run.device, ranks)
-    torch.set_num_threads(run.threads or max(usable_cores() // ranks.local_world, 1))
+    workers = auto_workers(device, ranks) if run.workers is None else run.workers
+    torch.set_num_threads(run.threads or auto_threads(device, ranks, workers))
     return Context(
         device=device,
         precision=choose_precision(command.options.precision, device),
-        workers=auto_workers(device, ranks) if run.workers is None else run.workers,
+        workers=workers,
         checkpoint_seconds=run.checkpoint_seconds,
         ranks=ranks,
         progress=True,

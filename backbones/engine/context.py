@@ -236,9 +236,18 @@ def usable_cores() -> int:
 
 
 def auto_workers(device: torch.device, ranks: Ranks) -> int:
-    """Loader processes for a rank: its share of the cores on a GPU machine; few on a CPU, where training needs them."""
+    """Loader processes for a rank: its share of the cores on a GPU machine; a fourth of it on a CPU, none below 4."""
     cores = usable_cores() // ranks.local_world
-    return min(max(cores, 1), 16) if device.type == "cuda" else max(cores // 4, 1)
+    return min(max(cores, 1), 16) if device.type == "cuda" else cores // 4
+
+
+def auto_threads(device: torch.device, ranks: Ranks, workers: int) -> int:
+    """Threads of torch for a rank: its share of the cores, on a CPU without those of the loader's processes.
+
+    A thread without a core of its own keeps all the others waiting at the end of every operation.
+    """
+    cores = usable_cores() // ranks.local_world
+    return max(cores if device.type == "cuda" else cores - workers, 1)
 
 
 def peak_mib(device: torch.device) -> float:

@@ -7,6 +7,7 @@ import torch
 from backbones.engine.context import (
     Cost,
     Stopped,
+    auto_threads,
     auto_workers,
     choose_device,
     choose_precision,
@@ -32,7 +33,9 @@ def test_cores_are_those_this_process_may_use() -> None:
 
 def test_ranks_on_one_machine_share_its_cores() -> None:
     gpu = torch.device("cuda")
-    assert 1 <= auto_workers(CPU, ALONE) <= usable_cores()
+    workers = auto_workers(CPU, ALONE)
+    assert workers + auto_threads(CPU, ALONE, workers) == usable_cores()
+    assert auto_threads(CPU, Ranks(0, 8, 0, usable_cores()), workers=1) == 1
     assert auto_workers(gpu, Ranks(0, 8, 0, usable_cores())) == 1
     assert auto_workers(gpu, ALONE) == min(usable_cores(), 16)
 
