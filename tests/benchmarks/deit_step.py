@@ -85,7 +85,12 @@ def ours(batch: Batch, device: torch.device, stem: str, *, compiled: bool) -> tu
 
 
 def measure(
-    contestants: dict[str, Step], rounds: int, steps: int, images: int, device: torch.device, clock: Clock
+    contestants: dict[str, Step],
+    rounds: int,
+    steps: int,
+    images: int,
+    device: torch.device,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, float]:
     """Median images per second of each, over interleaved rounds after one to warm up."""
     rates: dict[str, list[float]] = {name: [] for name in contestants}
@@ -101,7 +106,7 @@ def measure(
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
-def matrix_throughput(device: torch.device, dtype: torch.dtype, clock: Clock) -> float:
+def matrix_throughput(device: torch.device, dtype: torch.dtype, clock: Clock = time.perf_counter) -> float:
     """Operations per second of a large matrix product, the best of some."""
     side = 8192 if device.type == "cuda" else 2048
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
