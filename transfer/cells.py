@@ -53,6 +53,8 @@ class Cell:
         for name, value in vars(self.command.options).items():
             if isinstance(value, Path):
                 options[name] = _content(value)
+        for name in getattr(self.command.options, "idle", dict)():
+            del options[name]
         del options["precision"]  # what it resolved to counts
         return Identity(
             {

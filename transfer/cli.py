@@ -110,11 +110,20 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
         stacked = parse(schema, flags, prog=recipe.program, default=stacked, layer=str(layer))
     parsed = parse(schema, words, prog=recipe.program, default=stacked)
     command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options)
+    _check_idle(command.options, words)
     if not command.run.backbone:
         raise WrongWords("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
     if not command.run.dataset:
         raise WrongWords(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
     return command
+
+
+def _check_idle(options: Any, words: list[str]) -> None:
+    """Raises WrongWords for a flag that changes nothing."""
+    for name, reason in getattr(options, "idle", dict)().items():
+        flag = f"--{name.replace('_', '-')}"
+        if any(word in (flag, flag.replace("--", "--no-", 1)) or word.startswith(f"{flag}=") for word in words):
+            raise WrongWords(f"{flag} has no effect with {reason}")
 
 
 def _beside(layer: Path, content: dict[str, Any]) -> dict[str, Any]:

@@ -101,6 +101,19 @@ class FitOptions:
         if self.sam == "none" and self.sam_sync:
             raise WrongWords("--sam-sync: there is no perturbation without --sam sam or --sam asam")
 
+    def idle(self) -> dict[str, str]:
+        """The options without effect, each with the one that makes it so: no part of a run's identity."""
+        found = {}
+        if self.optimizer == "adamw":
+            found["momentum"] = "--optimizer adamw"
+        if self.sam == "none":
+            found |= {"sam_rho": "--sam none", "sam_sync": "--sam none"}
+        if self.schedule == "step":
+            found["schedule_offset"] = "--schedule step"
+        if self.warmup_epochs == 0:
+            found |= {"warmup_from": "--warmup-epochs 0", "warmup_inclusive": "--warmup-epochs 0"}
+        return found
+
 
 def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:
     """Raises WrongWords for the first field outside [low, high] or not a number; None and None values are no limits."""

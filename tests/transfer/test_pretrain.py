@@ -144,6 +144,11 @@ def test_a_large_rate_without_warm_up_is_recorded_as_what_it_is(tmp_path: Path) 
         (["deit", "--backbone", "tiny", "--smoke", "--validate-at", "0"], "--validate-at"),
         (["deit", "--backbone", "tiny", "--smoke", "--trainable", "nothing.*"], "nothing.*"),
         (["deit", "--backbone", "tiny", "--smoke", "--label-fraction", "0"], "--label-fraction"),
+        (
+            ["deit", "--backbone", "tiny", "--smoke", "--momentum", "0.5"],
+            "--momentum has no effect with --optimizer adamw",
+        ),
+        (["dino", "--backbone", "tiny", "--smoke", "--sam-rho", "3"], "--sam-rho has no effect with --sam none"),
         (["--backbone", "tiny"], "recipe comes first"),
         (["nowhere.yaml", "--backbone", "tiny"], "nowhere.yaml"),
     ],
