@@ -58,6 +58,8 @@ def probe(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
         WrongWords: the parts do not fit each other or the image size.
     """
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
+    if spec.drop_path not in (0, overrides.get("drop_path", spec.drop_path)):
+        raise WrongWords(f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}")
     if any(side % spec.divisor for side in size):
         raise WrongWords(f"size {size[0]} x {size[1]}: {step(spec)} of {spec.name} does not divide it")
     try:

@@ -1,7 +1,7 @@
 """Errors that are meant for the user: one message that says what was wrong, where, and what mends it."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class UserError(Exception):
@@ -20,3 +20,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt `word`: "; did you mean 'a' or 'b'?", or an empty string when nothing is near."""
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def some(names: Collection[object], most: int = 5) -> str:
+    """The first few of a list, and how many more there are; "nothing" of an empty one."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(list(map(str, names))[:most]) + more or "nothing"

@@ -73,6 +73,17 @@ def _exchange(one: Path, other: Path) -> bool:
     return call is not None and call(_HERE, bytes(one), _HERE, bytes(other), _EXCHANGE) == 0
 
 
+def check_writable(folder: Path, flag: str) -> None:
+    """Makes a folder, which `flag` names, and checks that it can be written. Raises UserError when it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"{flag} {folder}: cannot be written ({error.strerror}); choose another folder") from None
+
+
 def cannot_write(path: Path, error: OSError, flag: str = "--out") -> UserError:
     """The error for a file that could not be written; `flag` names its folder."""
     if isinstance(error, shutil.Error):  # of a whole folder: a list of (source, target, reason)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backbones import archs, exports, hub
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UserError, WrongWords, nearest, some
 from backbones.spec import BackboneSpec, resolve
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def load_weights(
         rows = {"missing": sorted(missing), "unexpected": sorted(unexpected), "of another shape": shapes}
         raise UserError(
             f"{located.path} does not fit backbone {spec.name}: "
-            + "; ".join(f"{title}: {_some(names)}" for title, names in rows.items() if names)
+            + "; ".join(f"{title}: {some(names)}" for title, names in rows.items() if names)
             + ". `--load partial` takes what fits and leaves the rest as initialised"
         )
     # a bias without its weight is of no use: a module with one tensor that does not fit keeps none
@@ -139,14 +139,9 @@ def load_weights(
         if name not in wrong and name.rpartition(".")[0] not in refused
     }
     if not fitting.keys() & dict(model.named_parameters()).keys():
-        raise UserError(f"{located.path}: not one tensor fits backbone {spec.name}; it holds {_some(list(state))}")
+        raise UserError(f"{located.path}: not one tensor fits backbone {spec.name}; it holds {some(list(state))}")
     model.load_state_dict(fitting, strict=False)
     return _summary(target, fitting)
-
-
-def _some(names: Collection[str], most: int = 4) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join([*names][:most]) + more
 
 
 def read_weights(

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from backbones.backbone import probe
-from backbones.data.classification import ClassificationData, Split, open_classification
+from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.options import check_ranges
-from backbones.engine.outcome import Outcome
 from backbones.errors import UserError, WrongWords
 from backbones.pretrain.accuracy import accuracies
 from backbones.pretrain.augment import AugmentOptions
@@ -99,19 +95,3 @@ class Classification(Task):
         if scores and scores["top1"] > scores["top5"]:
             found.append(f"top1 = {scores['top1']} is above top5 = {scores['top5']}")
         return found
-
-
-def image_outcomes(split: Split) -> Outcomes:
-    """`sample` [M] names and `cluster` [M] for resampling: every image is one of its own."""
-    return {"sample": np.array(list(split.names)), "cluster": np.arange(len(split))}
-
-
-def labels_of(split: Split) -> torch.Tensor:
-    """Labels [M], int64."""
-    return torch.from_numpy(np.asarray(split.labels, dtype=np.int64))
-
-
-def not_finite(context: Context, what: str, step: int = 0) -> tuple[Scores, Outcomes]:
-    """The result of a run whose weights give numbers that are not finite."""
-    context.outcome = Outcome("nonfinite", f"the weights give {what} that are not finite", step)
-    return {}, {}

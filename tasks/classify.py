@@ -6,25 +6,24 @@ Letters: C classes of the weights, S classes of the data.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
-from backbones.errors import UserError
+from backbones.errors import UserError, some
 from backbones.exports import pretraining
 from backbones.flops import flops
 from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
 from backbones.pretrain.augment import eval_transform
 from backbones.spec import BackboneSpec
 from backbones.weights import find_weights
-from tasks.classification import Classification, ViewOptions, not_finite
+from tasks.classification import Classification, ViewOptions
 from tasks.task import Outcomes, Scores
 
 IMAGENET_1K = 1000
-SHOWN = 5  # class names in a message
 
 
 @dataclass(kw_only=True)
@@ -64,11 +63,13 @@ class Classify(Classification):
         columns, remark = choose_columns(backbone, dataset)
         if remark:
             context.note(remark)
-        bigvision: dict[str, Any] = {"augment": "bigvision"} if options.view == "area" else {}
-        transform = eval_transform(options.size, options.augmentation(**bigvision))
+        transform = eval_transform(options.size, options.resize, by_area=options.view == "area")
         outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch, columns=columns)
         context.cost.eval_seconds += time.monotonic() - start
-        return (self.rescore(outcomes), outcomes) if outcomes else not_finite(context, "logits")
+        if outcomes is None:
+            context.not_finite("logits")
+            return {}, {}
+        return self.rescore(outcomes), outcomes
 
 
 def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Tensor | None, str]:
@@ -90,7 +91,7 @@ def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Ten
         columns, missing = class_columns(theirs, ours)
         if len(missing) < len(ours):
             best = f"each image gets the best of {len(ours) - len(missing)} classes of ImageNet-1k among {count}"
-            return columns, f"{best}; missing: {_some(missing) or 'none'}"
+            return columns, f"{best}; missing: {some(missing) if missing else 'none'}"
     raise _other_classes(backbone, dataset, _difference(theirs, ours))
 
 
@@ -113,7 +114,7 @@ def _difference(theirs: Sequence[str], ours: Sequence[str]) -> str:
         return f"the same, in another order: class {place} is {theirs[place]} there, {ours[place]} here"
     only_there, only_here = sorted({*theirs} - {*ours}), sorted({*ours} - {*theirs})
     sides = ((len(theirs), "there", only_there), (len(ours), "here", only_here))
-    return "; ".join(f"{count} {where}" + f" ({_some(only)} only)" * bool(only) for count, where, only in sides)
+    return "; ".join(f"{count} {where}" + f" ({some(only)} only)" * bool(only) for count, where, only in sides)
 
 
 def _other_classes(backbone: Backbone, dataset: ClassificationData, difference: str) -> UserError:
@@ -121,10 +122,6 @@ def _other_classes(backbone: Backbone, dataset: ClassificationData, difference: 
         f"{backbone.spec.weights} was trained for other classes than those of {dataset.name}: {difference}. Name the "
         "data set that it was trained on, or train a new classifier on these features: linear or finetune"
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 TASK = Classify()

@@ -2,33 +2,25 @@
 
 The protocol is DINO's (Caron et al. 2021, arXiv 2104.14294, section 4.1): pooled features, L2-normalised, of images
 without augmentation; the k nearest training images vote with weight exp(cosine similarity / temperature).
-Letters: N validation images, C classes.
 """
 
 import time
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from backbones.backbone import create
-from backbones.data.classification import ClassificationData, SplitDataset
+from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
-from backbones.engine.dist import broadcast_object
-from backbones.engine.extract import extract
 from backbones.engine.options import check_ranges
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
+from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
-from backbones.pretrain.neighbours import weighted_knn
+from backbones.pretrain.neighbours import TOP, true_class_places
 from backbones.spec import BackboneSpec
-from tasks.classification import Classification, ViewOptions, image_outcomes, labels_of, not_finite
+from tasks.classification import Classification, ViewOptions
 from tasks.task import Metric, Outcomes, Scores
-
-TOP = 5
 
 
 @dataclass(kw_only=True)
@@ -73,35 +65,27 @@ class Knn(Classification):
         self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
         """Extracts the features of both splits, and lets the training images vote on the validation images."""
-        assert dataset.train is not None
         assert dataset.val is not None
         start = time.monotonic()
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval()
         context.note_backbone(backbone, flops(backbone, (options.size, options.size))["total"])
-        transform = eval_transform(options.size, options.augmentation())
-        train, val = (
-            extract(
-                backbone.pooled, SplitDataset(split, transform), context, batch_size=options.eval_batch, label=label
-            )
-            for split, label in ((dataset.train, "training features"), (dataset.val, "validation features"))
+        transform = eval_transform(options.size, options.resize)
+        ranks = true_class_places(
+            backbone,
+            dataset,
+            transform,
+            context,
+            k=[options.k, *options.other_k],
+            temperature=options.temperature,
+            batch_size=options.eval_batch,
         )
-        if not (torch.isfinite(train).all() and torch.isfinite(val).all()):
-            return not_finite(context, "features")
-        found = None
-        if context.ranks.first:
-            found = weighted_knn(
-                train.to(context.device),
-                labels_of(dataset.train),
-                val,
-                k=[options.k, *options.other_k],
-                temperature=options.temperature,
-                classes=len(dataset.classes),
-                top=TOP,
-            )
-        found = broadcast_object(found)
         context.cost.eval_seconds += time.monotonic() - start
-        outcomes = image_outcomes(dataset.val) | _ranks(found, labels_of(dataset.val), options)
+        if ranks is None:
+            context.not_finite("features")
+            return {}, {}
+        others = {f"rank_k{k}": ranks[k] for k in options.other_k}
+        outcomes = {**image_outcomes(dataset.val), "rank": ranks[options.k], **others}
         return self.rescore(outcomes), outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
@@ -109,16 +93,6 @@ class Knn(Classification):
         scores = {"top1": float((outcomes["rank"] < 1).mean()), "top5": float((outcomes["rank"] < TOP).mean())}
         others = [name for name in outcomes if name.startswith("rank_k")]
         return scores | {name.replace("rank", "top1"): float((outcomes[name] < 1).mean()) for name in others}
-
-
-def _ranks(found: dict[int, Tensor], labels: Tensor, options: KnnOptions) -> Outcomes:
-    """The place [N] of the true class among the five with the most votes, 5 where it is not among them; for each k."""
-
-    def places(ranked: Tensor) -> np.ndarray:
-        hits = ranked == labels[:, None]
-        return torch.where(hits.any(1), hits.int().argmax(1), TOP).numpy()
-
-    return {"rank": places(found[options.k])} | {f"rank_k{k}": places(found[k]) for k in options.other_k}
 
 
 TASK = Knn()

@@ -21,10 +21,10 @@ from backbones.engine.options import FitOptions, check_ranges
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
-from backbones.pretrain.accuracy import accuracies
+from backbones.pretrain.accuracy import accuracies, image_outcomes
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.spec import BackboneSpec
-from tasks.classification import Classification, ViewOptions, image_outcomes, labels_of, not_finite
+from tasks.classification import Classification, ViewOptions
 from tasks.linear_learner import LinearLearner, classify, make_encoder
 from tasks.task import Metric, Outcomes, Scores
 
@@ -75,11 +75,7 @@ class Linear(Classification):
             raise UserError(
                 f"{dataset.name}: {len(dataset.train)} training images, but a step takes --batch {options.batch}"
             )
-        if options.batch // options.accumulate % context.ranks.world:
-            raise WrongWords(
-                f"--batch {options.batch} in {options.accumulate} micro-batches cannot be shared evenly by "
-                f"{context.ranks.world} ranks"
-            )
+        context.micro_batch(options.batch, options.accumulate)
 
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context
@@ -93,11 +89,12 @@ class Linear(Classification):
         encode, dim = make_encoder(backbone, options.blocks, options.avgpool, context)
         learner = LinearLearner(encode, dim, dataset.train.labels, len(dataset.classes))
         start = time.monotonic()
-        view = SplitDataset(dataset.val, eval_transform(options.size, options.augmentation()))
+        view = SplitDataset(dataset.val, eval_transform(options.size, options.resize))
         features = extract(encode, view, context, batch_size=options.eval_batch, label="validation features")
         if not torch.isfinite(features).all():
-            return not_finite(context, "features")
-        seconds, labels = time.monotonic() - start, labels_of(dataset.val)
+            context.not_finite("features")
+            return {}, {}
+        seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.val.labels)
 
         def validate(epoch: int) -> Scores:
             if (epoch + 1) % options.validate_every and epoch + 1 < options.epochs:
@@ -109,7 +106,8 @@ class Linear(Classification):
         if outcome.broke_down:
             return {}, {}
         if (learner.last < 0).any():
-            return not_finite(context, "logits", outcome.step)
+            context.not_finite("logits")
+            return {}, {}
         ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
         ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
         outcomes = image_outcomes(dataset.val) | {name: column.numpy() for name, column in ranks.items()}

@@ -14,6 +14,7 @@ from backbones.backbone import Backbone
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.pretrain.accuracy import accuracies, true_class_ranks
+from backbones.pretrain.losses import constant_loss
 from tasks.task import Scores
 
 ROWS = 8192  # validation features that are classified at a time
@@ -34,7 +35,7 @@ class LinearLearner(Learner):
         nn.init.normal_(self.head.weight, std=0.01)
         nn.init.zeros_(self.head.bias)
         shares = np.bincount(train_labels) / len(train_labels)
-        self.entropy = float(-(shares * np.log(shares, where=shares > 0, out=np.zeros_like(shares))).sum())
+        self.entropy = constant_loss(torch.from_numpy(shares), sigmoid=False)
         self.last, self.best = torch.empty(0, 2, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64)
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:

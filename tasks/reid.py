@@ -25,7 +25,6 @@ from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions, check_ranges
-from backbones.engine.outcome import Outcome
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
@@ -155,10 +154,6 @@ class Reid(Task):
 
     def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
         """Enough identities for a batch, and a batch that the ranks can share."""
-        if spec.drop_path not in (0, options.drop_path):
-            raise WrongWords(
-                f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}"
-            )
         probe(spec, options.size, drop_path=options.drop_path)
         found = len({sample.identity for sample in dataset.train})
         if found < options.identities:
@@ -186,8 +181,7 @@ class Reid(Task):
         ranking = self._rank(learner, dataset, options, context)
         context.cost.eval_seconds += time.monotonic() - start
         if ranking is None:
-            reason = "the weights are finite, but the features they give are not"
-            context.outcome = Outcome("nonfinite", reason, outcome.step)
+            context.not_finite("features")
             return {}, {}
         if ranking.degenerate:
             context.note(

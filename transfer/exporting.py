@@ -64,17 +64,6 @@ def _unfinished(folder: Path) -> bool:
         return True
 
 
-def check_writable(folder: Path) -> None:
-    """Makes the folder of the exports. Raises UserError when it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe.{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UserError(f"--weights-to {folder}: cannot be written ({error.strerror}); choose another folder") from None
-
-
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
     found = differences(theirs, ours, _NOT_COMPARED)
     return f": {found}" if found else ""

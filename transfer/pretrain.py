@@ -109,9 +109,10 @@ def _target(run: "PretrainRunOptions", backbone: str) -> Path:
 
 
 def _guard(cell: "Cell", run: "PretrainRunOptions") -> None:
-    from transfer.exporting import check_target, check_writable
+    from backbones.files import check_writable
+    from transfer.exporting import check_target
 
-    check_writable(run.weights_to)
+    check_writable(run.weights_to, "--weights-to")
     if not run.replace:
         check_target(_target(run, cell.present.spec.name), cell.identity.digest, run.out, cell.options)
 

@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from backbones.errors import UserError
-from backbones.files import cannot_write, replaced, write_atomic
+from backbones.files import cannot_write, check_writable, replaced, write_atomic
 
 SCHEMA = 1
 RECORD, OPTIONS, OUTCOMES, ERROR, LOCK, STATE = (
@@ -136,13 +135,7 @@ class Store:
         Raises:
             UserError: it cannot.
         """
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            probe = self.root / f".probe.{os.getpid()}"
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
-            raise UserError(f"--out {self.root}: cannot be written ({error.strerror}); choose another folder") from None
+        check_writable(self.root, "--out")
 
     def folder(self, run_id: str) -> Path:
         """The folder of a run; it need not exist."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.folders import Found, image_folder, some
+from backbones.data.folders import Found, image_folder
 from backbones.data.fractions import share_of, subset_of
 from backbones.data.hub import hf
 from backbones.data.imagenet import imagenet, imagenet21k
@@ -20,7 +20,7 @@ from backbones.data.parquet import parquet
 from backbones.data.spec import DatasetSpec, check_format, manifest_digest
 from backbones.data.split_dataset import SplitDataset
 from backbones.data.splits import Split
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UserError, WrongWords, nearest, some
 
 __all__ = ["ClassificationData", "Split", "SplitDataset", "open_classification"]
 

@@ -11,12 +11,11 @@ import numpy as np
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits import FileSplit, PackedNames, Split
 from backbones.data.toy_digits import toy_digits
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UserError, WrongWords, nearest, some
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 VALIDATION = ("val", "validation", "test")
 GENERATORS = {"toy_digits": toy_digits}
-SHOWN = 5
 SCANNERS = 16
 """Threads that list folders: on a network disk most of the time is waiting."""
 
@@ -155,11 +154,6 @@ def scan_images(folder: Path) -> ClassFolder:
         raise UserError(f"{folder}: the file name {entry.name!r} is not UTF-8; rename it") from None
     images.sort()
     return ClassFolder([name for name, _ in images], [size for _, size in images], ignored)
-
-
-def some(names: Sequence[str]) -> str:
-    """The first few of a list."""
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _joined(folders: Sequence[str], found: Sequence[ClassFolder]) -> Iterator[str]:

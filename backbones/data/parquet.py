@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backbones.data.folders import Found, some
+from backbones.data.folders import Found
 from backbones.data.rows import RowSplit, Source
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits import PackedNames
-from backbones.errors import UserError
+from backbones.errors import UserError, some
 
 if TYPE_CHECKING:
     from datasets import Dataset

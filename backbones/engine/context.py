@@ -134,6 +134,24 @@ class Context:
             raise cannot_write(self.folder / EXPORT, error) from error
         self.exported = f"sha256:{sha256(folder / WEIGHTS)}"
 
+    def micro_batch(self, batch: int, parts: int) -> int:
+        """Images of a rank in one of the `parts` micro-batches of a step, which takes `batch` of all ranks.
+
+        Raises:
+            WrongWords: the ranks cannot share them evenly.
+        """
+        images, rest = divmod(batch // parts, self.ranks.world)
+        if rest:
+            raise WrongWords(
+                f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {self.ranks.world} ranks"
+            )
+        return images
+
+    def not_finite(self, what: str) -> None:
+        """The outcome of a training whose weights are finite, but give `what` that is not."""
+        reason = f"the weights are finite, but the {what} they give are not"
+        self.outcome = Outcome("nonfinite", reason, self.outcome.step)
+
     def note(self, text: str) -> None:
         """Something the record must say; also said on stderr."""
         self.notes.append(text)

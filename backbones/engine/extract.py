@@ -1,4 +1,4 @@
-"""Features of many images, in order, over all ranks."""
+"""What a model gives for many images, in order, over all ranks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,18 +12,34 @@ from backbones.engine import dist
 from backbones.engine.context import Context
 
 
-@torch.inference_mode()
 def extract(
     encode: Callable[[Tensor], Tensor], dataset: Dataset[Any], context: Context, *, batch_size: int, label: str
 ) -> Tensor:
     """Features [N, D] in float32 on the CPU, row i of image i, the same on every rank.
 
-    Each rank encodes one contiguous part; nothing is padded or repeated.
-
     Args:
         encode: images [B, 3, H, W] -> features [B, D]; called under the run's autocast.
         dataset: index -> image tensor, or a tuple that begins with one.
         label: what the progress bar says.
+    """
+    return rows_of(lambda images, *_: encode(images).float(), dataset, context, batch_size=batch_size, label=label)
+
+
+@torch.inference_mode()
+def rows_of(
+    compute: Callable[..., Tensor], dataset: Dataset[Any], context: Context, *, batch_size: int, label: str
+) -> Tensor:
+    """`compute` of every batch, row i of sample i, on the CPU, the same on every rank.
+
+    Each rank computes one contiguous part; nothing is padded or repeated.
+
+    Args:
+        compute: the tensors of a batch -> rows [B, ...]; called under the run's autocast.
+        dataset: index -> tensor, or a tuple of tensors.
+        label: what the progress bar says.
+
+    Raises:
+        Stopped: a signal came.
     """
     mine = dist.share(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
     loader = DataLoader(Subset(dataset, mine), batch_size, num_workers=context.workers, pin_memory=context.on_gpu)
@@ -31,12 +47,11 @@ def extract(
     try:
         for batch in context.bar(plain_errors(loader), label, total=len(loader)):
             context.check_stop()
-            images = batch[0] if isinstance(batch, list | tuple) else batch
+            parts = batch if isinstance(batch, list | tuple) else [batch]
             with context.autocast():
-                rows.append(encode(images.to(context.device, non_blocking=True)).float().cpu())
+                rows.append(compute(*(part.to(context.device, non_blocking=True) for part in parts)).cpu())
     except RuntimeError:
         context.check_stop()  # a signal to the whole process group also ends the loader's workers
         raise
     part = torch.cat(rows) if rows else torch.empty(0)
-    parts = [rows for rows in dist.gather_objects(part) if len(rows)]
-    return torch.cat(parts)
+    return torch.cat([rows for rows in dist.gather_objects(part) if len(rows)])

@@ -8,20 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
 
 from backbones.backbone import Backbone
 from backbones.data.classification import Split, SplitDataset
 from backbones.data.images import Transform
-from backbones.data.loader import plain_errors
-from backbones.engine import dist
 from backbones.engine.context import Context
+from backbones.engine.extract import rows_of
 
 Outcomes = dict[str, np.ndarray]
 TOP = (1, 5)
 
 
-@torch.inference_mode()
 def top_k(
     backbone: Backbone,
     split: Split,
@@ -30,7 +27,6 @@ def top_k(
     *,
     batch_size: int,
     columns: Tensor | None = None,
-    interruptible: bool = True,
 ) -> Outcomes | None:
     """Classifies a split; the same on every rank.
 
@@ -38,32 +34,25 @@ def top_k(
         transform: PIL image -> tensor.
         columns: [S], for each class of the data its place among the model's C outputs, -1 where it has none (see
             `class_columns`); the best class is then the best of these alone. None: the outputs are the data's classes.
-        interruptible: whether a signal ends it. Within a training the loop answers signals, with its state saved.
 
     Returns:
-        `rank` and `ties` [M] of the true classes (see `true_class_ranks`), `sample` [M] names and `cluster` [M] for
-        resampling, an image each. None where a logit is not finite.
+        `rank` and `ties` [M] of the true classes (see `true_class_ranks`), and `image_outcomes`. None where a logit is
+        not finite.
     """
     backbone.eval()
-    dataset = SplitDataset(split, transform)
-    mine = dist.share(list(range(len(split))), context.ranks)
-    loader = DataLoader(Subset(dataset, mine), batch_size, num_workers=context.workers, pin_memory=context.on_gpu)
-    found = []
-    try:
-        for images, labels in context.bar(plain_errors(loader), "accuracy", total=len(loader)):
-            if interruptible:
-                context.check_stop()
-            with context.autocast():
-                logits = backbone.logits(images.to(context.device, non_blocking=True))
-            found.append(true_class_ranks(logits.float(), labels.to(context.device), columns).cpu())
-    except RuntimeError:
-        context.check_stop()  # a signal to the whole process group also ends the loader's workers
-        raise
-    gathered = torch.cat([part for parts in dist.gather_objects(found) for part in parts]).numpy()
-    if (gathered[:, 0] < 0).any():
+
+    def ranks(images: Tensor, labels: Tensor) -> Tensor:
+        return true_class_ranks(backbone.logits(images).float(), labels, columns)
+
+    found = rows_of(ranks, SplitDataset(split, transform), context, batch_size=batch_size, label="accuracy").numpy()
+    if (found[:, 0] < 0).any():
         return None
-    names = np.array([split.names[index] for index in range(len(split))])
-    return {"rank": gathered[:, 0], "ties": gathered[:, 1], "sample": names, "cluster": np.arange(len(split))}
+    return {"rank": found[:, 0], "ties": found[:, 1], **image_outcomes(split)}
+
+
+def image_outcomes(split: Split) -> Outcomes:
+    """`sample` [M] names and `cluster` [M] for resampling: every image is one of its own."""
+    return {"sample": np.array(list(split.names)), "cluster": np.arange(len(split))}
 
 
 def true_class_ranks(logits: Tensor, labels: Tensor, columns: Tensor | None = None) -> Tensor:

@@ -178,18 +178,22 @@ def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
     return image.point([value & ~(2 ** (8 - bits) - 1) for value in range(256)] * 3)
 
 
-def eval_transform(size: int, options: AugmentOptions) -> Transform:
+def eval_transform(size: int, resize: int | None = None, *, by_area: bool = False) -> Transform:
     """The view of an image that is scored, PIL image -> [3, size, size]: resized, then the centre crop.
 
-    The shorter side is resized to `options.resize`, bicubic with antialias (DeiT, DINO), or for `bigvision` by area
-    averages. Nothing is resampled where it has that length already.
+    Nothing is resampled where the shorter side has the wanted length already.
+
+    Args:
+        size: pixels of the crop's sides.
+        resize: shorter side before it; None: round(size / 0.875).
+        by_area: resized by area averages (big_vision), not bicubic with antialias (DeiT, DINO).
 
     Raises:
         WrongWords: `resize` is below `size`.
     """
-    resize = options.resize or round(size / CROP_PCT)
+    resize = resize or round(size / CROP_PCT)
     if resize < size:
         raise WrongWords(f"--resize {resize}: below the size {size} of the centre crop")
-    if options.augment == "bigvision":
+    if by_area:
         return Augmentation([AreaCrop(size, resize)])
     return Augmentation([Resize(resize, InterpolationMode.BICUBIC), CenterCrop(size)])

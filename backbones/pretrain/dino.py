@@ -5,32 +5,25 @@ The recipe of the paper's ViT-S/16 is `configs/pretrain/dino.yaml`.
 
 import time
 
-import numpy as np
 import torch
-from torch import Tensor
-from torchvision.transforms import CenterCrop, InterpolationMode, Resize
 
 from backbones.backbone import Backbone, create, probe
 from backbones.data.classification import ClassificationData, Split, SplitDataset
 from backbones.data.loader import RunLoader
 from backbones.data.samplers import shuffled_batches
 from backbones.engine.context import Context
-from backbones.engine.dist import broadcast_object
-from backbones.engine.extract import extract
 from backbones.engine.loop import fit
-from backbones.engine.outcome import Outcome
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
-from backbones.pretrain.augment import CROP_PCT, Augmentation
+from backbones.pretrain.accuracy import image_outcomes
+from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.dino_learner import DinoLearner
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.pretrain.method import Method, Outcomes, Scores
 from backbones.pretrain.multicrop import MultiCrop
-from backbones.pretrain.neighbours import weighted_knn
+from backbones.pretrain.neighbours import TOP, true_class_places
 from backbones.spec import BackboneSpec
-
-TOP = 5
 
 
 class Dino(Method):
@@ -42,9 +35,8 @@ class Dino(Method):
     def check(self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context) -> None:
         """Both crop sizes suit the backbone, the ranks can share a batch, and there are images enough."""
         check_crops(spec, options)
-        batch, parts, world = options.batch, options.accumulate, context.ranks.world
-        if batch // parts % world:
-            raise WrongWords(f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
+        batch = options.batch
+        context.micro_batch(batch, options.accumulate)
         if data.train is None:
             raise UserError(f"{data.name}: has no training split")
         if len(data.train) < batch:
@@ -77,8 +69,7 @@ class Dino(Method):
         outcomes = knn_outcomes(chosen, data, options, context)
         context.cost.eval_seconds += time.monotonic() - start
         if outcomes is None:
-            reason = "the weights are finite, but the features they give are not"
-            context.outcome = Outcome("nonfinite", reason, outcome.step)
+            context.not_finite("features")
             return {}, {}
         scores = self.rescore(outcomes)
         context.export(chosen, network=options.export, scores=scores)
@@ -93,8 +84,6 @@ class Dino(Method):
 
 def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
     """Raises WrongWords where the backbone cannot be trained on crops of both sizes."""
-    if spec.drop_path not in (0, options.drop_path):
-        raise WrongWords(f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}")
     probe(spec, options.size, drop_path=options.drop_path)
     if not options.local_crops:
         return
@@ -144,37 +133,16 @@ def knn_outcomes(
     """
     if data.val is None or data.train is None:
         return {}
-    resize = options.resize or round(options.size / CROP_PCT)
-    transform = Augmentation([Resize(resize, InterpolationMode.BICUBIC), CenterCrop(options.size)])
-    train, test = (
-        extract(backbone.pooled, SplitDataset(split, transform), context, batch_size=options.eval_batch, label=label)
-        for split, label in ((data.train, "training features"), (data.val, "validation features"))
+    ranks = true_class_places(
+        backbone,
+        data,
+        eval_transform(options.size, options.resize),
+        context,
+        k=[options.knn_k],
+        temperature=options.knn_temperature,
+        batch_size=options.eval_batch,
     )
-    if not (torch.isfinite(train).all() and torch.isfinite(test).all()):
-        return None
-    found = None
-    if context.ranks.first:
-        ranked = weighted_knn(
-            train.to(context.device),
-            torch.from_numpy(data.train.labels),
-            test,
-            k=[options.knn_k],
-            temperature=options.knn_temperature,
-            classes=len(data.classes),
-            top=TOP,
-        )
-        found = places(ranked[options.knn_k], torch.from_numpy(data.val.labels))
-    return {
-        "sample": np.array(list(data.val.names)),
-        "cluster": np.arange(len(data.val)),
-        "rank": broadcast_object(found),
-    }
-
-
-def places(ranked: Tensor, labels: Tensor) -> np.ndarray:
-    """[N]: how many of the classes [N, top], by falling votes, stand before the true one; top where it is missing."""
-    hits = ranked == labels[:, None]
-    return torch.where(hits.any(1), hits.int().argmax(1), hits.shape[1]).numpy()
+    return None if ranks is None else {**image_outcomes(data.val), "rank": ranks[options.knn_k]}
 
 
 METHOD = Dino()

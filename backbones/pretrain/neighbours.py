@@ -5,13 +5,65 @@ Letters: M training samples, N test samples, D channels, C classes.
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from backbones.backbone import Backbone
+from backbones.data.classification import ClassificationData, SplitDataset
+from backbones.data.images import Transform
+from backbones.engine.context import Context
+from backbones.engine.dist import broadcast_object
+from backbones.engine.extract import extract
 from backbones.errors import UserError
 
+TOP = 5
 BLOCK_ELEMENTS = 2**27  # similarities held at a time when no block is given: half a GiB
+
+
+def true_class_places(
+    backbone: Backbone,
+    data: ClassificationData,
+    transform: Transform,
+    context: Context,
+    *,
+    k: Sequence[int],
+    temperature: float,
+    batch_size: int,
+) -> dict[int, np.ndarray] | None:
+    """Classifies the validation images by their neighbours among the training images; the same on every rank.
+
+    Args:
+        transform: PIL image -> tensor.
+        k, temperature: see `weighted_knn`.
+
+    Returns:
+        For each k, the place [N] of the true class among the five with the most votes, 5 where it is not among them.
+        None where a feature is not finite.
+    """
+    assert data.train is not None
+    assert data.val is not None
+    train, val = (
+        extract(backbone.pooled, SplitDataset(split, transform), context, batch_size=batch_size, label=label)
+        for split, label in ((data.train, "training features"), (data.val, "validation features"))
+    )
+    if not (torch.isfinite(train).all() and torch.isfinite(val).all()):
+        return None
+    found = None
+    if context.ranks.first:
+        labels = torch.from_numpy(data.train.labels)
+        ranked = weighted_knn(
+            train.to(context.device), labels, val, k=k, temperature=temperature, classes=len(data.classes), top=TOP
+        )
+        found = {number: places(ranked[number], torch.from_numpy(data.val.labels)) for number in k}
+    return broadcast_object(found)
+
+
+def places(ranked: Tensor, labels: Tensor) -> np.ndarray:
+    """[N]: how many of the classes [N, top], by falling votes, stand before the true one; top where it is missing."""
+    hits = ranked == labels[:, None]
+    return torch.where(hits.any(1), hits.int().argmax(1), hits.shape[1]).numpy()
 
 
 @torch.no_grad()
@@ -24,7 +76,7 @@ def weighted_knn(
     temperature: float,
     classes: int,
     block: int | None = None,
-    top: int = 5,
+    top: int = TOP,
 ) -> dict[int, Tensor]:
     """The classes that the k nearest training samples vote for, each with weight exp(cosine similarity / temperature).
 

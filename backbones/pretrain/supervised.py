@@ -17,7 +17,6 @@ from backbones.data.loader import RunLoader
 from backbones.data.samplers import repeated_batches, shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.loop import fit
-from backbones.engine.outcome import Outcome
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
@@ -51,8 +50,7 @@ class Supervised(Method):
         outcomes = validate(learner, data, options, context)
         context.cost.eval_seconds += time.monotonic() - start
         if outcomes is None:
-            reason = "the weights are finite, but the logits they give are not"
-            context.outcome = Outcome("nonfinite", reason, context.outcome.step)
+            context.not_finite("logits")
             return {}, {}
         scores = self.rescore(outcomes)
         context.export(learner.chosen, network=options.export, classes=list(data.classes), scores=scores)
@@ -70,8 +68,6 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
         WrongWords: the words do not fit each other.
         UserError: the data does not fit them.
     """
-    if spec.drop_path not in (0, options.drop_path):
-        raise WrongWords(f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}")
     probe(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
     if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
         raise WrongWords(
@@ -91,14 +87,11 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
 
 
 def _check_batch(options: SupervisedOptions, context: Context) -> None:
-    parts, world = options.accumulate, context.ranks.world
-    if options.batch // parts % world:
-        raise WrongWords(f"--batch {options.batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
-    share = options.batch // parts // world
+    share = context.micro_batch(options.batch, options.accumulate)
     if options.mixes and options.mixing == "timm" and share % 2:
         raise WrongWords(
-            f"--batch {options.batch}: {parts} micro-batches on {world} ranks have {share} images each, and --mixup "
-            "and --cutmix pair the images of one: give a batch that makes this number even"
+            f"--batch {options.batch}: {options.accumulate} micro-batches on {context.ranks.world} ranks have {share} "
+            "images each, and --mixup and --cutmix pair the images of one: give a batch that makes this number even"
         )
 
 
@@ -131,7 +124,7 @@ def train(
     def scores(epoch: int) -> Scores:
         if not options.validates(epoch):
             return {}
-        outcomes = validate(learner, data, options, context, interruptible=False)
+        outcomes = validate(learner, data, options, context)
         return accuracies(outcomes) if outcomes else {}
 
     fit(learner, train_loader(split, backbone, options, context), options, context, scores)
@@ -169,19 +162,13 @@ def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:
 
 
 def validate(
-    learner: SupervisedLearner,
-    data: ClassificationData,
-    options: SupervisedOptions,
-    context: Context,
-    *,
-    interruptible: bool = True,
+    learner: SupervisedLearner, data: ClassificationData, options: SupervisedOptions, context: Context
 ) -> Outcomes | None:
     """Outcomes of the validation split, empty without one; None where a logit is not finite."""
     if data.val is None:
         return {}
-    transform = eval_transform(options.size, options)
-    batch = options.eval_batch
-    return top_k(learner.chosen, data.val, transform, context, batch_size=batch, interruptible=interruptible)
+    transform = eval_transform(options.size, options.resize, by_area=options.augment == "bigvision")
+    return top_k(learner.chosen, data.val, transform, context, batch_size=options.eval_batch)
 
 
 METHOD = Supervised()

@@ -20,7 +20,7 @@ from torchvision.transforms.v2 import functional
 
 from backbones.data.classification import Split
 from backbones.data.images import Transform
-from backbones.errors import UserError
+from backbones.errors import UserError, some
 
 SUFFIXES = (".pt", ".npy")
 INTERPOLATIONS = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
@@ -48,10 +48,10 @@ class LabelMaps:
         stems = [str(PurePosixPath(name).with_suffix("")) for name in split.names]
         lacking = [stem for stem in stems if _near(stem, present) is None]
         if lacking:
-            some = ", ".join(lacking[:3]) + (", ..." if len(lacking) > 3 else "")
             raise UserError(
-                f"--token-labels {folder}: no label map for {len(lacking)} of {len(stems)} training images ({some}); "
-                "a map lies under its image's name, with .pt or .npy; without --token-labels the image's label is taken"
+                f"--token-labels {folder}: no label map for {len(lacking)} of {len(stems)} training images "
+                f"({some(lacking)}); a map lies under its image's name, with .pt or .npy; without --token-labels the "
+                "image's label is taken"
             )
         self.paths = [present[str(_near(stem, present))] for stem in stems]
         self.shape = self._read(0).shape

@@ -11,10 +11,8 @@ and the share of the throughput that a matrix product reaches in the same precis
 """
 
 import argparse
-import statistics
 import time
 import warnings
-from collections.abc import Callable
 from functools import partial
 
 import timm
@@ -32,13 +30,12 @@ from backbones.engine.step import Stepper
 from backbones.flops import flops
 from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_learner import SupervisedLearner
+from tests.benchmarks.timing import Step, matrix_throughput, measure
 from transfer.cli import pretraining_recipe, read_command
 from transfer.options import PretrainRunOptions
 
 CLASSES, SIZE = 1000, 224
 Batch = tuple[Tensor, Tensor]
-Step = Callable[[], None]
-Clock = Callable[[], float]
 
 
 def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, *, reference: bool, compiled: bool) -> Step:
@@ -82,42 +79,6 @@ def ours(batch: Batch, device: torch.device, stem: str, *, compiled: bool) -> tu
     stepper.model.train()
     count = iter(range(1, 10**9))
     return lambda: (stepper.step(next(count), 6.0, batch, 1250), None)[1], context, operations
-
-
-def measure(
-    contestants: dict[str, Step],
-    rounds: int,
-    steps: int,
-    images: int,
-    device: torch.device,
-    clock: Clock = time.perf_counter,
-) -> dict[str, float]:
-    """Median images per second of each, over interleaved rounds after one to warm up."""
-    rates: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(rounds + 1):
-        for name, step in contestants.items():
-            begin = clock()
-            for _ in range(steps):
-                step()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            if turn:
-                rates[name].append(steps * images / (clock() - begin))
-    return {name: statistics.median(values) for name, values in rates.items()}
-
-
-def matrix_throughput(device: torch.device, dtype: torch.dtype, clock: Clock = time.perf_counter) -> float:
-    """Operations per second of a large matrix product, the best of some."""
-    side = 8192 if device.type == "cuda" else 2048
-    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    best = 0.0
-    for _ in range(6):
-        begin = clock()
-        a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = max(best, 2 * side**3 / (clock() - begin))
-    return best
 
 
 def main() -> None:

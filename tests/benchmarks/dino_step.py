@@ -26,7 +26,7 @@ from backbones.engine.step import Stepper
 from backbones.flops import flops
 from backbones.pretrain.dino import METHOD
 from backbones.pretrain.dino_learner import DinoLearner
-from tests.benchmarks.deit_step import Step, matrix_throughput, measure
+from tests.benchmarks.timing import Step, matrix_throughput, measure
 from transfer.cli import pretraining_recipe, read_command
 from transfer.options import PretrainRunOptions
 

@@ -122,7 +122,7 @@ def compare_images(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
             sides.append(transform(image))
         largest = max(largest, float((normalised(sides[0]) - sides[1]).abs().max()))
     yield Check("images: augmentation", largest, 1e-5, f"{DRAWS} draws")
-    ours, theirs = eval_transform(224, options), peer.eval_transform()
+    ours, theirs = eval_transform(224, options.resize), peer.eval_transform()
     pairs = [(normalised(ours(picture(seed))), theirs(picture(seed))) for seed in range(20)]
     yield Check("images: evaluation", max(float((a - b).abs().max()) for a, b in pairs), 1e-5)
 

@@ -9,8 +9,6 @@ interleaved rounds) and ratios.
 """
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -25,6 +23,7 @@ from backbones.engine.dist import ALONE
 from backbones.engine.step import Stepper
 from tasks.data.reid import open_reid
 from tasks.reid import TASK, ReidLearner, ReidOptions, train_loader
+from tests.benchmarks.timing import measure
 from transfer.cli import read_command, task_recipe
 
 Batch = tuple[Tensor, Tensor]
@@ -91,24 +90,11 @@ def main() -> None:
         "ours, ready batch": partial(mine, ready),
         "ours, from JPEG": lambda: mine(next(stream)),
     }
-    rates = measure(contestants, given.rounds, given.steps, len(ready[0]))
+    rates = measure(contestants, given.rounds, given.steps, len(ready[0]), device)
     print(f"{torch.get_num_threads()} threads, {context.workers} workers, {context.precision}, batch {len(ready[0])}")
     for name, rate in rates.items():
         against = " ".join(f"{rate / rates[other]:.2f} x {other};" for other in list(rates)[:2] if other != name)
         print(f"{name:22} {rate:7.1f} images/s  {against}")
-
-
-def measure(contestants: dict[str, Callable[[], None]], rounds: int, steps: int, batch: int) -> dict[str, float]:
-    """Median images per second of each, over interleaved rounds after one to warm up."""
-    rates: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(rounds + 1):
-        for name, step in contestants.items():
-            begin = time.perf_counter()
-            for _ in range(steps):
-                step()
-            if turn:
-                rates[name].append(steps * batch / (time.perf_counter() - begin))
-    return {name: statistics.median(values) for name, values in rates.items()}
 
 
 if __name__ == "__main__":

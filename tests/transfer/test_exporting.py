@@ -10,8 +10,9 @@ import pytest
 
 from backbones.errors import UserError
 from backbones.exports import pretraining
+from backbones.files import check_writable
 from backbones.settings import write_yaml
-from transfer.exporting import check_target, check_writable, publish
+from transfer.exporting import check_target, publish
 
 
 def exported(folder: Path, identity: str, weights: bytes = b"weights", **about: object) -> Path:
@@ -117,4 +118,4 @@ with Store(Path({str(runs)!r})).lock({folder.name!r}, lambda: None):
 def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"--weights-to .*cannot be written"):
-        check_writable(tmp_path / "file" / "weights")
+        check_writable(tmp_path / "file" / "weights", "--weights-to")

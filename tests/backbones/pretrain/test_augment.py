@@ -199,25 +199,25 @@ def test_evaluation_view(resize):
     """The shorter side to round(56 / 0.875) = 64 where nothing is said, then the centre."""
     expected = T.Compose([T.Resize(resize or 64, T.InterpolationMode.BICUBIC), T.CenterCrop(56), T.ToTensor()])
     for W, H in ((100, 80), (80, 120), (64, 64), (30, 41)):
-        got = eval_transform(56, options(resize=resize))(picture(W, H))
+        got = eval_transform(56, resize)(picture(W, H))
         assert torch.equal(got, expected(picture(W, H)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_images_are_scored_as_they_are(kind):
     image = picture(32, 32)
-    got = eval_transform(32, options(augment=kind, **KINDS[kind], resize=32))(image)
+    got = eval_transform(32, 32, by_area=kind == "bigvision")(image)
     assert torch.equal(got, T.ToTensor()(image))
 
 
 def test_bigvision_scores_area_averages():
-    got = eval_transform(56, options(augment="bigvision", interpolation="bilinear"))(picture(100, 80))
+    got = eval_transform(56, by_area=True)(picture(100, 80))
     assert torch.equal(got, T.ToTensor()(AreaCrop(56, 64)(picture(100, 80))))
 
 
 def test_evaluation_draws_nothing():
     state = torch.get_rng_state(), random.getstate()
-    eval_transform(32, options())(picture())
+    eval_transform(32)(picture())
     assert torch.equal(torch.get_rng_state(), state[0])
     assert random.getstate() == state[1]
 
@@ -252,7 +252,7 @@ def test_unknown_auto_augment(description):
 
 def test_evaluation_crop_larger_than_the_image():
     with pytest.raises(WrongWords, match="--resize 30: below the size 32"):
-        eval_transform(32, options(resize=30))
+        eval_transform(32, 30)
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,6 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import timm
 import torch
@@ -19,7 +18,7 @@ from backbones.engine.dist import Ranks
 from backbones.engine.loop import fit
 from backbones.errors import UserError, WrongWords
 from backbones.exports import PRETRAIN
-from backbones.pretrain.dino import METHOD, places
+from backbones.pretrain.dino import METHOD
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.pretrain.method import load_method
 from backbones.settings import CONFIGS, read_yaml
@@ -162,11 +161,6 @@ def test_a_breakdown_leaves_no_export(tmp_path: Path, digits: ClassificationData
     assert METHOD.run(resolve("tiny", **SMALL), digits, options, here) == ({}, {})
     assert here.outcome.status == "nonfinite"
     assert not (tmp_path / EXPORT).exists()
-
-
-def test_places_of_the_true_class() -> None:
-    ranked = torch.tensor([[2, 0, 1], [0, 1, 2], [1, 2, 0]])
-    assert np.array_equal(places(ranked, torch.tensor([2, 2, 3])), [0, 2, 3])
 
 
 # Ranks

@@ -1,11 +1,12 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from backbones.errors import UserError
-from backbones.pretrain.neighbours import weighted_knn
+from backbones.pretrain.neighbours import places, weighted_knn
 
 
 def plainly(train: Tensor, labels: Tensor, test: Tensor, k: int, temperature: float, classes: int) -> list[list[int]]:
@@ -78,3 +79,8 @@ def test_an_impossible_number_of_neighbours_is_said(k: int) -> None:
 def test_no_test_images_give_no_answers() -> None:
     found = weighted_knn(torch.eye(4), torch.arange(4), torch.empty(0, 4), k=[1], temperature=0.07, classes=4)
     assert found[1].shape == (0, 4)
+
+
+def test_places_of_the_true_class() -> None:
+    ranked = torch.tensor([[2, 0, 1], [0, 1, 2], [1, 2, 0]])
+    assert np.array_equal(places(ranked, torch.tensor([2, 2, 3])), [0, 2, 3])

@@ -260,7 +260,7 @@ def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
     assert about["classes"] == ["across", "down", "none"]
     again = create(resolve(f"local-dir:{tmp_path / 'export'}"), img_size=32, classes="trained")
     assert data.val is not None
-    loaded = top_k(again, data.val, eval_transform(32, chosen), context(), batch_size=5)
+    loaded = top_k(again, data.val, eval_transform(32, chosen.resize), context(), batch_size=5)
     assert loaded is not None
     assert accuracies(loaded) == scores
 
