@@ -99,16 +99,18 @@ class Schedule:
     """Rate and weight decay as functions of the fractional epoch.
 
     warm-up, t < w:  start + (peak - start) t / w;   with `warmup_inclusive` i / (n - 1) for t / w, in step i of n
-    then:            cosine(peak, end, t / T),       t and T less w with `warmup_prefix`
+    then:            cosine(peak, end, t / T),       t and T less w with `warmup_prefix`; `end` from T on
     weight decay:    cosine(weight_decay, weight_decay_to, t / T)
 
-    `start` and `end` are the same for all groups; a group's `scale` multiplies the whole.
+    T is the number of epochs less those of the cool-down. `start` and `end` are the same for all groups; a group's
+    `scale` multiplies the whole.
     """
 
     def __init__(self, options: FitOptions):
         self.options = options
         unit = options.lr if options.ends == "factor" else 1.0
         self.start, self.end = options.warmup_from * unit, options.cosine_to * unit
+        self.total = options.epochs - options.cooldown_epochs
 
     def clock(self, epoch: int, index: int, length: int) -> float:
         """The fractional epoch at which step `index` of `length` in `epoch` (all from 0) reads the schedule."""
@@ -122,7 +124,7 @@ class Schedule:
         Args:
             length: steps of an epoch, needed with `warmup_inclusive`.
         """
-        warm, total = self.options.warmup_epochs, float(self.options.epochs)
+        warm, total = self.options.warmup_epochs, self.total
         if time < warm:
             share = self._inclusive(time, length) if self.options.warmup_inclusive else time / warm
             return self.start + (peak - self.start) * share
@@ -139,7 +141,7 @@ class Schedule:
     def decay(self, time: float) -> float:
         """The weight decay at fractional epoch `time`."""
         end = self.options.weight_decay if self.options.weight_decay_to is None else self.options.weight_decay_to
-        return cosine(self.options.weight_decay, end, min(time / self.options.epochs, 1.0))
+        return cosine(self.options.weight_decay, end, min(time / self.total, 1.0))
 
     def apply(self, optimizer: torch.optim.Optimizer, time: float, length: int | None = None) -> float:
         """Sets every group's rate and decay; returns the rate of a group with the full peak."""

@@ -48,6 +48,8 @@ class FitOptions:
     """Whether the last step of the warm-up already has the peak rate, instead of the step after it."""
     cosine_to: float
     """Rate at the end of the cosine."""
+    cooldown_epochs: float
+    """How many of the epochs, the last ones, keep the rate and the weight decay of the cosine's end."""
     ends: Literal["factor", "absolute"]
     """Whether warmup_from and cosine_to are multiples of lr or rates."""
     clip: float | None
@@ -77,14 +79,19 @@ class FitOptions:
             parent()
         check_ranges(self, 1, None, "epochs", "accumulate")
         check_ranges(self, 0, None, "lr", "weight_decay", "weight_decay_to", "bias_factor", "judge_after")
-        check_ranges(self, 0, None, "warmup_epochs", "warmup_from", "cosine_to", "clip", "sam_rho")
+        check_ranges(self, 0, None, "warmup_epochs", "warmup_from", "cosine_to", "cooldown_epochs")
+        check_ranges(self, 0, None, "clip", "sam_rho")
         check_ranges(self, 0, 1, "momentum", "layer_decay")
         if not self.trainable:
             raise WrongWords("--trainable: name at least one pattern ('*' trains everything)")
         if self.layer_decay == 0 or self.clip == 0:
             raise WrongWords("--layer-decay and --clip must be positive (--clip None for no clipping)")
-        if self.warmup_epochs >= self.epochs and self.warmup_prefix:
-            raise WrongWords(f"--warmup-epochs {self.warmup_epochs}: leaves nothing of --epochs {self.epochs}")
+        apart = self.cooldown_epochs + (self.warmup_epochs if self.warmup_prefix else 0)
+        if apart >= self.epochs:
+            raise WrongWords(
+                f"--warmup-epochs {self.warmup_epochs:g} and --cooldown-epochs {self.cooldown_epochs:g}: leave nothing "
+                f"of --epochs {self.epochs}"
+            )
         if self.warmup_inclusive and self.schedule != "step":
             raise WrongWords("--warmup-inclusive counts steps: it needs --schedule step")
         if self.clip_each and self.clip is None:

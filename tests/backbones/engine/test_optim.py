@@ -51,6 +51,16 @@ def test_deits_schedule_lags_an_epoch_between_absolute_ends() -> None:
         assert schedule.rate(schedule.clock(epoch, 3, 8), 1e-3) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("prefix", [False, True])
+def test_a_cool_down_follows_the_schedule_without_it(prefix: bool) -> None:
+    given = {"lr": 1.0, "warmup_epochs": 2, "warmup_prefix": prefix, "cosine_to": 0.1, "weight_decay_to": 0.5}
+    plain, cooled = (Schedule(fit_options(**given, epochs=n, cooldown_epochs=n - 8)) for n in (8, 11))
+    for time in np.linspace(0, 11, 45):
+        assert cooled.rate(time, 1.0) == pytest.approx(plain.rate(min(time, 8), 1.0), abs=1e-12)
+        assert cooled.decay(time) == pytest.approx(plain.decay(min(time, 8)), abs=1e-12)
+    assert cooled.rate(9, 1.0) == pytest.approx(0.1)
+
+
 def dino_schedule(base: float, final: float, epochs: int, per_epoch: int, warm_epochs: int = 0) -> list[float]:
     """DINO's cosine_scheduler: linspace from 0, then a cosine over the remaining iterations."""
     warm = warm_epochs * per_epoch
@@ -200,7 +210,9 @@ def test_sgd_is_the_plain_statement() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"epochs": 0}, {"lr": -1.0}, {"lr": math.nan}, {"layer_decay": 0.0}, {"clip": 0.0}, {"accumulate": 0},
-     {"warmup_epochs": 3.0, "warmup_prefix": True}, {"trainable": ()}, {"weight_decay_to": -1.0}, {"clip_each": True},
+     {"warmup_epochs": 3.0, "warmup_prefix": True}, {"cooldown_epochs": 3.0}, {"cooldown_epochs": -1.0},
+     {"warmup_epochs": 2.0, "cooldown_epochs": 1.0, "warmup_prefix": True},
+     {"trainable": ()}, {"weight_decay_to": -1.0}, {"clip_each": True},
      {"warmup_inclusive": True, "schedule": "epoch"}, {"sam_sync": True}, {"sam_rho": 0.0, "sam": "asam"},
      {"decay_scale": "schedule"}, {"decay_scale": "schedule", "optimizer": "adamw", "lr": 0.0}],
 )  # fmt: skip

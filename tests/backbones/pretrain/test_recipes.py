@@ -50,6 +50,15 @@ def test_deit_holds_its_rate_for_an_epoch_one_behind() -> None:
     assert rates[101] == pytest.approx(1e-5 + (1e-3 - 1e-5) * (1 + math.cos(math.pi * 100 / 300)) / 2)
 
 
+def test_volo_cools_down_behind_three_hundred_epochs() -> None:
+    recipe = options("volo")
+    schedule = Schedule(recipe)
+    rates = [schedule.rate(schedule.clock(epoch, 0, 1), recipe.lr) for epoch in range(recipe.epochs)]
+    assert rates[299] > rates[300]
+    assert rates[300:] == pytest.approx([1e-5] * 10)
+    assert rates[150] == pytest.approx((1.6e-3 + 1e-5) / 2)
+
+
 @pytest.mark.parametrize(("recipe", "images"), [("bigvision_i1k", 1_268_355), ("bigvision_i21k", 12_692_121)])
 def test_big_vision_warms_up_for_ten_thousand_steps(recipe: str, images: int) -> None:
     found = options(recipe)
