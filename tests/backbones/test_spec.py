@@ -66,7 +66,7 @@ def test_models_of_big_vision(arch, dim, heads, hidden):
 @pytest.mark.parametrize("name", ["cifar_ti4", "cifar_ti4_relu", "cifar_ti4_convstem", "cifar_ti4_convstem_relu"])
 def test_models_for_cifar(name):
     spec = resolve(name)
-    assert (spec.depth, spec.patch, spec.pool, spec.train_size) == (6, 4, "gap", (32, 32))
+    assert (spec.depth, spec.patch, spec.train_size) == (6, 4, (32, 32))
     assert spec.identity()["stem"] == ("3Conv+3BN+3ReLU+1Proj@2,1,1,2" if "conv" in name else "1Proj@4")
     assert spec.attention == ("relu" if "relu" in name else "softmax")
 
