@@ -19,7 +19,12 @@ class Learner(nn.Module):
     `forward` is a pure function of (batch, step, random numbers) but for buffers, so that an optimiser may call it
     twice; buffers keep what the first call left. Further entries of its result are scalars for the history; `spread`
     (see `feature_spread`) lets a collapse be seen.
+
+    Attributes:
+        moving_targets: whether the targets of the loss change with the training; see `Watch`.
     """
+
+    moving_targets = False
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
         """A batch of the loader (tensors, or tuples of them) on `device`."""

@@ -62,7 +62,7 @@ class _Run:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.options, self.context = options, context
         self.stepper = Stepper(learner, options, context)
-        self.watch = Watch(options, learner.chance(), learner.collapsed)
+        self.watch = Watch(options, learner.chance(), learner.collapsed, learner.moving_targets)
         self.progress, self.done, self.outcome = _Progress(), False, Outcome()
         # Only the first rank writes; ranks without a folder keep nothing.
         self.folder = context.folder if context.ranks.first else None

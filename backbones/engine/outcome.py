@@ -61,17 +61,21 @@ class Watch:
         chance: name of a statistic and the value that the best constant prediction gives it, for instance
             ("id_loss", ln C); None where a method has no such level.
         collapsed: the statistics of a step -> why they look collapsed, in words, or nothing.
+        moving_targets: the loss is against targets that the training itself makes, so that its low values before the
+            judged steps, from which it may rise in good health, are no mark to hold later ones against.
     """
 
     options: FitOptions
     chance: tuple[str, float] | None = None
     collapsed: Callable[[dict[str, float]], str] = lambda stats: ""
+    moving_targets: bool = False
     means: dict[str, RunningMean] = field(default_factory=dict)
     initial: float = math.nan
     lowest: float = math.inf
     above_since: float | None = None  # fractional epoch since which the loss has been too high
     flat_steps: int = 0
     left_chance: bool = False
+    chance_since: float | None = None  # fractional epoch since which the loss has been at chance
     warm_steps: int = 0  # steps past the warm-up
     skips: int = 0
 
@@ -101,27 +105,34 @@ class Watch:
         return self._finite_verdict(step, time, stats)
 
     def _finite_verdict(self, step: int, time: float, stats: dict[str, float]) -> Outcome | None:
+        self.warm_steps += time > self.options.warmup_epochs
+        judged = self.warm_steps >= self.options.judge_after
         loss = self.means["loss"].value
         self.initial = loss if math.isnan(self.initial) else self.initial
-        self.lowest = min(self.lowest, loss)
+        self.lowest = min(self.lowest, loss) if judged or not self.moving_targets else loss
         limit = self.lowest + max(0.5, 0.1 * abs(self.initial - self.lowest))
         if loss <= limit:
             self.above_since = None
         elif self.above_since is None:
             self.above_since = time
-        self.left_chance = self.left_chance or self._at_chance(step) is None
+        if self._at_chance(step) is None:
+            self.left_chance, self.chance_since = True, None
+        elif self.chance_since is None:
+            self.chance_since = time
         why = self.collapsed(stats)
         self.flat_steps = self.flat_steps + 1 if why else 0
-        self.warm_steps += time > self.options.warmup_epochs
-        if self.warm_steps < self.options.judge_after:
+        if not judged:
             return None
         if self.flat_steps >= FLAT_STEPS:
             return Outcome("collapsed", f"{why} for {self.flat_steps} steps", step)
         if self.above_since is not None and time - self.above_since >= 1.0:
             reason = f"smoothed loss {loss:.4g} stayed above {limit:.4g} for an epoch (it had been {self.lowest:.4g})"
             return Outcome("diverged", reason, step)
-        # A loss that is rising beyond chance is on its way to being called diverged.
-        return None if self.left_chance or self.above_since is not None else self._at_chance(step)
+        # A loss that is rising beyond chance is on its way to being called diverged, and one that has left chance may
+        # pass it on that way: it is back there only after an epoch.
+        if self.above_since is not None or self.chance_since is None:
+            return None
+        return self._at_chance(step) if not self.left_chance or time - self.chance_since >= 1.0 else None
 
     @property
     def loss(self) -> float:
@@ -145,7 +156,7 @@ class Watch:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        kept = ("initial", "lowest", "above_since", "flat_steps", "left_chance", "warm_steps", "skips")
+        kept = ("initial", "lowest", "above_since", "flat_steps", "left_chance", "chance_since", "warm_steps", "skips")
         means = {name: asdict(mean) for name, mean in self.means.items()}
         return {"means": means, **{name: getattr(self, name) for name in kept}}
 

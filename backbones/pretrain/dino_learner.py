@@ -70,6 +70,7 @@ class DinoLearner(Learner):
         epoch_steps: steps per epoch, by which a step is placed in the schedules.
     """
 
+    moving_targets = True
     center: Tensor
 
     def __init__(self, student: Backbone, teacher: Backbone, options: DinoOptions, epoch_steps: int) -> None:

@@ -88,6 +88,35 @@ def test_a_constant_prediction_is_at_chance() -> None:
     assert run([chance] * 9, chance=chance).status == "completed"
 
 
+def test_a_dip_below_chance_does_not_excuse_the_rest() -> None:
+    """Back at chance, a run that had left it is judged after an epoch there."""
+    chance = math.log(10)
+    verdict = run([chance - 0.1] + [chance] * 200, chance=chance)
+    assert verdict.status == "at_chance"
+    assert verdict.step < 60
+    dipped = run([chance] * 5 + [chance - 0.3] * 30 + [chance] * 300, chance=chance, judge_after=20)
+    assert dipped.status == "at_chance"
+    assert dipped.step < 35 + 120 + STEPS
+
+
+def test_a_loss_that_rises_through_chance_diverged() -> None:
+    chance = math.log(10)
+    assert run([1.0] * 30 + [chance + 0.02 * i for i in range(200)], chance=chance).status == "diverged"
+
+
+def test_the_low_start_of_a_loss_against_moving_targets_is_no_mark() -> None:
+    def verdict(losses: list[float]) -> Outcome | None:
+        watch = Watch(fit_options(judge_after=200), moving_targets=True)
+        found = (watch.update(step, step / STEPS, {"loss": loss}) for step, loss in enumerate(losses, 1))
+        return next(filter(None, found), None)
+
+    assert run([2.0] * 40 + [6.0] * 260, judge_after=200).status == "diverged"
+    assert verdict([2.0] * 40 + [6.0 - 0.01 * i for i in range(260)]) is None
+    late = verdict([2.0] * 250 + [6.0] * 100)
+    assert late
+    assert late.status == "diverged"
+
+
 def test_equal_features_collapsed() -> None:
     assert run([1.0] * 100, spread=0.0) == Outcome("collapsed", "all features of a batch were equal for 20 steps", 20)
     assert run([1.0] * 100, spread=0.0, judge_after=40).step == 40
