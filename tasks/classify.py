@@ -17,7 +17,7 @@ from backbones.errors import UserError, some
 from backbones.exports import pretraining
 from backbones.flops import flops
 from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
-from backbones.pretrain.augment import eval_transform
+from backbones.pretrain.augment import CROP_PCT, eval_transform
 from backbones.spec import BackboneSpec
 from backbones.weights import find_weights
 from tasks.classification import Classification, ViewOptions
@@ -61,8 +61,8 @@ class Classify(Classification):
         backbone = create(spec, img_size=options.size, classes="trained").to(context.device)
         context.note_backbone(backbone, flops(backbone, (options.size, options.size))["total"])
         columns, remark = choose_columns(backbone, dataset)
-        if remark:
-            context.note(remark)
+        for text in filter(None, (remark, other_view(backbone, options))):
+            context.note(text)
         transform = eval_transform(options.size, options.resize, by_area=options.view == "area")
         outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch, columns=columns)
         context.cost.eval_seconds += time.monotonic() - start
@@ -93,6 +93,23 @@ def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Ten
             best = f"each image gets the best of {len(ours) - len(missing)} classes of ImageNet-1k among {count}"
             return columns, f"{best}; missing: {some(missing) if missing else 'none'}"
     raise _other_classes(backbone, dataset, _difference(theirs, ours))
+
+
+def other_view(backbone: Backbone, options: ClassifyOptions) -> str:
+    """What the record should say where the weights' own run scored another view of an image; else nothing."""
+    folder = find_weights(backbone.spec).folder
+    trained = pretraining(folder).get("options", {}) if folder else {}
+    if "size" not in trained:
+        return ""
+    view = "area" if trained.get("augment") == "bigvision" else "bicubic"
+    resizes = [
+        resize or round(size / CROP_PCT)
+        for size, resize in ((trained["size"], trained.get("resize")), (options.size, options.resize))
+    ]
+    if (trained["size"], resizes[0], view) == (options.size, resizes[1], options.view):
+        return ""
+    words = f"--size {trained['size']} --resize {resizes[0]} --view {view}"
+    return f"the run that made these weights scored another view: {words}"
 
 
 def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:

@@ -3,11 +3,14 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+from timm.layers import BatchNormAct2d, convert_sync_batchnorm
 from torch import Tensor, nn
+
+from backbones.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -162,24 +165,47 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         return out.to(input.dtype)
 
 
+class SyncBatchNormAct(SyncBatchNorm):
+    """With what timm's `BatchNormAct2d` has behind the norm.
+
+    Args:
+        norm: whose activation and drop layer it takes.
+    """
+
+    def __init__(self, norm: BatchNormAct2d) -> None:
+        super().__init__(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        self.drop, self.act = norm.drop, norm.act
+
+    def forward(self, input: Tensor) -> Tensor:
+        return cast(Tensor, self.act(self.drop(super().forward(input))))
+
+
 def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
     """Replaces every batch norm in `module` by one over all ranks; parameters, buffers and names stay.
 
     A norm with an attribute `sees_all_ranks` gets gathered rows and is left alone.
+
+    Raises:
+        UserError: a batch norm with a computation of its own, which cannot be replaced.
     """
     for name, child in module.named_children():
         if not isinstance(child, nn.modules.batchnorm._BatchNorm):
             synchronise_batch_norm(child, device)
-        elif not hasattr(child, "sees_all_ranks"):
+        elif not hasattr(child, "sees_all_ranks") and not isinstance(child, nn.SyncBatchNorm):
             setattr(module, name, _synchronised(child, device))
     return module
 
 
 def _synchronised(norm: nn.modules.batchnorm._BatchNorm, device: torch.device) -> nn.Module:
+    kind = type(norm)
+    if not isinstance(norm, BatchNormAct2d) and kind.forward is not nn.modules.batchnorm._BatchNorm.forward:
+        raise UserError(f"--sync-bn: {kind.__qualname__} is a batch norm of its own kind; train with --no-sync-bn")
     if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(norm)
-    twin = SyncBatchNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-    twin.load_state_dict(norm.state_dict())
-    for key, parameter in norm.named_parameters():
-        getattr(twin, key).requires_grad_(parameter.requires_grad)
+        return cast(nn.Module, convert_sync_batchnorm(norm))
+    if isinstance(norm, BatchNormAct2d):
+        twin: SyncBatchNorm = SyncBatchNormAct(norm)
+    else:
+        twin = SyncBatchNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    twin._parameters.update(norm._parameters)
+    twin._buffers.update(norm._buffers)
     return twin.train(norm.training)

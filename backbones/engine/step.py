@@ -1,6 +1,7 @@
 """One optimiser step: forward and backward over micro-batches, once or twice, scaling, clipping, update."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -34,7 +35,10 @@ class Stepper:
             if options.sync_bn:
                 dist.synchronise_batch_norm(learner, context.device)
             devices = [context.device] if context.device.type == "cuda" else None
-            self.model = DistributedDataParallel(learner, devices, broadcast_buffers=not options.sync_bn)
+            with warnings.catch_warnings():
+                # torch 2.13 renamed the argument; earlier releases know this name alone
+                warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+                self.model = DistributedDataParallel(learner, devices, broadcast_buffers=not options.sync_bn)
         self.scaler = torch.amp.GradScaler(context.device.type, enabled=context.precision == "fp16")
         groups = learner.parameter_groups(options)
         self.optimizer = build_optimizer(groups, options, scaled=self.scaler.is_enabled())

@@ -41,7 +41,7 @@ def named(classes: tuple[str, ...] | None) -> ClassificationData:
 def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
     spec, data = exported(tmp_path / "w", about={"classes": DIGITS}), without(digits(10), "train")
     assert data.val is not None
-    scores, outcomes, here = run_task("classify", data, spec=spec)
+    scores, outcomes, here = run_task("classify", data, "--size", "32", "--resize", "32", spec=spec)
     images = torch.stack(
         [torch.from_numpy(np.array(data.val.read(index))).permute(2, 0, 1) / 255 for index in range(len(data.val))]
     )
@@ -51,6 +51,22 @@ def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
     assert scores == {"top1": pytest.approx(hits[:, 0].mean()), "top5": pytest.approx(hits[:, :5].any(1).mean())}
     assert (outcomes["rank"] == hits.argmax(1)).all()
     assert here.notes == []
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        ({"size": 32, "resize": 32, "augment": "crop"}, ""),
+        ({"size": 32, "resize": None}, "--size 32 --resize 37 --view bicubic"),
+        ({"size": 32, "resize": 32, "augment": "bigvision"}, "--size 32 --resize 32 --view area"),
+        ({"size": 48, "resize": 64, "augment": "timm"}, "--size 48 --resize 64 --view bicubic"),
+    ],
+)
+def test_another_view_than_that_of_the_weights_run_is_said(theirs: dict[str, Any], said: str, tmp_path: Path) -> None:
+    spec = exported(tmp_path / "w", about={"classes": DIGITS, "options": theirs})
+    notes = run_task("classify", digits(2), "--size", "32", "--resize", "32", spec=spec)[2].notes
+    assert len(notes) == bool(said)
+    assert all(note.endswith(said) for note in notes)
 
 
 def test_the_view_of_big_vision_is_another(tmp_path: Path) -> None:

@@ -50,6 +50,14 @@ def test_a_pretraining_run_is_a_run(trained: tuple[str, Path]) -> None:
     assert found.cost["data_wait_share"] >= 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", QUICK)
+def test_the_smoke_layer_as_it_is_leaves_weights(recipe: str, tmp_path: Path) -> None:
+    words = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
+    assert main([recipe, *words, "--out", str(tmp_path / "runs"), "--weights-to", str(tmp_path / "weights")]) == 0
+    assert (tmp_path / "weights" / "tiny" / "model.safetensors").is_file()
+
+
 def test_the_export_says_where_it_comes_from_and_timm_loads_it(trained: tuple[str, Path]) -> None:
     recipe, out = trained
     found, weights = record(out / "runs"), out / "weights" / "tiny"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +15,7 @@ from backbones.engine.dist import Ranks
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.loop import fit
 from backbones.engine.step import Stepper
+from backbones.errors import UserError
 from tests.backbones.engine.test_sam import climbed, gradients, parameters, points
 from tests.support import Classifier, context, fit_options, loader
 
@@ -177,6 +179,26 @@ def test_a_world_of_one_needs_no_job() -> None:
     assert dist.gather_rows(rows) is rows
     assert dist.broadcast_object("x") == "x"
     assert dist.gather_objects(3) == [3]
+
+
+def test_activations_within_a_norm_stay() -> None:
+    """timm's BatchNormAct2d ends in an activation and a drop layer."""
+    model = timm.create_model("mobilenetv3_small_050", num_classes=3).eval()
+    names, images = [*model.state_dict()], torch.randn(2, 3, 64, 64)
+    expected = model(images)
+    dist.synchronise_batch_norm(model, torch.device("cpu"))
+    assert isinstance(model.bn1, dist.SyncBatchNorm)
+    assert [*model.state_dict()] == names
+    assert torch.equal(model(images), expected)
+
+
+def test_a_norm_with_a_computation_of_its_own_is_refused() -> None:
+    class Shifted(nn.BatchNorm2d):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input) + 1
+
+    with pytest.raises(UserError, match=r"--sync-bn: .*Shifted"):
+        dist.synchronise_batch_norm(nn.Sequential(Shifted(3)), torch.device("cpu"))
 
 
 def test_a_norm_that_sees_all_ranks_already_stays() -> None:
