@@ -20,7 +20,7 @@ from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.dino_learner import DinoLearner
 from backbones.pretrain.dino_options import DinoOptions
-from backbones.pretrain.method import Method, Outcomes, Scores
+from backbones.pretrain.method import Method, Outcomes, Scores, as_trained_here
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.pretrain.neighbours import TOP, true_class_places
 from backbones.spec import BackboneSpec
@@ -102,6 +102,7 @@ def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
 
 def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> DinoLearner:
     """Student and teacher with equal weights; only the student has stochastic depth."""
+    spec = as_trained_here(spec, options.size)
     student = create(spec, img_size=options.size, drop_path=options.drop_path)
     teacher = create(spec, img_size=options.size, drop_path=0.0)
     return DinoLearner(student, teacher, options, epoch_steps)

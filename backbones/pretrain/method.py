@@ -10,7 +10,7 @@ from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
 from backbones.engine.options import FitOptions, check_ranges
 from backbones.errors import WrongWords
-from backbones.spec import BackboneSpec
+from backbones.spec import BackboneSpec, override
 
 Scores = dict[str, float]
 Outcomes = dict[str, np.ndarray]
@@ -39,6 +39,16 @@ class PretrainOptions(FitOptions):
     def validates(self, epoch: int) -> bool:
         """Whether the validation split is scored after this epoch (from 0)."""
         return epoch + 1 in self.validate_at or epoch - self.epochs in self.validate_at
+
+
+def as_trained_here(spec: BackboneSpec, size: int) -> BackboneSpec:
+    """The backbone with the pixels of this training as its `train_size`, where its weights start from nothing.
+
+    Attention of `length="train"` counts the tokens of that size, here and in every task afterwards.
+    """
+    if spec.weights != "random" or spec.train_size is None:
+        return spec
+    return override(spec, train_size=(size, size))
 
 
 class Method:

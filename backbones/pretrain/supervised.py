@@ -22,7 +22,7 @@ from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform, train_transform
-from backbones.pretrain.method import Method, Outcomes, Scores
+from backbones.pretrain.method import Method, Outcomes, Scores, as_trained_here
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.pretrain.token_labels import CropAndBox, LabelMaps
@@ -111,6 +111,7 @@ def train(
 ) -> SupervisedLearner:
     """Trains a classifier from the weights that `spec` names; `context.outcome` says how it ended."""
     seed_torch(context.seed)
+    spec = as_trained_here(spec, options.size)
     backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
     if context.on_gpu:
         backbone.to(memory_format=torch.channels_last)

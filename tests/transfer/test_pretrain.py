@@ -13,6 +13,7 @@ import torch
 
 import backbones
 from backbones.settings import read_yaml
+from backbones.spec import resolve
 from tests.transfer.test_processes import ENVIRONMENT, assert_equal_runs, history, outcomes, steps, wait_for
 from tests.transfer.test_run import record
 from transfer.pretrain import main
@@ -68,6 +69,7 @@ def test_the_export_says_where_it_comes_from_and_timm_loads_it(trained: tuple[st
     assert about["cost"]["images_per_second"] > 0
     model = timm.create_model(f"local-dir:{weights}", pretrained=True)
     assert model(torch.zeros(1, 3, 32, 32)).isfinite().all()
+    assert resolve("tiny", weights=str(weights)).train_size == (32, 32)
 
 
 def test_tasks_name_the_hash_of_the_run_that_made_their_weights(trained: tuple[str, Path], tmp_path: Path) -> None:
