@@ -5,6 +5,7 @@ the data set gets as its key. Neither depends on workers, so a resumed run sees 
 skipping to its place decodes nothing.
 """
 
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -65,7 +66,7 @@ class RunLoader:
             batch_sampler=_Keys(self, epoch, index, epochs),
             num_workers=self.workers,
             pin_memory=self.pin_memory,
-            worker_init_fn=_leave_signals_to_the_parent if self.workers else None,
+            worker_init_fn=leave_signals_to_the_parent if self.workers else None,
             prefetch_factor=4 if self.workers else None,
         )
         return zip(self.places(epoch, index, epochs), plain_errors(loader))
@@ -107,8 +108,10 @@ def _chunks(keys: list[Key], parts: int) -> list[list[Key]]:
     return [keys[start : start + size] for start in range(0, len(keys), size)]
 
 
-def _leave_signals_to_the_parent(worker: int) -> None:
-    # A forked worker inherits the parent's handlers; Ctrl-C reaches the whole group, and only the parent may answer it.
+def leave_signals_to_the_parent(worker: int) -> None:
+    """What a loader's worker does first."""
+    # A forked worker inherits the parent's handlers; a signal to the whole group is the parent's to answer. A worker
+    # that died of it would make torch raise in the parent at any point, within the saving of its state too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     torch.set_num_threads(1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from backbones.data.loader import plain_errors
+from backbones.data.loader import leave_signals_to_the_parent, plain_errors
 from backbones.engine import dist
 from backbones.engine.context import Context
 
@@ -42,7 +42,13 @@ def rows_of(
         Stopped: a signal came.
     """
     mine = dist.share(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
-    loader = DataLoader(Subset(dataset, mine), batch_size, num_workers=context.workers, pin_memory=context.on_gpu)
+    loader = DataLoader(
+        Subset(dataset, mine),
+        batch_size,
+        num_workers=context.workers,
+        pin_memory=context.on_gpu,
+        worker_init_fn=leave_signals_to_the_parent,
+    )
     rows = []
     try:
         for batch in context.bar(plain_errors(loader), label, total=len(loader)):
@@ -50,7 +56,7 @@ def rows_of(
             parts = batch if isinstance(batch, list | tuple) else [batch]
             with context.autocast():
                 rows.append(compute(*(part.to(context.device, non_blocking=True) for part in parts)).cpu())
-    except RuntimeError:
+    except Exception:
         context.check_stop()  # a signal to the whole process group also ends the loader's workers
         raise
     part = torch.cat(rows) if rows else torch.empty(0)

@@ -181,8 +181,8 @@ class _Run:
                 item = next(stream)
             except StopIteration:
                 return
-            except RuntimeError:
-                # A signal to the whole process group also ends the loader's workers.
+            except Exception:
+                # A signal to the whole process group also ends the loader's workers, in the middle of a batch even.
                 if self.context.stop_signal is None:
                     raise
                 self.stop()

@@ -33,7 +33,7 @@ def test_it_learns_and_its_classifier_scores_the_same_elsewhere(finetuned: Path)
     assert record.scores["top1"] > 0.5
     assert record.scores["top1"] < record.scores["top5"]
     assert any("starts from random weights" in note for note in record.notes)
-    weights = ["--weights", str(finetuned / "export"), "--subset", "60"]
+    weights = ["--weights", str(finetuned / "export"), "--subset", "60", "--size", "32", "--resize", "32"]
     classified = Record.read(run(finetuned.parent, "classify", *weights) / "record.json")
     assert classified.scores == record.scores
 
