@@ -17,7 +17,7 @@ from backbones.errors import UserError, some
 from backbones.exports import pretraining
 from backbones.flops import flops
 from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
-from backbones.pretrain.augment import CROP_PCT, eval_transform
+from backbones.pretrain.augment import eval_transform, shorter_side
 from backbones.spec import BackboneSpec
 from backbones.weights import find_weights
 from tasks.classification import Classification, ViewOptions
@@ -102,14 +102,11 @@ def other_view(backbone: Backbone, options: ClassifyOptions) -> str:
     if "size" not in trained:
         return ""
     view = "area" if trained.get("augment") == "bigvision" else "bicubic"
-    resizes = [
-        resize or round(size / CROP_PCT)
-        for size, resize in ((trained["size"], trained.get("resize")), (options.size, options.resize))
-    ]
-    if (trained["size"], resizes[0], view) == (options.size, resizes[1], options.view):
+    theirs = trained["size"], shorter_side(trained["size"], trained.get("resize")), view
+    if theirs == (options.size, shorter_side(options.size, options.resize), options.view):
         return ""
-    words = f"--size {trained['size']} --resize {resizes[0]} --view {view}"
-    return f"the run that made these weights scored another view: {words}"
+    size, resize, view = theirs
+    return f"the run that made these weights scored another view: --size {size} --resize {resize} --view {view}"
 
 
 def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:

@@ -178,6 +178,11 @@ def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
     return image.point([value & ~(2 ** (8 - bits) - 1) for value in range(256)] * 3)
 
 
+def shorter_side(size: int, resize: int | None) -> int:
+    """Pixels to which the shorter side is resized before a centre crop of `size`; None: as much more as is usual."""
+    return resize or round(size / CROP_PCT)
+
+
 def eval_transform(size: int, resize: int | None = None, *, by_area: bool = False) -> Transform:
     """The view of an image that is scored, PIL image -> [3, size, size]: resized, then the centre crop.
 
@@ -191,7 +196,7 @@ def eval_transform(size: int, resize: int | None = None, *, by_area: bool = Fals
     Raises:
         WrongWords: `resize` is below `size`.
     """
-    resize = resize or round(size / CROP_PCT)
+    resize = shorter_side(size, resize)
     if resize < size:
         raise WrongWords(f"--resize {resize}: below the size {size} of the centre crop")
     if by_area:
