@@ -11,21 +11,24 @@ from backbones.errors import UserError
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes, *, flag: str = "--out") -> None:
     """Writes a file by way of a neighbour and a rename: readers, and a power cut, see the old file or the new one.
+
+    Args:
+        flag: the option that names its folder, for messages.
 
     Raises:
         UserError: the disk is full or not writable; the old file is as it was.
     """
-    with replaced(path) as temporary:
+    with replaced(path, flag) as temporary:
         temporary.write_bytes(content)
 
 
 class replaced:
     """Context: a temporary neighbour of `path` that takes its place when the block ends well, else goes away."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, flag: str = "--out"):
+        self.path, self.flag = path, flag
         self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
     def __enter__(self) -> Path:
@@ -45,7 +48,7 @@ class replaced:
         finally:
             self.temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise cannot_write(self.path, error) from error
+            raise cannot_write(self.path, error, self.flag) from error
 
 
 def replace_folder(new: Path, target: Path) -> None:

@@ -63,7 +63,7 @@ class Classify(Classification):
         columns, remark = choose_columns(backbone, dataset)
         for text in filter(None, (remark, other_view(backbone, options))):
             context.note(text)
-        transform = eval_transform(options.size, options.resize, by_area=options.view == "area")
+        transform = eval_transform(options.size, options.resize, view=options.view)
         outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch, columns=columns)
         context.cost.eval_seconds += time.monotonic() - start
         if outcomes is None:

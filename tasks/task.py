@@ -22,6 +22,8 @@ class Metric:
     unit: str = "fraction"
     direction: Literal["higher", "lower"] = "higher"
     bounds: tuple[float, float] = (0.0, 1.0)
+    averaged: bool = False
+    """Whether its unweighted mean over several data sets is reported."""
 
 
 class Data(Protocol):
@@ -89,6 +91,10 @@ class Task:
     def repeat(self) -> str:
         """The command that repeats a run, given in the folder of its options.yaml."""
         return f"python -m transfer.run {self.name} --config options.yaml"
+
+    def metric(self, name: str) -> Metric:
+        """How the score of this name is to be read."""
+        return self.metrics.get(name, Metric())
 
     def contradictions(self, scores: Scores) -> list[str]:
         """What cannot be true of correct scores, in words."""

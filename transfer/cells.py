@@ -8,14 +8,14 @@ from typing import Any
 from backbones.data.spec import manifest_digest
 from backbones.engine.context import Context, peak_mib
 from backbones.settings import plain, write_yaml
-from tasks.task import Metric, Scores, Task
+from tasks.task import Scores, Task
 from transfer.cli import Command
 from transfer.environment import environment
 from transfer.presence import Present
 from transfer.results import Identity, Record
 
 # Options that say where a run is written or how a command was put together, not what to repeat.
-NOT_REPEATED = ("config", "out", "dry_run", "replace")
+NOT_REPEATED = ("config", "out", "features", "dry_run", "replace")
 
 
 def _lasting(words: str) -> str:
@@ -126,9 +126,10 @@ class Cell:
             outcome=asdict(context.outcome),
             scores=scores,
             primary=self.task.primary,
-            metrics={name: asdict(self.task.metrics.get(name, Metric())) for name in {**self.task.metrics, **scores}},
+            metrics={name: asdict(self.task.metric(name)) for name in {**self.task.metrics, **scores}},
             cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
             environment=environment(context) | {"started": started},
             notes=context.notes,
+            details=context.details,
             export=context.exported,
         )

@@ -81,6 +81,7 @@ def make_context(command: Command) -> Context:
         ranks=ranks,
         progress=True,
         track=run.track,
+        features=run.features,
     )
 
 
@@ -131,6 +132,7 @@ def _run(cell: Cell, shared: Context, store: Store) -> Record:
         cost=Cost(),
         outcome=Outcome(),
         notes=list(shared.notes),
+        details={},
         exported=None,
         about=cell.about,
     )

@@ -27,6 +27,8 @@ class RunOptions:
     """YAML files with any of these options; later ones win, flags win over all."""
     out: Path = Path("runs")
     """Folder of the runs."""
+    features: Path = Path("features")
+    """Folder where features of frozen backbones are kept for later probes; see `python -m transfer.features`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes the GPU if there is one."""
     workers: int | None = None
@@ -59,7 +61,7 @@ class RunOptions:
 
 # How a run is executed, not what it is: never part of its identity.
 EXECUTION = (
-    *("data", "out", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
+    *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
     *("name", "weights_to", "replace"),
 )
 

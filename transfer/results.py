@@ -29,11 +29,12 @@ RECORD, OPTIONS, OUTCOMES, ERROR, LOCK, STATE = (
 # What `Record.read` insists on, so that reports can rely on it.
 KINDS = {
     **dict.fromkeys(("run_id", "identity", "protocol", "task", "weights_id", "primary"), str),
-    **dict.fromkeys(("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost", "environment"), dict),
+    **dict.fromkeys(("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost", "environment", "details"), dict),
     **dict.fromkeys(("untrained", "notes"), list),
     "seed": int,
     "smoke": bool,
 }
+ADDED: dict[str, Any] = {"export": None, "details": {}}  # what older records of this schema lack
 STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
 
 
@@ -89,6 +90,8 @@ class Record:
     cost: dict[str, Any]
     environment: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    """What a task says about its scores besides: draws and their spread, support sets, features."""
     export: str | None = None
     """Weights id of what the run left in its folder `export`; the `weights_id` of runs that start from it."""
 
@@ -112,8 +115,9 @@ class Record:
         if schema != SCHEMA:
             raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
         names = {item.name for item in fields(cls)} - {"schema"}
-        if set(content) | {"export"} != names:
-            differing = ", ".join(sorted((set(content) | {"export"}) ^ names))
+        content = ADDED | content
+        if set(content) != names:
+            differing = ", ".join(sorted(set(content) ^ names))
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
         wrong = [name for name, kind in KINDS.items() if not isinstance(content[name], kind)]
         if wrong or content["outcome"].get("status") not in STATUSES:

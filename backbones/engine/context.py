@@ -79,6 +79,8 @@ class Context:
     cost: Cost = field(default_factory=Cost)
     outcome: Outcome = field(default_factory=Outcome)
     notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)  # of the scores, for the record
+    features: Path | None = None  # folder of the feature store
     backbone: dict[str, Any] = field(default_factory=dict)
     untrained: list[str] = field(default_factory=list)
     exported: str | None = None  # weights id of what the run exported

@@ -1,15 +1,16 @@
 """What a model gives for many images, in order, over all ranks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from backbones.data.loader import leave_signals_to_the_parent, plain_errors
 from backbones.engine import dist
-from backbones.engine.context import Context
+from backbones.engine.context import Context, usable_cores
 
 
 def extract(
@@ -42,16 +43,10 @@ def rows_of(
         Stopped: a signal came.
     """
     mine = dist.share(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
-    loader = DataLoader(
-        Subset(dataset, mine),
-        batch_size,
-        num_workers=context.workers,
-        pin_memory=context.on_gpu,
-        worker_init_fn=leave_signals_to_the_parent,
-    )
+    batches = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
     rows = []
     try:
-        for batch in context.bar(plain_errors(loader), label, total=len(loader)):
+        for batch in context.bar(loaded(dataset, batches, context), label, total=len(batches)):
             context.check_stop()
             parts = batch if isinstance(batch, list | tuple) else [batch]
             with context.autocast():
@@ -61,3 +56,24 @@ def rows_of(
         raise
     part = torch.cat(rows) if rows else torch.empty(0)
     return torch.cat([rows for rows in dist.gather_objects(part) if len(rows)])
+
+
+def loaded(dataset: Dataset[Any], batches: Iterable[list[int]], context: Context) -> Iterator[Any]:
+    """The collated samples of each batch of indices, in order. `batches` may be read ahead of what is yielded.
+
+    Without loader processes the samples of a batch are read by threads, on all cores of this rank: PIL and the codecs
+    release the interpreter's lock, and the model computes when they are done, so neither takes cores from the other.
+    """
+    if context.workers:
+        loader = DataLoader(
+            dataset,
+            batch_sampler=batches,
+            num_workers=context.workers,
+            pin_memory=context.on_gpu,
+            worker_init_fn=leave_signals_to_the_parent,
+        )
+        yield from plain_errors(loader)
+        return
+    with ThreadPoolExecutor(max(1, usable_cores() // context.ranks.local_world)) as pool:
+        for batch in batches:
+            yield default_collate(list(pool.map(dataset.__getitem__, batch)))

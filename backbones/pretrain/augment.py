@@ -20,11 +20,12 @@ from torchvision.transforms import functional as F
 from backbones.data.erasing import RandomErasing
 from backbones.engine.options import check_ranges
 from backbones.errors import WrongWords
-from backbones.pretrain.inception import AreaCrop, InceptionCrop
+from backbones.pretrain.inception import AreaCrop, InceptionCrop, SquashCrop
 from backbones.pretrain.randaugment import RandAugment
 
 Step = Callable[[Image.Image], Image.Image]
 Transform = Callable[[Image.Image], Tensor]
+View = Literal["bicubic", "area", "squash"]
 CROP_PCT = 0.875  # of the resized image's shorter side that the centre crop keeps
 USED = {  # the fields that only some kinds read; elsewhere they must be off
     "timm": ("auto_augment", "color_jitter", "erase"),
@@ -183,15 +184,16 @@ def shorter_side(size: int, resize: int | None) -> int:
     return resize or round(size / CROP_PCT)
 
 
-def eval_transform(size: int, resize: int | None = None, *, by_area: bool = False) -> Transform:
-    """The view of an image that is scored, PIL image -> [3, size, size]: resized, then the centre crop.
+def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") -> list[Step]:
+    """From an image to the part of it that is scored, size x size pixels.
 
-    Nothing is resampled where the shorter side has the wanted length already.
+    Nothing is resampled where the image has the wanted size already.
 
     Args:
-        size: pixels of the crop's sides.
+        size: pixels of the centre crop's sides.
         resize: shorter side before it; None: round(size / 0.875).
-        by_area: resized by area averages (big_vision), not bicubic with antialias (DeiT, DINO).
+        view: how the image is resized: `bicubic` with antialias (DeiT, DINO, timm), `area` by area averages
+            (big_vision), `squash` to a square, bilinear without antialias (big_vision's few-shot probes).
 
     Raises:
         WrongWords: `resize` is below `size`.
@@ -199,6 +201,13 @@ def eval_transform(size: int, resize: int | None = None, *, by_area: bool = Fals
     resize = shorter_side(size, resize)
     if resize < size:
         raise WrongWords(f"--resize {resize}: below the size {size} of the centre crop")
-    if by_area:
-        return Augmentation([AreaCrop(size, resize)])
-    return Augmentation([Resize(resize, InterpolationMode.BICUBIC), CenterCrop(size)])
+    if view == "area":
+        return [AreaCrop(size, resize)]
+    if view == "squash":
+        return [SquashCrop(size, resize)]
+    return [Resize(resize, InterpolationMode.BICUBIC), CenterCrop(size)]
+
+
+def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:
+    """The view of an image that is scored, PIL image -> [3, size, size] in [0, 1]; see `view_steps`."""
+    return Augmentation(view_steps(size, resize, view=view))

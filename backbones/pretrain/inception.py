@@ -1,4 +1,4 @@
-"""big_vision's crops: the inception crop of training and the area-averaged centre crop of evaluation."""
+"""big_vision's crops: the inception crop of training and the centre crops of its evaluations."""
 
 import math
 import random
@@ -65,3 +65,22 @@ class AreaCrop:
         pixel = np.arange(length)
         overlap = np.minimum(edges[1:], pixel + 1) - np.maximum(edges[:-1], pixel)
         return (np.clip(overlap, 0, None) * (resized / length)).astype(np.float32)
+
+
+class SquashCrop:
+    """The size x size centre crop of an image resized to resize x resize, whatever its shape (big_vision's probes).
+
+    `resize(256)|central_crop(224)` of big_vision's pp/ops_image.py: bilinear without antialias, truncated to whole
+    values. Only the crop is computed.
+    """
+
+    def __init__(self, size: int, resize: int) -> None:
+        self.size = size
+        self.resize = resize
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        first = (self.resize - self.size) // 2
+        across, down = (length / self.resize for length in image.size)
+        last = first + self.size
+        box = (first * across, first * down, last * across, last * down)
+        return image.transform((self.size, self.size), Image.Transform.EXTENT, box, Image.Resampling.BILINEAR)

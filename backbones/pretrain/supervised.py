@@ -168,7 +168,9 @@ def validate(
     """Outcomes of the validation split, empty without one; None where a logit is not finite."""
     if data.val is None:
         return {}
-    transform = eval_transform(options.size, options.resize, by_area=options.augment == "bigvision")
+    transform = eval_transform(
+        options.size, options.resize, view="area" if options.augment == "bigvision" else "bicubic"
+    )
     return top_k(learner.chosen, data.val, transform, context, batch_size=options.eval_batch)
 
 

@@ -206,12 +206,12 @@ def test_evaluation_view(resize):
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_images_are_scored_as_they_are(kind):
     image = picture(32, 32)
-    got = eval_transform(32, 32, by_area=kind == "bigvision")(image)
+    got = eval_transform(32, 32, view="area" if kind == "bigvision" else "bicubic")(image)
     assert torch.equal(got, T.ToTensor()(image))
 
 
 def test_bigvision_scores_area_averages():
-    got = eval_transform(56, by_area=True)(picture(100, 80))
+    got = eval_transform(56, view="area")(picture(100, 80))
     assert torch.equal(got, T.ToTensor()(AreaCrop(56, 64)(picture(100, 80))))
 
 

@@ -1,0 +1,226 @@
+"""Features on disk, so that no image goes through the same network twice: `FEATURES/<entry>/<shard>.safetensors`.
+
+An entry belongs to one key: weights, resolved model, view of the image, precision, code and the contents of the images.
+Its rows are the different images in the order of their content digests. A shard holds some of them, with a checksum; it
+is written whole or not at all, so a killed extraction goes on where it was, and several processes may fill one entry.
+Letters: R rows of an entry, K rows of a shard, F channels.
+"""
+
+import fcntl
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from backbones.errors import UserError
+from backbones.files import cannot_write, write_atomic
+
+FLAG = "--features"
+ABOUT, LOCK, SHARDS = "entry.json", "lock", "*.safetensors"
+
+
+def key_digest(key: dict[str, Any]) -> str:
+    """sha256 (hex) of the canonical JSON of a key."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class DamagedShard(Exception):
+    """A shard whose bytes are not those that were written."""
+
+
+@dataclass
+class Entry:
+    """An open entry. Rows are counted from 0."""
+
+    folder: Path
+    shards: dict[Path, np.ndarray] = field(default_factory=dict)
+    """The rows [K] of every shard seen."""
+    file: IO[str] | None = None
+
+    @classmethod
+    def open(cls, store: Path, key: dict[str, Any], about: dict[str, Any]) -> "Entry":
+        """The entry of a key, made if it is not there.
+
+        Args:
+            about: what a list of entries shows; does not belong to the key.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        folder = store / key_digest(key)[:32]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(folder, error, FLAG) from None
+        if not (folder / ABOUT).exists():
+            text = json.dumps({"key": key, **about}, indent=1, ensure_ascii=False)
+            write_atomic(folder / ABOUT, text.encode(), flag=FLAG)
+        entry = cls(folder)
+        with entry.unused() as unused:
+            for scrap in folder.glob(".*.tmp") if unused else ():
+                scrap.unlink(missing_ok=True)  # of a process that was killed while it wrote
+        return entry
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What stands in entry.json; empty when it cannot be read."""
+        try:
+            content = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def missing(self, rows: np.ndarray) -> np.ndarray:
+        """Those of the sorted rows that no shard holds so far. A shard that cannot be read is removed."""
+        present = set(self.folder.glob(SHARDS))
+        for path in self.shards.keys() - present:
+            del self.shards[path]
+        for path in sorted(present - self.shards.keys()):
+            try:
+                self.shards[path] = _rows(path)
+            except DamagedShard:
+                self._remove(path)
+        held = np.concatenate([np.empty(0, np.int64), *self.shards.values()])
+        return np.setdiff1d(rows, held)
+
+    def claim(self, rows: np.ndarray) -> bool:
+        """Whether this process may make a shard of these rows: no other has claimed it, nor made it meanwhile.
+
+        The claim is a lock on one byte of the entry's lock file, which dies with the process. It ends by `release`.
+        """
+        try:
+            fcntl.lockf(self._lock(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(rows[0]))
+        except OSError:
+            return False
+        if self._path(rows).exists():
+            self.release(rows)
+            return False
+        return True
+
+    def release(self, rows: np.ndarray) -> None:
+        """Ends a claim."""
+        fcntl.lockf(self._lock(), fcntl.LOCK_UN, 1, int(rows[0]))
+
+    @contextmanager
+    def unused(self) -> Iterator[bool]:
+        """Whether no process is filling the entry; none can begin to meanwhile."""
+        try:
+            fcntl.lockf(self._lock(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+        fcntl.lockf(self._lock(), fcntl.LOCK_UN)
+
+    def write(self, rows: np.ndarray, features: np.ndarray) -> None:
+        """Adds a shard: rows [K], features [K, F] in float32. Raises UserError when the disk is full."""
+        from safetensors.numpy import save
+
+        rows, features = rows.astype(np.int64), np.ascontiguousarray(features, dtype=np.float32)
+        content = save({"rows": rows, "features": features}, metadata={"sha256": _checksum(rows, features)})
+        write_atomic(self._path(rows), content, flag=FLAG)
+
+    def read(self, rows: np.ndarray) -> np.ndarray | None:
+        """Features [len(rows), F] of rows that are all present, every byte checked.
+
+        None when a shard turned out to be damaged: it is removed, and its rows are missing now.
+        """
+        paths, held = list(self.shards), list(self.shards.values())
+        starts = np.cumsum([0, *map(len, held)])
+        every = np.concatenate(held)
+        order = np.argsort(every, kind="stable")
+        places = order[np.searchsorted(every, rows, sorter=order)]
+        shards = np.searchsorted(starts, places, side="right") - 1
+        found, damaged = np.empty((len(rows), 0), np.float32), False
+        for number in np.unique(shards).tolist():
+            try:
+                features = checked(paths[number])[1]
+            except DamagedShard:
+                self._remove(paths[number])
+                damaged = True
+                continue
+            if not found.shape[1]:
+                found = np.empty((len(rows), features.shape[1]), np.float32)
+            mine = np.flatnonzero(shards == number)
+            found[mine] = features[places[mine] - starts[number]]
+        return None if damaged else found
+
+    def _path(self, rows: np.ndarray) -> Path:
+        name = hashlib.sha256(rows.astype(np.int64).tobytes()).hexdigest()[:12]
+        return self.folder / f"{int(rows[0]):08d}-{name}.safetensors"
+
+    def _remove(self, path: Path) -> None:
+        print(f"{path}: damaged; its features are computed again", file=sys.stderr)
+        path.unlink(missing_ok=True)
+        self.shards.pop(path, None)
+
+    def _lock(self) -> IO[str]:
+        # One open file for the entry: closing any would end all of this process's locks on it.
+        if self.file is None:
+            try:
+                self.file = (self.folder / LOCK).open("a")
+            except OSError as error:
+                raise cannot_write(self.folder / LOCK, error, FLAG) from None
+        return self.file
+
+    def close(self) -> None:
+        """Ends all claims."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+
+def entries(store: Path) -> list[Entry]:
+    """All entries of a store, by name. Raises UserError when there is no such folder."""
+    if not store.is_dir():
+        raise UserError(f"{FLAG} {store}: there is no such folder of features")
+    return [Entry(path.parent) for path in sorted(store.glob(f"*/{ABOUT}"))]
+
+
+def checked(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [K] and features [K, F] of a shard. Raises DamagedShard when they are not as written."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            rows, features = file.get_tensor("rows"), file.get_tensor("features")
+            written = (file.metadata() or {}).get("sha256")
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedShard(str(error)) from None
+    if written != _checksum(rows, features) or len(rows) != len(features):
+        raise DamagedShard("checksum")
+    return rows, features
+
+
+def _rows(path: Path) -> np.ndarray:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            rows: np.ndarray = file.get_tensor("rows")
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedShard(str(error)) from None
+    return rows
+
+
+def _checksum(rows: np.ndarray, features: np.ndarray) -> str:
+    digest = hashlib.sha256(f"{rows.dtype} {rows.shape} {features.dtype} {features.shape}".encode())
+    digest.update(rows.tobytes())
+    digest.update(memoryview(features).cast("B") if features.size else b"")
+    return digest.hexdigest()
+
+
+def free(entry: Entry) -> bool:
+    """Removes an entry; False when a process is filling it."""
+    with entry.unused() as unused:
+        if unused:
+            shutil.rmtree(entry.folder)
+    entry.close()
+    return unused

@@ -1,0 +1,227 @@
+"""Features of a frozen backbone for the images of a split, through the store (`tasks.feature_store`).
+
+Letters: M images of a split, R different ones among them, B images, F channels of the features.
+"""
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
+from torch.utils.data import Dataset
+
+import backbones
+from backbones.backbone import Backbone
+from backbones.data.splits import Split
+from backbones.engine.context import Context
+from backbones.engine.extract import loaded
+from backbones.pretrain.augment import Step, View, view_steps
+from tasks.feature_store import Entry
+
+SHARD_ROWS = 1024
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """What is extracted: of which part of an image, and where in the network."""
+
+    size: int
+    resize: int
+    view: View
+    """See `view_steps`."""
+    block: int | None
+    """Index of the block behind which tokens are pooled; None: the network's own pooled features."""
+
+    def steps(self) -> list[Step]:
+        """From an image to the pixels that the network sees."""
+        return view_steps(self.size, self.resize, view=self.view)
+
+
+@dataclass
+class Extractor:
+    """Computes features, or takes them from the store, and counts what it did."""
+
+    backbone: Backbone
+    kind: Features
+    context: Context
+    batch_size: int
+    images: int = 0
+    """Different images asked for."""
+    computed: int = 0
+    """Those that went through the network in this process; the rest came from the store or from other processes."""
+    seconds: float = 0.0
+    wait_seconds: float = 0.0
+    """Of these, for images to be read."""
+    entries: list[str] = field(default_factory=list)
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values for a record."""
+        names = ("images", "computed", "seconds", "wait_seconds", "entries")
+        rate = self.computed / self.seconds if self.computed else None
+        return {name: getattr(self, name) for name in names} | {"images_per_second": rate}
+
+    def features(self, split: Split, indices: np.ndarray, contents: Sequence[bytes], name: str) -> Tensor:
+        """Features [len(indices), F], float32 on the CPU, of these images of a split; the same on every rank.
+
+        What the store holds is read; the rest is computed, a shard at a time, by all ranks and by any other process
+        that wants the same. Nothing is padded or computed twice.
+
+        Args:
+            indices: of images of the split, in the order wanted.
+            contents: content digest of each of its M images.
+            name: of the data set and split, for messages and for the list of entries.
+
+        Raises:
+            UserError: an image cannot be read, or the store cannot be written.
+            Stopped: a signal came; finished shards are kept.
+        """
+        start = time.monotonic()
+        order = sorted({*contents})
+        row_of = {content: row for row, content in enumerate(order)}
+        image_of = {row_of[content]: index for index, content in reversed([*enumerate(contents)])}
+        rows = np.array([row_of[contents[index]] for index in indices.tolist()], dtype=np.int64)
+        wanted = np.unique(rows)
+        entry = self._open(order, name)
+        before = self.computed
+        try:
+            found = None
+            while found is None:
+                self._fill(entry, wanted, Pixels(split, image_of, self.kind.steps()), name)
+                found = entry.read(rows)
+        finally:
+            entry.close()
+        if self.computed == before:
+            self.context.say(f"{name}: {len(wanted)} features from {entry.folder}")
+        self.images += len(wanted)
+        self.seconds += time.monotonic() - start
+        self.entries.append(entry.folder.name)
+        return torch.from_numpy(found)
+
+    def _open(self, contents: Sequence[bytes], name: str) -> Entry:
+        assert self.context.features is not None, "a task that extracts features needs a store"
+        key = entry_key(self.backbone, self.kind, self.context.precision, contents)
+        about = {"backbone": self.backbone.spec.name, "images": name, "rows": len(contents)}
+        return Entry.open(self.context.features, key, about)
+
+    def _fill(self, entry: Entry, wanted: np.ndarray, images: "Pixels", label: str) -> None:
+        """Until no wanted row is missing: makes the shards that nobody else is making, waits for the others."""
+        told = False
+        while len(missing := entry.missing(wanted)):
+            self.context.check_stop()
+            if self._make(entry, missing, images, label):
+                continue
+            if not told:
+                self.context.say(f"{entry.folder}: another process is filling it; waiting for its shards")
+            told = True
+            time.sleep(POLL_SECONDS)
+
+    @torch.inference_mode()
+    def _make(self, entry: Entry, missing: np.ndarray, images: "Pixels", label: str) -> int:
+        """Computes the shards that can be claimed; how many."""
+        context, encode = self.context, encoder(self.backbone, self.kind.block)
+        claimed: deque[np.ndarray] = deque()
+        stream = loaded(images, self._claims(entry, missing, claimed), context)
+        bar = context.bar([], label, total=len(missing))
+        made, parts = 0, []
+        try:
+            while (pixels := self._next(stream)) is not None:
+                context.check_stop()
+                with context.autocast():
+                    parts.append(encode(pixels.to(context.device, non_blocking=True)).float().cpu())
+                bar.update(len(pixels))
+                if sum(map(len, parts)) == len(claimed[0]):
+                    rows = claimed.popleft()
+                    entry.write(rows, torch.cat(parts).numpy())
+                    entry.release(rows)
+                    self.computed += len(rows)
+                    made, parts = made + 1, []
+        except Exception:
+            context.check_stop()  # a signal to the whole process group also ends the loader's workers
+            raise
+        finally:
+            bar.close()
+        return made
+
+    def _claims(self, entry: Entry, missing: np.ndarray, claimed: deque[np.ndarray]) -> Iterator[list[int]]:
+        """Batches of the shards that this process may make; each shard is put into `claimed` before its batches."""
+        shards = [missing[start : start + SHARD_ROWS] for start in range(0, len(missing), SHARD_ROWS)]
+        ranks = self.context.ranks
+        first = len(shards) * ranks.rank // ranks.world  # ranks begin apart and meet as late as they can
+        for rows in shards[first:] + shards[:first]:
+            if entry.claim(rows):
+                claimed.append(rows)
+                for start in range(0, len(rows), self.batch_size):
+                    yield rows[start : start + self.batch_size].tolist()
+
+    def _next(self, stream: Iterator[Tensor]) -> Tensor | None:
+        start = time.monotonic()
+        pixels = next(stream, None)
+        self.wait_seconds += time.monotonic() - start
+        return pixels
+
+
+def entry_key(backbone: Backbone, kind: Features, precision: str, contents: Sequence[bytes]) -> dict[str, Any]:
+    """Everything that decides an entry's features: the key under which it is stored."""
+    return {
+        "backbone": backbone.fingerprint,
+        "features": asdict(kind),
+        "precision": precision,
+        "images": hashlib.sha256(b"".join(contents)).hexdigest(),
+        "code": code_version(),
+    }
+
+
+@lru_cache
+def code_version() -> str:
+    """sha256 (hex) of the sources of models and views, and the versions of the libraries that compute features."""
+    room = Path(backbones.__path__[0])
+    sources = [*room.glob("*.py"), *room.glob("kernels/*.py"), room / "pretrain/augment.py"]
+    sources += [room / "pretrain/inception.py", room / "data/images.py", Path(__file__)]
+    digest = hashlib.sha256(" ".join(version(name) for name in ("torch", "torchvision", "timm", "pillow")).encode())
+    for path in sorted(sources):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+class Pixels(Dataset[Tensor]):
+    """Row -> its image, uint8 [size, size, 3]: a fourth of the bytes of floats on the way to the network."""
+
+    def __init__(self, split: Split, image_of: dict[int, int], steps: Sequence[Step]) -> None:
+        self.split, self.image_of, self.steps = split, image_of, steps
+
+    def __getitem__(self, row: int) -> Tensor:
+        """Raises UserError for an unreadable image."""
+        image = self.split.read(self.image_of[row])
+        for step in self.steps:
+            image = step(image)
+        return torch.from_numpy(np.array(image))
+
+
+def encoder(backbone: Backbone, block: int | None) -> Callable[[Tensor], Tensor]:
+    """Images, uint8 [B, H, W, 3] -> features [B, F].
+
+    Behind a block the tokens are pooled as the model pools at its end, behind its final norm; where the model is no
+    plain vision transformer, the mean over the block's map.
+    """
+    model = backbone.model
+
+    def encode(pixels: Tensor) -> Tensor:
+        images = pixels.permute(0, 3, 1, 2).float() / 255
+        if block is None:
+            return backbone.pooled(images)
+        if isinstance(model, VisionTransformer):
+            entries = backbone.tokens(images, norm=True)[2:]
+            return model.forward_head(entries[block], pre_logits=True)
+        return backbone.maps(images, [block])[0].mean((2, 3))
+
+    return encode

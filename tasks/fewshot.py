@@ -1,0 +1,176 @@
+"""Accuracy of a linear probe on frozen features, fitted to k images of each class; several draws of them.
+
+The protocol is that of big_vision (evaluators/fewshot_lsr.py and configs/common_fewshot.py of its repository), as used by
+"Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586): regularised least squares on the representation
+of the images, nested support sets. Letters: M test images.
+"""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+
+from backbones.backbone import create
+from backbones.data.classification import ClassificationData
+from backbones.engine.context import Context
+from backbones.engine.options import check_ranges
+from backbones.engine.seeding import seed_torch
+from backbones.errors import WrongWords
+from backbones.files import check_writable
+from backbones.flops import flops
+from backbones.pretrain.accuracy import image_outcomes
+from backbones.pretrain.augment import shorter_side
+from backbones.spec import BackboneSpec
+from tasks.classification import Classification, ViewOptions
+from tasks.draws import spread
+from tasks.feature_store import FLAG
+from tasks.features import Extractor, Features
+from tasks.fewshot_probe import Fit, FrozenFeatures, probe_all
+from tasks.probes import LeastSquares, Logistic, Neighbours
+from tasks.support_sets import SupportSets, draw_support_sets
+from tasks.task import Metric, Outcomes, Scores
+
+STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option that holds those of a probe
+
+
+@dataclass(kw_only=True)
+class FewshotOptions(ViewOptions):
+    """Options of `transfer.run fewshot`."""
+
+    view: Literal["squash", "bicubic", "area"]
+    """How the image is resized before the centre crop: to a square (big_vision's probes), bicubic, or by area averages."""
+    block: int | None
+    """Features from behind this block (from 0; -1 is the last) instead of the network's own, pooled as those are."""
+    shots: tuple[int, ...]
+    """Images per class of the nested support sets; each gives a score."""
+    draws: int
+    """Support sets of each size."""
+    support: Literal["digest", "bigvision"]
+    """How they are drawn: by the images' contents, the same on every machine, or by big_vision's generator in file order."""
+    probe: Literal["ridge", "logistic", "knn"]
+    """Least squares, logistic regression (scikit-learn), or the nearest support images."""
+    l2: tuple[float, ...]
+    """Strength of least squares. Of several, each draw takes the best on training images outside its support sets."""
+    logistic_l2: tuple[float, ...]
+    """Strength of logistic regression (1 / C); several: as for --l2."""
+    k: tuple[int, ...]
+    """Neighbours (all support images where there are fewer); several: as for --l2."""
+    temperature: float
+    """Of the neighbours' votes."""
+    select: int
+    """Training images per class, outside the support sets, on which one of several strengths is chosen."""
+    precision: Literal["auto", "bf16", "fp16", "fp32"]
+    """Of the features. `auto` is bf16 where the machine has it, else fp32. The probe computes in fp64."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "shots", "draws", "k", "select")
+        check_ranges(self, 0.02, None, "temperature")  # exp(1 / 0.01) is beyond float32
+        check_ranges(self, 1e-9, None, "l2", "logistic_l2")
+        for name in ("shots", "l2", "logistic_l2", "k"):
+            values = getattr(self, name)
+            if not values or len({*values}) < len(values):
+                raise WrongWords(f"--{name.replace('_', '-')}: give one or more different numbers")
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """What the probe may choose from."""
+        return tuple(map(float, getattr(self, STRENGTHS[self.probe])))
+
+    def idle(self) -> dict[str, str]:
+        """Options without effect, and why."""
+        others = {option for probe, option in STRENGTHS.items() if probe != self.probe}
+        others |= set() if self.probe == "knn" else {"temperature"}
+        reasons = dict.fromkeys(sorted(others), f"--probe {self.probe}")
+        one = {} if len(self.strengths) > 1 else {"select": f"one value of --{STRENGTHS[self.probe].replace('_', '-')}"}
+        return reasons | one
+
+    def support_sets(self, data: ClassificationData) -> SupportSets:
+        """The sets of a data set. Raises UserError."""
+        select = self.select if len(self.strengths) > 1 else 0
+        return draw_support_sets(data, rule=self.support, draws=self.draws, shots=self.shots, select=select)
+
+    def features(self) -> Features:
+        """What is extracted."""
+        resize = shorter_side(self.size, self.resize)
+        return Features(size=self.size, resize=resize, view=self.view, block=self.block)
+
+    def fit(self) -> Fit:
+        """Makes a probe from support images."""
+        neighbours: Fit = partial(Neighbours, temperature=self.temperature)
+        return {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}[self.probe]
+
+
+class Fewshot(Classification):
+    """`accuracy_<k>shot`: mean over the draws of the share of test images that are classified right."""
+
+    name, version, options, primary = "fewshot", 1, FewshotOptions, "accuracy_10shot"
+    metrics = {f"accuracy_{shots}shot": Metric(averaged=True) for shots in (1, 5, 10, 25)}  # noqa: RUF012
+
+    def metric(self, name: str) -> Metric:
+        """Accuracies for any number of shots; their mean over data sets is reported."""
+        return Metric(averaged=True)
+
+    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> None:
+        """A backbone for this size with this block, support sets that can be drawn, and a store that can be written."""
+        super().check(spec, dataset, options, context)
+        if options.block is not None:
+            backbone = create(spec, img_size=options.size, weights="random", load="strict")
+            if not -backbone.depth <= options.block < backbone.depth:
+                raise WrongWords(f"--block {options.block}: {spec.name} has {backbone.depth} blocks, counted from 0")
+        options.support_sets(dataset)
+        if context.features:
+            check_writable(context.features, FLAG)
+
+    def run(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Extracts the features of support and test images, probes every draw, and scores the validation split."""
+        assert dataset.train is not None
+        assert dataset.val is not None
+        start = time.monotonic()
+        seed_torch(context.seed)
+        backbone = create(spec, img_size=options.size).to(context.device).eval()
+        context.note_backbone(backbone, flops(backbone, (options.size, options.size))["total"])
+        sets = options.support_sets(dataset)
+        features = self._extract(Extractor(backbone, options.features(), context, options.eval_batch), dataset, sets)
+        context.details["support"] = sets.facts(dataset.train.labels)
+        outcomes: Outcomes = {}
+        if features.usable(context):
+            correct, strengths = probe_all(features, sets, options.fit(), options.strengths, context)
+            outcomes = image_outcomes(dataset.val) | correct
+            for name, values in correct.items():
+                score = name.replace("correct", "accuracy")
+                context.details[score] = spread(values.mean(0).tolist()) | {"strengths": strengths[name]}
+        context.cost.eval_seconds += time.monotonic() - start
+        return (self.rescore(outcomes), outcomes) if outcomes else ({}, {})
+
+    def _extract(self, extractor: Extractor, data: ClassificationData, sets: SupportSets) -> FrozenFeatures:
+        assert data.train is not None
+        assert data.val is not None
+        rows = sets.needed()
+        features = FrozenFeatures(
+            train=extractor.features(data.train, rows, sets.train, f"{data.name} train"),
+            train_labels=torch.from_numpy(data.train.labels[rows]),
+            rows=rows,
+            test=extractor.features(data.val, np.arange(len(data.val)), sets.test, f"{data.name} test"),
+            test_labels=torch.from_numpy(data.val.labels),
+            classes=len(data.classes),
+        )
+        extractor.context.details["features"] = extractor.facts() | features.facts()
+        return features
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """`accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
+        found = {name: values for name, values in outcomes.items() if name.startswith("correct_")}
+        return {name.replace("correct", "accuracy"): float(values.mean()) for name, values in found.items()}
+
+    def contradictions(self, scores: Scores) -> list[str]:
+        """Accuracies out of bounds."""
+        return [f"{name} = {value} is outside [0, 1]" for name, value in scores.items() if not 0 <= value <= 1]
+
+
+TASK = Fewshot()

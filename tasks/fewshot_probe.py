@@ -1,0 +1,102 @@
+"""Fits the probes of all support sets and scores them. Letters: S support images needed, M test images, F channels."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from backbones.engine.context import Context
+from backbones.engine.dist import gather_objects
+from backbones.engine.outcome import Outcome
+from tasks.probes import Fitted, best_strength
+from tasks.support_sets import SupportSets
+
+FLAT = 1e-6
+"""Channels that vary by less than this share of their largest value are constant but for rounding."""
+Fit = Callable[[Tensor, Tensor, int], Fitted]
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenFeatures:
+    """Features and labels of the images that the probes need."""
+
+    train: Tensor
+    """[S, F], float32."""
+    train_labels: Tensor
+    """[S], int64."""
+    rows: np.ndarray
+    """[S], sorted: the index of each among all training images."""
+    test: Tensor
+    """[M, F]."""
+    test_labels: Tensor
+    """[M]."""
+    classes: int
+
+    def of(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Features and labels of training images."""
+        places = np.searchsorted(self.rows, indices)
+        return self.train[places], self.train_labels[places]
+
+    def facts(self) -> dict[str, int]:
+        """Number of channels, and how many of them are constant over the test images."""
+        return {"channels": self.test.shape[1], "constant_channels": int(constant_channels(self.test).sum())}
+
+    def usable(self, context: Context) -> bool:
+        """Whether a probe of them says anything; if not, the outcome says why."""
+        if not (self.train.isfinite().all() and self.test.isfinite().all()):
+            context.not_finite("features")
+            return False
+        reason = ""
+        if not self.test.shape[1]:
+            reason = "degenerate features: they have no channels"
+        elif constant_channels(self.test).all():
+            reason = "degenerate features: they are the same for all test images"
+        elif constant_channels(self.train).all():
+            reason = "degenerate features: they are the same for all training images"
+        if reason:
+            context.outcome = Outcome("collapsed", reason)
+        return not reason
+
+
+def constant_channels(features: Tensor) -> Tensor:
+    """[F]: whether a channel of features [M, F] is the same in all rows, but for rounding."""
+    low, high = features.aminmax(dim=0)
+    return (high - low) <= FLAT * features.abs().amax(0)
+
+
+def probe_all(
+    features: FrozenFeatures, sets: SupportSets, fit: Fit, strengths: tuple[float, ...], context: Context
+) -> tuple[dict[str, np.ndarray], dict[str, list[float]]]:
+    """Probes every draw with every number of shots; ranks share the draws, and all return the same.
+
+    Args:
+        fit: support features, labels and number of classes -> the probe.
+        strengths: of several, each probe takes the best on the draw's selection images.
+
+    Returns:
+        `correct_<k>shot` [M, draws], bool; and for each of these names the strengths that were taken, one per draw.
+    """
+    mine = range(context.ranks.rank, len(sets.orders), context.ranks.world)
+    found: dict[int, Any] = {}
+    for draw in context.bar(mine, "probes", total=len(mine)):
+        context.check_stop()
+        found[draw] = {shots: _probe(features, sets, draw, shots, fit, strengths) for shots in sets.shots}
+    for part in gather_objects(found):
+        found |= part
+    names = {shots: f"correct_{shots}shot" for shots in sets.shots}
+    draws = range(len(sets.orders))
+    correct = {name: np.stack([found[draw][shots][0] for draw in draws], axis=1) for shots, name in names.items()}
+    return correct, {name: [found[draw][shots][1] for draw in draws] for shots, name in names.items()}
+
+
+def _probe(
+    features: FrozenFeatures, sets: SupportSets, draw: int, shots: int, fit: Fit, strengths: tuple[float, ...]
+) -> tuple[np.ndarray, float]:
+    support, labels = features.of(sets.support(draw, shots))
+    probe = fit(support, labels, features.classes)
+    strength = strengths[0]
+    if len(strengths) > 1:
+        strength = best_strength(probe, *features.of(sets.selection(draw)), strengths)
+    return (probe.predict(features.test, strength) == features.test_labels).numpy(), strength

@@ -1,0 +1,136 @@
+"""Support sets: the k training images of each class that a few-shot probe sees, drawn several times.
+
+They depend on the data alone, so all backbones share them. Letters: M training images, N test images, C classes.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from backbones.data.classification import ClassificationData
+from backbones.data.fractions import content_digests
+from backbones.errors import UserError, some
+
+Rule = Literal["digest", "bigvision"]
+
+
+@dataclass(frozen=True, eq=False)
+class SupportSets:
+    """The draws of a data set, nested: the set of k images per class holds that of fewer."""
+
+    rule: Rule
+    orders: tuple[tuple[np.ndarray, ...], ...]
+    """For every draw and class the indices of its training images, in the order in which they are taken."""
+    shots: tuple[int, ...]
+    """Images per class, rising."""
+    select: int
+    """Images per class beyond the largest set, for choosing a strength; 0: none."""
+    train: tuple[bytes, ...]
+    """Content digest of every training image."""
+    test: tuple[bytes, ...]
+    """Content digest of every test image."""
+
+    def support(self, draw: int, shots: int) -> np.ndarray:
+        """Indices of the training images in one set, class by class; a class that has fewer gives all."""
+        return np.concatenate([order[:shots] for order in self.orders[draw]])
+
+    def selection(self, draw: int) -> np.ndarray:
+        """Indices of the training images that a draw chooses its strength on; in none of its sets."""
+        first = self.shots[-1]
+        return np.concatenate([order[first : first + self.select] for order in self.orders[draw]])
+
+    def needed(self) -> np.ndarray:
+        """Indices, sorted, of all training images that any draw takes."""
+        most = self.shots[-1] + self.select
+        return np.unique(np.concatenate([order[:most] for orders in self.orders for order in orders]))
+
+    @property
+    def digest(self) -> str:
+        """sha256 (hex) of the contents of all images in all sets: equal for the same images, however stored."""
+        text = hashlib.sha256()
+        for draw in range(len(self.orders)):
+            for shots in self.shots:
+                text.update(b"set" + b"".join(sorted(self.train[index] for index in self.support(draw, shots))))
+        return text.hexdigest()
+
+    def short_classes(self, shots: int) -> int:
+        """How many classes have fewer than `shots` images."""
+        return sum(len(order) < shots for order in self.orders[0])
+
+    def facts(self, labels: np.ndarray) -> dict[str, Any]:
+        """What the record says about the sets, and about images that occur more than once.
+
+        Args:
+            labels: [M] of the training images.
+        """
+        of_content: dict[bytes, set[int]] = {}
+        for content, label in zip(self.train, labels.tolist(), strict=True):
+            of_content.setdefault(content, set()).add(label)
+        counts = Counter(self.train)
+        return {
+            "rule": self.rule,
+            "digest": self.digest,
+            "draws": len(self.orders),
+            "shots": list(self.shots),
+            "images": {str(shots): len(self.support(0, shots)) for shots in self.shots},
+            "classes_with_fewer": {str(shots): self.short_classes(shots) for shots in self.shots},
+            "duplicates": {
+                "train": len(self.train) - len(counts),
+                "train_of_several_classes": sum(len(classes) > 1 for classes in of_content.values()),
+                "test_also_in_train": sum(content in of_content for content in self.test),
+                "test": len(self.test) - len(set(self.test)),
+            },
+        }
+
+
+def draw_support_sets(
+    data: ClassificationData, *, rule: Rule, draws: int, shots: Sequence[int], select: int = 0
+) -> SupportSets:
+    """Draws the support sets of a data set with a training and a validation (that is, test) split.
+
+    Args:
+        rule: `digest`: each class is ordered by sha256 of (content, draw), so that the same images are drawn wherever
+            and however they are stored; an image that occurs twice in a class is taken once. `bigvision`: draw s
+            permutes each class, in file order, by numpy.random.default_rng(s) (its evaluators/fewshot_lsr.py).
+        draws: how many.
+        shots: images per class of the nested sets.
+        select: see `SupportSets`.
+
+    Raises:
+        UserError: a class has no training image, nothing remains to choose a strength on, or an image cannot be read.
+    """
+    assert data.train is not None
+    assert data.val is not None
+    labels = data.train.labels
+    empty = np.setdiff1d(np.arange(len(data.classes)), labels)
+    if len(empty):
+        names = some([data.classes[label] for label in empty])
+        raise UserError(f"{data.name}: {len(empty)} class(es) have no training image to draw: {names}")
+    train, test = (content_digests(split, np.arange(len(split))) for split in (data.train, data.val))
+    groups = [np.flatnonzero(labels == label) for label in range(len(data.classes))]
+    if rule == "digest":
+        orders = tuple(tuple(_by_content(group, train, draw) for group in groups) for draw in range(draws))
+    else:
+        orders = tuple(_permuted(groups, draw) for draw in range(draws))
+    sets = SupportSets(rule, orders, tuple(sorted(shots)), select, tuple(train), tuple(test))
+    if select and not all(len(sets.selection(draw)) for draw in range(draws)):
+        raise UserError(
+            f"{data.name}: no class has more than {sets.shots[-1]} training images, so none remain to choose among "
+            "several strengths on; lower --shots, or give one value"
+        )
+    return sets
+
+
+def _by_content(group: np.ndarray, contents: Sequence[bytes], draw: int) -> np.ndarray:
+    first = {contents[index]: index for index in reversed(group.tolist())}
+    ranked = sorted(first, key=lambda content: hashlib.sha256(content + f"draw {draw}".encode()).digest())
+    return np.array([first[content] for content in ranked], dtype=np.int64)
+
+
+def _permuted(groups: Sequence[np.ndarray], draw: int) -> tuple[np.ndarray, ...]:
+    generator = np.random.default_rng(draw)
+    return tuple(generator.permutation(group) for group in groups)
