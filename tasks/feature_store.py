@@ -6,13 +6,13 @@ is written whole or not at all, so a killed extraction goes on where it was, and
 Letters: R rows of an entry, K rows of a shard, F channels.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -108,7 +108,7 @@ class Entry:
         """Ends a claim."""
         fcntl.lockf(self._lock(), fcntl.LOCK_UN, 1, int(rows[0]))
 
-    @contextmanager
+    @contextlib.contextmanager
     def unused(self) -> Iterator[bool]:
         """Whether no process is filling the entry; none can begin to meanwhile."""
         try:
@@ -151,6 +151,29 @@ class Entry:
             mine = np.flatnonzero(shards == number)
             found[mine] = features[places[mine] - starts[number]]
         return None if damaged else found
+
+    def held(self) -> int:
+        """How many rows the shards hold."""
+        rows = [np.empty(0, np.int64)]
+        for path in self.folder.glob(SHARDS):
+            with contextlib.suppress(DamagedShard):
+                rows.append(_rows(path))
+        return len(np.unique(np.concatenate(rows)))
+
+    def bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(path.stat().st_size for path in self.folder.iterdir())
+
+    def verify(self) -> tuple[list[tuple[Path, str]], int]:
+        """Reads every shard: the damaged ones with the reason, and how many are as written. Nothing is removed."""
+        bad, good = [], 0
+        for path in sorted(self.folder.glob(SHARDS)):
+            try:
+                checked(path)
+                good += 1
+            except DamagedShard as error:
+                bad.append((path, str(error)))
+        return bad, good
 
     def _path(self, rows: np.ndarray) -> Path:
         name = hashlib.sha256(rows.astype(np.int64).tobytes()).hexdigest()[:12]
@@ -195,7 +218,7 @@ def checked(path: Path) -> tuple[np.ndarray, np.ndarray]:
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedShard(str(error)) from None
     if written != _checksum(rows, features) or len(rows) != len(features):
-        raise DamagedShard("checksum")
+        raise DamagedShard("its bytes are not those that were written")
     return rows, features
 
 
@@ -213,7 +236,7 @@ def _rows(path: Path) -> np.ndarray:
 def _checksum(rows: np.ndarray, features: np.ndarray) -> str:
     digest = hashlib.sha256(f"{rows.dtype} {rows.shape} {features.dtype} {features.shape}".encode())
     digest.update(rows.tobytes())
-    digest.update(memoryview(features).cast("B") if features.size else b"")
+    digest.update(features.view(np.uint8).reshape(-1).data)
     return digest.hexdigest()
 
 

@@ -1,6 +1,6 @@
 """Accuracy of a linear probe on frozen features, fitted to k images of each class; several draws of them.
 
-The protocol is that of big_vision (evaluators/fewshot_lsr.py and configs/common_fewshot.py of its repository), as used by
+The protocol is that of big_vision (evaluators/fewshot_lsr.py and configs/common_fewshot.py of its repository), used by
 "Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586): regularised least squares on the representation
 of the images, nested support sets. Letters: M test images.
 """
@@ -41,7 +41,7 @@ class FewshotOptions(ViewOptions):
     """Options of `transfer.run fewshot`."""
 
     view: Literal["squash", "bicubic", "area"]
-    """How the image is resized before the centre crop: to a square (big_vision's probes), bicubic, or by area averages."""
+    """How the image is resized before the centre crop: to a square (big_vision's probes), bicubic, or by area."""
     block: int | None
     """Features from behind this block (from 0; -1 is the last) instead of the network's own, pooled as those are."""
     shots: tuple[int, ...]
@@ -49,7 +49,7 @@ class FewshotOptions(ViewOptions):
     draws: int
     """Support sets of each size."""
     support: Literal["digest", "bigvision"]
-    """How they are drawn: by the images' contents, the same on every machine, or by big_vision's generator in file order."""
+    """By the images' contents, the same on every machine, or by big_vision's generator, in file order."""
     probe: Literal["ridge", "logistic", "knn"]
     """Least squares, logistic regression (scikit-learn), or the nearest support images."""
     l2: tuple[float, ...]
@@ -100,8 +100,9 @@ class FewshotOptions(ViewOptions):
 
     def fit(self) -> Fit:
         """Makes a probe from support images."""
-        neighbours: Fit = partial(Neighbours, temperature=self.temperature)
-        return {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}[self.probe]
+        neighbours = partial(Neighbours, temperature=self.temperature)
+        fits: dict[str, Fit] = {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}
+        return fits[self.probe]
 
 
 class Fewshot(Classification):

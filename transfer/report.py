@@ -11,7 +11,7 @@ from backbones.files import cannot_write, write_atomic
 from backbones.settings import Positional, parse
 from transfer.cli import guarded
 from transfer.results import Record, Store
-from transfer.tables import frame, markdown, summary
+from transfer.tables import frame, markdown, over_datasets, summary
 
 
 @dataclass(kw_only=True)
@@ -73,6 +73,9 @@ def _render(records: list[Record], options: ReportOptions) -> str:
     for task in dict.fromkeys(record.task for record in records):
         mine = [record for record in records if record.task == task]
         tables[task] = frame(mine).drop(columns="protocol") if options.each else summary(mine)
+        means = over_datasets(mine)
+        if len(means):
+            tables[f"{task}: mean over data sets"] = means
     if options.format == "csv":
         return "\n".join(table.to_csv(index=False) for table in tables.values()).rstrip("\n")
     if options.format == "html":

@@ -29,7 +29,9 @@ RECORD, OPTIONS, OUTCOMES, ERROR, LOCK, STATE = (
 # What `Record.read` insists on, so that reports can rely on it.
 KINDS = {
     **dict.fromkeys(("run_id", "identity", "protocol", "task", "weights_id", "primary"), str),
-    **dict.fromkeys(("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost", "environment", "details"), dict),
+    **dict.fromkeys(
+        ("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost", "environment", "details"), dict
+    ),
     **dict.fromkeys(("untrained", "notes"), list),
     "seed": int,
     "smoke": bool,

@@ -1,5 +1,7 @@
 """Records as tables. Scores are printed in percent."""
 
+import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,13 +21,29 @@ def frame(records: Sequence[Record]) -> pd.DataFrame:
                 "backbone": record.backbone.get("name"),
                 "seed": record.seed,
                 "outcome": record.outcome["status"],
-                **{name: 100 * value for name, value in record.scores.items()},
+                **_scores(record),
                 "train_seconds": record.cost.get("train_seconds"),
                 "run": record.run_id,
                 "protocol": record.protocol,
             }
         )
     return pd.DataFrame(rows)
+
+
+def _scores(record: Record) -> dict[str, float]:
+    """In percent, each with the standard error over its draws, where it has several."""
+    found: dict[str, float] = {}
+    for name, value in record.scores.items():
+        found[name] = 100 * value
+        error = _standard_error(record, name)
+        if error is not None:
+            found[f"{name} se"] = 100 * error
+    return found
+
+
+def _standard_error(record: Record, name: str) -> float | None:
+    details = record.details.get(name)
+    return details.get("standard_error") if isinstance(details, dict) else None
 
 
 def _dataset(record: Record) -> str:
@@ -36,12 +54,54 @@ def _dataset(record: Record) -> str:
 
 
 def run_table(records: Sequence[Record]) -> str:
-    """The table that `transfer.run` prints: a row per record, with the mean over seeds where there are several."""
+    """The table that `transfer.run` prints: a row per record, of the standard errors that of the primary score alone.
+
+    Below it means over seeds and over data sets, where there are several.
+    """
     rows = frame(records).drop(columns=["protocol", "train_seconds"])
-    text = markdown(rows)
+    kept = {f"{record.primary} se" for record in records}
+    tables = [rows.drop(columns=[name for name in map(str, rows) if name.endswith(" se") and name not in kept])]
     if len({record.seed for record in records}) > 1:
-        text += "\n\n" + markdown(summary(records))
-    return text
+        tables.append(summary(records))
+    tables.append(over_datasets(records))
+    return "\n\n".join(markdown(table) for table in tables if len(table))
+
+
+def over_datasets(records: Sequence[Record]) -> pd.DataFrame:
+    """The unweighted mean over data sets of what differs in nothing else, where the scores are meant to be averaged.
+
+    One row per backbone, seed and set of options. Where a data set's run broke down there is no mean, and `data sets`
+    says how many did. The standard error is that of the mean, the data sets' own being independent.
+    """
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        if any(metric.get("averaged") for metric in record.metrics.values()):
+            groups.setdefault(_all_but_dataset(record), []).append(record)
+    lines = []
+    for group in groups.values():
+        first, broken = group[0], sum(record.broke_down for record in group)
+        if len({record.dataset["name"] for record in group}) < 2:
+            continue
+        names = " (smoke)" if first.smoke else ""
+        line: dict[str, Any] = {"task": first.task, "backbone": first.backbone.get("name"), "seed": first.seed}
+        line["data sets"] = f"mean of {len(group)}{names}" + (f", but {broken} broke down" if broken else "")
+        for name in first.scores if not broken else ():
+            if all(name in record.scores for record in group):
+                line[name] = 100 * sum(record.scores[name] for record in group) / len(group)
+        errors = [_standard_error(record, first.primary) for record in group]
+        if first.primary in line and None not in errors:
+            line[f"{first.primary} se"] = 100 * math.hypot(*(error or 0.0 for error in errors)) / len(group)
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def _all_but_dataset(record: Record) -> str:
+    from transfer.options import EXECUTION
+
+    ignored = {*EXECUTION, "dataset", "config", "dry_run"}
+    options = {name: value for name, value in record.options.items() if name not in ignored}
+    parts = [record.task, record.task_version, record.backbone, record.weights_id, record.environment.get("precision")]
+    return json.dumps([*parts, options], sort_keys=True)
 
 
 def summary(records: Sequence[Record]) -> pd.DataFrame:
@@ -66,6 +126,9 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
             values = group[name].dropna() if name in group else pd.Series(dtype=float)
             line[name] = values.mean() if len(values) else float("nan")
             line[f"{name} sd"] = values.std(ddof=1) if len(values) > 1 else float("nan")
+            errors = group.get(f"{name} se", pd.Series(dtype=float)).dropna()
+            if len(errors) == 1:
+                line[f"{name} se"] = errors.iloc[0]
         lines.append(line)
     return pd.DataFrame(lines)
 

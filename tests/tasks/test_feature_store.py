@@ -1,0 +1,148 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backbones.errors import UserError
+from tasks import feature_store
+from tasks.feature_store import Entry, checked, entries, free, key_digest
+
+KEY = {"backbone": "b", "features": {"size": 32}, "precision": "fp32", "images": "i", "code": "c"}
+
+
+def opened(store: Path, key: dict = KEY) -> Entry:
+    return Entry.open(store, key, {"backbone": "tiny", "images": "toy train", "rows": 20})
+
+
+def values(rows) -> np.ndarray:
+    return np.stack([np.asarray(rows), -np.asarray(rows)], axis=1).astype(np.float32)
+
+
+def filled(store: Path) -> Entry:
+    """Rows 0 to 9 and 14 to 19 in two shards."""
+    entry = opened(store)
+    for rows in (np.arange(10), np.arange(14, 20)):
+        entry.write(rows, values(rows))
+    assert entry.missing(np.arange(20)).tolist() == [10, 11, 12, 13]
+    return entry
+
+
+def test_rows_come_back_in_any_order_and_as_often_as_asked(tmp_path: Path) -> None:
+    entry = filled(tmp_path)
+    rows = np.array([15, 3, 3, 0, 19, 9, 14])
+    found = entry.read(rows)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, values(rows))
+    np.testing.assert_array_equal(opened_again(tmp_path).read(rows), values(rows))
+
+
+def opened_again(store: Path) -> Entry:
+    entry = opened(store)
+    entry.missing(np.arange(20))
+    return entry
+
+
+@pytest.mark.parametrize("name", list(KEY))
+def test_every_part_of_the_key_counts(tmp_path: Path, name: str) -> None:
+    filled(tmp_path)
+    assert key_digest(KEY) == key_digest(dict(reversed(KEY.items())))
+    other = opened(tmp_path, {**KEY, name: "other"})
+    assert len(other.missing(np.arange(20))) == 20
+
+
+@pytest.mark.parametrize("place", ["first", "rows", "features", "last"])
+def test_a_flipped_bit_is_found_and_costs_its_shard_alone(tmp_path: Path, place: str, capsys) -> None:
+    entry = filled(tmp_path)
+    path = min(entry.shards)
+    content = bytearray(path.read_bytes())
+    start = len(content) - 10 * 16  # 10 rows: 8 bytes of two features, 8 bytes of the number
+    offset = {"first": 3, "rows": start, "features": start + 85, "last": len(content) - 1}[place]
+    content[offset] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(feature_store.DamagedShard):
+        checked(path)
+    entry = opened_again(tmp_path)
+    if path in entry.shards:  # what is damaged lies behind the row numbers
+        assert entry.verify() == ([(path, "its bytes are not those that were written")], 1)
+        assert entry.read(np.arange(3)) is None
+    assert not path.exists()
+    assert set(range(10)) <= set(entry.missing(np.arange(20)).tolist())
+    np.testing.assert_array_equal(entry.read(np.arange(14, 20)), values(np.arange(14, 20)))
+    assert f"{path}: damaged" in capsys.readouterr().err
+
+
+def test_a_shard_cut_short_is_found(tmp_path: Path) -> None:
+    entry = filled(tmp_path)
+    path = max(entry.shards)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert opened_again(tmp_path).missing(np.arange(20)).tolist() == list(range(10, 20))
+
+
+CLAIM = """
+import sys
+import numpy as np
+from pathlib import Path
+from tasks.feature_store import Entry
+entry = Entry(Path(sys.argv[1]))
+print(entry.claim(np.arange(10, 14)), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_claim_holds_against_other_processes_and_dies_with_its_own(tmp_path: Path) -> None:
+    entry = filled(tmp_path)
+    other = subprocess.Popen(
+        [sys.executable, "-c", CLAIM, str(entry.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout.readline().strip() == "True"
+    assert not entry.claim(np.arange(10, 14))
+    assert entry.claim(np.arange(11, 14)), "other rows are another claim"
+    assert not free(entry), "in use"
+    other.kill()
+    other.communicate()
+    assert entry.claim(np.arange(10, 14))
+    entry.release(np.arange(10, 14))
+    assert not entry.claim(np.arange(10)), "made already"
+
+
+def test_entries_are_listed_and_freed(tmp_path: Path) -> None:
+    entry = filled(tmp_path)
+    (found,) = entries(tmp_path)
+    assert found.about["images"] == "toy train"
+    assert found.held() == 16
+    assert found.bytes() > 16 * 16
+    entry.close()
+    assert free(found)
+    assert entries(tmp_path) == []
+    with pytest.raises(UserError, match=r"--features .*no such folder"):
+        entries(tmp_path / "other")
+
+
+def test_scraps_of_a_killed_writer_go_away(tmp_path: Path) -> None:
+    entry = filled(tmp_path)
+    scrap = entry.folder / ".00000010-abc.safetensors.123.tmp"
+    scrap.write_bytes(b"half")
+    entry.close()
+    opened(tmp_path)
+    assert not scrap.exists()
+
+
+def test_a_full_disk_names_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = filled(tmp_path)
+
+    def full(self: Path, content: bytes) -> int:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UserError, match=r"No space left on device.*with --features"):
+        entry.write(np.arange(10, 14), values(np.arange(10, 14)))
+    assert not list(entry.folder.glob(".*.tmp"))
+
+
+def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be written"):
+        opened(tmp_path / "file")

@@ -1,0 +1,201 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from backbones.backbone import create
+from backbones.data.fractions import content_digests
+from backbones.engine.context import Context, Stopped
+from backbones.engine.dist import Ranks
+from backbones.errors import UserError
+from tasks import features as module
+from tasks.features import Extractor, Features, cast_products, encoder
+from tests.support import context
+from tests.tasks.support import digits
+
+KIND = Features(size=32, resize=32, view="squash", block=None)
+
+
+def extractor(here: Context, kind: Features = KIND, name: str = "tiny", **overrides) -> Extractor:
+    torch.manual_seed(0)
+    return Extractor(create(name, img_size=kind.size, **overrides).eval(), kind, here, 8)
+
+
+def extracted(tmp_path: Path, indices, **given):
+    split = digits(4).val
+    here = context(features=tmp_path / "features")
+    taker = extractor(here, **given)
+    contents = content_digests(split, np.arange(len(split)))
+    return taker.features(split, np.asarray(indices), contents, "digits test"), taker, split
+
+
+def plain(split, indices, name: str = "tiny") -> torch.Tensor:
+    """One image at a time, without store, batches or threads."""
+    torch.manual_seed(0)
+    backbone = create(name, img_size=32).eval()
+    rows = []
+    with torch.no_grad():
+        for index in indices:
+            pixels = np.asarray(split.read(index), dtype=np.float32) / 255
+            rows.append(backbone.pooled(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0])
+    return torch.stack(rows)
+
+
+def test_features_are_those_of_each_image_in_the_order_asked(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "SHARD_ROWS", 7)
+    indices = [5, 0, 39, 5, 17, *range(20, 36)]
+    found, taker, split = extracted(tmp_path, indices)
+    torch.testing.assert_close(found, plain(split, indices), atol=1e-5, rtol=1e-5)
+    assert taker.computed == taker.images == len({*indices})
+    assert 0 < taker.wait_seconds < taker.seconds
+
+
+def test_the_second_time_nothing_is_computed_and_the_rest_is_added(tmp_path) -> None:
+    first, _, _ = extracted(tmp_path, range(20))
+    again, taker, _ = extracted(tmp_path, range(20))
+    assert taker.computed == 0
+    assert torch.equal(first, again)
+    more, taker, _ = extracted(tmp_path, range(40))
+    assert taker.computed == 20
+    assert torch.equal(more[:20], first)
+
+
+def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_path) -> None:
+    extracted(tmp_path, range(8))
+    for given in (
+        {"kind": replace(KIND, view="bicubic")},
+        {"kind": replace(KIND, resize=40)},
+        {"kind": replace(KIND, block=0)},
+        {"stem": "conv"},
+    ):
+        assert extracted(tmp_path, range(8), **given)[1].computed == 8
+    split, here = digits(4).val, context(features=tmp_path / "features", precision="bf16")
+    taker = extractor(here)
+    contents = content_digests(split, np.arange(len(split)))
+    taker.features(split, np.arange(8), contents, "digits test")
+    assert taker.computed == 8
+    one_weight = extractor(context(features=tmp_path / "features"))
+    with torch.no_grad():
+        next(one_weight.backbone.parameters()).view(-1)[0] += 1e-3
+    one_weight.features(split, np.arange(8), contents, "digits test")
+    assert one_weight.computed == 8
+
+
+def test_a_damaged_shard_is_computed_again(tmp_path, capsys) -> None:
+    first, _, _ = extracted(tmp_path, range(20))
+    (path,) = tmp_path.glob("features/*/*.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    again, taker, _ = extracted(tmp_path, range(20))
+    assert taker.computed == 20
+    assert torch.equal(first, again)
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_what_a_stopped_extraction_has_made_is_kept(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "SHARD_ROWS", 10)
+    first, _, split = extracted(tmp_path / "other", range(40))
+    here = context(features=tmp_path / "features")
+    taker = extractor(here)
+    encode = module.encoder(taker.backbone, None)
+
+    def stopping(backbone, block):
+        def count(pixels):
+            if taker.computed >= 20:
+                here.stop_signal = 15
+            return encode(pixels)
+
+        return count
+
+    monkeypatch.setattr(module, "encoder", stopping)
+    contents = content_digests(split, np.arange(len(split)))
+    with pytest.raises(Stopped):
+        taker.features(split, np.arange(40), contents, "digits test")
+    monkeypatch.setattr(module, "encoder", encoder)
+    resumed, taker, _ = extracted(tmp_path, range(40))
+    assert taker.computed == 20
+    assert torch.equal(first, resumed)
+
+
+def test_equal_images_are_computed_once(tmp_path) -> None:
+    split = digits(4).val
+    here = context(features=tmp_path / "features")
+    taker = extractor(here)
+    found = taker.features(split, np.arange(6), [b"same", b"b", b"same", b"c", b"same", b"b"] * 7, "digits test")
+    assert taker.computed == 3
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], found[5])
+
+
+def test_ranks_begin_apart_and_each_shard_is_claimed_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "SHARD_ROWS", 10)
+    split = digits(4).val
+    contents = content_digests(split, np.arange(len(split)))
+    taker = extractor(context(features=tmp_path / "features", ranks=Ranks(rank=1, world=2)))
+    entry = taker._prepare() or taker._open(sorted({*contents}), "digits test")
+    claimed: list = []
+    batches = list(taker._claims(entry, np.arange(40), claimed))
+    assert [int(rows[0]) for rows in claimed] == [20, 30, 0, 10]
+    assert sorted(row for batch in batches for row in batch) == list(range(40))
+
+
+def test_an_unreadable_image_is_named(tmp_path) -> None:
+    split = digits(4).val
+    path = Path(split.path(3))
+    copy = tmp_path / "images"
+    for index in range(4):
+        target = copy / split.names[index]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(Path(split.path(index)).read_bytes())
+    (copy / split.names[3]).write_bytes(path.read_bytes()[:50])
+    split = replace(split.select(np.arange(4)), folder=copy)
+    taker = extractor(context(features=tmp_path / "features"))
+    with pytest.raises(UserError, match=rf"{split.names[3]}: cannot be read"):
+        taker.features(split, np.arange(4), [b"a", b"b", b"c", b"d"], "digits test")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_casting_the_weights_once_changes_no_bit(precision: str) -> None:
+    here = context(precision=precision)
+    backbone = create("tiny", img_size=32, stem="conv", gate=True).eval()
+    pixels = torch.randint(0, 256, (5, 32, 32, 3), dtype=torch.uint8)
+    encode = encoder(backbone, None)
+    with torch.inference_mode(), here.autocast():
+        before = encode(pixels)
+        cast_products(backbone, here)
+        assert torch.equal(before, encode(pixels))
+
+
+def test_features_behind_a_block_are_pooled_as_the_model_pools() -> None:
+    pixels = torch.randint(0, 256, (3, 32, 32, 3), dtype=torch.uint8)
+    images = pixels.permute(0, 3, 1, 2).float() / 255
+    for pool in ("cls", "gap"):
+        backbone = create("tiny", img_size=32, pool=pool).eval()
+        with torch.no_grad():
+            torch.testing.assert_close(encoder(backbone, -1)(pixels), backbone.pooled(images))
+            tokens = backbone.tokens(images, norm=True)[2]
+            expected = tokens[:, 0] if pool == "cls" else tokens.mean(1)
+            torch.testing.assert_close(encoder(backbone, 0)(pixels), expected)
+
+
+def test_a_block_of_a_model_with_stages_is_the_mean_of_its_map() -> None:
+    backbone = create("test_resnet", weights="random").eval()
+    pixels = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = backbone.maps(pixels.permute(0, 3, 1, 2).float() / 255, [1])[0].mean((2, 3))
+        torch.testing.assert_close(encoder(backbone, 1)(pixels), expected)
+
+
+def test_the_squashed_view_is_bilinear_without_antialias() -> None:
+    random = np.random.default_rng(0)
+    image = Image.fromarray(random.integers(0, 256, (50, 90, 3), dtype=np.uint8))
+    (step,) = Features(size=24, resize=32, view="squash", block=None).steps()
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].double()
+    resized = torch.nn.functional.interpolate(pixels, (32, 32), mode="bilinear", antialias=False, align_corners=False)
+    expected = resized[0, :, 4:28, 4:28].permute(1, 2, 0).numpy()
+    seen = np.asarray(step(image)).astype(float)
+    assert ((expected - 1 - 1e-4 < seen) & (seen <= expected + 1e-4)).all(), "truncated, not rounded"

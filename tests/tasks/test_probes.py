@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from tasks.probes import LeastSquares, Logistic, Neighbours, best_strength, ridge, standardise
+
+
+def blobs(per_class: int, classes: int, dim: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Classes that overlap, some channels far from zero, some small: float32 as features are."""
+    random = np.random.default_rng(seed)
+    centres = np.random.default_rng(7).normal(size=(classes, dim))
+    labels = np.arange(per_class * classes) % classes
+    features = (0.5 * centres[labels] + random.normal(size=(len(labels), dim))) * np.geomspace(0.01, 10, dim) + 3
+    return torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels)
+
+
+def plain_weights(features, labels, l2, classes):
+    """The formula in numpy, one class at a time: (X^T X + l2 I) w = X^T y."""
+    x = np.asarray(features, np.float64)
+    mean = x.sum(0) / len(x)
+    std = np.sqrt(((x - mean) ** 2).sum(0) / len(x)) + 1e-5
+    x = np.hstack([(x - mean) / std, np.full((len(x), 1), 100.0)])
+    gram = x.T @ x + l2 * np.eye(x.shape[1])
+    columns = [np.linalg.solve(gram, x.T @ np.where(np.asarray(labels) == c, 1.0, -1.0)) for c in range(classes)]
+    return np.stack(columns, axis=1), mean, std
+
+
+@pytest.mark.parametrize("per_class", [1, 2, 10, 30])
+@pytest.mark.parametrize("dim", [1, 7, 48, 200])
+@pytest.mark.parametrize("l2", [1e-2, 1.0, 1024.0, 2.0**19])
+def test_ridge_is_the_plain_formula(per_class: int, dim: int, l2: float) -> None:
+    features, labels = blobs(per_class, 5, dim)
+    weights = ridge(features, labels, l2=l2, classes=5)
+    expected, mean, std = plain_weights(features, labels, l2, 5)
+    assert weights.dtype == torch.float64
+    assert weights.shape == (dim + 1, 5)
+    test, _ = blobs(40, 5, dim, seed=1)
+    x = np.hstack([(test.numpy().astype(np.float64) - mean) / std, np.full((len(test), 1), 100.0)])
+    np.testing.assert_allclose(x @ weights.numpy(), x @ expected, atol=1e-9, rtol=1e-9)
+
+
+def test_ridge_takes_arrays_and_predictions_are_the_highest_output() -> None:
+    features, labels = blobs(6, 4, 20)
+    test, _ = blobs(2000, 4, 20, seed=1)  # more than are predicted at a time
+    weights = ridge(features.numpy(), labels.numpy(), l2=1024.0, classes=4)
+    _, scaled = standardise(features, test)
+    outputs = torch.cat([scaled, torch.full((len(test), 1), 100.0, dtype=torch.float64)], 1) @ weights
+    assert torch.equal(LeastSquares(features, labels, 4).predict(test, 1024.0), outputs.argmax(1))
+
+
+def test_standardise_uses_the_population_statistics_of_the_first() -> None:
+    train, test = torch.tensor([[1.0, 5.0], [3.0, 5.0]]), torch.tensor([[2.0, 6.0]])
+    scaled, other = standardise(train, test)
+    assert scaled.dtype == torch.float64
+    np.testing.assert_allclose(scaled, [[-1 / 1.00001, 0], [1 / 1.00001, 0]])
+    np.testing.assert_allclose(other, [[0, 1 / 1e-5]])
+
+
+@pytest.mark.parametrize(("labels", "l2"), [([0, 4], 1.0), ([-1, 0], 1.0), ([0], 1.0), ([0, 1], 0.0), ([0, 1], -1.0)])
+def test_ridge_refuses_what_has_no_meaning(labels: list[int], l2: float) -> None:
+    with pytest.raises(ValueError, match=r"labels|l2"):
+        ridge(torch.rand(2, 3), torch.tensor(labels), l2=l2, classes=2)
+
+
+@pytest.mark.parametrize("l2", [0.1, 1.0, 30.0])
+def test_logistic_is_scikit_learns(l2: float) -> None:
+    features, labels = blobs(8, 6, 30)
+    test, _ = blobs(50, 6, 30, seed=1)
+    scaled, scaled_test = (rows.numpy() for rows in standardise(features, test))
+    model = LogisticRegression(C=1 / l2, max_iter=1000).fit(scaled, labels.numpy())
+    probe = Logistic(features, labels, 6)
+    assert np.array_equal(probe.predict(test, l2), model.predict(scaled_test))
+    assert not probe.unconverged
+
+
+def test_logistic_of_one_class() -> None:
+    assert Logistic(torch.rand(3, 2), torch.full((3,), 4), 6).predict(torch.rand(2, 2), 1.0).tolist() == [4, 4]
+
+
+def test_neighbours_take_all_where_there_are_fewer() -> None:
+    features, labels = torch.eye(3), torch.tensor([2, 0, 1])
+    probe = Neighbours(features, labels, 3, temperature=0.07)
+    test = torch.tensor([[0.1, 1.0, 0.0], [0.0, 0.3, 1.0]])
+    assert probe.predict(test, 50).tolist() == probe.predict(test, 1).tolist() == [0, 1]
+
+
+class Table:
+    """A probe that gets as many of four samples right as a table says."""
+
+    def __init__(self, right: dict[float, int]) -> None:
+        self.right = right
+
+    def predict(self, features: torch.Tensor, strength: float) -> torch.Tensor:
+        return (torch.arange(4) >= self.right[strength]).long()
+
+
+@pytest.mark.parametrize(
+    ("right", "chosen"),
+    [
+        ({1: 1, 2: 3, 4: 2}, 2),
+        ({4: 3, 2: 3, 1: 3}, 2),
+        ({1: 3, 2: 3, 4: 0}, 1),
+        ({8: 3, 1: 0, 2: 3, 4: 3, 16: 3}, 4),
+    ],
+)
+def test_the_middle_of_the_best_strengths_is_taken(right: dict[float, int], chosen: float) -> None:
+    assert best_strength(Table(right), torch.rand(4, 1), torch.zeros(4).long(), list(right)) == chosen

@@ -1,0 +1,145 @@
+"""`python -m transfer.features list|verify|free`: the store of features that probes leave for the next ones."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backbones.errors import UserError, WrongWords, nearest
+from backbones.settings import Positional, parse
+from transfer.cli import guarded
+
+if TYPE_CHECKING:
+    from tasks.feature_store import Entry
+
+USAGE = """usage: python -m transfer.features list   [--features FOLDER] [--backbone NAME] [--images NAME]
+       python -m transfer.features verify [ENTRY ...] [...]     reads every byte, and tells what is damaged
+       python -m transfer.features free   ENTRY ... | --stale | --all | --backbone NAME | --images NAME
+
+An entry holds the features of one backbone for one split; `stale` are those of another version of the code, which
+nothing reads any more. Exit status: 0; 1 when something is damaged or in use; 2 wrong words."""
+VERBS = ("list", "verify", "free")
+
+
+@dataclass(kw_only=True)
+class FeaturesOptions:
+    """Which entries."""
+
+    entries: Positional[tuple[str, ...]] = ()
+    """Names of entries, or their beginnings; by default all that the other options leave."""
+    features: Path = Path("features")
+    """Folder of the store."""
+    backbone: str | None = None
+    """Only those of this backbone."""
+    images: str | None = None
+    """Only those of this data set, or of one of its splits ("dtd test")."""
+    stale: bool = False
+    """Only those of another version of the code."""
+    all: bool = False
+    """For `free`: everything."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; returns its exit status."""
+    return guarded(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if argv else 2
+    verb = argv[0]
+    if verb not in VERBS:
+        raise WrongWords(f"unknown word {verb!r}{nearest(verb, VERBS)}\n{USAGE}")
+    options = parse(FeaturesOptions, argv[1:], prog=f"python -m transfer.features {verb}")
+    chosen = _chosen(options)
+    if verb == "free":
+        return _free(chosen, options)
+    return _verify(chosen) if verb == "verify" else _list(chosen)
+
+
+def _chosen(options: FeaturesOptions) -> "list[Entry]":
+    """The entries that the options name. Raises UserError when a name fits none."""
+    from tasks.feature_store import entries
+    from tasks.features import code_version
+
+    found = entries(options.features)
+    for name in options.entries:
+        if not any(entry.folder.name.startswith(name) for entry in found):
+            raise UserError(f"--features {options.features}: no entry {name}; `list` shows those there are")
+    chosen = []
+    for entry in found:
+        about = entry.about
+        images = str(about.get("images", ""))
+        fits = not options.entries or any(entry.folder.name.startswith(name) for name in options.entries)
+        fits &= options.backbone in (None, about.get("backbone"))
+        fits &= options.images in (None, images, images.rpartition(" ")[0])
+        fits &= not options.stale or about.get("key", {}).get("code") != code_version()
+        if fits:
+            chosen.append(entry)
+    return chosen
+
+
+def _list(chosen: "list[Entry]") -> int:
+    from tasks.features import code_version
+    from transfer.tables import markdown
+
+    if not chosen:
+        print("no entries")
+        return 0
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for entry in chosen:
+        about = entry.about
+        key = about.get("key", {})
+        kind = key.get("features", {})
+        block = kind.get("block")
+        rows.append(
+            {
+                "entry": entry.folder.name,
+                "backbone": about.get("backbone"),
+                "images": about.get("images"),
+                "features": "pooled" if block is None else f"block {block}",
+                "view": f"{kind.get('view')} {kind.get('resize')}/{kind.get('size')}",
+                "precision": key.get("precision"),
+                "rows": f"{entry.held()} of {about.get('rows')}",
+                "MiB": entry.bytes() / 2**20,
+                "stale": "" if key.get("code") == code_version() else "stale",
+            }
+        )
+    print(markdown(pd.DataFrame(rows)))
+    return 0
+
+
+def _verify(chosen: "list[Entry]") -> int:
+    damaged = 0
+    for entry in chosen:
+        bad, good = entry.verify()
+        damaged += len(bad)
+        print(f"{entry.folder}: {good} shards as written" + (f", {len(bad)} damaged" if bad else ""))
+        for path, reason in bad:
+            print(f"  {path.name}: {reason}; the next probe computes its features again")
+    return 1 if damaged else 0
+
+
+def _free(chosen: "list[Entry]", options: FeaturesOptions) -> int:
+    from tasks.feature_store import free
+
+    if not (options.entries or options.stale or options.all or options.backbone or options.images):
+        raise WrongWords("free: name entries, or give --stale, --backbone, --images or --all")
+    kept = 0
+    freed = 0
+    for entry in chosen:
+        size = entry.bytes()
+        if free(entry):
+            freed += size
+        else:
+            kept += 1
+            print(f"{entry.folder}: a process is filling it; left", file=sys.stderr)
+    print(f"{len(chosen) - kept} entries freed, {freed / 2**20:.1f} MiB")
+    return 1 if kept else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
