@@ -17,7 +17,7 @@ BIAS = 100.0
 """The constant feature appended last: so large that its weight is almost unregularised (big_vision)."""
 EPSILON = 1e-5
 """Added to the standard deviations."""
-ROWS = 4096
+ROWS = 1024
 """Samples that are predicted at a time."""
 
 
@@ -94,8 +94,11 @@ class LeastSquares:
         return torch.cat([(self._with_bias(part) @ weights).argmax(1) for part in _parts(features)])
 
     def _with_bias(self, features: Tensor) -> Tensor:
-        x = (features.double() - self.mean) / self.std
-        return torch.nn.functional.pad(x, (0, 1), value=BIAS)
+        # in one block of memory: features may take most of what there is
+        x = features.new_empty(len(features), features.shape[1] + 1, dtype=torch.float64)
+        x[:, :-1].copy_(features).sub_(self.mean).div_(self.std)
+        x[:, -1] = BIAS
+        return x
 
 
 class Logistic:

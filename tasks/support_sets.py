@@ -115,7 +115,7 @@ def draw_support_sets(
     if rule == "digest":
         orders = tuple(tuple(_by_content(group, train, draw) for group in groups) for draw in range(draws))
     else:
-        orders = tuple(_permuted(groups, draw) for draw in range(draws))
+        orders = tuple(permuted(groups, draw) for draw in range(draws))
     sets = SupportSets(rule, orders, tuple(sorted(shots)), select, tuple(train), tuple(test))
     if select and not all(len(sets.selection(draw)) for draw in range(draws)):
         raise UserError(
@@ -131,6 +131,7 @@ def _by_content(group: np.ndarray, contents: Sequence[bytes], draw: int) -> np.n
     return np.array([first[content] for content in ranked], dtype=np.int64)
 
 
-def _permuted(groups: Sequence[np.ndarray], draw: int) -> tuple[np.ndarray, ...]:
+def permuted(groups: Sequence[np.ndarray], draw: int) -> tuple[np.ndarray, ...]:
+    """The images of every class in the order that big_vision's generator gives them; one stream for all classes."""
     generator = np.random.default_rng(draw)
     return tuple(generator.permutation(group) for group in groups)

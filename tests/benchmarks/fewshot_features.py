@@ -3,7 +3,7 @@
     python -m tests.benchmarks.fewshot_features [--images FOLDER] [--count 128] [--batch 64] [--rounds 3] [--device cpu]
 
 Without --images it draws some of 500 x 375 pixels. `ours` reads files, takes the view and fills a fresh store; so does
-the plain loop but for the store, with the number of loader processes that suits it best. On one machine, in one process.
+the plain loop but for the store, with the number of loader processes that suits it best.
 """
 
 import argparse

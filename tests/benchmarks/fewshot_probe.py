@@ -1,0 +1,105 @@
+"""Seconds that all few-shot probes of one data set take from stored features, and their memory.
+
+    python -m tests.benchmarks.fewshot_probe [--draws 3] [--channels 384]
+
+A set of CUB-200-2011's size (200 classes, 5,994 and 5,794 images), shots 1, 5, 10 and 25: reading the features from the
+store, then every probe, with a fixed l2 and with the best of 30 for each probe, chosen on 5 more images per class. Peak
+memory: the same with 200 MB of features (100 classes, 50,000 and 15,104 images, 768 channels).
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from backbones.engine.context import auto_threads
+from backbones.engine.dist import ALONE
+from tasks.feature_store import Entry
+from tasks.features import SHARD_ROWS
+from tasks.fewshot_probe import FrozenFeatures, probe_all
+from tasks.probes import LeastSquares
+from tasks.support_sets import SupportSets, permuted
+from tests.support import context
+
+SHOTS = (1, 5, 10, 25)
+SEVERAL = tuple(2.0**power for power in range(-10, 20))
+
+
+def main() -> None:
+    """Prints seconds and MiB."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--channels", type=int, default=384)
+    given = parser.parse_args()
+    torch.set_num_threads(auto_threads(torch.device("cpu"), ALONE, 0))
+    with tempfile.TemporaryDirectory() as folder:
+        labels, truth = write(Path(folder), 200, 5994, 5794, given.channels)
+        run(Path(folder), labels, truth, given.draws, (1024.0,))  # warm-up: threads, and memory of the libraries
+        for name, strengths in (("fixed l2", (1024.0,)), ("30 values of l2", SEVERAL)):
+            start = time.perf_counter()
+            run(Path(folder), labels, truth, given.draws, strengths)
+            print(f"{name:16} {time.perf_counter() - start:6.2f} s")
+    with tempfile.TemporaryDirectory() as folder:
+        labels, truth = write(Path(folder), 100, 50_000, 15_104, 768)
+        before = fresh_peak()
+        size = run(Path(folder), labels, truth, given.draws, (1024.0,)) / 2**20
+        print(f"peak memory {peak() - before:.0f} MiB for {size:.0f} MiB of features: {(peak() - before) / size:.2f}")
+
+
+def fresh_peak() -> float:
+    """What this process holds now, in MiB; `peak` counts from here (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return peak()
+
+
+def peak() -> float:
+    """The most memory that this process has held, in MiB."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 2**10
+
+
+def write(store: Path, classes: int, images: int, tests: int, channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Entries of random features, shard by shard; the labels of training and test images."""
+    random = np.random.default_rng(0)
+    labels, truth = (random.permutation(np.arange(count) % classes) for count in (images, tests))
+    centres = 0.2 * random.normal(size=(classes, channels)).astype(np.float32)
+    for name, of in (("train", labels), ("test", truth)):
+        entry = Entry.open(store, {"images": name}, {})
+        for start in range(0, len(of), SHARD_ROWS):
+            rows = np.arange(start, min(start + SHARD_ROWS, len(of)))
+            noise = random.standard_normal((len(rows), channels), dtype=np.float32)
+            entry.write(rows, noise + centres[of[rows]])
+        entry.close()
+    return labels, truth
+
+
+def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strengths: tuple[float, ...]) -> int:
+    """Reads and probes; bytes of the features. All training images are read, as a set of many draws would."""
+    found = {}
+    for name, count in (("train", len(labels)), ("test", len(truth))):
+        entry = Entry.open(store, {"images": name}, {})
+        assert not len(entry.missing(np.arange(count)))
+        read = entry.read(np.arange(count))
+        assert read is not None
+        found[name] = torch.from_numpy(read)
+        entry.close()
+    groups = [np.flatnonzero(labels == label) for label in range(truth.max() + 1)]
+    orders = tuple(permuted(groups, draw) for draw in range(draws))
+    sets = SupportSets("bigvision", orders, SHOTS, 5 if len(strengths) > 1 else 0, (), ())
+    features = FrozenFeatures(
+        train=found["train"],
+        train_labels=torch.from_numpy(labels),
+        rows=np.arange(len(labels)),
+        test=found["test"],
+        test_labels=torch.from_numpy(truth),
+        classes=len(groups),
+    )
+    probe_all(features, sets, LeastSquares, strengths, context())
+    return features.train.nbytes + features.test.nbytes
+
+
+if __name__ == "__main__":
+    main()

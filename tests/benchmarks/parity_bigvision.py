@@ -1,0 +1,147 @@
+"""Parity of the few-shot probe with the repository of big_vision, by hand on a CPU:
+
+    pip install jax
+    git clone https://github.com/google-research/big_vision CHECKOUT
+    python -m tests.benchmarks.parity_bigvision --checkout CHECKOUT
+
+The same features go through the peer's own `Evaluator.compute_fewshot_metrics` (its draws, its probe) and through ours:
+a set of CUB-200-2011's size with 384 channels, and one of 8 classes. Prints the largest difference of accuracies, in
+test images, with the peer in float64 and, as it runs by itself, in float32; exits with 1 where one is above its limit.
+Of the modules that the peer's file imports, those for data and models are left out; the arithmetic uses none of them.
+"""
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from backbones.errors import UserError
+from tasks.fewshot_probe import FrozenFeatures, probe_all
+from tasks.probes import LeastSquares
+from tasks.support_sets import SupportSets, permuted
+from tests.benchmarks.parity_checks import Check, report
+from tests.support import context
+
+SHOTS, SEEDS = (1, 5, 10, 25), 3
+SIZES = {"200 classes, 5994 / 5794 images": (200, 5994, 5794), "8 classes, 2000 / 3000": (8, 2000, 3000)}
+STRENGTHS = (2.0**-10, 1.0, 2.0**10, 2.0**19)
+FILE = "big_vision/evaluators/fewshot_lsr.py"
+LEFT_OUT = ("big_vision.datasets.core", "big_vision.input_pipeline", "big_vision.pp.builder")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Compares everything; the exit status."""
+    parser = argparse.ArgumentParser(description="parity with big_vision's few-shot probe")
+    parser.add_argument("--checkout", type=Path, required=True, help="of github.com/google-research/big_vision")
+    try:
+        peer = load_peer(parser.parse_args(words).checkout.resolve())
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    import jax
+
+    checks = []
+    for name, (classes, images, tests) in SIZES.items():
+        data = random_features(classes, images, tests)
+        for strength in STRENGTHS:
+            mine = our_accuracies(*data, classes, strength)
+            for exact, limit in ((True, 0), (False, tests // 500)):
+                jax.config.update("jax_enable_x64", exact)
+                theirs = peer_accuracies(peer, *data, classes, strength, np.float64 if exact else np.float32)
+                what = f"{name}, l2 {strength:g}, {'float64' if exact else 'float32'}"
+                note = f"accuracy {mine[0, 2]:.4f} with 10 shots"
+                wrong = np.abs(np.rint(tests * mine) - np.rint(tests * theirs))  # the peer's means are float32
+                checks.append(Check(what, float(wrong.max()), limit, note))
+    return report(checks)
+
+
+def load_peer(checkout: Path) -> ModuleType:
+    """The peer's evaluator. Raises UserError where it, or jax, is not there."""
+    if not (checkout / FILE).is_file():
+        raise UserError(f"{checkout}: no checkout of big_vision ({FILE} is missing)")
+    try:
+        import jax
+    except ImportError:
+        raise UserError("jax is missing: pip install jax") from None
+
+    def jit_cpu(**given: Any) -> Any:
+        return lambda function: jax.jit(function, **given)
+
+    for name in ("big_vision", "big_vision.datasets", "big_vision.pp", *LEFT_OUT):
+        sys.modules[name] = ModuleType(name)
+    utilities = ModuleType("big_vision.utils")
+    utilities.__dict__.update(jit_cpu=jit_cpu, put_cpu=jax.device_put)
+    sys.modules["big_vision.utils"] = utilities
+    for name in (*LEFT_OUT, "big_vision.utils"):
+        parent, _, child = name.rpartition(".")
+        setattr(sys.modules[parent], child, sys.modules[name])
+    spec = importlib.util.spec_from_file_location("fewshot_lsr", checkout / FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def random_features(classes: int, images: int, tests: int, channels: int = 384) -> Data:
+    """Overlapping classes: features and labels for training and for test, features in float32."""
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(classes, channels))
+    found: list[np.ndarray] = []
+    for count in (images, tests):
+        labels = random.permutation(np.arange(count) % classes)
+        features = 0.2 * centres[labels] + random.normal(size=(count, channels))
+        found += [(features * np.geomspace(0.1, 10, channels) + 1).astype(np.float32), labels]
+    return found[0], found[1], found[2], found[3]
+
+
+def peer_accuracies(
+    peer: ModuleType,
+    train: np.ndarray,
+    labels: np.ndarray,
+    test: np.ndarray,
+    truth: np.ndarray,
+    classes: int,
+    strength: float,
+    kind: type[np.floating[Any]],
+) -> np.ndarray:
+    """[seeds, shots], by the peer's own method on features that it finds computed already."""
+    evaluator = SimpleNamespace(
+        _repr={"set": (train.astype(kind), labels, test.astype(kind), truth, classes)}, shots=SHOTS, l2_reg=strength
+    )
+    compute = peer.Evaluator.compute_fewshot_metrics
+    found = [compute(evaluator, None, seed, "set", None, None) for seed in range(SEEDS)]
+    return np.array([[float(result[shots]) for shots in SHOTS] for result in found])
+
+
+def our_accuracies(
+    train: np.ndarray, labels: np.ndarray, test: np.ndarray, truth: np.ndarray, classes: int, strength: float
+) -> np.ndarray:
+    """[seeds, shots]."""
+    groups = [np.flatnonzero(labels == label) for label in range(classes)]
+    orders = tuple(permuted(groups, seed) for seed in range(SEEDS))
+    sets = SupportSets("bigvision", orders, SHOTS, 0, (), ())
+    rows = sets.needed()
+    features = FrozenFeatures(
+        train=torch.from_numpy(train[rows]),
+        train_labels=torch.from_numpy(labels[rows]),
+        rows=rows,
+        test=torch.from_numpy(test),
+        test_labels=torch.from_numpy(truth),
+        classes=classes,
+    )
+    correct, _ = probe_all(features, sets, LeastSquares, (strength,), context())
+    return np.stack([correct[f"correct_{shots}shot"].mean(0) for shots in SHOTS], axis=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
