@@ -1,10 +1,13 @@
+from typing import Any
+
+import numpy as np
 import pandas as pd
 import pytest
 
 from tests.transfer.test_results import CONTENT, record
 from transfer.html import page
 from transfer.results import Identity, Record
-from transfer.tables import frame, markdown, run_table, summary
+from transfer.tables import frame, markdown, over_datasets, run_table, summary
 
 
 def runs() -> list[Record]:
@@ -59,3 +62,48 @@ def test_the_page_is_whole_and_escapes_text() -> None:
     assert "&lt;reid&gt;" in text
     assert "12.35" in text or "12.34" in text
     assert "http" not in text
+
+
+def probes(*scores: float | None, **given: Any) -> list[Record]:
+    """Few-shot records of several data sets."""
+    found = []
+    for number, score in enumerate(scores):
+        identity = Identity({**CONTENT, "dataset": {"name": f"set{number}"}, **given})
+        found.append(
+            record(
+                identity,
+                dataset={"name": f"set{number}"},
+                options={"l2": [1024.0], "dataset": [f"set{number}"], **given},
+                primary="accuracy_10shot",
+                scores={} if score is None else {"accuracy_10shot": score, "accuracy_1shot": score / 2},
+                metrics={"accuracy_10shot": {"averaged": True}},
+                outcome={"status": "collapsed" if score is None else "completed", "reason": "", "step": 0},
+                details={} if score is None else {"accuracy_10shot": {"standard_error": 0.03}},
+            )
+        )
+    return found
+
+
+def test_the_mean_over_data_sets_is_unweighted_and_has_its_own_error() -> None:
+    (row,) = over_datasets(probes(0.2, 0.4, 0.9)).to_dict("records")
+    assert row["data sets"] == "mean of 3"
+    assert row["accuracy_10shot"] == pytest.approx(50.0)
+    assert row["accuracy_1shot"] == pytest.approx(25.0)
+    assert row["accuracy_10shot se"] == pytest.approx(100 * np.sqrt(3 * 0.03**2) / 3)
+    assert "mean of 3" in run_table(probes(0.2, 0.4, 0.9))
+
+
+def test_no_mean_over_other_options_over_one_set_or_over_a_break_down() -> None:
+    assert over_datasets(probes(0.2)).empty
+    assert over_datasets([*probes(0.2), *probes(0.3, l2=[1.0])]).empty
+    assert over_datasets(runs()).empty
+    (row,) = over_datasets(probes(0.2, None)).to_dict("records")
+    assert row["data sets"] == "mean of 2, but 1 broke down"
+    assert pd.isna(row.get("accuracy_10shot"))
+
+
+def test_standard_errors_stand_beside_their_scores() -> None:
+    rows = frame(probes(0.2))
+    assert rows["accuracy_10shot se"].tolist() == pytest.approx([3.0])
+    assert "accuracy_1shot se" not in rows
+    assert "accuracy_10shot se" in run_table(probes(0.2))

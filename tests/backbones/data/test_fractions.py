@@ -2,7 +2,9 @@ import hashlib
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from backbones.data import fractions
 from backbones.data.classification import open_classification
@@ -105,6 +107,40 @@ def test_digests_are_kept_until_a_file_changes(root, monkeypatch):
     (root / "train" / "dog" / "3.jpg").write_bytes(encoded(5) + b"x")
     changed = content_digests(split, split.labels.nonzero()[0])
     assert sum(old != new for old, new in zip(first, changed)) == 1
+
+
+def test_the_choice_does_not_depend_on_a_lossless_format(tmp_path):
+    """PNG and TIFF of equal pixels, under other names."""
+    for number in range(6):
+        pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        for folder, name in (("one", f"{number}.png"), ("two", f"{9 - number}.tif")):
+            path = tmp_path / folder / "train" / "cat" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    chosen = [subset_of(train(tmp_path / folder), 3) for folder in ("one", "two")]
+    digests = [{split.content_digest(index) for index in range(3)} for split in chosen]
+    assert digests[0] == digests[1]
+    assert {int(name[4]) for name in chosen[0].names} == {9 - int(name[4]) for name in chosen[1].names}
+
+
+def test_digests_by_another_rule_are_not_taken(root, monkeypatch):
+    split = train(root)
+    indices = split.labels.nonzero()[0]
+    first = content_digests(split, indices)
+    monkeypatch.setattr(fractions, "RULE", "another")
+    monkeypatch.setattr(type(split), "content_digest", lambda self, index: "00" * 32)
+    assert content_digests(split, indices) == [b"\0" * 32] * len(indices) != first
+
+
+def test_a_damaged_png_is_named_or_left_out(tmp_path):
+    for number in range(4):
+        path = tmp_path / "train" / "cat" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((40, 40, 3), number, dtype=np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:70])
+    with pytest.raises(UserError, match=r"3\.png: cannot be read as an image"):
+        train(tmp_path, subset=4)
+    assert len(train(tmp_path, subset=4, skip_unreadable=True)) == 3
 
 
 def test_a_spoilt_memory_is_made_again(root, private_cache):

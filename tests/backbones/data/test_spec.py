@@ -74,6 +74,8 @@ def test_a_users_file(tmp_path):
         ("format: image_folder\n", "`root` is missing"),
         ("format: image_folder\nroot: x\nlabel: y\n", "unknown key 'label'"),
         ("format: parqet\n", "did you mean 'parquet'"),
+        ("format: dtd\nroot: x\nfetch: 1\n", "`fetch` is 1; it must be true or false"),
+        ("format: dtd\nroot: x\ntrain_images: 3\n", "unknown key 'train_images'"),
     ],
 )
 def test_wrong_words_name_file_and_key(tmp_path, text, message):

@@ -1,0 +1,329 @@
+"""A set as published, as Parquet files and in the cache of the Hugging Face hub holds the same images."""
+
+import io
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+
+from backbones.data.classification import open_classification
+from backbones.data.spec import resolve_dataset
+from backbones.data.toy_published import WRITERS
+from backbones.errors import UserError, WrongWords
+from backbones.settings import CONFIGS
+
+pytestmark = pytest.mark.usefixtures("arrow_cache")
+REVISION, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
+SHIPPED = (
+    *("cub200", "caltech101", "stanford_cars", "cifar100", "dtd"),
+    *("colorectal_histology", "oxford_pets", "uc_merced"),
+)
+TOYS = {"stanford_cars": "cars", "colorectal_histology": "colorectal", "oxford_pets": "pets"}
+ONE_SPLIT = ("colorectal_histology", "uc_merced")
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    """No data folder, and a cache of the hub for this test alone."""
+    import huggingface_hub
+
+    monkeypatch.delenv("TRANSFER_DATA", raising=False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def facts(name, tmp_path, **changes):
+    """The shipped file of a set, with the counts of its toy set."""
+    content = yaml.safe_load((CONFIGS / "datasets" / f"{name}.yaml").read_text())
+    toy = yaml.safe_load((CONFIGS / "datasets" / f"toy_{TOYS.get(name, name)}.yaml").read_text())
+    content |= {key: toy[key] for key in ("counts", "train_images") if key in toy}
+    hub = {**content.pop("hub"), **changes.pop("hub", {})}
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({**content, "hub": hub, **changes}))
+    return resolve_dataset(str(path)), hub
+
+
+def as_published(name, tmp_path):
+    root = tmp_path / "published" / name
+    root.mkdir(parents=True)
+    WRITERS[TOYS.get(name, name)](root)
+    return open_classification(facts(name, tmp_path)[0], root)
+
+
+def as_png(split, index):
+    stream = io.BytesIO()
+    split.decoded(index).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def write_rows(path, rows, classes, *, image="image", label="label"):
+    """Rows of (bytes, path, class name), mixed, with classes in another order and a column more."""
+    from datasets import ClassLabel, Dataset, Features, Value
+    from datasets import Image as ImageFeature
+
+    order = np.random.default_rng(0).permutation(len(rows))
+    names = sorted(classes, key=str.lower, reverse=True)
+    columns = {
+        "coarse": [place % 2 for place in order],
+        image: [{"bytes": rows[place][0], "path": rows[place][1]} for place in order],
+        label: [names.index(rows[place][2]) for place in order],
+        "note": [f"row {place}" for place in order],
+    }
+    kinds = {"coarse": ClassLabel(num_classes=2), image: ImageFeature(), label: ClassLabel(names=names)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = Dataset.from_dict(columns, features=Features({**kinds, "note": Value("string")}))
+    table.to_parquet(str(path))
+
+
+def rows_of(data, split, *, png=False, paths=True):
+    """JPEG files as they are; all others as they are or as PNG."""
+    rows = []
+    for index, name in enumerate(split.names):
+        keep = name.endswith(".jpg") or not png
+        content = split.encoded(index) if keep else as_png(split, index)
+        rows.append((content, name.rpartition("/")[2] if paths else None, data.classes[split.labels[index]]))
+    return rows
+
+
+def write_hub(data, name, hub, folder, **given):
+    """The splits in files as the hub lays them out."""
+    columns = {"image": hub["image"], "label": hub["label"]}
+    if name in ONE_SPLIT:
+        rows = rows_of(data, data.train, **given) + rows_of(data, data.val, **given)
+        write_rows(folder / f"{hub['train']}-00000-of-00001.parquet", rows, data.classes, **columns)
+        return
+    for split, key in ((data.train, "train"), (data.val, "val")):
+        rows = rows_of(data, split, **given)
+        write_rows(folder / f"{hub[key]}-00000-of-00001.parquet", rows, data.classes, **columns)
+
+
+def snapshot(tmp_path, hub, revision=REVISION):
+    folder = f"datasets--{hub['id'].replace('/', '--')}"
+    return tmp_path / "hub" / folder / "snapshots" / revision
+
+
+def contents(data):
+    """{split: sorted (content digest, class name)}."""
+    return {
+        split.name: sorted(
+            (split.content_digest(index), data.classes[split.labels[index]]) for index in range(len(split))
+        )
+        for split in (data.train, data.val)
+    }
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_three_forms_of_the_same_images(tmp_path, capfd, name):
+    published = as_published(name, tmp_path)
+    spec, hub = facts(name, tmp_path)
+    write_hub(published, name, hub, tmp_path / "rows" / "data", png=True)
+    capfd.readouterr()
+    parquet = open_classification(spec, tmp_path / "rows")
+    assert capfd.readouterr().err == ""
+    folder = snapshot(tmp_path, hub)
+    write_hub(published, name, hub, folder / (hub["config"] or "data"), png=True)
+    if hub["config"]:
+        (folder / "README.md").write_text(
+            f"---\nconfigs:\n- config_name: {hub['config']}\n  data_files:\n  - split: train\n    path: "
+            f"{hub['config']}/train-*\n  - split: test\n    path: {hub['config']}/test-*\n---\n"
+        )
+    capfd.readouterr()
+    cached = open_classification(spec, tmp_path / "nowhere")
+    assert [data.form for data in (published, parquet, cached)] == ["published", "parquet", "hub"]
+    assert contents(published) == contents(parquet) == contents(cached)
+    assert published.counts == parquet.counts == cached.counts
+    assert capfd.readouterr().err == (
+        f"{name}: no revision of {hub['id']} is pinned: using {REVISION}, which is in the cache\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["uc_merced", "cifar100"])
+def test_choices_by_content_do_not_depend_on_the_form(tmp_path, name):
+    published = as_published(name, tmp_path)
+    spec, hub = facts(name, tmp_path)
+    write_hub(published, name, hub, tmp_path / "rows", png=True)
+    root = tmp_path / "published" / name
+    given = {"subset": 8, "label_fraction": 0.5}
+    chosen = [open_classification(spec, folder, **given) for folder in (root, tmp_path / "rows")]
+    assert contents(chosen[0]) == contents(chosen[1])
+    assert chosen[1].form == "parquet"
+    assert 0 < len(chosen[0].train) < len(published.train)
+
+
+def test_divided_rows_keep_the_order_of_the_folders(tmp_path):
+    published = as_published("colorectal_histology", tmp_path)
+    spec, hub = facts("colorectal_histology", tmp_path)
+    write_hub(published, "colorectal_histology", hub, tmp_path / "rows")
+    data = open_classification(spec, tmp_path / "rows")
+    for mine, theirs in ((published.train, data.train), (published.val, data.val)):
+        assert theirs.name == mine.name
+        assert [mine.content_digest(index) for index in range(len(mine))] == [
+            theirs.content_digest(index) for index in range(len(theirs))
+        ]
+    assert data.val.names[0].startswith("train/")
+
+
+def test_numbered_capital_class_names_give_the_same_division(tmp_path):
+    published = as_published("colorectal_histology", tmp_path)
+    spec, _ = facts("colorectal_histology", tmp_path)
+    rows = rows_of(published, published.train) + rows_of(published, published.val)
+    numbered = {kind: f"{number:02d}_{kind.upper()}" for number, kind in enumerate(published.classes, start=1)}
+    rows = [(content, path, numbered[kind]) for content, path, kind in rows]
+    write_rows(tmp_path / "rows" / "train.parquet", rows, numbered.values())
+    data = open_classification(spec, tmp_path / "rows")
+    assert {kind for kind, _ in contents(data)["train"]} == {kind for kind, _ in contents(published)["train"]}
+    rows = [(content, path, kind.replace("EMPTY", "BACK")) for content, path, kind in rows]
+    write_rows(
+        tmp_path / "other" / "train.parquet", rows, [kind.replace("EMPTY", "BACK") for kind in numbered.values()]
+    )
+    with pytest.raises(UserError, match="class '08_BACK' is none of tumor, stroma"):
+        open_classification(spec, tmp_path / "other")
+
+
+@pytest.mark.parametrize("place", ["dtd", "dtd/data", "data", "", "dtd/extra"])
+def test_where_parquet_files_may_lie(tmp_path, place):
+    published = as_published("dtd", tmp_path)
+    spec, hub = facts("dtd", tmp_path, hub={"config": "extra"})
+    write_hub(published, "dtd", hub, tmp_path / "rows" / place)
+    data = open_classification(spec, tmp_path / "rows")
+    assert (data.form, data.counts) == ("parquet", published.counts)
+
+
+def test_the_published_layout_comes_first(tmp_path):
+    published = as_published("dtd", tmp_path)
+    spec, hub = facts("dtd", tmp_path)
+    root = tmp_path / "published" / "dtd"
+    write_hub(published, "dtd", hub, root / "data")
+    write_hub(published, "dtd", hub, snapshot(tmp_path, hub) / "data")
+    assert open_classification(spec, root).form == "published"
+    shutil.rmtree(root / "labels")
+    assert open_classification(spec, root).form == "parquet"
+    shutil.rmtree(root / "data")
+    assert open_classification(spec, root).form == "hub"
+
+
+def test_columns_are_found_by_type_where_the_named_ones_are_not_there(tmp_path):
+    published = as_published("oxford_pets", tmp_path)
+    spec, hub = facts("oxford_pets", tmp_path)
+    write_hub(published, "oxford_pets", {**hub, "image": "picture"}, tmp_path / "rows")
+    assert contents(open_classification(spec, tmp_path / "rows")) == contents(published)
+    shutil.rmtree(tmp_path / "rows")
+    write_hub(published, "oxford_pets", {**hub, "label": "breed"}, tmp_path / "rows")
+    with pytest.raises(UserError, match=r"2 columns of type ClassLabel: name the one.*breed"):
+        open_classification(spec, tmp_path / "rows")
+
+
+def test_nowhere_shows_three_ways(tmp_path):
+    with pytest.raises(UserError) as error:
+        open_classification(facts("uc_merced", tmp_path, hub={"revision": REVISION})[0], tmp_path / "data")
+    for part in (
+        "uc_merced: the data set was not found",
+        f"looked at {tmp_path / 'data' / 'UCMerced_LandUse'}: no such folder",
+        "    Images/",
+        "to get the data set: extract UCMerced_LandUse.zip",
+        "Parquet files in one of these folders: looked for train.parquet, train-*.parquet, data/train-*.parquet",
+        f"{tmp_path / 'hub' / 'datasets--blanchon--UC_Merced'} does not hold it at {REVISION}",
+        f"`hf download --repo-type dataset blanchon/UC_Merced --revision {REVISION}`",
+    ):
+        assert part in str(error.value)
+    with pytest.raises(UserError, match="in any revision"):
+        open_classification(resolve_dataset("uc_merced"), tmp_path / "data")
+
+
+def test_revisions_in_the_cache(tmp_path, capfd):
+    published = as_published("dtd", tmp_path)
+    pinned, hub = facts("dtd", tmp_path, hub={"revision": REVISION})
+    write_hub(published, "dtd", hub, snapshot(tmp_path, hub, OTHER) / "data")
+    with pytest.raises(UserError) as error:
+        open_classification(pinned, None)
+    for part in (OTHER, REVISION, "the revision moved", f"--revision {REVISION}"):
+        assert part in str(error.value)
+    write_hub(published, "dtd", hub, snapshot(tmp_path, hub) / "data")
+    capfd.readouterr()
+    assert open_classification(pinned, None).form == "hub"
+    assert capfd.readouterr().err == ""
+    with pytest.raises(UserError) as error:
+        open_classification(facts("dtd", tmp_path)[0], None)
+    for part in (OTHER, REVISION, "several"):
+        assert part in str(error.value)
+
+
+def test_rows_without_file_names(tmp_path):
+    published = as_published("uc_merced", tmp_path)
+    spec, hub = facts("uc_merced", tmp_path)
+    write_hub(published, "uc_merced", hub, tmp_path / "rows", paths=False)
+    with pytest.raises(UserError) as error:
+        open_classification(spec, tmp_path / "rows")
+    for part in (
+        "parquet, row 0: no file name",
+        "goes by the names of the published .tif files",
+        "UCMerced_LandUse.zip",
+    ):
+        assert part in str(error.value)
+
+
+def test_a_split_or_column_that_is_not_there(tmp_path):
+    published = as_published("dtd", tmp_path)
+    spec, hub = facts("dtd", tmp_path)
+    write_hub(published, "dtd", {**hub, "val": "validation"}, tmp_path / "rows")
+    with pytest.raises(UserError, match=r"rows has Parquet files, but none of test\.parquet or test-\*"):
+        open_classification(spec, tmp_path / "rows")
+    write_hub(published, "dtd", {**hub, "val": "validation"}, snapshot(tmp_path, hub) / "data")
+    with pytest.raises(UserError, match=r"no split 'test' \(key `val`\); there are: train, validation"):
+        open_classification(spec, None)
+    with pytest.raises(UserError, match="no column 'kind'"):
+        open_classification(facts("dtd", tmp_path, hub={"val": "validation", "label": "kind"})[0], None)
+
+
+def test_another_number_of_classes(tmp_path):
+    published = as_published("dtd", tmp_path)
+    spec, hub = facts("dtd", tmp_path, hub={"label": "coarse"})
+    write_hub(published, "dtd", {**hub, "label": "label"}, tmp_path / "rows")
+    with pytest.raises(UserError, match=r"2 classes instead of 10: the column 'coarse' is not that"):
+        open_classification(spec, tmp_path / "rows")
+
+
+def test_two_copies_are_not_chosen_between(tmp_path):
+    published = as_published("dtd", tmp_path)
+    spec, hub = facts("dtd", tmp_path)
+    for place in ("dtd", "DTD"):
+        write_hub(published, "dtd", hub, tmp_path / "rows" / place)
+    with pytest.raises(UserError, match="found in more than one place"):
+        open_classification(spec, tmp_path / "rows")
+
+
+@pytest.mark.parametrize(
+    ("hub", "message"),
+    [
+        ("blanchon/UC_Merced", "it must be a mapping"),
+        ({"id": "a/b", "splits": "x"}, "unknown key 'splits'"),
+        ({"id": "a/b", "revison": REVISION}, "did you mean 'revision'"),
+        ({"id": "a/b", "train": 3}, "`train` is 3; it must be text"),
+        ({"train": "train"}, "`id` is missing"),
+        ({"id": "a/b", "revision": "main"}, "`revision` is 'main'; it must be a commit"),
+        ({"id": "a/b/c"}, "the id 'a/b/c' under `hub`"),
+    ],
+)
+def test_wrong_words_under_hub(tmp_path, hub, message):
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"format": "dtd", "root": "x", "hub": hub}))
+    with pytest.raises(WrongWords) as error:
+        open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)
+    assert message in str(error.value)
+
+
+def test_without_hub_there_is_the_published_layout_alone(tmp_path):
+    (tmp_path / "mine.yaml").write_text("format: dtd\nroot: x\n")
+    with pytest.raises(UserError) as error:
+        open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)
+    assert "labels/" in str(error.value)
+    assert "Parquet" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_facts(name):
+    spec = resolve_dataset(name)
+    assert set(spec.options["hub"]) == {"id", "revision", "config", "train", "val", "image", "label"}
+    assert spec.how
+    assert spec.fetch == (name not in ("cub200", "stanford_cars"))
+    images = spec.counts["train"]["images"]
+    assert spec.options.get("train_images", images) == images

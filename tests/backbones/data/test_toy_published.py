@@ -1,0 +1,76 @@
+import hashlib
+
+import numpy as np
+import pytest
+
+from backbones.data.classification import open_classification
+from backbones.data.spec import dataset_names, resolve_dataset
+from backbones.data.toy_coloured import TAKEN, drawn
+from backbones.data.toy_published import TOYS, WRITERS
+
+FORMS = {
+    "toy_cub200": "cub200",
+    "toy_cars": "stanford_cars",
+    "toy_cifar100": "cifar",
+    "toy_dtd": "dtd",
+    "toy_colorectal": "colorectal_histology",
+    "toy_pets": "oxford_pets",
+    "toy_uc_merced": "uc_merced",
+    "toy_caltech101": "caltech101",
+}
+
+
+def test_every_set_is_shipped_and_every_layout_has_one():
+    assert TOYS.keys() == FORMS.keys() <= set(dataset_names())
+    assert WRITERS.keys() == TAKEN.keys()
+    assert {name: resolve_dataset(name).format for name in TOYS} == FORMS
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_shipped_set(name, private_cache):
+    data = open_classification(resolve_dataset(name), None)
+    classes = 8 if name == "toy_colorectal" else 10
+    assert (data.form, data.counts["ignored"], len(data.classes)) == ("published", 0, classes)
+    assert data.train.read(0).size == (32, 32)
+    assert np.bincount(data.train.labels, minlength=classes).min() >= 10
+    assert np.bincount(data.val.labels, minlength=classes).min() >= 1
+    assert [path.name for path in private_cache.iterdir() if path.name.startswith("toy")] == [f"{name}-1"]
+
+
+def test_every_digit_lies_in_one_set_only():
+    from sklearn.datasets import load_digits
+
+    total, seen = 0, set()
+    for name, count in TAKEN.items():
+        images = list(drawn(name))
+        assert {one.digit: one.number for one in images}.keys() <= set(range(10))
+        assert len(images) == count * (8 if name == "colorectal" else 10)
+        total += len(images)
+        seen |= {(one.digit, one.place) for one in images}
+    assert len(seen) == total <= len(load_digits().target)
+
+
+def test_the_images_are_the_digits_in_two_colours():
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    for one in list(drawn("pets"))[::37]:
+        source = digits.images[digits.target == one.digit][one.place]
+        grey = np.asarray(one.image.convert("L").resize((8, 8)), dtype=float)
+        assert np.corrcoef(grey.ravel(), source.ravel())[0, 1] > 0.95
+    colours = {one.image.getpixel((0, 0)) for one in drawn("pets")}
+    assert len(colours) > 150
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_same_is_written_every_time(name, tmp_path):
+    """Every byte of every file, MATLAB's and the pickles included."""
+    written = []
+    for turn in ("one", "two"):
+        root = tmp_path / turn
+        root.mkdir()
+        WRITERS[name](root)
+        files = sorted(path for path in root.rglob("*") if path.is_file())
+        written.append({str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
+    assert written[0] == written[1]
+    assert len(written[0]) >= 3

@@ -1,0 +1,154 @@
+"""`transfer.run fewshot` and the store it leaves, through the commands."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.transfer.test_run import record
+from transfer import features, report
+from transfer.run import main
+
+FEWSHOT = ["fewshot", "--backbone", "tiny", "--smoke", "--workers", "0", "--dataset", "toy_digits", "--subset", "30"]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Path]:
+    found = {name: tmp_path / name for name in ("out", "features")}
+    assert main(FEWSHOT + words_of(found)) == 0
+    return found
+
+
+def words_of(folders: dict[str, Path]) -> list[str]:
+    return [word for name, path in folders.items() for word in (f"--{name}", str(path))]
+
+
+def entries(folders: dict[str, Path]) -> list[Path]:
+    return sorted(path.parent for path in folders["features"].glob("*/entry.json"))
+
+
+def test_the_record_says_what_was_drawn_and_how_it_spreads(folders) -> None:
+    found = record(folders["out"])
+    assert found.primary == "accuracy_10shot"
+    assert found.subset == 30
+    details = found.details
+    assert set(details) == {"support", "features", "accuracy_1shot", "accuracy_5shot", "accuracy_10shot"}
+    for name in ("accuracy_1shot", "accuracy_5shot", "accuracy_10shot"):
+        assert found.scores[name] == pytest.approx(details[name]["mean"])
+        assert len(details[name]["draws"]) == 3
+        assert details[name]["smallest_difference"]["paired"] > 0
+        assert found.metrics[name]["averaged"]
+    with np.load(next(folders["out"].glob("*/outcomes.npz"))) as outcomes:
+        assert outcomes["correct_10shot"].shape == (300, 3)
+        assert outcomes["correct_10shot"].mean(0).tolist() == details["accuracy_10shot"]["draws"]
+
+
+def test_backbones_share_their_support_sets(folders, tmp_path) -> None:
+    one = record(folders["out"]).details["support"]
+    other = {**folders, "out": tmp_path / "other"}
+    assert main([*FEWSHOT, *words_of(other), "--stem", "conv"]) == 0
+    assert record(other["out"]).details["support"] == one
+    assert main([*FEWSHOT, *words_of({**folders, "out": tmp_path / "third"}), "--draws", "2"]) == 0
+    assert record(tmp_path / "third").details["support"]["digest"] != one["digest"]
+
+
+def test_where_features_are_kept_is_no_part_of_a_run(folders, capsys) -> None:
+    moved = {**folders, "features": folders["out"].parent / "elsewhere"}
+    assert main(FEWSHOT + words_of(moved)) == 0
+    assert "has a record, reused" in capsys.readouterr().err
+    assert not moved["features"].exists() or not list(moved["features"].iterdir())
+    assert "features" not in next(folders["out"].glob("*/options.yaml")).read_text()
+
+
+def test_entries_are_listed(folders, capsys) -> None:
+    assert features.main(["list", "--features", str(folders["features"])]) == 0
+    text = capsys.readouterr().out
+    assert "toy_digits train" in text
+    assert "300 of 300" in text
+    assert "stale  " in text.splitlines()[0]
+    assert features.main(["list", "--features", str(folders["features"]), "--images", "toy_digits test"]) == 0
+    assert "toy_digits train" not in capsys.readouterr().out
+    assert features.main(["list", "--features", str(folders["features"]), "--backbone", "other"]) == 0
+    assert capsys.readouterr().out == "no entries\n"
+
+
+def test_damage_is_told_and_mended_by_the_next_probe(folders, capsys) -> None:
+    words = ["verify", "--features", str(folders["features"])]
+    assert features.main(words) == 0
+    path = sorted(folders["features"].glob("*/*.safetensors"))[0]
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 16
+    path.write_bytes(content)
+    capsys.readouterr()
+    assert features.main(words) == 1
+    assert f"  {path.name}: its bytes are not those that were written" in capsys.readouterr().out
+    scores = record(folders["out"]).scores
+    again = {**folders, "out": folders["out"].parent / "again"}
+    assert main(FEWSHOT + words_of(again)) == 0
+    assert record(again["out"]).scores == scores
+    assert features.main(words) == 0
+
+
+def make_stale(entry: Path) -> None:
+    about: dict[str, Any] = json.loads((entry / "entry.json").read_text())
+    about["key"]["code"] = "an older one"
+    (entry / "entry.json").write_text(json.dumps(about))
+
+
+def test_entries_are_freed_by_name_by_age_and_all(folders, capsys) -> None:
+    words = ["free", "--features", str(folders["features"])]
+    assert features.main(words) == 2
+    assert "name entries, or give" in capsys.readouterr().err
+    first, second = entries(folders)
+    assert features.main([*words, "--stale"]) == 0
+    assert entries(folders) == [first, second]
+    make_stale(second)
+    assert features.main([*words, "--stale"]) == 0
+    assert entries(folders) == [first]
+    assert features.main([*words, "nothing"]) == 1
+    assert "no entry nothing" in capsys.readouterr().err
+    assert features.main([*words, first.name[:6]]) == 0
+    assert entries(folders) == []
+    assert "1 entries freed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [([], 2, "usage"), (["--help"], 0, "usage"), (["lst"], 2, "did you mean 'list'"), (["list", "--x"], 2, "")],
+)
+def test_words(words: list[str], status: int, said: str, capsys) -> None:
+    assert features.main(words) == status
+    text = capsys.readouterr()
+    assert said in text.out + text.err
+
+
+def test_a_store_that_is_not_there(tmp_path, capsys) -> None:
+    assert features.main(["list", "--features", str(tmp_path / "none")]) == 1
+    assert "there is no such folder of features" in capsys.readouterr().err
+
+
+def test_features_that_cannot_be_written_are_known_before_the_run(tmp_path, capsys) -> None:
+    (tmp_path / "file").touch()
+    words = words_of({"out": tmp_path / "out", "features": tmp_path / "file"})
+    assert main(FEWSHOT + words) == 1
+    assert f"--features {tmp_path / 'file'}: cannot be written" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("*/"))
+
+
+def test_the_mean_over_data_sets_is_printed_and_reported(folders, capsys) -> None:
+    words = [*FEWSHOT, "--subset", "6", "--shots", "5", "10"]
+    words[words.index("toy_digits") : words.index("toy_digits") + 1] = ["toy_digits", "toy_dtd"]
+    folders["out"] = folders["out"].parent / "two"
+    capsys.readouterr()
+    assert main(words + words_of(folders)) == 0
+    printed = capsys.readouterr().out
+    scores = [
+        json.loads(path.read_text())["scores"]["accuracy_10shot"] for path in folders["out"].glob("*/record.json")
+    ]
+    assert len(scores) == 2
+    mean = next(line for line in printed.splitlines() if "mean of 2 (smoke)" in line)
+    assert f"{50 * sum(scores):.2f}" in mean
+    assert report.main([str(folders["out"]), "--smoke"]) == 0
+    assert "mean of 2 (smoke)" in capsys.readouterr().out
