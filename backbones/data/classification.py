@@ -1,7 +1,7 @@
 """Classification data: a training and a validation split, checked against what the set should hold.
 
 A new format is a reader (spec, data folder) -> `Found`, its entry in `READERS` here, and one in
-`backbones.data.spec.FORMATS`.
+`backbones.data.formats.FORMATS`; one of a set that comes in several forms is wrapped by `forms.published`.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.folders import Found, image_folder
+from backbones.data.cifar import cifar
+from backbones.data.folders import Form, Found, image_folder
+from backbones.data.forms import published
 from backbones.data.fractions import share_of, subset_of
 from backbones.data.hub import hf
 from backbones.data.imagenet import imagenet, imagenet21k
 from backbones.data.integrity import check_split
 from backbones.data.parquet import parquet
+from backbones.data.published import cub200, dtd, oxford_pets, stanford_cars
 from backbones.data.spec import DatasetSpec, check_format, manifest_digest
 from backbones.data.split_dataset import SplitDataset
 from backbones.data.splits import Split
+from backbones.data.unsplit import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.errors import UserError, WrongWords, nearest, some
 
 __all__ = ["ClassificationData", "Split", "SplitDataset", "open_classification"]
@@ -30,6 +34,14 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], Found]] = {
     "imagenet21k": imagenet21k,
     "parquet": parquet,
     "hf": hf,
+    "cub200": published(cub200),
+    "caltech101": published(caltech101),
+    "stanford_cars": published(stanford_cars),
+    "cifar": published(cifar),
+    "dtd": published(dtd),
+    "colorectal_histology": published(colorectal_histology, tissue_key),
+    "oxford_pets": published(oxford_pets),
+    "uc_merced": published(uc_merced, file_key),
 }
 CHECKED_AT_ONCE = 200_000
 """Sets of more images are not decoded before they are used."""
@@ -49,6 +61,8 @@ class ClassificationData:
     """{"train" | "val": {"images", "classes"}, "ignored"}, after the choice of images; classes with images."""
     digest: str
     """Of split, label, name and size of every image used."""
+    form: Form = "published"
+    """In which form it was found."""
     skipped: int = 0
     """Images left out because they cannot be decoded."""
 
@@ -85,9 +99,9 @@ def open_classification(
     splits = {name: split for name, split in (("train", found.train), ("val", found.val)) if split is not None}
     _check_counts(spec, splits)
     if subset is not None:
-        splits = {name: subset_of(split, subset) for name, split in splits.items()}
+        splits = {name: subset_of(split, subset, skip_unreadable=skip_unreadable) for name, split in splits.items()}
     if "train" in splits:
-        splits["train"] = share_of(splits["train"], label_fraction, seed=fraction_seed)
+        splits["train"] = share_of(splits["train"], label_fraction, seed=fraction_seed, skip_unreadable=skip_unreadable)
     sound = splits
     if skip_unreadable or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
         sound = {name: _sound(spec, split, found.classes, skip_unreadable) for name, split in splits.items()}
@@ -99,6 +113,7 @@ def open_classification(
         val=sound.get("val"),
         counts=_counts(sound) | {"ignored": found.ignored},
         digest=_digest(sound),
+        form=found.form,
         skipped=sum(map(len, splits.values())) - sum(map(len, sound.values())),
     )
 

@@ -5,17 +5,20 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits import FileSplit, PackedNames, Split
 from backbones.data.toy_digits import toy_digits
+from backbones.data.toy_published import TOYS
 from backbones.errors import UserError, WrongWords, nearest, some
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 VALIDATION = ("val", "validation", "test")
-GENERATORS = {"toy_digits": toy_digits}
+GENERATORS = {"toy_digits": toy_digits, **TOYS}
+Form = Literal["published", "parquet", "hub"]
 SCANNERS = 16
 """Threads that list folders: on a network disk most of the time is waiting."""
 
@@ -29,6 +32,8 @@ class Found:
     val: Split | None
     ignored: int = 0
     """Files that are no images, and hidden ones."""
+    form: Form = "published"
+    """How it is stored: in folders and files as its authors published it, as Parquet files, or in the hub's cache."""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def hf(spec: DatasetSpec, data: Path | None) -> Found:
             for split, name in chosen.items()
             if name
         },
+        form="hub",
     )
 
 
@@ -61,6 +62,29 @@ def _snapshot(name: str, hub: str, revision: str) -> Path:
             f"{name}: {hub} at {revision} is not in the cache of the Hugging Face hub; where there is a network, fetch "
             f"it with\n  `hf download --repo-type dataset {hub} --revision {revision}`"
         ) from None
+
+
+def cache_of(hub: str) -> Path:
+    """The folder of the hub's cache for one data set; it need not exist."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=hub, repo_type="dataset")
+
+
+def cached_revisions(name: str, hub: str) -> list[str]:
+    """The commits of a data set that are in the hub's cache, sorted. Raises WrongWords when `hub` is no id of one."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(hub)
+    except HFValidationError as error:
+        raise WrongWords(f"{name}: the id {hub!r} under `hub`: {error}") from None
+    snapshots = cache_of(hub) / "snapshots"
+    if not snapshots.is_dir():
+        return []
+    return sorted(path.name for path in snapshots.iterdir() if path.is_dir() and any(path.iterdir()))
 
 
 def _split(spec: DatasetSpec, key: str, usual: tuple[str, ...], tables: dict[str, object]) -> str | None:

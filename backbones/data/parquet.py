@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backbones.data.folders import Found
+from backbones.data.folders import Form, Found
 from backbones.data.rows import RowSplit, Source
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits import PackedNames
@@ -34,13 +34,13 @@ def parquet(spec: DatasetSpec, data: Path | None) -> Found:
         UserError: a file is missing or damaged, or its columns or labels do not serve.
     """
     root = find_root(spec, data)
-    files = {"train": _files(spec, root, "train", TRAIN), "val": _files(spec, root, "val", VALIDATION)}
+    files = {"train": _named_files(spec, root, "train", TRAIN), "val": _named_files(spec, root, "val", VALIDATION)}
     if not any(files.values()):
         raise UserError(f"{spec.name}: {root} holds no train.parquet; name the files by the keys `train` and `val`")
-    return found_in(spec, {split: _read_files(paths) for split, paths in files.items() if paths})
+    return found_in(spec, {split: read_files(paths) for split, paths in files.items() if paths}, form="parquet")
 
 
-def _files(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> list[Path]:
+def _named_files(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> list[Path]:
     named = text_option(spec, key)
     patterns = [named] if named else [pattern.format(name) for name in usual for pattern in PATTERNS]
     for pattern in patterns:
@@ -53,7 +53,8 @@ def _files(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> lis
     return []
 
 
-def _read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
+def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
+    """The rows of Parquet files, one after the other. Raises UserError when one is damaged or there are no rows."""
     import pyarrow
     from datasets import Dataset
     from pyarrow.parquet import ParquetFile
@@ -99,7 +100,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def found_in(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]]) -> Found:
+def found_in(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, form: Form) -> Found:
     """Splits from tables ("train", "val"). Raises UserError when columns or labels do not serve, or classes differ."""
     classes: dict[str, list[str] | None] = {}
     splits = {}
@@ -114,7 +115,7 @@ def found_in(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]]) -> 
     names = tuple(named[0] or map(str, range(count)))
     for split in splits.values():
         _check_labels(split, names)
-    return Found(classes=names, train=splits.get("train"), val=splits.get("val"))
+    return Found(classes=names, train=splits.get("train"), val=splits.get("val"), form=form)
 
 
 def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, str]:

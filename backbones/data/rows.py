@@ -52,5 +52,12 @@ class RowSplit(Split):
         """The files' stamp and the row."""
         return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
 
+    def file_names(self) -> list[str | None]:
+        """The `path` that each row keeps beside its image."""
+        import pyarrow.compute as pc
+
+        paths = pc.struct_field(self.table.data.column(self.column), "path").to_pylist()
+        return [paths[row] for row in self.rows.tolist()]
+
     def _selected(self, keep: np.ndarray) -> dict[str, Any]:
         return {"rows": self.rows[keep]}

@@ -5,44 +5,20 @@ A shipped set is `configs/datasets/NAME.yaml`; a user's own set in a known layou
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from backbones.data.formats import FORMATS as FORMATS
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
 
 ADAPTER = "torchreid:"
 
 
-@dataclass(frozen=True)
-class Format:
-    """What a layout looks like on disk, and which YAML keys beyond the common ones it understands.
-
-    `trees` are alternatives: a folder has the layout when it holds every entry of one of them ("/" marks folders).
-    Without trees any folder will do, and the reader of the format judges it.
-    """
-
-    trees: tuple[tuple[str, ...], ...] = ()
-    keys: tuple[str, ...] = ()
-
-
-MSMT17_LISTS = ("list_train.txt", "list_query.txt", "list_gallery.txt")
-FORMATS = {
-    "market1501": Format((("bounding_box_train/", "query/", "bounding_box_test/"),), ("generator",)),
-    "msmt17": Format(
-        (("train/", "test/", *MSMT17_LISTS), ("mask_train_v2/", "mask_test_v2/", *MSMT17_LISTS)), ("generator",)
-    ),
-    "torchreid": Format(keys=("set",)),
-    "image_folder": Format((("train/",), ("val/",)), ("train", "val", "generator")),
-    "imagenet": Format(
-        (("train/",), ("val/",), ("ILSVRC/Data/CLS-LOC/train/",), ("ILSVRC/Data/CLS-LOC/val/",)), ("classes",)
-    ),
-    "imagenet21k": Format((("n01440764/",),), ("classes",)),
-    "parquet": Format(keys=("train", "val", "image", "label")),
-    "hf": Format(keys=("hub", "revision", "config", "train", "val", "image", "label")),
-}
+class Absent(UserError):
+    """The data set lies nowhere in the layout that was looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +37,8 @@ class DatasetSpec:
     citation: str = ""
     how: str = ""
     """Where to ask for it."""
+    fetch: bool = False
+    """Whether its licence lets a program fetch it."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keys that only this format knows."""
 
@@ -101,11 +79,13 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
         if key not in known:
             raise WrongWords(f"{path}: unknown key {key!r}{nearest(key, known)}\nknown: {', '.join(sorted(known))}")
     facts = {key: value for key, value in content.items() if key in common and value is not None}
-    for key in facts.keys() - {"root", "counts"}:
+    for key in facts.keys() - {"root", "counts", "fetch"}:
         if not isinstance(facts[key], str):
             raise WrongWords(f"{path}: `{key}` is {facts[key]!r}; it must be text (put it in quotes)")
     if not isinstance(facts.get("counts", {}), dict):
         raise WrongWords(f"{path}: `counts` is {facts['counts']!r}; it must be a mapping")
+    if not isinstance(facts.get("fetch", False), bool):
+        raise WrongWords(f"{path}: `fetch` is {facts['fetch']!r}; it must be true or false")
     options = {key: value for key, value in content.items() if key not in common}
     facts["root"] = _roots(facts.get("root", []), path, folder)
     if FORMATS[kind].trees and not facts["root"] and "generator" not in options:
@@ -156,24 +136,39 @@ def find_root(spec: DatasetSpec, data: Path | None) -> Path:
             spec's `root` folders, or the data set's folder itself.
 
     Raises:
-        UserError: nowhere found, incomplete, or found in two places.
+        Absent: nowhere found, or incomplete.
+        UserError: found in two places.
+    """
+    trees = _trees(spec)
+    named, under = places(spec, data, itself=trees != ((),) or not spec.root)
+    found = the_one(spec, named, under, lambda path: _lacking(path, trees) is None)
+    if found is None:
+        raise Absent(_absent(spec, data_folder(data), [*named, *under], trees))
+    return found
+
+
+def places(spec: DatasetSpec, data: Path | None, *, itself: bool) -> tuple[list[Path], list[Path]]:
+    """Folders to look into: those that are named outright, and those of the names in `root` below the data folder.
+
+    `itself`: whether the data folder may be the data set. Without a tree to recognise, a folder that has a name of its
+    own is not guessed.
     """
     base = data_folder(data)
-    trees = _trees(spec)
     named = [Path(root) for root in spec.root if Path(root).is_absolute()]
     under = [base / root for root in spec.root if not Path(root).is_absolute()] if base else []
-    if base and (trees != ((),) or not spec.root):
-        named.append(base)  # without a tree to recognise, a folder that has a name of its own is not guessed
+    return ([*named, base] if base and itself else named), under
+
+
+def the_one(spec: DatasetSpec, named: list[Path], under: list[Path], fits: Callable[[Path], bool]) -> Path | None:
+    """The first named folder that fits, else the only one of `under`. Raises UserError when several of these do."""
     for path in named:
-        if _lacking(path, trees) is None:
+        if fits(path):
             return path.resolve()
-    found = sorted({path.resolve() for path in under if _lacking(path, trees) is None})
-    if len(found) == 1:
-        return found[0]
-    if found:
-        places = "\n".join(f"  {path}" for path in found)
-        raise UserError(f"{spec.name}: found in more than one place:\n{places}\nname one of them: `--data {found[0]}`")
-    raise UserError(_absent(spec, base, [*named, *under], trees))
+    found = sorted({path.resolve() for path in under if fits(path)})
+    if len(found) > 1:
+        listed = "\n".join(f"  {path}" for path in found)
+        raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nname one of them: `--data {found[0]}`")
+    return found[0] if found else None
 
 
 def _trees(spec: DatasetSpec) -> tuple[tuple[str, ...], ...]:

@@ -1,6 +1,5 @@
 """One split of a classification set: labels, names, and how an image of it is read. Letters: M images, C classes."""
 
-import hashlib
 import io
 from abc import ABC, abstractmethod
 from array import array
@@ -12,6 +11,7 @@ from typing import Any, Self, overload
 import numpy as np
 from PIL import Image
 
+from backbones.data.digests import image_digest
 from backbones.data.images import read_image
 from backbones.data.preload import Pixels
 from backbones.errors import UserError
@@ -55,7 +55,7 @@ class Split(ABC):
     names: Sequence[str]
     """M names that hold on every machine: paths relative to the split's folder, or "train/000123" for rows."""
     sizes: np.ndarray
-    """int64 [M]: bytes of each encoded image."""
+    """int64 [M]: bytes of each image as it is stored."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
 
     def __len__(self) -> int:
@@ -82,8 +82,12 @@ class Split(ABC):
         return read_image(io.BytesIO(self.encoded(index)), name=self.place(index))
 
     def content_digest(self, index: int) -> str:
-        """sha256 (hex) of the encoded image: the same for equal images in a folder and in Parquet."""
-        return hashlib.sha256(self.encoded(index)).hexdigest()
+        """sha256 (hex) of the image: the same for equal images however they are stored, see `image_digest`.
+
+        Raises:
+            UserError: it cannot be read, or is damaged.
+        """
+        return image_digest(self.encoded(index), name=self.place(index))
 
     def select(self, keep: np.ndarray) -> Self:
         """The split with the images of these indices, in this order."""

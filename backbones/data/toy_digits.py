@@ -31,5 +31,10 @@ def _write(root: Path) -> None:
         for number, pixels in enumerate(digits.images[digits.target == digit]):
             folder = root / ("val" if number % EVERY == EVERY - 1 else "train") / str(digit)
             folder.mkdir(parents=True, exist_ok=True)
-            grey = Image.fromarray((pixels * 255 / 16 + 0.5).astype(np.uint8))
-            grey.resize((SIZE, SIZE), Image.Resampling.BICUBIC).convert("RGB").save(folder / f"{number:04d}.png")
+            enlarged(pixels).convert("RGB").save(folder / f"{number:04d}.png")
+
+
+def enlarged(pixels: np.ndarray) -> Image.Image:
+    """Counts of set pixels, 0..16 [8, 8] -> a grey image of 32 x 32."""
+    grey = Image.fromarray((pixels * 255 / 16 + 0.5).astype(np.uint8))
+    return grey.resize((SIZE, SIZE), Image.Resampling.BICUBIC)

@@ -1,12 +1,16 @@
 """Small classification sets on disk."""
 
+import functools
 import io
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from backbones.data.spec import DatasetSpec
+from backbones.data.toy_published import WRITERS
 
 
 def spec(kind, root, name="mine", counts=None, **options):
@@ -47,6 +51,19 @@ def write_parquet(path, rows, names=("bird", "cat", "dog"), image="image", label
     path.parent.mkdir(parents=True, exist_ok=True)
     Dataset.from_dict(columns, features=Features({image: ImageFeature(), label: kind})).to_parquet(str(path))
     return path
+
+
+@functools.cache
+def _toy(name):
+    """One copy of a toy set for the whole run; the object must live as long as its folder."""
+    folder = tempfile.TemporaryDirectory()
+    WRITERS[name](Path(folder.name))
+    return folder
+
+
+def write_toy(name, root: Path):
+    """The files of `toy_NAME`, to be spoilt or not."""
+    return shutil.copytree(_toy(name).name, root, dirs_exist_ok=True)
 
 
 def rows(train=5, classes=3, key=0):

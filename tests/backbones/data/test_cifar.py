@@ -10,18 +10,15 @@ from PIL import Image
 from backbones.data.classification import open_classification
 from backbones.data.digests import image_digest
 from backbones.data.toy_coloured import drawn
-from backbones.data.toy_published import NAMES, WRITERS
+from backbones.data.toy_published import NAMES
 from backbones.errors import UserError
 
-from .layouts import spec
+from .layouts import spec, write_toy
 
 
 @pytest.fixture
 def root(tmp_path):
-    root = tmp_path / "cifar-100-python"
-    root.mkdir()
-    WRITERS["cifar100"](root)
-    return root
+    return write_toy("cifar100", tmp_path / "cifar-100-python")
 
 
 def opened(root, **given):

@@ -9,9 +9,10 @@ import yaml
 
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
-from backbones.data.toy_published import WRITERS
 from backbones.errors import UserError, WrongWords
 from backbones.settings import CONFIGS
+
+from .layouts import write_toy
 
 pytestmark = pytest.mark.usefixtures("arrow_cache")
 REVISION, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
@@ -44,9 +45,7 @@ def facts(name, tmp_path, **changes):
 
 
 def as_published(name, tmp_path):
-    root = tmp_path / "published" / name
-    root.mkdir(parents=True)
-    WRITERS[TOYS.get(name, name)](root)
+    root = write_toy(TOYS.get(name, name), tmp_path / "published" / name)
     return open_classification(facts(name, tmp_path)[0], root)
 
 

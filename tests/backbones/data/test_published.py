@@ -10,11 +10,11 @@ from scipy.io import loadmat, savemat
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
 from backbones.data.toy_coloured import drawn
-from backbones.data.toy_published import NAMES, WRITERS
+from backbones.data.toy_published import NAMES
 from backbones.data.unsplit import tfds_order
 from backbones.errors import UserError, WrongWords
 
-from .layouts import spec
+from .layouts import spec, write_toy
 
 FORMATS = {"cars": "stanford_cars", "colorectal": "colorectal_histology", "pets": "oxford_pets", "cifar100": "cifar"}
 OPTIONS = {"colorectal": {"train_images": 112}, "uc_merced": {"train_images": 140}}
@@ -23,12 +23,6 @@ OPTIONS = {"colorectal": {"train_images": 112}, "uc_merced": {"train_images": 14
 @pytest.fixture(autouse=True)
 def no_data_folder(monkeypatch):
     monkeypatch.delenv("TRANSFER_DATA", raising=False)
-
-
-def written(name, root):
-    root.mkdir(parents=True, exist_ok=True)
-    WRITERS[name](root)
-    return root
 
 
 def opened(name, root, counts=None, **options):
@@ -48,7 +42,7 @@ def assert_shows(split, index, image):
 
 
 def test_cub200(tmp_path):
-    data = opened("cub200", written("cub200", tmp_path))
+    data = opened("cub200", write_toy("cub200", tmp_path))
     assert data.classes == tuple(f"{digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES))
     listed = {True: [], False: []}
     for number, one in enumerate(drawn("cub200"), start=1):
@@ -60,7 +54,7 @@ def test_cub200(tmp_path):
 
 
 def test_the_order_is_that_of_the_lists(tmp_path):
-    root = written("cub200", tmp_path)
+    root = write_toy("cub200", tmp_path)
     plain = opened("cub200", root)
     lines = (root / "images.txt").read_text().splitlines()
     (root / "images.txt").write_text("\n".join(lines[::-1]) + "\n\n")
@@ -71,7 +65,7 @@ def test_the_order_is_that_of_the_lists(tmp_path):
 
 @pytest.mark.parametrize("layout", ["published", "labels in the devkit", "Kaggle"])
 def test_stanford_cars(tmp_path, layout):
-    root = written("cars", tmp_path)
+    root = write_toy("cars", tmp_path)
     labelled = root / "cars_test_annos_withlabels.mat"
     if layout == "labels in the devkit":
         labelled = labelled.rename(root / "devkit" / labelled.name)
@@ -96,7 +90,7 @@ def test_stanford_cars(tmp_path, layout):
 
 
 def test_dtd(tmp_path):
-    root = written("dtd", tmp_path)
+    root = write_toy("dtd", tmp_path)
     data = opened("dtd", root)
     assert data.classes == tuple(sorted(NAMES))
     assert list(data.train.names) == (root / "labels" / "train1.txt").read_text().split()
@@ -114,7 +108,7 @@ def test_dtd(tmp_path):
 
 
 def test_oxford_pets(tmp_path):
-    root = written("pets", tmp_path)
+    root = write_toy("pets", tmp_path)
     lists = root / "annotations" / "trainval.txt"
     lists.write_text("#Image CLASS-ID SPECIES BREED ID\n" + lists.read_text())
     data = opened("pets", root)
@@ -129,7 +123,7 @@ def test_oxford_pets(tmp_path):
 
 @pytest.mark.parametrize("below", ["", "101_ObjectCategories"])
 def test_caltech101(tmp_path, below):
-    root = written("caltech101", tmp_path)
+    root = write_toy("caltech101", tmp_path)
     data = opened("caltech101", root / below)
     assert data.classes == tuple(sorted(["BACKGROUND_Google", *NAMES[1:]]))
     stream = np.random.RandomState(1234)
@@ -148,7 +142,7 @@ def test_the_order_of_tfds():
 
 @pytest.mark.parametrize(("name", "count"), [("colorectal", 112), ("uc_merced", 140)])
 def test_sets_divided_by_md5(tmp_path, name, count):
-    root = written(name, tmp_path)
+    root = write_toy(name, tmp_path)
     data = opened(name, root)
     keys = {}
     for path in root.rglob("*.tif"):
@@ -166,7 +160,7 @@ def test_sets_divided_by_md5(tmp_path, name, count):
 
 
 def test_the_number_of_training_images(tmp_path):
-    root = written("uc_merced", tmp_path)
+    root = write_toy("uc_merced", tmp_path)
     for wrong in (None, 0, "140", True):
         with pytest.raises(WrongWords, match="`train_images` is"):
             opened("uc_merced", root, train_images=wrong)
@@ -192,14 +186,14 @@ def test_the_number_of_training_images(tmp_path):
     ],
 )
 def test_found_in_the_data_folder_and_counted(tmp_path, name, toy, place, complaint):
-    written(toy, tmp_path / place)
+    write_toy(toy, tmp_path / place)
     with pytest.raises(UserError) as error:
         open_classification(resolve_dataset(name), tmp_path)
     assert complaint in str(error.value)
 
 
 def test_classes_that_matlab_keeps_as_floating_point_numbers(tmp_path):
-    root = written("cars", tmp_path)
+    root = write_toy("cars", tmp_path)
     before = opened("cars", root)
     path = root / "devkit" / "cars_train_annos.mat"
     entries = loadmat(path)["annotations"]
@@ -259,7 +253,7 @@ def spoil_cub200(root, how):
 )
 def test_what_is_wrong_with_cub200(tmp_path, how, parts):
     with pytest.raises(UserError) as error:
-        opened("cub200", spoil_cub200(written("cub200", tmp_path), how))
+        opened("cub200", spoil_cub200(write_toy("cub200", tmp_path), how))
     for part in parts:
         assert part in str(error.value)
 
@@ -297,7 +291,7 @@ def spoil_cars(root, how):
 )
 def test_what_is_wrong_with_cars(tmp_path, how, parts):
     with pytest.raises(UserError) as error:
-        opened("cars", spoil_cars(written("cars", tmp_path), how))
+        opened("cars", spoil_cars(write_toy("cars", tmp_path), how))
     for part in parts:
         assert part in str(error.value)
 
@@ -317,7 +311,7 @@ def test_what_is_wrong_with_cars(tmp_path, how, parts):
     ],
 )
 def test_what_is_wrong_with_a_line(tmp_path, name, file, line, complaint):
-    root = written(name, tmp_path)
+    root = write_toy(name, tmp_path)
     lines_of(root / file, lambda lines: [*lines[:2], line, *lines[3:]])
     with pytest.raises(UserError) as error:
         opened(name, root)
@@ -325,14 +319,14 @@ def test_what_is_wrong_with_a_line(tmp_path, name, file, line, complaint):
 
 
 def test_lists_that_are_not_there(tmp_path):
-    root = written("dtd", tmp_path)
+    root = write_toy("dtd", tmp_path)
     (root / "labels" / "test1.txt").unlink()
     with pytest.raises(UserError, match=r"test1\.txt: cannot be read: No such file"):
         opened("dtd", root)
 
 
 def test_too_few_images_of_a_class(tmp_path):
-    root = written("caltech101", tmp_path)
+    root = write_toy("caltech101", tmp_path)
     for path in sorted((root / "101_ObjectCategories" / "five").iterdir())[:8]:
         path.unlink()
     with pytest.raises(UserError, match="five: 30 images, where 30 for training and one to score"):
@@ -341,7 +335,7 @@ def test_too_few_images_of_a_class(tmp_path):
 
 def test_other_names_give_no_split(tmp_path):
     """Converted files have other md5 sums, so another split."""
-    root = written("uc_merced", tmp_path)
+    root = write_toy("uc_merced", tmp_path)
     path = root / "Images" / "four" / "four03.tif"
     path.rename(path.with_suffix(".png"))
     with pytest.raises(UserError, match=r"four03\.png.*goes by the names of the published \.tif"):
@@ -349,14 +343,14 @@ def test_other_names_give_no_split(tmp_path):
 
 
 def test_a_missing_tissue(tmp_path):
-    root = written("colorectal", tmp_path)
+    root = write_toy("colorectal", tmp_path)
     (root / "08_EMPTY").rename(tmp_path / "away")
     with pytest.raises(UserError, match="missing, empty or unreadable: 08_EMPTY/"):
         opened("colorectal", root)
 
 
 def test_a_damaged_image_is_named(tmp_path):
-    root = written("colorectal", tmp_path)
+    root = write_toy("colorectal", tmp_path)
     path = sorted((root / "01_TUMOR").iterdir())[4]
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(UserError) as error:

@@ -1,0 +1,47 @@
+"""The layouts that data sets come in: what each looks like on disk, and which YAML keys it knows. Imports no torch."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Format:
+    """What a layout looks like on disk, and which YAML keys beyond the common ones it understands.
+
+    `trees` are alternatives: a folder has the layout when it holds every entry of one of them ("/" marks folders).
+    Without trees any folder will do, and the reader of the format judges it.
+    """
+
+    trees: tuple[tuple[str, ...], ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+MSMT17_LISTS = ("list_train.txt", "list_query.txt", "list_gallery.txt")
+CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
+CARS = ("cars_train/", "cars_test/", "devkit/cars_train_annos.mat", "devkit/cars_meta.mat")
+CIFAR10 = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
+TISSUES = ("01_TUMOR", "02_STROMA", "03_COMPLEX", "04_LYMPHO", "05_DEBRIS", "06_MUCOSA", "07_ADIPOSE", "08_EMPTY")
+FORMS = ("hub", "generator")
+"""Keys of the published layouts: `hub` maps to the same set on the Hugging Face hub, see `forms`."""
+
+FORMATS = {
+    "market1501": Format((("bounding_box_train/", "query/", "bounding_box_test/"),), ("generator",)),
+    "msmt17": Format(
+        (("train/", "test/", *MSMT17_LISTS), ("mask_train_v2/", "mask_test_v2/", *MSMT17_LISTS)), ("generator",)
+    ),
+    "torchreid": Format(keys=("set",)),
+    "image_folder": Format((("train/",), ("val/",)), ("train", "val", "generator")),
+    "imagenet": Format(
+        (("train/",), ("val/",), ("ILSVRC/Data/CLS-LOC/train/",), ("ILSVRC/Data/CLS-LOC/val/",)), ("classes",)
+    ),
+    "imagenet21k": Format((("n01440764/",),), ("classes",)),
+    "parquet": Format(keys=("train", "val", "image", "label")),
+    "hf": Format(keys=("hub", "revision", "config", "train", "val", "image", "label")),
+    "cub200": Format((("images/", *CUB_LISTS),), FORMS),
+    "caltech101": Format((("101_ObjectCategories/",), ("BACKGROUND_Google/",)), FORMS),
+    "stanford_cars": Format((CARS,), FORMS),
+    "cifar": Format((("train", "test", "meta"), CIFAR10), FORMS),
+    "dtd": Format((("images/", "labels/"),), ("partition", *FORMS)),
+    "colorectal_histology": Format((tuple(f"{name}/" for name in TISSUES),), ("train_images", *FORMS)),
+    "oxford_pets": Format((("images/", "annotations/trainval.txt", "annotations/test.txt"),), FORMS),
+    "uc_merced": Format((("Images/",),), ("train_images", *FORMS)),
+}

@@ -1,0 +1,167 @@
+"""Published sets in their other forms: Parquet files, and the cache of the Hugging Face hub.
+
+The YAML file of a set maps `hub` to where the hub has it: `id`, `revision` (null: none is pinned), `config`, `train`,
+`val` (splits), `image`, `label` (columns), as the keys of format `hf` mean them.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backbones.data.folders import Found
+from backbones.data.hub import cache_of, cached_revisions, hf
+from backbones.data.parquet import PATTERNS, VALIDATION, found_in, read_files
+from backbones.data.rows import RowSplit, Source
+from backbones.data.spec import Absent, DatasetSpec, places, the_one
+from backbones.data.unsplit import KeyRule, divided
+from backbones.errors import UserError, WrongWords, nearest, some
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+Reader = Callable[[DatasetSpec, Path | None], Found]
+KEYS = ("id", "revision", "config", "train", "val", "image", "label")
+USUAL = {"train": ("train",), "val": VALIDATION}
+
+
+def published(read: Reader, key: KeyRule | None = None) -> Reader:
+    """A reader that looks for the published layout with `read`, then for Parquet files, then into the hub's cache.
+
+    The first form that is found is used, and no other when it turns out to be damaged; a folder that lacks a part of
+    the published layout does not count as found. Without `hub` in the YAML file, or for an embedded set, there is only
+    the published layout.
+
+    Args:
+        read: of the published layout.
+        key: of a set that has one split on the hub, and is divided by the file names of its rows (see `divided`).
+    """
+
+    def reader(spec: DatasetSpec, data: Path | None) -> Found:
+        hub = _hub(spec)
+        try:
+            return read(spec, data)
+        except Absent as error:
+            if hub is None:
+                raise
+            absent = str(error)
+        found = _parquet(spec, hub, data, key) or _cached(spec, hub)
+        if found is None:
+            raise Absent(_nowhere(hub, absent, key))
+        return _finished(spec, hub, found, key)
+
+    return reader
+
+
+def _hub(spec: DatasetSpec) -> dict[str, str | None] | None:
+    """The mapping `hub` with all its keys, None where there is none. Raises WrongWords."""
+    given = spec.options.get("hub")
+    if given is None or "generator" in spec.options:
+        return None
+    if not isinstance(given, dict):
+        raise WrongWords(f"{spec.name}: `hub` is {given!r}; it must be a mapping with the keys {', '.join(KEYS)}")
+    for key, value in given.items():
+        if key not in KEYS:
+            hint = nearest(str(key), KEYS)
+            raise WrongWords(f"{spec.name}: `hub` has an unknown key {key!r}{hint}\nknown: {', '.join(KEYS)}")
+        if value is not None and not isinstance(value, str):
+            raise WrongWords(f"{spec.name}: `hub`: `{key}` is {value!r}; it must be text (put it in quotes)")
+    revision = given.get("revision")
+    if not given.get("id"):
+        raise WrongWords(f"{spec.name}: `hub`: `id` is missing; it is the id of a data set, e.g. OWNER/NAME")
+    if revision is not None and not re.fullmatch("[0-9a-f]{40}", revision):
+        raise WrongWords(f"{spec.name}: `hub`: `revision` is {revision!r}; it must be a commit (40 hex digits) or null")
+    return {key: given.get(key) for key in KEYS}
+
+
+def _parquet(spec: DatasetSpec, hub: dict[str, str | None], data: Path | None, key: KeyRule | None) -> Found | None:
+    named, under = places(spec, data, itself=True)
+    wanted = ("train",) if key else ("train", "val")
+    folder = the_one(spec, named, under, lambda path: any(_files(path, hub, part) for part in wanted))
+    if folder is None:
+        return None
+    files = {part: _files(folder, hub, part) for part in wanted}
+    for part, paths in files.items():
+        if not paths:
+            raise UserError(f"{spec.name}: {folder} has Parquet files, but none of {' or '.join(_patterns(hub, part))}")
+    tables = {part: read_files(paths) for part, paths in files.items()}
+    columns = {column: hub[column] for column in ("image", "label") if _everywhere(tables, hub[column])}
+    return found_in(replace(spec, options=columns), tables, form="parquet")
+
+
+def _files(folder: Path, hub: dict[str, str | None], part: str) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return next((found for pattern in _patterns(hub, part) if (found := sorted(folder.glob(pattern)))), [])
+
+
+def _patterns(hub: dict[str, str | None], part: str) -> list[str]:
+    """Where the files of a split may lie, the likelier first."""
+    named, config = hub[part], hub["config"]
+    patterns = (*PATTERNS, f"{config}/{{}}-*.parquet") if config else PATTERNS
+    return [pattern.format(name) for name in ((named,) if named else USUAL[part]) for pattern in patterns]
+
+
+def _everywhere(tables: dict[str, tuple["Dataset", Source]], column: str | None) -> bool:
+    return column is not None and all(column in table.features for table, _ in tables.values())
+
+
+def _cached(spec: DatasetSpec, hub: dict[str, str | None]) -> Found | None:
+    """The pinned revision in the hub's cache; where none is pinned, the only one that is there."""
+    name, pinned = str(hub["id"]), hub["revision"]
+    there = cached_revisions(spec.name, name)
+    if pinned and there and pinned not in there:
+        raise UserError(
+            f"{spec.name}: the cache of the Hugging Face hub has {name} at {some(there)}, but {pinned} is pinned: the "
+            f"revision moved; fetch the pinned one where there is a network:\n  `{_download(hub)}`\n"
+            "or pin the other by `revision` in a YAML file of your own"
+        )
+    if not there:
+        return None
+    if not pinned and len(there) > 1:
+        raise UserError(
+            f"{spec.name}: no revision of {name} is pinned, and {cache_of(name)} has several: {some(there)}; remove "
+            "all but one, or pin it by `revision` in a YAML file of your own"
+        )
+    if not pinned:
+        print(f"{spec.name}: no revision of {name} is pinned: using {there[0]}, which is in the cache", file=sys.stderr)
+    return hf(replace(spec, options={**hub, "hub": name, "revision": pinned or there[0]}), None)
+
+
+def _finished(spec: DatasetSpec, hub: dict[str, str | None], found: Found, key: KeyRule | None) -> Found:
+    """Checks what was found and divides it by the file names, where the set has one split."""
+    lacking = [name for name, split in (("train", found.train), ("val", found.val)) if split is None]
+    if lacking and not (key and lacking == ["val"]):
+        names = ", ".join(repr(hub[name] or USUAL[name][0]) for name in lacking)
+        raise UserError(f"{spec.name}: no split {names} in {hub['id']} (keys of `hub`)")
+    counts = (spec.counts or {}).get("train")
+    expected = counts.get("classes") if isinstance(counts, dict) else None
+    if expected not in (None, len(found.classes)):
+        raise UserError(
+            f"{spec.name}: {len(found.classes)} classes instead of {expected}: the column "
+            f"{hub['label'] or 'of labels'!r} is not that of this set; name it by `label` under `hub`"
+        )
+    if key is None or not isinstance(found.train, RowSplit):
+        return found
+    return divided(spec, found, found.train.file_names(), key)
+
+
+def _download(hub: dict[str, str | None]) -> str:
+    pin = f" --revision {hub['revision']}" if hub["revision"] else ""
+    return f"hf download --repo-type dataset {hub['id']}{pin}"
+
+
+def _nowhere(hub: dict[str, str | None], absent: str, key: KeyRule | None) -> str:
+    """The three ways, in the order in which they were tried."""
+    files = [pattern for part in ("train", "val")[: 1 if key else 2] for pattern in _patterns(hub, part)]
+    pin = f"at {hub['revision']}" if hub["revision"] else "in any revision (none is pinned)"
+    return "\n".join(
+        [
+            f"{absent}\nother forms serve, too:",
+            f"  Parquet files in one of these folders: looked for {', '.join(files)}",
+            f"  the cache of the Hugging Face hub: {cache_of(str(hub['id']))} does not hold it {pin};",
+            f"    where there is a network, fetch it with `{_download(hub)}`",
+        ]
+    )

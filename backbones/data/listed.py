@@ -1,0 +1,87 @@
+"""Splits whose images are named by a list file: reading such lists, and holding them against the disk."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from backbones.data.folders import Found
+from backbones.data.integrity import stat_files
+from backbones.data.spec import DatasetSpec
+from backbones.data.splits import FileSplit, PackedNames
+from backbones.errors import UserError, some
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The images of one split, in the order of their list."""
+
+    source: Path
+    """The list, for messages."""
+    folder: Path
+    images: list[str]
+    """Paths below `folder`."""
+    labels: list[int]
+    """0..C-1."""
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """("FILE:LINE", the words of that line) of every line that is not blank. Raises UserError when it is unreadable."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or "not UTF-8"
+        raise UserError(f"{path}: cannot be read: {reason}; extract the archive again") from None
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield f"{path}:{number}", line.split()
+
+
+def number_from(text: str) -> int | None:
+    """The number that a few decimal digits stand for, None for any other text."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
+
+
+def label_from(text: str, count: int, place: str) -> int:
+    """The label 0..count-1 that a class number 1..count stands for. Raises UserError that names the place."""
+    number = number_from(text)
+    if number is None or not 1 <= number <= count:
+        raise UserError(f"{place}: class {text!r} is outside 1..{count}")
+    return number - 1
+
+
+def found_listed(spec: DatasetSpec, classes: Sequence[str], train: Listed, val: Listed) -> Found:
+    """Both splits, once every image they name is there.
+
+    Raises:
+        UserError: an image is listed twice or missing, or a class is without training images.
+    """
+    paths = [f"{part.folder}/{image}" for part in (train, val) for image in part.images]
+    twice = [path for path, count in Counter(paths).items() if count > 1]
+    if twice:
+        sources = " and ".join(dict.fromkeys((str(train.source), str(val.source))))
+        raise UserError(f"{sources}: {len(twice)} image(s) listed more than once: {some(twice)}")
+    empty = sorted(set(range(len(classes))) - set(train.labels))
+    if empty:
+        names = some([classes[label] for label in empty])
+        raise UserError(f"{train.source}: {len(empty)} class(es) without training images: {names}")
+    splits = {name: _split(spec, name, part) for name, part in (("train", train), ("val", val))}
+    return Found(classes=tuple(classes), train=splits["train"], val=splits["val"])
+
+
+def _split(spec: DatasetSpec, name: str, part: Listed) -> FileSplit:
+    paths = [f"{part.folder}/{image}" for image in part.images]
+    try:
+        stats = stat_files(paths, name=spec.name)
+    except UserError as error:
+        raise UserError(f"{error}\n{part.source} names them: extract the archive of the images again") from None
+    return FileSplit(
+        name=name,
+        labels=np.array(part.labels, dtype=np.int64),
+        names=PackedNames(part.images),
+        sizes=np.array([stats[path].st_size for path in paths], dtype=np.int64),
+        folder=part.folder,
+    )

@@ -1,0 +1,52 @@
+"""A split whose images are pixels in memory. Letters: M images, H x W pixels."""
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from backbones.data.digests import pixel_digest
+from backbones.data.rows import Source
+from backbones.data.splits import Split
+
+
+@dataclass(eq=False)
+class PixelSplit(Split):
+    """Images of one size, as published without any encoding; forked workers share them."""
+
+    images: np.ndarray
+    """uint8 [M, H, W, 3]."""
+    rows: np.ndarray
+    """int64 [M]: the place of each image in the files of `source`."""
+    source: Source
+
+    def encoded(self, index: int) -> bytes:
+        """A PNG of the image."""
+        stream = io.BytesIO()
+        self.decoded(index).save(stream, "PNG")
+        return stream.getvalue()
+
+    def decoded(self, index: int) -> Image.Image:
+        """The image, without a PNG on the way."""
+        return Image.fromarray(self.images[index])
+
+    def place(self, index: int) -> str:
+        """File and row."""
+        return self.source.place(int(self.rows[index]))
+
+    def stamps(self, indices: Iterable[int]) -> list[str]:
+        """The files' stamp and the row."""
+        return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
+
+    def content_digest(self, index: int) -> str:
+        """Of the pixels: that of a PNG of the image."""
+        return pixel_digest(self.images[index])
+
+    def preload(self, limit: int | None) -> None:
+        """Nothing is left to decode."""
+
+    def _selected(self, keep: np.ndarray) -> dict[str, Any]:
+        return {"images": self.images[keep], "rows": self.rows[keep]}

@@ -1,0 +1,180 @@
+"""Sets with a published split, in the layouts of their archives: CUB-200-2011, Stanford Cars, DTD, Oxford-IIIT Pets.
+
+What is scored (`val`) is the published test part. Images stand in the order of their lists. Letters: C classes.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from backbones.data.folders import Found, class_names, root_of
+from backbones.data.formats import CUB_LISTS
+from backbones.data.listed import Listed, found_listed, label_from, number_from, numbered_lines
+from backbones.data.spec import DatasetSpec
+from backbones.errors import UserError, WrongWords, some
+
+PARTITIONS = 10
+LABELLED = "cars_test_annos_withlabels.mat"
+
+
+def cub200(spec: DatasetSpec, data: Path | None) -> Found:
+    """CUB-200-2011: `images/NNN.Name/*.jpg`, and lists `ID VALUE` of paths, classes and the split (1: training).
+
+    Raises:
+        Absent: it is not there.
+        UserError: a line is malformed, the lists do not fit together, or an image is missing.
+    """
+    root = root_of(spec, data)
+    paths, numbers, parts, names = (_table(root / name) for name in CUB_LISTS)
+    for name, table in zip(CUB_LISTS[1:3], (numbers, parts)):
+        odd = sorted(paths.keys() ^ table.keys())
+        if odd:
+            raise UserError(f"{root}: {CUB_LISTS[0]} and {name} do not list the same images: ids {some(odd)}")
+    if sorted(names) != list(range(1, len(names) + 1)):
+        raise UserError(f"{root / CUB_LISTS[3]}: the classes are not numbered from 1 to {len(names)}")
+    split: dict[str, tuple[list[str], list[int]]] = {"1": ([], []), "0": ([], [])}
+    for image, (_, path) in paths.items():
+        place, part = parts[image]
+        if part not in split:
+            raise UserError(f"{place}: {part!r} is neither 1 (training) nor 0 (test)")
+        split[part][0].append(path)
+        split[part][1].append(label_from(numbers[image][1], len(names), numbers[image][0]))
+    train, val = (Listed(root / CUB_LISTS[0], root / "images", *split[part]) for part in "10")
+    return found_listed(spec, [names[number][1] for number in sorted(names)], train, val)
+
+
+def _table(path: Path) -> dict[int, tuple[str, str]]:
+    """Lines `ID VALUE` -> {id: ("FILE:LINE", value)}."""
+    table: dict[int, tuple[str, str]] = {}
+    for place, words in numbered_lines(path):
+        number = number_from(words[0])
+        if len(words) != 2 or number is None:
+            raise UserError(f"{place}: {' '.join(words)!r} is not of the form `ID VALUE`")
+        if number in table:
+            raise UserError(f"{place}: id {number} stands in {table[number][0]} already")
+        table[number] = place, words[1]
+    if not table:
+        raise UserError(f"{path}: there are no lines; extract the archive again")
+    return table
+
+
+def stanford_cars(spec: DatasetSpec, data: Path | None) -> Found:
+    """Stanford Cars: `cars_train/` and `cars_test/` (or Kaggle's `cars_train/cars_train/`), labels in MATLAB files.
+
+    Raises:
+        Absent: it is not there.
+        UserError: a MATLAB file is missing or damaged, a class is out of range, or an image is missing.
+    """
+    root = root_of(spec, data)
+    meta = root / "devkit" / "cars_meta.mat"
+    classes = [str(name) for name in _variable(meta, "class_names")]
+    labelled = next((path for path in (root / LABELLED, root / "devkit" / LABELLED) if path.is_file()), None)
+    if labelled is None:
+        raise UserError(
+            f"{spec.name}: {root / LABELLED}: there is no such file (nor in devkit/), and cars_test_annos.mat has no "
+            "labels; it is a file of its own beside the archive of the devkit"
+        )
+    train = _cars(root / "cars_train", root / "devkit" / "cars_train_annos.mat", len(classes))
+    return found_listed(spec, classes, train, _cars(root / "cars_test", labelled, len(classes)))
+
+
+def _cars(folder: Path, source: Path, count: int) -> Listed:
+    """Entries of `annotations`, with the fields `fname` and `class` (1..count) among others."""
+    entries = _variable(source, "annotations")
+    if not {"fname", "class"} <= set(entries.dtype.names or ()):
+        raise UserError(f"{source}: `annotations` lacks the fields `fname` and `class`; they hold images and labels")
+    images, labels = [], []
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry["fname"], str):
+            raise UserError(f"{source}: entry {number} of `annotations` names no file")
+        images.append(entry["fname"])
+        number = entry["class"]
+        text = f"{number:g}" if isinstance(number, float) else str(number)  # MATLAB's own numbers are floating-point
+        labels.append(label_from(text, count, f"{source}, {images[-1]}"))
+    nested = folder / folder.name
+    return Listed(source, nested if nested.is_dir() else folder, images, labels)
+
+
+def _variable(path: Path, name: str) -> np.ndarray:
+    """One variable of a MATLAB file, as a list of its entries."""
+    from scipy.io import loadmat
+
+    try:
+        return np.atleast_1d(loadmat(path, squeeze_me=True)[name])
+    except Exception as error:  # a damaged file leads scipy to errors of many kinds
+        reason = f"it has no variable {name!r}" if isinstance(error, KeyError) else error
+        raise UserError(f"{path}: cannot be read as a MATLAB file ({reason}); extract the archive again") from None
+
+
+def dtd(spec: DatasetSpec, data: Path | None) -> Found:
+    """DTD: `images/CLASS/*.jpg`; the key `partition` (1..10, default 1) says which `labels/{train,test}N.txt` hold.
+
+    The validation images of `labels/valN.txt` are left out.
+
+    Raises:
+        Absent: it is not there.
+        UserError: a list is missing or malformed, names an unknown class, or an image is missing.
+        WrongWords: there is no such partition.
+    """
+    partition = spec.options.get("partition", 1)
+    if not isinstance(partition, int) or isinstance(partition, bool) or not 1 <= partition <= PARTITIONS:
+        raise WrongWords(f"{spec.name}: `partition` is {partition!r}; it must be a number from 1 to {PARTITIONS}")
+    root = root_of(spec, data)
+    classes = class_names(root / "images")
+    train, test = (_textures(root, f"{part}{partition}.txt", classes) for part in ("train", "test"))
+    return found_listed(spec, classes, train, test)
+
+
+def _textures(root: Path, name: str, classes: Sequence[str]) -> Listed:
+    """Lines `CLASS/IMAGE`."""
+    source = root / "labels" / name
+    label_of = {name: label for label, name in enumerate(classes)}
+    images, labels = [], []
+    for place, words in numbered_lines(source):
+        folder, _, image = words[0].partition("/")
+        if len(words) != 1 or not image:
+            raise UserError(f"{place}: {' '.join(words)!r} is not of the form `CLASS/IMAGE`")
+        if folder not in label_of:
+            raise UserError(f"{place}: {folder!r} is not a class: there is no folder {root / 'images' / folder}")
+        images.append(words[0])
+        labels.append(label_of[folder])
+    return Listed(source, root / "images", images, labels)
+
+
+def oxford_pets(spec: DatasetSpec, data: Path | None) -> Found:
+    """Oxford-IIIT Pets: `images/*.jpg` and lists `IMAGE CLASS SPECIES BREED`; `Abyssinian_100` is an Abyssinian.
+
+    Raises:
+        Absent: it is not there.
+        UserError: a line is malformed, a class has two names or two classes one, or an image is missing.
+    """
+    root = root_of(spec, data)
+    names: dict[int, str] = {}
+    train, test = (_pets(root, name, names) for name in ("trainval.txt", "test.txt"))
+    if sorted(names) != list(range(len(names))):
+        raise UserError(f"{train.source}: the classes are not numbered from 1 to {len(names)}: {_numbers(names)}")
+    return found_listed(spec, [names[label] for label in sorted(names)], train, test)
+
+
+def _pets(root: Path, name: str, names: dict[int, str]) -> Listed:
+    """Fills in `names`, {label: class name}, which both lists must agree on."""
+    source = root / "annotations" / name
+    images, labels = [], []
+    for place, words in numbered_lines(source):
+        if words[0].startswith("#"):
+            continue
+        breed = words[0].rpartition("_")[0]
+        number = number_from(words[1]) if len(words) == 4 and breed else None
+        if number is None:
+            raise UserError(f"{place}: {' '.join(words)!r} is not of the form `NAME_N CLASS SPECIES BREED`")
+        label = number - 1
+        if names.setdefault(label, breed) != breed or list(names.values()).count(breed) > 1:
+            raise UserError(f"{place}: {words[0]} is of class {words[1]}, unlike a line before: {_numbers(names)}")
+        images.append(f"{words[0]}.jpg")
+        labels.append(label)
+    return Listed(source, root / "images", images, labels)
+
+
+def _numbers(names: dict[int, str]) -> str:
+    return some([f"{label + 1} {names[label]}" for label in sorted(names)])

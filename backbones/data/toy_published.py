@@ -1,0 +1,155 @@
+"""Handwritten digits of scikit-learn in the layouts of published sets, to try these without any download.
+
+Ten classes, "zero" to "nine", of 20 images, of which 14 are for training where a list says so. The eight classes of
+colorectal histology are eight of the digits; Caltech-101 takes 38 images a class, as it needs more than 30.
+"""
+
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backbones.data.cache import made_once
+from backbones.data.formats import TISSUES
+from backbones.data.toy_coloured import PERIOD, TISSUE_DIGITS, TRAINED, VERSION, drawn, save
+
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+HEADER = b"MATLAB 5.0 MAT-file, written by this package"
+HEADER_BYTES = 116
+"""Of a MATLAB file, in which scipy writes the time: without it the same is written every time."""
+FIELDS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "fname")
+
+
+def _write_lines(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _write_cub200(root: Path) -> None:
+    lists: dict[str, list[str]] = {"images": [], "image_class_labels": [], "train_test_split": []}
+    for number, one in enumerate(drawn("cub200"), start=1):
+        name = NAMES[one.digit].capitalize()
+        path = f"{one.digit + 1:03d}.{name}/{name}_{one.number + 1:04d}_{number}.jpg"
+        save(one.image, root / "images" / path)
+        lists["images"].append(f"{number} {path}")
+        lists["image_class_labels"].append(f"{number} {one.digit + 1}")
+        lists["train_test_split"].append(f"{number} {int(one.trained)}")
+    lists["classes"] = [f"{digit + 1} {digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES)]
+    for title, lines in lists.items():
+        _write_lines(root / f"{title}.txt", lines)
+
+
+def _write_cars(root: Path) -> None:
+    """Images are numbered from 1 in each folder, with classes mixed; the devkit's test annotations have no classes."""
+    everything = list(drawn("cars"))
+    order = np.random.default_rng(VERSION).permutation(len(everything))
+    listed: dict[str, list[tuple[int, int, int, int, int, str]]] = {"train": [], "test": []}
+    for one in (everything[place] for place in order):
+        part = "train" if one.trained else "test"
+        name = f"{len(listed[part]) + 1:05d}.jpg"
+        listed[part].append((1, 1, 32, 32, one.digit + 1, name))
+        save(one.image, root / f"cars_{part}" / name)
+    devkit, labelled, plain = root / "devkit", np.dtype([(name, object) for name in FIELDS]), FIELDS[:4] + FIELDS[5:]
+    for path, part in ((devkit / "cars_train_annos.mat", "train"), (root / "cars_test_annos_withlabels.mat", "test")):
+        _write_mat(path, "annotations", np.array(listed[part], dtype=labelled)[None])
+    unlabelled = np.array([entry[:4] + entry[5:] for entry in listed["test"]], dtype=[(name, object) for name in plain])
+    _write_mat(devkit / "cars_test_annos.mat", "annotations", unlabelled[None])
+    _write_mat(devkit / "cars_meta.mat", "class_names", np.array(NAMES, dtype=object)[None])
+
+
+def _write_mat(path: Path, name: str, value: np.ndarray) -> None:
+    from scipy.io import savemat
+
+    stream = io.BytesIO()
+    savemat(stream, {name: value})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(HEADER.ljust(HEADER_BYTES) + stream.getvalue()[HEADER_BYTES:])
+
+
+def _write_cifar100(root: Path) -> None:
+    """Coarse classes are even and odd digits."""
+    everything = list(drawn("cifar100"))
+    for file, trained in (("train", True), ("test", False)):
+        part = [one for one in everything if one.trained is trained]
+        part = [part[place] for place in np.random.default_rng(VERSION).permutation(len(part))]
+        content: dict[str, Any] = {
+            "filenames": [f"{NAMES[one.digit]}_s_{one.number:06d}.png" for one in part],
+            "batch_label": f"{file}ing batch 1 of 1",
+            "fine_labels": [one.digit for one in part],
+            "coarse_labels": [one.digit % 2 for one in part],
+            "data": np.stack([np.asarray(one.image).transpose(2, 0, 1).reshape(-1) for one in part]),
+        }
+        (root / file).write_bytes(pickle.dumps(content, protocol=2))
+    meta = {"fine_label_names": list(NAMES), "coarse_label_names": ["even", "odd"]}
+    (root / "meta").write_bytes(pickle.dumps(meta, protocol=2))
+
+
+def _write_dtd(root: Path) -> None:
+    """Ten partitions; in the first, images 0 to 11 of a class are for training, 12 and 13 for validation."""
+    listed: dict[str, list[str]] = {}
+    for one in drawn("dtd"):
+        path = f"{NAMES[one.digit]}/{NAMES[one.digit]}_{one.number + 1:04d}.jpg"
+        save(one.image, root / "images" / path)
+        for partition in range(1, 11):
+            place = (one.number + 2 * (partition - 1)) % PERIOD
+            part = "train" if place < TRAINED - 2 else "val" if place < TRAINED else "test"
+            listed.setdefault(f"{part}{partition}.txt", []).append(path)
+    for name, lines in listed.items():
+        _write_lines(root / "labels" / name, sorted(lines))
+
+
+def _write_colorectal(root: Path) -> None:
+    for number, one in enumerate(drawn("colorectal")):
+        slide = f"{10_000 + number:X}_CRC-Prim-HE-{number % 10 + 1:02d}_{one.number + 1:03d}"
+        save(
+            one.image, root / TISSUES[TISSUE_DIGITS.index(one.digit)] / f"{slide}.tif_Row_1_Col_{150 * number + 1}.tif"
+        )
+
+
+def _write_pets(root: Path) -> None:
+    """Even digits are cats, whose names are capitalised; odd ones are dogs."""
+    lists: dict[str, list[str]] = {"trainval": [], "test": []}
+    breeds = [0, 0]
+    for one in drawn("pets"):
+        dog = one.digit % 2
+        breeds[dog] += one.number == 0
+        name = f"{NAMES[one.digit] if dog else NAMES[one.digit].capitalize()}_{one.number + 1}"
+        save(one.image, root / "images" / f"{name}.jpg")
+        lists["trainval" if one.trained else "test"].append(f"{name} {one.digit + 1} {dog + 1} {breeds[dog]}")
+    head = ["#Image CLASS-ID SPECIES BREED ID", "#ID: 1:37 class ids", "#SPECIES: 1:Cat 2:Dog"]
+    lists["list"] = head + sorted(lists["trainval"] + lists["test"])
+    for title, lines in lists.items():
+        _write_lines(root / "annotations" / f"{title}.txt", lines)
+
+
+def _write_uc_merced(root: Path) -> None:
+    for one in drawn("uc_merced"):
+        name = NAMES[one.digit]
+        save(one.image, root / "Images" / name / f"{name}{one.number:02d}.tif")
+
+
+def _write_caltech101(root: Path) -> None:
+    for one in drawn("caltech101"):
+        folder = root / "101_ObjectCategories" / ("BACKGROUND_Google" if one.digit == 0 else NAMES[one.digit])
+        save(one.image, folder / f"image_{one.number + 1:04d}.jpg")
+
+
+def _maker(name: str, write: Callable[[Path], None]) -> Callable[[], Path]:
+    """Gives the folder of `toy_NAME`, written now if it is not there; UserError when it cannot be written."""
+    return lambda: made_once(f"toy_{name}-{VERSION}", write)
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "cub200": _write_cub200,
+    "cars": _write_cars,
+    "cifar100": _write_cifar100,
+    "dtd": _write_dtd,
+    "colorectal": _write_colorectal,
+    "pets": _write_pets,
+    "uc_merced": _write_uc_merced,
+    "caltech101": _write_caltech101,
+}
+TOYS = {f"toy_{name}": _maker(name, write) for name, write in WRITERS.items()}

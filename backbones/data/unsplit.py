@@ -1,0 +1,152 @@
+"""Sets that are published without a split: Caltech-101, colorectal histology, UC Merced. Letters: M images.
+
+They are divided as TensorFlow Datasets (TFDS) divides them, since published few-shot results stand on its export.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from backbones.data.folders import Form, Found, class_names, read_split, root_of
+from backbones.data.formats import TISSUES
+from backbones.data.spec import DatasetSpec
+from backbones.data.splits import Split
+from backbones.errors import UserError, WrongWords, some
+
+KeyRule = Callable[[str, str], str]
+"""(class name, file name) -> the key of an image in TFDS."""
+CALTECH, SHOTS, SEED = "101_ObjectCategories", 30, 1234
+
+
+def caltech101(spec: DatasetSpec, data: Path | None) -> Found:
+    """Caltech-101: `101_ObjectCategories/CLASS/image_NNNN.jpg`, itself or one level below.
+
+    BACKGROUND_Google is one of the classes. 30 images of each are for training, the others are scored. They are drawn
+    as TFDS draws them (seed 1234, one stream for all classes), but with classes and files in sorted order: TFDS takes
+    them in the order of the file system, so that equality with its export is unconfirmed.
+
+    Raises:
+        Absent: it is not there.
+        UserError: a class has fewer than 31 images.
+    """
+    root = root_of(spec, data)
+    folder = root / CALTECH if (root / CALTECH).is_dir() else root
+    classes = class_names(folder)
+    whole, ignored = read_split("train", folder, classes)
+    stream, chosen = np.random.RandomState(SEED), []
+    for label, name in enumerate(classes):
+        own = np.flatnonzero(whole.labels == label)
+        if len(own) <= SHOTS:
+            raise UserError(
+                f"{folder / name}: {len(own)} images, where {SHOTS} for training and one to score are needed; extract "
+                "the archive again"
+            )
+        chosen.append(stream.choice(own, SHOTS, replace=False))
+    train = np.sort(np.concatenate(chosen))
+    rest = np.setdiff1d(np.arange(len(whole)), train)
+    return _parts(classes, whole, train, rest, ignored, "published")
+
+
+def colorectal_histology(spec: DatasetSpec, data: Path | None) -> Found:
+    """Kather et al. 2016: `01_TUMOR/*.tif` to `08_EMPTY/*.tif`; the key `train_images: N` says how many are trained on.
+
+    Raises:
+        Absent: it is not there.
+        UserError: a class is empty or has no training image, or there are too few images.
+        WrongWords: `train_images` is missing.
+    """
+    return _by_folders(spec, root_of(spec, data), TISSUES, tissue_key)
+
+
+def uc_merced(spec: DatasetSpec, data: Path | None) -> Found:
+    """UC Merced Land Use: `Images/CLASS/CLASSNN.tif`; `train_images` and errors as for `colorectal_histology`."""
+    folder = root_of(spec, data) / "Images"
+    return _by_folders(spec, folder, class_names(folder), file_key)
+
+
+def _by_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str], key: KeyRule) -> Found:
+    whole, ignored = read_split("train", folder, folders)
+    found = Found(classes=tuple(map(_plain, folders)), train=whole, val=None, ignored=ignored)
+    return divided(spec, found, list(whole.names), key)
+
+
+def _plain(folder: str) -> str:
+    """ "01_TUMOR" -> "tumor"; names without a number are kept."""
+    return re.sub(r"^\d+_", "", folder).lower() if folder in TISSUES else folder
+
+
+def tissue_key(class_name: str, file_name: str) -> str:
+    """The key of colorectal histology, e.g. "tumor/NAME.tif". Raises UserError when it is no class of that set."""
+    tissues = tuple(map(_plain, TISSUES))
+    tissue = re.sub(r"^\d+_", "", class_name).lower()
+    if tissue not in tissues:
+        raise UserError(
+            f"class {class_name!r} is none of {', '.join(tissues)}, by which the training images are chosen"
+        )
+    return f"{tissue}/{file_name}"
+
+
+def file_key(class_name: str, file_name: str) -> str:
+    """The key of UC Merced."""
+    return file_name
+
+
+def tfds_order(keys: Sequence[str]) -> list[int]:
+    """The order [M] in which TFDS writes the records of a split "train": by md5 of "train" and key, as a number."""
+    digests = [int(hashlib.md5(b"train" + key.encode()).hexdigest(), 16) for key in keys]
+    return sorted(range(len(keys)), key=lambda index: (digests[index], keys[index]))
+
+
+def divided(spec: DatasetSpec, found: Found, paths: Sequence[str | None], key: KeyRule) -> Found:
+    """`found`, whose only split is all M images, as two: the first N of `tfds_order` for training, the rest is scored.
+
+    Both parts keep that order, so they are the same in folders and in Parquet.
+
+    Args:
+        spec: with the option `train_images`, N.
+        found: what to divide.
+        paths: [M], published paths of the images; only file names count. None where a row keeps none.
+        key: what the order goes by.
+
+    Raises:
+        UserError: file names are missing or not the published ones, there are not more than N images, or a class is
+            without training images.
+        WrongWords: `train_images` is missing or not a number.
+    """
+    count = spec.options.get("train_images")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise WrongWords(f"{spec.name}: `train_images` is {count!r}; it must be a number of images")
+    whole = found.train
+    if whole is None or found.val is not None:
+        raise UserError(f"{spec.name}: one split is expected that holds all images (key `train`)")
+    if count >= len(whole):
+        raise UserError(
+            f"{spec.name}: {len(whole)} images, of which `train_images` takes {count}: none is left to score"
+        )
+    keys = []
+    for index, path in enumerate(paths):
+        name = (path or "").replace("\\", "/").rpartition("/")[2]
+        if not name.lower().endswith((".tif", ".tiff")):
+            stated = f"the file name {path!r}" if path else "no file name"
+            raise UserError(
+                f"{whole.place(index)}: {stated}, but the split of {spec.name} goes by the names of the published .tif "
+                f"files; use these: {spec.how or 'the published folders'}"
+            )
+        keys.append(key(found.classes[whole.labels[index]], name))
+    order = np.array(tfds_order(keys))
+    return _parts(found.classes, whole, order[:count], order[count:], found.ignored, found.form)
+
+
+def _parts(
+    classes: tuple[str, ...], whole: Split, train: np.ndarray, rest: np.ndarray, ignored: int, form: Form
+) -> Found:
+    parts = {name: replace(whole.select(keep), name=name) for name, keep in (("train", train), ("val", rest))}
+    empty = np.setdiff1d(np.arange(len(classes)), parts["train"].labels)
+    if len(empty):
+        names = some([classes[label] for label in empty])
+        raise UserError(f"{len(empty)} class(es) without training images: {names}")
+    return Found(classes=classes, **parts, ignored=ignored, form=form)

@@ -1,0 +1,160 @@
+"""Gets published archives of data sets: the only code of the suite that uses the network, and only when it is asked to."""
+
+import hashlib
+import http.client
+import shutil
+import stat
+import tarfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from tqdm import tqdm
+
+from backbones.data.spec import Archive, DatasetSpec
+from backbones.errors import UserError
+from backbones.files import cannot_write, check_writable
+
+FLAG = "--data"
+CHUNK = 2**20
+TIMEOUT_SECONDS = 60
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, RuntimeError, NotImplementedError)
+
+
+def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
+    """Downloads the archives of a data set, checks them, and extracts them into the data folder.
+
+    What was downloaded before an interruption is kept under `DATA/.fetch-NAME` and gone on with. Nothing that lies in
+    the data folder is overwritten.
+
+    Args:
+        data: the data folder. say: gets a line for each step.
+
+    Raises:
+        UserError: the set may not be fetched, the network fails, an archive is not the published one, a folder is in
+            the way, or the disk is full.
+    """
+    if not (spec.fetch and spec.archives):
+        raise UserError(
+            f"{spec.name}: it is not fetched for you (licence: {spec.license or 'unknown'}); to get it: {spec.how}"
+        )
+    check_writable(data, FLAG)
+    work = data / f".fetch-{spec.name}"
+    try:
+        work.mkdir(exist_ok=True)
+        trees = []
+        for number, archive in enumerate(spec.archives):
+            file = work / f"{number}-{PurePosixPath(archive.url).name}"
+            say(f"{spec.name}: {archive.url}")
+            _download(archive, file)
+            trees.append((archive, _extracted(archive, file, work / f"tree{number}")))
+        moves = [(entry, data / archive.into / entry.name) for archive, tree in trees for entry in _entries(tree)]
+        _move(moves)
+        shutil.rmtree(work)
+    except OSError as error:
+        raise cannot_write(work, error, FLAG) from error
+
+
+def _download(archive: Archive, file: Path) -> None:
+    """The archive as `file`, whole and checked."""
+    if file.exists() and _checksum(file, archive) == archive.checksum:
+        return
+    file.unlink(missing_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    _receive(archive, part)
+    found = _checksum(part, archive)
+    if found != archive.checksum:
+        size = part.stat().st_size
+        part.unlink()
+        raise UserError(
+            f"{archive.url}: {archive.algorithm} {found} of {size} bytes, but the published file has {archive.checksum}"
+            + (f" of {archive.bytes}" if archive.bytes else "")
+            + ": another file lies there now, or the download was damaged; give the same command again"
+        )
+    part.rename(file)
+
+
+def _receive(archive: Archive, part: Path) -> None:
+    """Downloads into `part`, from where an earlier download ended."""
+    start = part.stat().st_size if part.exists() else 0
+    if archive.bytes and start >= archive.bytes:
+        return
+    request = urllib.request.Request(archive.url, headers={"Range": f"bytes={start}-"} if start else {})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+            resumed = answer.status == http.client.PARTIAL_CONTENT
+            with part.open("ab" if resumed else "wb") as file:
+                _copy(answer, file, archive, start if resumed else 0)
+            if answer.length:  # still to come, says the server
+                raise ConnectionError("the connection ended early")
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise UserError(
+            f"{archive.url}: cannot be downloaded ({reason}); what has arrived is kept, give the same command again "
+            "where there is a network"
+        ) from None
+
+
+def _copy(answer: http.client.HTTPResponse, file: BinaryIO, archive: Archive, start: int) -> None:
+    total = archive.bytes or None
+    with tqdm(total=total, initial=start, unit="B", unit_scale=True, leave=False, disable=None) as bar:
+        while chunk := answer.read(CHUNK):
+            file.write(chunk)
+            bar.update(len(chunk))
+
+
+def _checksum(file: Path, archive: Archive) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, archive.algorithm).hexdigest()
+
+
+def _extracted(archive: Archive, file: Path, tree: Path) -> Path:
+    """The content of an archive, or of the one inside it, as a folder."""
+    _extract(archive, file, tree)
+    if not archive.inside:
+        return tree
+    inner = tree / archive.inside
+    if not inner.is_file():
+        raise UserError(f"{archive.url}: there is no {archive.inside} in it")
+    _extract(archive, inner, tree.with_name(f"{tree.name}-inside"))
+    return tree.with_name(f"{tree.name}-inside")
+
+
+def _extract(archive: Archive, file: Path, tree: Path) -> None:
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir()
+    try:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as content:
+                _refuse_strange(content)
+                content.extractall(tree)
+        else:
+            with tarfile.open(file) as packed:
+                packed.extractall(tree, filter="data")
+    except DAMAGED as error:
+        raise UserError(f"{archive.url}: cannot be extracted: {error}") from None
+
+
+def _refuse_strange(content: zipfile.ZipFile) -> None:
+    """Names that lead out of the folder, and links: tarfile has a filter for them, zipfile follows none but writes."""
+    for member in content.infolist():
+        path = PurePosixPath(member.filename.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts or stat.S_ISLNK(member.external_attr >> 16):
+            raise ValueError(f"{member.filename!r} leads out of the archive")
+
+
+def _entries(tree: Path) -> list[Path]:
+    return [entry for entry in sorted(tree.iterdir()) if not entry.name.startswith((".", "__MACOSX"))]
+
+
+def _move(moves: list[tuple[Path, Path]]) -> None:
+    """Renames each pair (from, to), if nothing is in the way of any."""
+    for _, target in moves:
+        if target.exists():
+            raise UserError(f"{target} is in the way; move it away, and give the same command again")
+    for source, target in moves:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.rename(target)
