@@ -139,6 +139,7 @@ class Fewshot(Classification):
         sets = options.support_sets(dataset)
         features = self._extract(Extractor(backbone, options.features(), context, options.eval_batch), dataset, sets)
         context.details["support"] = sets.facts(dataset.train.labels)
+        context.details["data"] = {"form": dataset.form, "origin": dataset.origin}
         outcomes: Outcomes = {}
         if features.usable(context):
             correct, strengths = probe_all(features, sets, options.fit(), options.strengths, context)

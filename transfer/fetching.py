@@ -14,7 +14,8 @@ from typing import BinaryIO
 
 from tqdm import tqdm
 
-from backbones.data.spec import Archive, DatasetSpec
+from backbones.data.archives import Archive
+from backbones.data.spec import DatasetSpec
 from backbones.errors import UserError
 from backbones.files import cannot_write, check_writable
 
@@ -37,7 +38,7 @@ def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
         UserError: the set may not be fetched, the network fails, an archive is not the published one, a folder is in
             the way, or the disk is full.
     """
-    if not (spec.fetch and spec.archives):
+    if not spec.archives:
         raise UserError(
             f"{spec.name}: it is not fetched for you (licence: {spec.license or 'unknown'}); to get it: {spec.how}"
         )

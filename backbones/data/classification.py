@@ -63,6 +63,8 @@ class ClassificationData:
     """Of split, label, name and size of every image used."""
     form: Form = "published"
     """In which form it was found."""
+    origin: str = ""
+    """ID@REVISION on the hub."""
     skipped: int = 0
     """Images left out because they cannot be decoded."""
 
@@ -114,6 +116,7 @@ def open_classification(
         counts=_counts(sound) | {"ignored": found.ignored},
         digest=_digest(sound),
         form=found.form,
+        origin=found.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, sound.values())),
     )
 

@@ -34,6 +34,8 @@ class Found:
     """Files that are no images, and hidden ones."""
     form: Form = "published"
     """How it is stored: in folders and files as its authors published it, as Parquet files, or in the hub's cache."""
+    origin: str = ""
+    """ID@REVISION on the hub."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ def hf(spec: DatasetSpec, data: Path | None) -> Found:
             if name
         },
         form="hub",
+        origin=f"{hub}@{revision}",
     )
 
 

@@ -100,7 +100,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def found_in(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, form: Form) -> Found:
+def found_in(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, form: Form, origin: str = "") -> Found:
     """Splits from tables ("train", "val"). Raises UserError when columns or labels do not serve, or classes differ."""
     classes: dict[str, list[str] | None] = {}
     splits = {}
@@ -115,7 +115,7 @@ def found_in(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, 
     names = tuple(named[0] or map(str, range(count)))
     for split in splits.values():
         _check_labels(split, names)
-    return Found(classes=names, train=splits.get("train"), val=splits.get("val"), form=form)
+    return Found(classes=names, train=splits.get("train"), val=splits.get("val"), form=form, origin=origin)
 
 
 def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, str]:

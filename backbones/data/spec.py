@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from backbones.data.archives import Archive, read_archives
 from backbones.data.formats import FORMATS as FORMATS
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
@@ -37,8 +38,8 @@ class DatasetSpec:
     citation: str = ""
     how: str = ""
     """Where to ask for it."""
-    fetch: bool = False
-    """Whether its licence lets a program fetch it."""
+    archives: tuple[Archive, ...] = ()
+    """What `python -m transfer.doctor data --fetch NAME` gets, where the licence lets a program fetch it."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keys that only this format knows."""
 
@@ -79,13 +80,12 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
         if key not in known:
             raise WrongWords(f"{path}: unknown key {key!r}{nearest(key, known)}\nknown: {', '.join(sorted(known))}")
     facts = {key: value for key, value in content.items() if key in common and value is not None}
-    for key in facts.keys() - {"root", "counts", "fetch"}:
+    for key in facts.keys() - {"root", "counts", "archives"}:
         if not isinstance(facts[key], str):
             raise WrongWords(f"{path}: `{key}` is {facts[key]!r}; it must be text (put it in quotes)")
     if not isinstance(facts.get("counts", {}), dict):
         raise WrongWords(f"{path}: `counts` is {facts['counts']!r}; it must be a mapping")
-    if not isinstance(facts.get("fetch", False), bool):
-        raise WrongWords(f"{path}: `fetch` is {facts['fetch']!r}; it must be true or false")
+    facts["archives"] = read_archives(facts.get("archives", []), path)
     options = {key: value for key, value in content.items() if key not in common}
     facts["root"] = _roots(facts.get("root", []), path, folder)
     if FORMATS[kind].trees and not facts["root"] and "generator" not in options:

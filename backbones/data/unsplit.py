@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.folders import Form, Found, class_names, read_split, root_of
+from backbones.data.folders import Found, class_names, read_split, root_of
 from backbones.data.formats import TISSUES
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits import Split
@@ -48,7 +48,7 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> Found:
         chosen.append(stream.choice(own, SHOTS, replace=False))
     train = np.sort(np.concatenate(chosen))
     rest = np.setdiff1d(np.arange(len(whole)), train)
-    return _parts(classes, whole, train, rest, ignored, "published")
+    return _divided(Found(classes=classes, train=whole, val=None, ignored=ignored), whole, train, rest)
 
 
 def colorectal_histology(spec: DatasetSpec, data: Path | None) -> Found:
@@ -138,15 +138,13 @@ def divided(spec: DatasetSpec, found: Found, paths: Sequence[str | None], key: K
             )
         keys.append(key(found.classes[whole.labels[index]], name))
     order = np.array(tfds_order(keys))
-    return _parts(found.classes, whole, order[:count], order[count:], found.ignored, found.form)
+    return _divided(found, whole, order[:count], order[count:])
 
 
-def _parts(
-    classes: tuple[str, ...], whole: Split, train: np.ndarray, rest: np.ndarray, ignored: int, form: Form
-) -> Found:
-    parts = {name: replace(whole.select(keep), name=name) for name, keep in (("train", train), ("val", rest))}
-    empty = np.setdiff1d(np.arange(len(classes)), parts["train"].labels)
+def _divided(found: Found, whole: Split, train: np.ndarray, rest: np.ndarray) -> Found:
+    parts = [replace(whole.select(keep), name=name) for name, keep in (("train", train), ("val", rest))]
+    empty = np.setdiff1d(np.arange(len(found.classes)), parts[0].labels)
     if len(empty):
-        names = some([classes[label] for label in empty])
+        names = some([found.classes[label] for label in empty])
         raise UserError(f"{len(empty)} class(es) without training images: {names}")
-    return Found(classes=classes, **parts, ignored=ignored, form=form)
+    return replace(found, train=parts[0], val=parts[1])

@@ -34,7 +34,7 @@ def test_the_record_says_what_was_drawn_and_how_it_spreads(folders) -> None:
     assert found.primary == "accuracy_10shot"
     assert found.subset == 30
     details = found.details
-    assert set(details) == {"support", "features", "accuracy_1shot", "accuracy_5shot", "accuracy_10shot"}
+    assert set(details) == {"support", "data", "features", "accuracy_1shot", "accuracy_5shot", "accuracy_10shot"}
     for name in ("accuracy_1shot", "accuracy_5shot", "accuracy_10shot"):
         assert found.scores[name] == pytest.approx(details[name]["mean"])
         assert len(details[name]["draws"]) == 3

@@ -119,7 +119,8 @@ def test_three_forms_of_the_same_images(tmp_path, capfd, name):
     capfd.readouterr()
     parquet = open_classification(spec, tmp_path / "rows")
     assert capfd.readouterr().err == ""
-    folder = snapshot(tmp_path, hub)
+    revision = hub["revision"] or REVISION
+    folder = snapshot(tmp_path, hub, revision)
     write_hub(published, name, hub, folder / (hub["config"] or "data"), png=True)
     if hub["config"]:
         (folder / "README.md").write_text(
@@ -131,9 +132,9 @@ def test_three_forms_of_the_same_images(tmp_path, capfd, name):
     assert [data.form for data in (published, parquet, cached)] == ["published", "parquet", "hub"]
     assert contents(published) == contents(parquet) == contents(cached)
     assert published.counts == parquet.counts == cached.counts
-    assert capfd.readouterr().err == (
-        f"{name}: no revision of {hub['id']} is pinned: using {REVISION}, which is in the cache\n"
-    )
+    assert cached.origin == f"{hub['id']}@{revision}"
+    unpinned = f"{name}: no revision of {hub['id']} is pinned: using {REVISION}, which is in the cache\n"
+    assert capfd.readouterr().err == ("" if hub["revision"] else unpinned)
 
 
 @pytest.mark.parametrize("name", ["uc_merced", "cifar100"])
@@ -323,6 +324,6 @@ def test_shipped_facts(name):
     spec = resolve_dataset(name)
     assert set(spec.options["hub"]) == {"id", "revision", "config", "train", "val", "image", "label"}
     assert spec.how
-    assert spec.fetch == (name not in ("cub200", "stanford_cars"))
+    assert bool(spec.archives) == (name not in ("cub200", "stanford_cars"))
     images = spec.counts["train"]["images"]
     assert spec.options.get("train_images", images) == images

@@ -74,7 +74,7 @@ def test_a_users_file(tmp_path):
         ("format: image_folder\n", "`root` is missing"),
         ("format: image_folder\nroot: x\nlabel: y\n", "unknown key 'label'"),
         ("format: parqet\n", "did you mean 'parquet'"),
-        ("format: dtd\nroot: x\nfetch: 1\n", "`fetch` is 1; it must be true or false"),
+        ("format: dtd\nroot: x\narchives: 1\n", "`archives` is 1; it must be a list"),
         ("format: dtd\nroot: x\ntrain_images: 3\n", "unknown key 'train_images'"),
     ],
 )
