@@ -1,4 +1,4 @@
-"""`python -m transfer.doctor`: versions, what this machine can do, and the command that mends what is broken."""
+"""`python -m transfer.doctor [data]`: versions, what this machine can do, which data sets are here; what mends each."""
 
 import importlib
 import os
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
-from backbones.errors import UserError
-from backbones.settings import parse
+from backbones.errors import UserError, WrongWords, nearest
+from backbones.settings import Positional, parse
 from transfer.cli import guarded
 from transfer.environment import PACKAGES, package_version
+from transfer.finding import Finding
 
 EXTRAS = {
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),
@@ -22,32 +22,47 @@ EXTRAS = {
 }
 # Distributions that install the same import names; the one installed last overwrites the other.
 RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdetection", "mmdet"))
-MARKS = {"ok": "ok     ", "absent": "absent ", "broken": "BROKEN "}
+WORDS = ("data",)
 
 
 @dataclass(kw_only=True)
 class DoctorOptions:
-    """Where to look."""
+    """Looks at everything; `python -m transfer.doctor data` at the data sets alone, and thoroughly."""
 
     data: Path | None = None
     """Folder with the data sets; else $TRANSFER_DATA."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line: `absent` limits what can be run, `broken` stops everything."""
+@dataclass(kw_only=True)
+class DataOptions(DoctorOptions):
+    """Which data sets to look at, or to fetch."""
 
-    state: Literal["ok", "absent", "broken"]
-    what: str
-    mend: str = ""
+    names: Positional[tuple[str, ...]] = ()
+    """Names of configs/datasets, or YAML files; by default all shipped ones."""
+    fetch: tuple[str, ...] = ()
+    """Download these from their publishers into the data folder, where their licence permits it."""
 
 
 def main(argv: list[str]) -> int:
-    """Prints the findings; 1 when something is broken."""
-    return guarded(_main, argv)
+    """Prints the findings; 1 when something is broken, or, of data sets alone, incomplete or not fetched."""
+    return guarded(_data if argv[:1] == ["data"] else _main, argv)
+
+
+def _data(argv: list[str]) -> int:
+    from transfer.doctor_data import fetch_all, look
+
+    options = parse(DataOptions, argv[1:], prog="python -m transfer.doctor data")
+    findings = fetch_all(options.fetch, options.data) if options.fetch else look(options.names, options.data)
+    states = set()
+    for finding in findings:
+        print(finding)
+        states.add(finding.state)
+    return int(bool(states & {"broken", "incomplete"}))
 
 
 def _main(argv: list[str]) -> int:
+    if argv and not argv[0].startswith("-"):
+        raise WrongWords(f"unknown word {argv[0]!r}{nearest(argv[0], WORDS)} (`data`, or flags alone)")
     options = parse(DoctorOptions, argv, prog="python -m transfer.doctor")
     sections: dict[str, Callable[[], Iterator[Finding]]] = {
         "software": _software,
@@ -61,8 +76,7 @@ def _main(argv: list[str]) -> int:
         print(f"{title}:")
         for finding in _guarded(look):
             broken |= finding.state == "broken"
-            mend = "\n".join("             " + line for line in finding.mend.splitlines())
-            print(f"  {MARKS[finding.state]}{finding.what}" + (f"\n{mend}" if mend else ""))
+            print(finding)
     return 1 if broken else 0
 
 
@@ -134,15 +148,17 @@ def _extras() -> Iterator[Finding]:
 def _datasets(data: Path | None) -> Iterator[Finding]:
     from backbones.data.spec import dataset_names, find_root, resolve_dataset
 
+    others = []
     for name in dataset_names():
         spec = resolve_dataset(name)
-        if "generator" in spec.options:
-            yield Finding("ok", f"{name}: embedded, drawn when first used")
-            continue
         try:
-            yield Finding("ok", f"{name}: {find_root(spec, data)}")
-        except UserError as error:
-            yield Finding("absent", name, str(error))
+            if "generator" not in spec.options:
+                yield Finding("ok", f"{name}: {find_root(spec, data)}")
+        except UserError:
+            others.append(name)
+    if others:
+        mend = "`python -m transfer.doctor data` looks at each thoroughly, also for Parquet files and hub copies"
+        yield Finding("absent", f"no folder found of {', '.join(others)}", mend)
 
 
 def _weights() -> Iterator[Finding]:

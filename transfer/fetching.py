@@ -1,4 +1,4 @@
-"""Gets published archives of data sets: the only code of the suite that uses the network, and only when it is asked to."""
+"""Gets published archives of data sets: the only code of the suite that uses the network, and only when asked to."""
 
 import hashlib
 import http.client

@@ -1,0 +1,218 @@
+"""`transfer.doctor data`, and fetching from a server on this machine."""
+
+import hashlib
+import http.server
+import io
+import shutil
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backbones.data.toy_published import TOYS
+from transfer.doctor import main
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `files`, counts bytes, and may break off after some."""
+
+    files: dict[str, bytes]
+    breaks_after: int | None = None
+    asked: list[str | None]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        content = self.server.files.get(self.path.partition("?")[0])
+        if content is None:
+            self.send_error(404, "Not Found")
+            return
+        asked = self.headers.get("Range")
+        self.server.asked.append(asked)
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
+        self.send_response(206 if asked else 200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        end = None if self.server.breaks_after is None else start + self.server.breaks_after
+        self.wfile.write(content[start:end])
+
+    def log_message(self, *words: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server(("127.0.0.1", 0), Handler)
+    found.files, found.asked = {}, []
+    thread = threading.Thread(target=found.serve_forever, daemon=True)
+    thread.start()
+    yield found
+    found.shutdown()
+    found.server_close()
+    thread.join()
+
+
+def tar_of(folder: Path, inside: str) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as file:
+        for path in sorted(folder.rglob("*")):
+            file.add(path, f"{inside}/{path.relative_to(folder)}", recursive=False)
+    return stream.getvalue()
+
+
+def zip_of(**files: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        for name, content in files.items():
+            file.writestr(name, content)
+    return stream.getvalue()
+
+
+def dtd_yaml(tmp_path: Path, server: Server, content: bytes, *extra: str, path: str = "/dtd.tar.gz") -> Path:
+    """A data set like DTD whose archive the server has."""
+    server.files[path] = content
+    url = f"http://127.0.0.1:{server.server_address[1]}{path}"
+    lines = ["format: dtd", "root: [dtd]", "counts:", "  train: {images: 120, classes: 10}", "archives:"]
+    lines += [f'  - url: "{url}"', f"    sha256: {hashlib.sha256(content).hexdigest()}", f"    bytes: {len(content)}"]
+    file = tmp_path / "textures.yaml"
+    file.write_text("\n".join([*lines, *extra]) + "\n")
+    return file
+
+
+@pytest.fixture
+def textures() -> bytes:
+    return tar_of(TOYS["toy_dtd"](), "dtd")
+
+
+def fetched(tmp_path: Path, *files: Path) -> int:
+    return main(["data", "--fetch", *map(str, files), "--data", str(tmp_path / "data")])
+
+
+def test_a_set_is_fetched_once_and_is_complete(tmp_path, server, textures, capsys) -> None:
+    file = dtd_yaml(tmp_path, server, textures)
+    assert fetched(tmp_path, file) == 0
+    assert "ok         textures: complete, train 120, val 60 images" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["dtd"]
+    assert fetched(tmp_path, file) == 0
+    assert len(server.asked) == 1
+    assert main(["data", str(file), "--data", str(tmp_path / "data")]) == 0
+
+
+def test_a_download_that_broke_off_goes_on(tmp_path, server, textures, capsys) -> None:
+    file = dtd_yaml(tmp_path, server, textures)
+    server.breaks_after = 5000
+    assert fetched(tmp_path, file) == 1
+    assert "the connection ended early); what has arrived is kept" in capsys.readouterr().out
+    server.breaks_after = None
+    assert fetched(tmp_path, file) == 0
+    assert server.asked == [None, "bytes=5000-"]
+
+
+def test_an_archive_within_an_archive(tmp_path, server, textures) -> None:
+    packed = zip_of(**{"outer/inner.tar.gz": textures, "__MACOSX/x": b""})
+    file = dtd_yaml(tmp_path, server, packed, "    inside: outer/inner.tar.gz", "    into: below", path="/a.zip")
+    text = file.read_text().replace("root: [dtd]", "root: [below/dtd]")
+    file.write_text(text)
+    assert fetched(tmp_path, file) == 0
+    assert (tmp_path / "data/below/dtd/labels/train1.txt").is_file()
+
+
+def test_another_file_than_the_published_one_is_refused(tmp_path, server, textures, capsys) -> None:
+    file = dtd_yaml(tmp_path, server, textures)
+    server.files["/dtd.tar.gz"] = textures[:-1] + b"x"
+    assert fetched(tmp_path, file) == 1
+    assert "another file lies there now, or the download was damaged" in capsys.readouterr().out
+    assert not (tmp_path / "data/dtd").exists()
+    server.files["/dtd.tar.gz"] = textures
+    assert fetched(tmp_path, file) == 0
+
+
+def test_nothing_is_overwritten(tmp_path, server, textures, capsys) -> None:
+    (tmp_path / "data/dtd").mkdir(parents=True)
+    (tmp_path / "data/dtd/mine.txt").write_text("mine")
+    file = dtd_yaml(tmp_path, server, textures)
+    assert fetched(tmp_path, file) == 1
+    assert f"{tmp_path / 'data/dtd'} is in the way" in capsys.readouterr().out
+    assert (tmp_path / "data/dtd/mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "/tmp/out.txt", "a/../../out.txt"])
+def test_archives_that_lead_out_of_their_folder(tmp_path, server, name: str, capsys) -> None:
+    file = dtd_yaml(tmp_path, server, zip_of(**{name: b"x"}), path="/a.zip")
+    assert fetched(tmp_path, file) == 1
+    assert "cannot be extracted" in capsys.readouterr().out
+    assert not list(tmp_path.rglob("out.txt"))
+
+
+def test_links_in_a_zip_are_refused(tmp_path, server, capsys) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as packed:
+        link = zipfile.ZipInfo("link")
+        link.external_attr = 0o120777 << 16
+        packed.writestr(link, "/etc/passwd")
+    assert fetched(tmp_path, dtd_yaml(tmp_path, server, stream.getvalue(), path="/a.zip")) == 1
+    assert "leads out of the archive" in capsys.readouterr().out
+
+
+def test_what_cannot_be_fetched_says_why(tmp_path, server, textures, capsys) -> None:
+    file = dtd_yaml(tmp_path, server, textures)
+    del server.files["/dtd.tar.gz"]
+    assert fetched(tmp_path, file) == 1
+    assert "cannot be downloaded (Not Found)" in capsys.readouterr().out
+    assert main(["data", "--fetch", "cub200", "--data", str(tmp_path / "data")]) == 1
+    printed = capsys.readouterr().out
+    assert "it is not fetched for you (licence: none stated" in printed
+    assert "CUB_200_2011.tgz" in printed
+
+
+def test_a_full_disk_is_said(tmp_path, server, textures, monkeypatch, capsys) -> None:
+    file = dtd_yaml(tmp_path, server, textures)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("transfer.fetching._copy", full)
+    assert fetched(tmp_path, file) == 1
+    assert "No space left on device" in capsys.readouterr().out
+
+
+def test_words(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.delenv("TRANSFER_DATA", raising=False)
+    assert main(["data", "--fetch", "dtd"]) == 2
+    assert "--data FOLDER" in capsys.readouterr().err
+    assert main(["data", "dtdd"]) == 2
+    assert "did you mean 'dtd'" in capsys.readouterr().err
+    assert main(["dat"]) == 2
+    assert "did you mean 'data'" in capsys.readouterr().err
+
+
+def test_findings_of_each_kind(tmp_path, capsys) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(TOYS["toy_dtd"](), data / "dtd")
+    assert main(["data", "dtd", "toy_dtd", "cub200", "market1501", "--data", str(data)]) == 1
+    printed = capsys.readouterr().out
+    assert "INCOMPLETE dtd" in printed
+    assert "train images: expected 1880, found 120" in printed
+    assert "ok         toy_dtd: embedded" in printed
+    assert "absent     cub200" in printed
+    assert f"looked at {data / 'CUB_200_2011'}: no such folder" in printed
+    assert "absent     market1501" in printed
+    own = tmp_path / "own.yaml"
+    own.write_text("format: dtd\nroot: [dtd]\n")
+    assert main(["data", str(own), "--data", str(data)]) == 0
+    assert "own: complete, train 120, val 60 images" in capsys.readouterr().out
+
+
+def test_the_overview_names_every_shipped_set_and_how_to_get_it(tmp_path, capsys) -> None:
+    assert main(["data", "--data", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    for name in ("cub200", "caltech101", "stanford_cars", "cifar100", "dtd", "oxford_pets", "uc_merced", "imagenet1k"):
+        assert f"absent     {name}" in printed
+    assert "`python -m transfer.doctor data --fetch oxford_pets` gets it" in printed
+    assert "--fetch cub200" not in printed

@@ -1,0 +1,75 @@
+"""`python -m transfer.doctor data [NAME ...] [--fetch NAME ...]`: which data sets are here; getting the others."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from backbones.data.spec import Absent, DatasetSpec, data_folder, dataset_names, resolve_dataset
+from backbones.errors import UserError, WrongWords
+from transfer.fetching import fetch
+from transfer.finding import Finding
+
+
+def look(names: Sequence[str], data: Path | None) -> Iterator[Finding]:
+    """A finding for each data set: every list is read, every count compared, every image decoded once.
+
+    Args:
+        names: of shipped sets, or YAML files; empty: all shipped sets, with less about those that are not here.
+        data: the `--data` option.
+    """
+    for name in names or dataset_names():
+        yield _finding(resolve_dataset(name), data, brief=not names)
+
+
+def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[Finding]:
+    """Fetches data sets that are not here, and says what came of each.
+
+    Raises:
+        WrongWords: an unknown name, or no data folder.
+    """
+    specs = [resolve_dataset(name) for name in names]
+    folder = data_folder(data)
+    if folder is None:
+        raise WrongWords("--fetch: name the folder that gets the data with `--data FOLDER` or TRANSFER_DATA=FOLDER")
+    for spec in specs:
+        before = _finding(spec, data)
+        if before.state == "ok":
+            yield before
+            continue
+        try:
+            fetch(spec, folder, print)
+        except UserError as error:
+            yield Finding("broken", f"{spec.name}: not fetched", str(error))
+        else:
+            after = _finding(spec, data)
+            yield Finding("ok" if after.state == "ok" else "broken", after.what, after.mend)
+
+
+def _finding(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> Finding:
+    if "generator" in spec.options:
+        return Finding("ok", f"{spec.name}: embedded, made when first used")
+    try:
+        return Finding("ok", f"{spec.name}: complete{_described(open_any(spec, data))}")
+    except Absent as error:
+        fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
+        looked = f"`python -m transfer.doctor data {spec.name}` shows where it was looked for\nto get it: {spec.how}"
+        text = looked if brief else str(error).removeprefix(f"{spec.name}: ")
+        return Finding("absent", spec.name, text + fetchable)
+    except UserError as error:
+        return Finding("incomplete", spec.name, str(error).removeprefix(f"{spec.name}: "))
+
+
+def open_any(spec: DatasetSpec, data: Path | None) -> Any:
+    """The data set, read and checked as a run would. Raises UserError."""
+    from backbones.data.classification import open_classification
+    from tasks.data.reid import FORMATS, open_reid
+
+    return open_reid(spec, data) if spec.format in FORMATS else open_classification(spec, data)
+
+
+def _described(data: Any) -> str:
+    counts = {name: part["images"] for name, part in data.counts.items() if isinstance(part, dict) and "images" in part}
+    text = ", " + ", ".join(f"{name} {count:,}" for name, count in counts.items()) + " images"
+    form = getattr(data, "form", "published")
+    origin = getattr(data, "origin", "")
+    return text + (f", from {origin} in the hub's cache" if origin else "" if form == "published" else f", as {form}")
