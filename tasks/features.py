@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
 import backbones
 from backbones.backbone import Backbone
 from backbones.data.splits import Split
-from backbones.engine.context import DTYPES, Context
+from backbones.engine.context import Context
 from backbones.engine.extract import loaded
 from backbones.pretrain.augment import Step, View, view_steps
 from tasks.feature_store import Entry
@@ -66,7 +66,11 @@ class Extractor:
     wait_seconds: float = 0.0
     """Of these, for images to be read."""
     entries: list[str] = field(default_factory=list)
-    fingerprint: str = ""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the backbone, taken once."""
+        return self.backbone.fingerprint
 
     def facts(self) -> dict[str, Any]:
         """Plain values for a record."""
@@ -90,7 +94,6 @@ class Extractor:
             Stopped: a signal came; finished shards are kept.
         """
         start = time.monotonic()
-        self._prepare()
         order = sorted({*contents})
         row_of = {content: row for row, content in enumerate(order)}
         image_of = {row_of[content]: index for index, content in reversed([*enumerate(contents)])}
@@ -111,12 +114,6 @@ class Extractor:
         self.seconds += time.monotonic() - start
         self.entries.append(entry.folder.name)
         return torch.from_numpy(found)
-
-    def _prepare(self) -> None:
-        """Before the first image: the weights as they are make the key, then they get the precision of the products."""
-        if not self.fingerprint:
-            self.fingerprint = self.backbone.fingerprint
-            cast_products(self.backbone, self.context)
 
     def _open(self, contents: Sequence[bytes], name: str) -> Entry:
         assert self.context.features is not None, "a task that extracts features needs a store"
@@ -220,18 +217,6 @@ class Pixels(Dataset[Tensor]):
         for step in self.steps:
             image = step(image)
         return torch.from_numpy(np.array(image))
-
-
-def cast_products(backbone: Backbone, context: Context) -> None:
-    """Puts the weights of linear layers and convolutions into the run's precision, once, as nothing trains any more.
-
-    Autocast does the same in every forward pass, at a tenth of its cost where batches are small; the outputs are equal
-    to the bit.
-    """
-    if context.precision != "fp32":
-        for module in backbone.modules():
-            if type(module) in (nn.Linear, nn.Conv2d):
-                module.to(DTYPES[context.precision])
 
 
 def encoder(backbone: Backbone, block: int | None) -> Callable[[Tensor], Tensor]:

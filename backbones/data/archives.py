@@ -1,7 +1,7 @@
 """Published archives of a data set, as its YAML file states them. Imports no torch.
 
-    archives:
-      - {url: "https://...", sha256: ..., bytes: ..., into: folder, inside: path/of/an/archive/in/it}
+archives:
+  - {url: "https://...", sha256: ..., bytes: ..., into: folder, inside: path/of/an/archive/in/it}
 """
 
 import re

@@ -12,7 +12,7 @@ from backbones.engine.context import Context, Stopped
 from backbones.engine.dist import Ranks
 from backbones.errors import UserError
 from tasks import features as module
-from tasks.features import Extractor, Features, cast_products, encoder
+from tasks.features import Extractor, Features, encoder
 from tests.support import context
 from tests.tasks.support import digits
 
@@ -136,7 +136,7 @@ def test_ranks_begin_apart_and_each_shard_is_claimed_once(tmp_path, monkeypatch)
     split = digits(4).val
     contents = content_digests(split, np.arange(len(split)))
     taker = extractor(context(features=tmp_path / "features", ranks=Ranks(rank=1, world=2)))
-    entry = taker._prepare() or taker._open(sorted({*contents}), "digits test")
+    entry = taker._open(sorted({*contents}), "digits test")
     claimed: list = []
     batches = list(taker._claims(entry, np.arange(40), claimed))
     assert [int(rows[0]) for rows in claimed] == [20, 30, 0, 10]
@@ -156,18 +156,6 @@ def test_an_unreadable_image_is_named(tmp_path) -> None:
     taker = extractor(context(features=tmp_path / "features"))
     with pytest.raises(UserError, match=rf"{split.names[3]}: cannot be read"):
         taker.features(split, np.arange(4), [b"a", b"b", b"c", b"d"], "digits test")
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp32"])
-def test_casting_the_weights_once_changes_no_bit(precision: str) -> None:
-    here = context(precision=precision)
-    backbone = create("tiny", img_size=32, stem="conv", gate=True).eval()
-    pixels = torch.randint(0, 256, (5, 32, 32, 3), dtype=torch.uint8)
-    encode = encoder(backbone, None)
-    with torch.inference_mode(), here.autocast():
-        before = encode(pixels)
-        cast_products(backbone, here)
-        assert torch.equal(before, encode(pixels))
 
 
 def test_features_behind_a_block_are_pooled_as_the_model_pools() -> None:
