@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from transfer import pretrain, run
+from transfer import doctor, pretrain, run
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
-MAINS = {"run": run.main, "pretrain": pretrain.main}
+MAINS = {"run": run.main, "pretrain": pretrain.main, "doctor": doctor.main}
 
 
 def blocks(language: str) -> list[str]:
@@ -44,7 +44,8 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
     texts = [text for text in re.findall(r"`([^`\n]*)`", README) if "tests.benchmarks" not in text]
     words = {word for text in texts for word in re.findall(r"--[a-z][a-z-]+", text)}
     helps = ""
-    for module, name in (("run", "reid"), ("pretrain", "deit"), ("pretrain", "dino")):
+    commands = [("run", "reid"), ("run", "fewshot"), ("pretrain", "deit"), ("pretrain", "dino"), ("doctor", "data")]
+    for module, name in commands:
         assert MAINS[module]([name, "--help"]) == 0
         helps += capfd.readouterr().out
     assert not {word for word in words if not re.search(rf"{word}\b", helps)}

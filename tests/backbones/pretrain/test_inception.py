@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from backbones.pretrain.inception import AreaCrop, InceptionCrop
+from backbones.pretrain.inception import AreaCrop, InceptionCrop, SquashCrop
 
 
 def picture(W, H):
@@ -79,3 +79,13 @@ def test_nothing_is_resampled_at_the_same_size(shape):
     left, top = (shape[0] - 32) // 2, (shape[1] - 32) // 2
     expected = image.crop((left, top, left + 32, top + 32))
     assert np.array_equal(np.asarray(AreaCrop(32, 32)(image)), np.asarray(expected))
+
+
+def test_the_squashed_view_is_bilinear_without_antialias() -> None:
+    random = np.random.default_rng(0)
+    image = Image.fromarray(random.integers(0, 256, (50, 90, 3), dtype=np.uint8))
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].double()
+    resized = torch.nn.functional.interpolate(pixels, (32, 32), mode="bilinear", antialias=False, align_corners=False)
+    expected = resized[0, :, 4:28, 4:28].permute(1, 2, 0).numpy()
+    seen = np.asarray(SquashCrop(24, 32)(image)).astype(float)
+    assert ((expected - 1 - 1e-4 < seen) & (seen <= expected + 1e-4)).all(), "truncated, not rounded"
