@@ -19,7 +19,7 @@ from backbones.engine.context import Context
 from backbones.engine.options import check_ranges
 from backbones.engine.seeding import seed_torch
 from backbones.errors import WrongWords
-from backbones.files import check_writable
+from backbones.files import check_writable, write_atomic
 from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import shorter_side
@@ -138,8 +138,7 @@ class Fewshot(Classification):
         context.note_backbone(backbone, flops(backbone, (options.size, options.size))["total"])
         sets = options.support_sets(dataset)
         features = self._extract(Extractor(backbone, options.features(), context, options.eval_batch), dataset, sets)
-        context.details["support"] = sets.facts(dataset.train.labels)
-        context.details["data"] = {"form": dataset.form, "origin": dataset.origin}
+        self._describe(sets, dataset, context)
         outcomes: Outcomes = {}
         if features.usable(context):
             correct, strengths = probe_all(features, sets, options.fit(), options.strengths, context)
@@ -149,6 +148,19 @@ class Fewshot(Classification):
                 context.details[score] = spread(values.mean(0).tolist()) | {"strengths": strengths[name]}
         context.cost.eval_seconds += time.monotonic() - start
         return (self.rescore(outcomes), outcomes) if outcomes else ({}, {})
+
+    def _describe(self, sets: SupportSets, data: ClassificationData, context: Context) -> None:
+        """What the record says about data and support sets; the images themselves stand in the run's support.csv."""
+        assert data.train is not None
+        context.details["data"] = {"form": data.form, "origin": data.origin}
+        context.details["support"] = sets.facts(data.train.labels)
+        twice = context.details["support"]["duplicates"]
+        if twice["test_also_in_train"]:
+            context.note(f"{data.name}: {twice['test_also_in_train']} test images are training images, too")
+        if twice["train_of_several_classes"]:
+            context.note(f"{data.name}: {twice['train_of_several_classes']} training images stand in several classes")
+        if context.folder and context.ranks.first:
+            write_atomic(context.folder / "support.csv", sets.table(data).encode())
 
     def _extract(self, extractor: Extractor, data: ClassificationData, sets: SupportSets) -> FrozenFeatures:
         assert data.train is not None

@@ -3,7 +3,9 @@
 They depend on the data alone, so all backbones share them. Letters: M training images, N test images, C classes.
 """
 
+import csv
 import hashlib
+import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,6 +62,20 @@ class SupportSets:
     def short_classes(self, shots: int) -> int:
         """How many classes have fewer than `shots` images."""
         return sum(len(order) < shots for order in self.orders[0])
+
+    def table(self, data: ClassificationData) -> str:
+        """CSV with a line for every image that a draw takes: those with rank up to k are the set of k shots."""
+        assert data.train is not None
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(("draw", "class", "rank", "use", "image", "content"))
+        most = self.shots[-1] + self.select
+        for draw, orders in enumerate(self.orders):
+            for name, order in zip(data.classes, orders, strict=True):
+                for rank, index in enumerate(order[:most].tolist(), start=1):
+                    use = "support" if rank <= self.shots[-1] else "selection"
+                    lines.writerow((draw, name, rank, use, data.train.names[index], self.train[index].hex()))
+        return text.getvalue()
 
     def facts(self, labels: np.ndarray) -> dict[str, Any]:
         """What the record says about the sets, and about images that occur more than once.
