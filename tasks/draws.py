@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 POWER, LEVEL, CORRELATION = 0.8, 0.05, 0.8
-POINTS = 100_000
+POINTS = 10_000
 """Quantiles that stand for a distribution."""
 
 

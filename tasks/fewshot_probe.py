@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from backbones.engine.context import Context
@@ -45,12 +46,12 @@ class FrozenFeatures:
 
     def usable(self, context: Context) -> bool:
         """Whether a probe of them says anything; if not, the outcome says why."""
-        if not (self.train.isfinite().all() and self.test.isfinite().all()):
-            context.not_finite("features")
-            return False
         reason = ""
         if not self.test.shape[1]:
             reason = "degenerate features: they have no channels"
+        elif not (finite(self.train) and finite(self.test)):
+            context.not_finite("features")
+            return False
         elif constant_channels(self.test).all():
             reason = "degenerate features: they are the same for all test images"
         elif constant_channels(self.train).all():
@@ -63,7 +64,13 @@ class FrozenFeatures:
 def constant_channels(features: Tensor) -> Tensor:
     """[F]: whether a channel of features [M, F] is the same in all rows, but for rounding."""
     low, high = features.aminmax(dim=0)
-    return (high - low) <= FLAT * features.abs().amax(0)
+    return (high - low) <= FLAT * torch.maximum(low.abs(), high.abs())
+
+
+def finite(features: Tensor) -> bool:
+    """Whether all of features [M, F] are, without a copy of their size (minimum and maximum pass nan on)."""
+    low, high = features.aminmax()
+    return bool(low.isfinite() and high.isfinite())
 
 
 def probe_all(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from backbones.data.classification import ClassificationData
-from backbones.data.fractions import content_digests
+from backbones.data.fractions import all_digests
 from backbones.errors import UserError, some
 
 Rule = Literal["digest", "bigvision"]
@@ -126,7 +126,7 @@ def draw_support_sets(
     if len(empty):
         names = some([data.classes[label] for label in empty])
         raise UserError(f"{data.name}: {len(empty)} class(es) have no training image to draw: {names}")
-    train, test = (content_digests(split, np.arange(len(split))) for split in (data.train, data.val))
+    train, test = all_digests(data.train), all_digests(data.val)
     groups = [np.flatnonzero(labels == label) for label in range(len(data.classes))]
     if rule == "digest":
         orders = tuple(tuple(_by_content(group, train, draw) for group in groups) for draw in range(draws))

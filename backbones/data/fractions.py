@@ -66,6 +66,13 @@ def first_by_content(split: Split, count: Callable[[int], int], *, seed: int, sk
     return split.select(np.sort(np.concatenate(keep)) if keep else order)
 
 
+def all_digests(split: Split) -> list[bytes]:
+    """The content digest of every image of a split, taken once. Raises UserError as `content_digests`."""
+    if split.digests is None:
+        split.digests = content_digests(split, np.arange(len(split)))
+    return split.digests
+
+
 def content_digests(split: Split, indices: np.ndarray, *, skip: bool = False) -> list[bytes]:
     """The content digests of these images: sha256 of the pixels, of a JPEG or WEBP of the encoded bytes.
 

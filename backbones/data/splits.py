@@ -57,6 +57,8 @@ class Split(ABC):
     sizes: np.ndarray
     """int64 [M]: bytes of each image as it is stored."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
+    digests: list[bytes] | None = field(default=None, init=False, repr=False)
+    """Content digests of all images, once `fractions.all_digests` has looked."""
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -97,7 +97,10 @@ def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strength
         test_labels=torch.from_numpy(truth),
         classes=len(groups),
     )
-    probe_all(features, sets, LeastSquares, strengths, context())
+    here = context()
+    assert features.usable(here)
+    assert not features.facts()["constant_channels"]
+    probe_all(features, sets, LeastSquares, strengths, here)
     return features.train.nbytes + features.test.nbytes
 
 
