@@ -17,25 +17,26 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
     `variance` is that between support sets, on the same test images. `smallest_difference`: see there; `paired` takes
     two backbones that were probed on the same support sets, their scores correlated by 0.8, `independent` sets of
-    their own. None where one draw says nothing.
+    their own. None where one draw, or draws that happen to be equal, say nothing.
     """
     n, mean = len(values), float(np.mean(values))
     if n < 2:
         return {"draws": list(values), "mean": mean, "standard_error": None, "variance": None}
     variance = float(np.var(values, ddof=1))
     deviation = math.sqrt(variance)
+    differences = {
+        "paired": deviation * smallest_difference(n, correlation=CORRELATION),
+        "independent": deviation * smallest_difference(n),
+        "power": POWER,
+        "level": LEVEL,
+        "correlation": CORRELATION,
+    }
     return {
         "draws": list(values),
         "mean": mean,
         "standard_error": deviation / math.sqrt(n),
         "variance": variance,
-        "smallest_difference": {
-            "paired": deviation * smallest_difference(n, correlation=CORRELATION),
-            "independent": deviation * smallest_difference(n),
-            "power": POWER,
-            "level": LEVEL,
-            "correlation": CORRELATION,
-        },
+        "smallest_difference": differences if variance else None,
     }
 
 

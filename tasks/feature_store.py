@@ -7,6 +7,7 @@ Letters: R rows of an entry, K rows of a shard, F channels.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -59,10 +60,10 @@ class Entry:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(folder, error, FLAG) from None
-        if not (folder / ABOUT).exists():
+        entry = cls(folder)
+        if entry.about.get("key") != key:
             text = json.dumps({"key": key, **about}, indent=1, ensure_ascii=False)
             write_atomic(folder / ABOUT, text.encode(), flag=FLAG)
-        entry = cls(folder)
         with entry.unused() as unused:
             for scrap in folder.glob(".*.tmp") if unused else ():
                 scrap.unlink(missing_ok=True)  # of a process that was killed while it wrote
@@ -75,7 +76,7 @@ class Entry:
             content = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return content if isinstance(content, dict) else {}
+        return content if isinstance(content, dict) and isinstance(content.get("key"), dict) else {}
 
     def missing(self, rows: np.ndarray) -> np.ndarray:
         """Those of the sorted rows that no shard holds so far. A shard that cannot be read is removed."""
@@ -95,9 +96,7 @@ class Entry:
 
         The claim is a lock on one byte of the entry's lock file, which dies with the process. It ends by `release`.
         """
-        try:
-            fcntl.lockf(self._lock(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(rows[0]))
-        except OSError:
+        if not self._locked(1, int(rows[0])):
             return False
         if self._path(rows).exists():
             self.release(rows)
@@ -111,13 +110,23 @@ class Entry:
     @contextlib.contextmanager
     def unused(self) -> Iterator[bool]:
         """Whether no process is filling the entry; none can begin to meanwhile."""
+        locked = self._locked()
+        yield locked
+        if locked:
+            fcntl.lockf(self._lock(), fcntl.LOCK_UN)
+
+    def _locked(self, *part: int) -> bool:
+        """Locks a part of the lock file, given as (length, start), or all of it; False where another process has it."""
         try:
-            fcntl.lockf(self._lock(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
-        fcntl.lockf(self._lock(), fcntl.LOCK_UN)
+            fcntl.lockf(self._lock(), fcntl.LOCK_EX | fcntl.LOCK_NB, *part)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise UserError(
+                f"{self.folder / LOCK}: cannot be locked ({error.strerror}): this file system keeps no locks; choose "
+                f"another folder with {FLAG}"
+            ) from None
+        return True
 
     def write(self, rows: np.ndarray, features: np.ndarray) -> None:
         """Adds a shard: rows [K], features [K, F] in float32. Raises UserError when the disk is full."""
@@ -204,7 +213,8 @@ def entries(store: Path) -> list[Entry]:
     """All entries of a store, by name. Raises UserError when there is no such folder."""
     if not store.is_dir():
         raise UserError(f"{FLAG} {store}: there is no such folder of features")
-    return [Entry(path.parent) for path in sorted(store.glob(f"*/{ABOUT}"))]
+    folders = {path.parent for name in (ABOUT, SHARDS) for path in store.glob(f"*/{name}")}
+    return [Entry(folder) for folder in sorted(folders)]
 
 
 def checked(path: Path) -> tuple[np.ndarray, np.ndarray]:

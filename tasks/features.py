@@ -24,6 +24,7 @@ import backbones
 from backbones.backbone import Backbone
 from backbones.data.splits import Split
 from backbones.engine.context import Context
+from backbones.engine.dist import gather_objects
 from backbones.engine.extract import loaded
 from backbones.pretrain.augment import Step, View, view_steps
 from tasks.feature_store import Entry
@@ -73,16 +74,22 @@ class Extractor:
         return self.backbone.fingerprint
 
     def facts(self) -> dict[str, Any]:
-        """Plain values for a record."""
-        names = ("images", "computed", "seconds", "wait_seconds", "entries")
-        rate = self.computed / self.seconds if self.computed else None
-        return {name: getattr(self, name) for name in names} | {"images_per_second": rate}
+        """Plain values for a record; what was computed is that of all ranks, which all call this."""
+        computed = sum(gather_objects(self.computed))
+        return {
+            "images": self.images,
+            "computed": computed,
+            "seconds": self.seconds,
+            "wait_seconds": self.wait_seconds,
+            "images_per_second": computed / self.seconds if computed else None,
+            "entries": self.entries,
+        }
 
     def features(self, split: Split, indices: np.ndarray, contents: Sequence[bytes], name: str) -> Tensor:
         """Features [len(indices), F], float32 on the CPU, of these images of a split; the same on every rank.
 
         What the store holds is read; the rest is computed, a shard at a time, by all ranks and by any other process
-        that wants the same. Nothing is padded or computed twice.
+        that wants the same images. Nothing is padded, and among them nothing is computed twice.
 
         Args:
             indices: of images of the split, in the order wanted.
@@ -117,7 +124,8 @@ class Extractor:
 
     def _open(self, contents: Sequence[bytes], name: str) -> Entry:
         assert self.context.features is not None, "a task that extracts features needs a store"
-        key = entry_key(self.fingerprint, self.kind, self.context.precision, contents)
+        device = self.context.device.type
+        key = entry_key(self.fingerprint, self.kind, f"{self.context.precision} on {device}", contents)
         about = {"backbone": self.backbone.spec.name, "images": name, "rows": len(contents)}
         return Entry.open(self.context.features, key, about)
 
@@ -162,14 +170,15 @@ class Extractor:
 
     def _claims(self, entry: Entry, missing: np.ndarray, claimed: deque[np.ndarray]) -> Iterator[list[int]]:
         """Batches of the shards that this process may make; each shard is put into `claimed` before its batches."""
-        shards = [missing[start : start + SHARD_ROWS] for start in range(0, len(missing), SHARD_ROWS)]
         ranks = self.context.ranks
+        rows = SHARD_ROWS if ranks.world == 1 else min(SHARD_ROWS, -(-len(missing) // (2 * ranks.world)))
+        shards = [missing[start : start + rows] for start in range(0, len(missing), rows)]
         first = len(shards) * ranks.rank // ranks.world  # ranks begin apart and meet as late as they can
-        for rows in shards[first:] + shards[:first]:
-            if entry.claim(rows):
-                claimed.append(rows)
-                for start in range(0, len(rows), self.batch_size):
-                    yield rows[start : start + self.batch_size].tolist()
+        for shard in shards[first:] + shards[:first]:
+            if entry.claim(shard):
+                claimed.append(shard)
+                for start in range(0, len(shard), self.batch_size):
+                    yield shard[start : start + self.batch_size].tolist()
 
     def _next(self, stream: Iterator[Tensor]) -> Tensor | None:
         start = time.monotonic()

@@ -30,7 +30,7 @@ from tasks.feature_store import FLAG
 from tasks.features import Extractor, Features
 from tasks.fewshot_probe import Fit, FrozenFeatures, probe_all
 from tasks.probes import LeastSquares, Logistic, Neighbours
-from tasks.support_sets import SupportSets, draw_support_sets
+from tasks.support_sets import SupportSets, draw_support_sets, image_digest
 from tasks.task import Metric, Outcomes, Scores
 
 STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option that holds those of a probe
@@ -47,7 +47,7 @@ class FewshotOptions(ViewOptions):
     shots: tuple[int, ...]
     """Images per class of the nested support sets; each gives a score."""
     draws: int
-    """Support sets of each size."""
+    """Support sets of each size. (The run's --seeds change random weights alone.)"""
     support: Literal["digest", "bigvision"]
     """By the images' contents, the same on every machine, or by big_vision's generator, in file order."""
     probe: Literal["ridge", "logistic", "knn"]
@@ -74,6 +74,8 @@ class FewshotOptions(ViewOptions):
             values = getattr(self, name)
             if not values or len({*values}) < len(values):
                 raise WrongWords(f"--{name.replace('_', '-')}: give one or more different numbers")
+            setattr(self, name, tuple(sorted(values)))  # their order changes nothing
+        self.resize = shorter_side(self.size, self.resize)
 
     @property
     def strengths(self) -> tuple[float, ...]:
@@ -95,8 +97,8 @@ class FewshotOptions(ViewOptions):
 
     def features(self) -> Features:
         """What is extracted."""
-        resize = shorter_side(self.size, self.resize)
-        return Features(size=self.size, resize=resize, view=self.view, block=self.block)
+        assert self.resize is not None
+        return Features(size=self.size, resize=self.resize, view=self.view, block=self.block)
 
     def fit(self) -> Fit:
         """Makes a probe from support images."""
@@ -126,6 +128,10 @@ class Fewshot(Classification):
         if context.features:
             check_writable(context.features, FLAG)
 
+    def content(self, dataset: ClassificationData, options: FewshotOptions) -> dict[str, str]:
+        """The images' contents, and their order where the draws depend on it."""
+        return {"images": image_digest(dataset, ordered=options.support == "bigvision")}
+
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
@@ -133,6 +139,8 @@ class Fewshot(Classification):
         assert dataset.train is not None
         assert dataset.val is not None
         start = time.monotonic()
+        if context.seed and spec.weights != "random":
+            context.note("with given weights the seed changes nothing: the support sets are those of --draws")
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval()
         context.note_backbone(backbone, flops(backbone, (options.size, options.size))["total"])
@@ -174,7 +182,7 @@ class Fewshot(Classification):
             test_labels=torch.from_numpy(data.val.labels),
             classes=len(data.classes),
         )
-        extractor.context.details["features"] = extractor.facts() | features.facts()
+        extractor.context.details["features"] = extractor.facts() | features.facts(extractor.context)
         return features
 
     def rescore(self, outcomes: Outcomes) -> Scores:

@@ -14,8 +14,9 @@ from backbones.engine.outcome import Outcome
 from tasks.probes import Fitted, best_strength
 from tasks.support_sets import SupportSets
 
-FLAT = 1e-6
-"""Channels that vary by less than this share of their largest value are constant but for rounding."""
+FLAT = {"fp32": 1e-6, "bf16": 1e-3, "fp16": 1e-3}
+"""Channels that vary by less than this share of their largest value are constant but for rounding: an image's features
+depend a little on the number of images that are computed with it."""
 Fit = Callable[[Tensor, Tensor, int], Fitted]
 
 
@@ -40,31 +41,34 @@ class FrozenFeatures:
         places = np.searchsorted(self.rows, indices)
         return self.train[places], self.train_labels[places]
 
-    def facts(self) -> dict[str, int]:
+    def facts(self, context: Context) -> dict[str, int]:
         """Number of channels, and how many of them are constant over the test images."""
-        return {"channels": self.test.shape[1], "constant_channels": int(constant_channels(self.test).sum())}
+        constant = constant_channels(self.test, FLAT[context.precision])
+        return {"channels": self.test.shape[1], "constant_channels": int(constant.sum())}
 
     def usable(self, context: Context) -> bool:
         """Whether a probe of them says anything; if not, the outcome says why."""
-        reason = ""
+        reason, flat = "", FLAT[context.precision]
         if not self.test.shape[1]:
             reason = "degenerate features: they have no channels"
         elif not (finite(self.train) and finite(self.test)):
             context.not_finite("features")
+            context.say(f"{context.outcome.status}: {context.outcome.reason}")
             return False
-        elif constant_channels(self.test).all():
+        elif constant_channels(self.test, flat).all():
             reason = "degenerate features: they are the same for all test images"
-        elif constant_channels(self.train).all():
+        elif constant_channels(self.train, flat).all():
             reason = "degenerate features: they are the same for all training images"
         if reason:
             context.outcome = Outcome("collapsed", reason)
+            context.say(f"collapsed: {reason}")
         return not reason
 
 
-def constant_channels(features: Tensor) -> Tensor:
-    """[F]: whether a channel of features [M, F] is the same in all rows, but for rounding."""
+def constant_channels(features: Tensor, flat: float) -> Tensor:
+    """[F]: whether a channel of features [M, F] varies by no more than this share of its largest value."""
     low, high = features.aminmax(dim=0)
-    return (high - low) <= FLAT * torch.maximum(low.abs(), high.abs())
+    return (high - low) <= flat * torch.maximum(low.abs(), high.abs())
 
 
 def finite(features: Tensor) -> bool:

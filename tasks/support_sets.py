@@ -41,7 +41,7 @@ class SupportSets:
         return np.concatenate([order[:shots] for order in self.orders[draw]])
 
     def selection(self, draw: int) -> np.ndarray:
-        """Indices of the training images that a draw chooses its strength on; in none of its sets."""
+        """Indices of the training images that a draw chooses its strength on, behind those of its sets."""
         first = self.shots[-1]
         return np.concatenate([order[first : first + self.select] for order in self.orders[draw]])
 
@@ -52,11 +52,15 @@ class SupportSets:
 
     @property
     def digest(self) -> str:
-        """sha256 (hex) of the contents of all images in all sets: equal for the same images, however stored."""
+        """sha256 (hex) over the contents of all images that are drawn, by draw, size and class.
+
+        Equal for the same images however they are stored, and whatever the classes are called.
+        """
         text = hashlib.sha256()
-        for draw in range(len(self.orders)):
-            for shots in self.shots:
-                text.update(b"set" + b"".join(sorted(self.train[index] for index in self.support(draw, shots))))
+        for orders in self.orders:
+            for first, last in zip((0, *self.shots), (*self.shots, self.shots[-1] + self.select)):
+                classes = [b"".join(sorted(self.train[index] for index in order[first:last])) for order in orders]
+                text.update(b"set" + b"".join(sorted(hashlib.sha256(contents).digest() for contents in classes)))
         return text.hexdigest()
 
     def short_classes(self, shots: int) -> int:
@@ -122,6 +126,8 @@ def draw_support_sets(
     assert data.train is not None
     assert data.val is not None
     labels = data.train.labels
+    if len(data.classes) < 2:
+        raise UserError(f"{data.name}: there is one class, {data.classes[0]!r}; a probe tells two or more apart")
     empty = np.setdiff1d(np.arange(len(data.classes)), labels)
     if len(empty):
         names = some([data.classes[label] for label in empty])
@@ -139,6 +145,17 @@ def draw_support_sets(
             "several strengths on; lower --shots, or give one value"
         )
     return sets
+
+
+def image_digest(data: ClassificationData, *, ordered: bool) -> str:
+    """sha256 (hex) over split, class and content of every image, sorted or in the order of the splits."""
+    lines = [
+        f"{split.name}/{data.classes[label]}/".encode() + content
+        for split in (data.train, data.val)
+        if split is not None
+        for label, content in zip(split.labels.tolist(), all_digests(split), strict=True)
+    ]
+    return hashlib.sha256(b"\n".join(lines if ordered else sorted(lines))).hexdigest()
 
 
 def _by_content(group: np.ndarray, contents: Sequence[bytes], draw: int) -> np.ndarray:

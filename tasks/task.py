@@ -77,6 +77,10 @@ class Task:
     def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> None:
         """Raises what can be known to fail before anything is trained."""
 
+    def content(self, dataset: Any, options: Any) -> dict[str, Any]:
+        """What belongs to a run's identity besides names and sizes of the data, as plain values."""
+        return {}
+
     def run(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> tuple[Scores, Outcomes]:
         """Trains and scores. Scores and outcomes are empty when the training broke down (`context.outcome` says how).
 

@@ -1,7 +1,7 @@
 """Cells of a command, one data set and one seed each: what identifies one, and its record."""
 
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Cell:
     seed: int
     precision: str
 
-    @property
+    @cached_property
     def identity(self) -> Identity:
         """Everything that changes a score, and nothing about how the run is executed."""
         run, dataset = self.command.run, self.dataset
@@ -56,8 +56,10 @@ class Cell:
         for name in getattr(self.command.options, "idle", dict)():
             del options[name]
         del options["precision"]  # what it resolved to counts
+        content = self.task.content(dataset, self.command.options)
         return Identity(
-            {
+            ({"content": content} if content else {})
+            | {
                 "task": self.task.name,
                 "task_version": self.task.version,
                 "backbone": self.present.spec.identity(),

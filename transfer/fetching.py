@@ -91,12 +91,18 @@ def _receive(archive: Archive, part: Path) -> None:
                 _copy(answer, file, archive, start if resumed else 0)
             if answer.length:  # still to come, says the server
                 raise ConnectionError("the connection ended early")
+    except urllib.error.HTTPError as error:
+        if not (start and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE):  # then all of it is here
+            raise _not_downloaded(archive, error) from None
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise UserError(
-            f"{archive.url}: cannot be downloaded ({reason}); what has arrived is kept, give the same command again "
-            "where there is a network"
-        ) from None
+        raise _not_downloaded(archive, error) from None
+
+
+def _not_downloaded(archive: Archive, error: Exception) -> UserError:
+    return UserError(
+        f"{archive.url}: cannot be downloaded ({getattr(error, 'reason', None) or error}); what has arrived is kept, "
+        "give the same command again where there is a network"
+    )
 
 
 def _copy(answer: http.client.HTTPResponse, file: BinaryIO, archive: Archive, start: int) -> None:

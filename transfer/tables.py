@@ -70,18 +70,17 @@ def run_table(records: Sequence[Record]) -> str:
 def over_datasets(records: Sequence[Record]) -> pd.DataFrame:
     """The unweighted mean over data sets of what differs in nothing else, where the scores are meant to be averaged.
 
-    One row per backbone, seed and set of options. Where a data set's run broke down there is no mean, and `data sets`
-    says how many did. The standard error is that of the mean, the data sets' own being independent.
+    One row per backbone, seed and set of options. Of several records of a data set (it was stored in another form, or
+    mended) the latest counts. Where a data set's run broke down there is no mean, and `data sets` says how many did.
+    The standard error is that of the mean, the data sets' own being independent.
     """
-    groups: dict[str, list[Record]] = {}
-    for record in records:
+    groups: dict[str, dict[str, Record]] = {}
+    for record in sorted(records, key=lambda record: str(record.environment.get("started"))):
         if any(metric.get("averaged") for metric in record.metrics.values()):
-            groups.setdefault(_all_but_dataset(record), []).append(record)
+            groups.setdefault(_all_but_dataset(record), {})[record.dataset["name"]] = record
     lines = []
-    for group in groups.values():
+    for group in (list(of_name.values()) for of_name in groups.values() if len(of_name) > 1):
         first, broken = group[0], sum(record.broke_down for record in group)
-        if len({record.dataset["name"] for record in group}) < 2:
-            continue
         names = " (smoke)" if first.smoke else ""
         line: dict[str, Any] = {"task": first.task, "backbone": first.backbone.get("name"), "seed": first.seed}
         line["data sets"] = f"mean of {len(group)}{names}" + (f", but {broken} broke down" if broken else "")

@@ -74,7 +74,11 @@ def cache_of(hub: str) -> Path:
 
 
 def cached_revisions(name: str, hub: str) -> list[str]:
-    """The commits of a data set that are in the hub's cache, sorted. Raises WrongWords when `hub` is no id of one."""
+    """The commits of a data set whose Parquet files are in the hub's cache, sorted.
+
+    Raises:
+        WrongWords: `hub` is no id of a data set.
+    """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -85,7 +89,7 @@ def cached_revisions(name: str, hub: str) -> list[str]:
     snapshots = cache_of(hub) / "snapshots"
     if not snapshots.is_dir():
         return []
-    return sorted(path.name for path in snapshots.iterdir() if path.is_dir() and any(path.iterdir()))
+    return sorted(path.name for path in snapshots.iterdir() if any(path.rglob("*.parquet")))
 
 
 def _split(spec: DatasetSpec, key: str, usual: tuple[str, ...], tables: dict[str, object]) -> str | None:

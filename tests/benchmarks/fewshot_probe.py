@@ -99,7 +99,7 @@ def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strength
     )
     here = context()
     assert features.usable(here)
-    assert not features.facts()["constant_channels"]
+    assert not features.facts(here)["constant_channels"]
     probe_all(features, sets, LeastSquares, strengths, here)
     return features.train.nbytes + features.test.nbytes
 

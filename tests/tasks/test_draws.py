@@ -21,7 +21,7 @@ def test_one_draw_has_no_spread() -> None:
 def test_equal_draws_have_none_either() -> None:
     found = spread([0.5, 0.5])
     assert found["variance"] == 0
-    assert found["smallest_difference"]["paired"] == 0
+    assert found["smallest_difference"] is None
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])

@@ -142,6 +142,31 @@ def test_a_full_disk_names_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(entry.folder.glob(".*.tmp"))
 
 
+def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = filled(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    with pytest.raises(UserError, match=r"No locks available.*--features"):
+        entry.claim(np.arange(10, 14))
+
+
+@pytest.mark.parametrize("text", ["garbage", "[]", '{"key": 3}', '{"key": {"images": "other"}}', None])
+def test_a_damaged_description_is_written_anew(tmp_path: Path, text: str | None) -> None:
+    path = filled(tmp_path).folder / "entry.json"
+    whole = path.read_text()
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    (found,) = entries(tmp_path)
+    assert found.held() == 16
+    opened(tmp_path)
+    assert path.read_text() == whole
+
+
 def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be written"):

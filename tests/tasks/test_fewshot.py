@@ -17,10 +17,10 @@ from tests.tasks.support import digits, smoke_options, without
 WORDS = ["--precision", "fp32"]
 
 
-def run(tmp_path, *words: str, data=None, spec=None):
+def run(tmp_path, *words: str, data=None, spec=None, precision="fp32"):
     """Scores, outcomes and context of a run with smoke options on the digits."""
     task, options = load_task("fewshot"), smoke_options("fewshot", *WORDS, *words)
-    here = context(features=tmp_path / "features")
+    here = context(features=tmp_path / "features", precision=precision)
     data, spec = data or digits(), spec or resolve("tiny")
     task.check(spec, data, options, here)
     scores, outcomes = task.run(spec, data, options, here)
@@ -178,6 +178,28 @@ def test_what_cannot_work_is_known_before_the_run(tmp_path, words: list[str], sa
     with pytest.raises(UserError, match=said):
         run(tmp_path, *words)
     assert not (tmp_path / "features").exists()
+
+
+def test_nearly_constant_features_of_half_precision_are_constant(tmp_path, monkeypatch) -> None:
+    pooled = type(create("tiny", img_size=32)).pooled
+    monkeypatch.setattr(
+        "backbones.backbone.Backbone.pooled", lambda self, images: 1 + 1e-4 * pooled(self, images).float()
+    )
+    assert run(tmp_path, precision="bf16")[2].outcome.status == "collapsed"
+    assert run(tmp_path)[0]["accuracy_10shot"] > 0.5
+
+
+def test_the_order_of_numbers_changes_nothing() -> None:
+    one, two = smoke_options("fewshot", "--shots", "10", "1"), smoke_options("fewshot", "--shots", "1", "10")
+    assert one == two
+    assert smoke_options("fewshot", "--resize", "None") == smoke_options("fewshot", "--resize", "37")
+
+
+def test_the_run_knows_the_contents_of_the_images() -> None:
+    task, data = load_task("fewshot"), digits(4)
+    relabelled = replace(data, val=replace(data.val, labels=np.roll(data.val.labels, 1)))
+    options = smoke_options("fewshot")
+    assert task.content(data, options) != task.content(relabelled, options)
 
 
 def test_idle_options_are_no_part_of_what_is_compared() -> None:

@@ -8,7 +8,7 @@ from PIL import Image
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
 from backbones.errors import UserError
-from tasks.support_sets import SupportSets, draw_support_sets
+from tasks.support_sets import SupportSets, draw_support_sets, image_digest
 
 
 def folder_of(tmp_path, sizes: dict[str, int], test: int = 2):
@@ -108,6 +108,25 @@ def test_a_class_without_training_images(tmp_path) -> None:
     data = replace(data, train=data.train.select(np.arange(3)))
     with pytest.raises(UserError, match=r"noise: 1 class.* no training image to draw: b"):
         draw_support_sets(data, rule="digest", draws=1, shots=(1,))
+
+
+def test_one_class_is_no_task(tmp_path) -> None:
+    with pytest.raises(UserError, match="there is one class, 'a'"):
+        draw_support_sets(opened(folder_of(tmp_path, {"a": 3})), rule="digest", draws=1, shots=(1,))
+
+
+def test_the_digest_of_the_images_sees_contents_labels_and_order(tmp_path) -> None:
+    data = opened(folder_of(tmp_path, {"a": 3, "b": 3}))
+    digest = image_digest(data, ordered=False)
+    backwards = replace(data, train=data.train.select(np.arange(6)[::-1]))
+    assert image_digest(backwards, ordered=False) == digest
+    assert image_digest(backwards, ordered=True) != image_digest(data, ordered=True)
+    relabelled = replace(data, train=replace(data.train, labels=data.train.labels[::-1].copy()))
+    assert image_digest(relabelled, ordered=False) != digest
+    assert image_digest(replace(data, val=data.train), ordered=False) != digest
+    path = tmp_path / "test/b/000.png"
+    path.write_bytes((tmp_path / "test/b/001.png").read_bytes())
+    assert image_digest(opened(tmp_path), ordered=False) != digest
 
 
 def test_nothing_left_to_choose_on(tmp_path) -> None:

@@ -36,6 +36,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         self.server.asked.append(asked)
         start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
+        if asked and start >= len(content):
+            self.send_error(416)
+            return
         self.send_response(206 if asked else 200)
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
@@ -112,6 +115,16 @@ def test_a_download_that_broke_off_goes_on(tmp_path, server, textures, capsys) -
     server.breaks_after = None
     assert fetched(tmp_path, file) == 0
     assert server.asked == [None, "bytes=5000-"]
+
+
+def test_a_download_that_was_whole_but_not_renamed(tmp_path, server, textures) -> None:
+    file = dtd_yaml(tmp_path, server, textures)
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if "bytes" not in line))
+    part = tmp_path / "data/.fetch-textures/0-dtd.tar.gz.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(textures)
+    assert fetched(tmp_path, file) == 0
+    assert server.asked == [f"bytes={len(textures)}-"]
 
 
 def test_an_archive_within_an_archive(tmp_path, server, textures) -> None:

@@ -102,6 +102,14 @@ def test_no_mean_over_other_options_over_one_set_or_over_a_break_down() -> None:
     assert pd.isna(row.get("accuracy_10shot"))
 
 
+def test_the_latest_of_several_records_of_a_data_set_counts() -> None:
+    old, new, other = probes(0.1)[0], probes(0.2)[0], probes(0.0, 0.4)[1]
+    old.environment["started"], new.environment["started"] = "2026-01-01", "2026-01-02"
+    (row,) = over_datasets([new, old, other]).to_dict("records")
+    assert row["data sets"] == "mean of 2"
+    assert row["accuracy_10shot"] == pytest.approx(30.0)
+
+
 def test_standard_errors_stand_beside_their_scores() -> None:
     rows = frame(probes(0.2))
     assert rows["accuracy_10shot se"].tolist() == pytest.approx([3.0])
