@@ -65,7 +65,8 @@ class Entry:
             text = json.dumps({"key": key, **about}, indent=1, ensure_ascii=False)
             write_atomic(folder / ABOUT, text.encode(), flag=FLAG)
         with entry.unused() as unused:
-            for scrap in folder.glob(".*.tmp") if unused else ():
+            # Shards are written under a claim; what else has a temporary name may be another process's entry.json.
+            for scrap in folder.glob(f".{SHARDS}.*.tmp") if unused else ():
                 scrap.unlink(missing_ok=True)  # of a process that was killed while it wrote
         return entry
 

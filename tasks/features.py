@@ -131,10 +131,14 @@ class Extractor:
 
     def _fill(self, entry: Entry, wanted: np.ndarray, images: "Pixels", label: str) -> None:
         """Until no wanted row is missing: makes the shards that nobody else is making, waits for the others."""
+        world = self.context.ranks.world
+        # Of one size for all ranks, from beginning to end, so that what is left are whole shards of every rank's list.
+        size = SHARD_ROWS if world == 1 else min(SHARD_ROWS, -(-len(wanted) // (2 * world)))
         told = False
         while len(missing := entry.missing(wanted)):
             self.context.check_stop()
-            if self._make(entry, missing, images, label):
+            shards = [missing[start : start + size] for start in range(0, len(missing), size)]
+            if self._make(entry, shards, images, label):
                 continue
             if not told:
                 self.context.say(f"{entry.folder}: another process is filling it; waiting for its shards")
@@ -142,12 +146,12 @@ class Extractor:
             time.sleep(POLL_SECONDS)
 
     @torch.inference_mode()
-    def _make(self, entry: Entry, missing: np.ndarray, images: "Pixels", label: str) -> int:
-        """Computes the shards that can be claimed; how many."""
+    def _make(self, entry: Entry, shards: list[np.ndarray], images: "Pixels", label: str) -> int:
+        """Computes those of the shards that can be claimed; how many."""
         context, encode = self.context, encoder(self.backbone, self.kind.block)
         claimed: deque[np.ndarray] = deque()
-        stream = loaded(images, self._claims(entry, missing, claimed), context)
-        bar: tqdm[Any] = context.bar([], label, total=len(missing))
+        stream = loaded(images, self._claims(entry, shards, claimed), context)
+        bar: tqdm[Any] = context.bar([], label, total=sum(map(len, shards)))
         made, parts = 0, []
         try:
             while (pixels := self._next(stream)) is not None:
@@ -168,11 +172,9 @@ class Extractor:
             bar.close()
         return made
 
-    def _claims(self, entry: Entry, missing: np.ndarray, claimed: deque[np.ndarray]) -> Iterator[list[int]]:
+    def _claims(self, entry: Entry, shards: list[np.ndarray], claimed: deque[np.ndarray]) -> Iterator[list[int]]:
         """Batches of the shards that this process may make; each shard is put into `claimed` before its batches."""
         ranks = self.context.ranks
-        rows = SHARD_ROWS if ranks.world == 1 else min(SHARD_ROWS, -(-len(missing) // (2 * ranks.world)))
-        shards = [missing[start : start + rows] for start in range(0, len(missing), rows)]
         first = len(shards) * ranks.rank // ranks.world  # ranks begin apart and meet as late as they can
         for shard in shards[first:] + shards[:first]:
             if entry.claim(shard):

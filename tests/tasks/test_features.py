@@ -137,7 +137,7 @@ def test_ranks_begin_apart_and_each_shard_is_claimed_once(tmp_path, monkeypatch)
     taker = extractor(context(features=tmp_path / "features", ranks=Ranks(rank=1, world=2)))
     entry = taker._open(sorted({*contents}), "digits test")
     claimed: list = []
-    batches = list(taker._claims(entry, np.arange(40), claimed))
+    batches = list(taker._claims(entry, np.split(np.arange(40), 4), claimed))
     assert [int(rows[0]) for rows in claimed] == [20, 30, 0, 10]
     assert sorted(row for batch in batches for row in batch) == list(range(40))
 
