@@ -62,8 +62,11 @@ def _finding(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> Fi
 def open_any(spec: DatasetSpec, data: Path | None) -> Any:
     """The data set, read and checked as a run would. Raises UserError."""
     from backbones.data.classification import open_classification
+    from tasks.data.coco import open_coco
     from tasks.data.reid import FORMATS, open_reid
 
+    if spec.format == "coco":
+        return open_coco(spec, data)
     return open_reid(spec, data) if spec.format in FORMATS else open_classification(spec, data)
 
 

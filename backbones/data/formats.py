@@ -44,4 +44,5 @@ FORMATS = {
     "colorectal_histology": Format((tuple(f"{name}/" for name in TISSUES),), ("train_images", *FORMS)),
     "oxford_pets": Format((("images/", "annotations/trainval.txt", "annotations/test.txt"),), FORMS),
     "uc_merced": Format((("Images/",),), ("train_images", *FORMS)),
+    "coco": Format(keys=("train_annotations", "train_images", "val_annotations", "val_images", "generator")),
 }

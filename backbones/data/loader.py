@@ -43,6 +43,7 @@ class RunLoader:
         dataset: maps a key (epoch, index, repeat) to a sample; `repeat` counts earlier uses of the index in the epoch.
         epoch_batches: epoch -> the *global* batches of sample indices; a rank loads its contiguous part of each.
         workers: loader processes; 0 loads in this one.
+        collate: samples -> batch; None: torch's default, which stacks tensors.
         parts: micro-batches per step; each is shared among the ranks, so that they hold what one process's would.
     """
 
@@ -55,7 +56,9 @@ class RunLoader:
         parts: int = 1,
         ranks: Ranks = ALONE,
         pin_memory: bool = False,
+        collate: Callable[[list[Any]], Any] | None = None,
     ):
+        self.collate = collate
         self.dataset, self.epoch_batches = dataset, epoch_batches
         self.workers, self.parts, self.ranks, self.pin_memory = workers, parts, ranks, pin_memory
 
@@ -64,6 +67,7 @@ class RunLoader:
         loader = DataLoader(
             self.dataset,
             batch_sampler=_Keys(self, epoch, index, epochs),
+            collate_fn=self.collate,
             num_workers=self.workers,
             pin_memory=self.pin_memory,
             worker_init_fn=leave_signals_to_the_parent if self.workers else None,

@@ -94,7 +94,12 @@ class Context:
         return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
 
     def loader(
-        self, dataset: Dataset[Any], epoch_batches: Callable[[int], list[list[int]]], *, parts: int
+        self,
+        dataset: Dataset[Any],
+        epoch_batches: Callable[[int], list[list[int]]],
+        *,
+        parts: int,
+        collate: Callable[[list[Any]], Any] | None = None,
     ) -> RunLoader:
         """What `fit` reads from, under the run's ranks and workers; see `RunLoader`."""
         return RunLoader(
@@ -104,6 +109,7 @@ class Context:
             parts=parts,
             ranks=self.ranks,
             pin_memory=self.on_gpu,
+            collate=collate,
         )
 
     @property

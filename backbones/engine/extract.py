@@ -58,7 +58,13 @@ def rows_of(
     return torch.cat([rows for rows in dist.gather_objects(part) if len(rows)])
 
 
-def loaded(dataset: Dataset[Any], batches: Iterable[list[int]], context: Context) -> Iterator[Any]:
+def loaded(
+    dataset: Dataset[Any],
+    batches: Iterable[list[int]],
+    context: Context,
+    *,
+    collate: Callable[[list[Any]], Any] = default_collate,
+) -> Iterator[Any]:
     """The collated samples of each batch of indices, in order. `batches` may be read ahead of what is yielded.
 
     Without loader processes the samples of a batch are read by threads, on all cores of this rank: PIL and the codecs
@@ -68,6 +74,7 @@ def loaded(dataset: Dataset[Any], batches: Iterable[list[int]], context: Context
         loader = DataLoader(
             dataset,
             batch_sampler=batches,
+            collate_fn=collate,
             num_workers=context.workers,
             pin_memory=context.on_gpu,
             worker_init_fn=leave_signals_to_the_parent,
@@ -76,4 +83,4 @@ def loaded(dataset: Dataset[Any], batches: Iterable[list[int]], context: Context
         return
     with ThreadPoolExecutor(max(1, usable_cores() // context.ranks.local_world)) as pool:
         for batch in batches:
-            yield default_collate(list(pool.map(dataset.__getitem__, batch)))
+            yield collate(list(pool.map(dataset.__getitem__, batch)))

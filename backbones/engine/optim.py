@@ -100,6 +100,7 @@ class Schedule:
 
     warm-up, t < w:  start + (peak - start) t / w;   with `warmup_inclusive` i / (n - 1) for t / w, in step i of n
     then:            cosine(peak, end, t / T),       t and T less w with `warmup_prefix`; `end` from T on
+                     with `milestones` peak / 10^n,  n being how many of them are not above t
     weight decay:    cosine(weight_decay, weight_decay_to, t / T)
 
     T is the number of epochs less those of the cool-down. `start` and `end` are the same for all groups; a group's
@@ -128,6 +129,8 @@ class Schedule:
         if time < warm:
             share = self._inclusive(time, length) if self.options.warmup_inclusive else time / warm
             return self.start + (peak - self.start) * share
+        if self.options.milestones:
+            return peak * 0.1 ** sum(time >= milestone for milestone in self.options.milestones)
         if self.options.warmup_prefix:
             time, total = time - warm, total - warm
         return cosine(peak, self.end, min(time / total, 1.0))

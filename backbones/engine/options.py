@@ -50,6 +50,8 @@ class FitOptions:
     """Rate at the end of the cosine."""
     cooldown_epochs: float
     """How many of the epochs, the last ones, keep the rate and the weight decay of the cosine's end."""
+    milestones: tuple[float, ...]
+    """Epochs, fractional ones too, at which the rate falls to a tenth; in place of the cosine where any is given."""
     ends: Literal["factor", "absolute"]
     """Whether warmup_from and cosine_to are multiples of lr or rates."""
     clip: float | None
@@ -94,6 +96,8 @@ class FitOptions:
             )
         if self.warmup_inclusive and self.schedule != "step":
             raise WrongWords("--warmup-inclusive counts steps: it needs --schedule step")
+        if list(self.milestones) != sorted({*self.milestones}) or any(not 0 < m < self.epochs for m in self.milestones):
+            raise WrongWords(f"--milestones {self.milestones}: give epochs between 0 and --epochs, each once, rising")
         if self.clip_each and self.clip is None:
             raise WrongWords("--clip-each needs a norm to clip to: give --clip")
         self._check_decay_and_sam()
@@ -117,6 +121,7 @@ class FitOptions:
             found |= {"sam_rho": "--sam none", "sam_sync": "--sam none"}
         if self.schedule == "step":
             found["schedule_offset"] = "--schedule step"
+        found |= {"cosine_to": "--milestones"} if self.milestones else {"milestones": "no epochs"}
         if self.warmup_epochs == 0:
             found |= {"warmup_from": "--warmup-epochs 0", "warmup_inclusive": "--warmup-epochs 0"}
         return found

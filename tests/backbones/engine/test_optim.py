@@ -61,6 +61,12 @@ def test_a_cool_down_follows_the_schedule_without_it(prefix: bool) -> None:
     assert cooled.rate(9, 1.0) == pytest.approx(0.1)
 
 
+def test_milestones_take_the_place_of_the_cosine() -> None:
+    schedule = Schedule(fit_options(lr=2.0, epochs=12, warmup_epochs=0.5, warmup_from=0.1, milestones=(8, 10.5)))
+    rates = [schedule.rate(time, 2.0) for time in (0, 0.25, 0.5, 7.9, 8, 10.4, 10.5, 12)]
+    assert rates == pytest.approx([0.2, 1.1, 2.0, 2.0, 0.2, 0.2, 0.02, 0.02])
+
+
 def dino_schedule(base: float, final: float, epochs: int, per_epoch: int, warm_epochs: int = 0) -> list[float]:
     """DINO's cosine_scheduler: linspace from 0, then a cosine over the remaining iterations."""
     warm = warm_epochs * per_epoch
@@ -211,6 +217,7 @@ def test_sgd_is_the_plain_statement() -> None:
     "wrong",
     [{"epochs": 0}, {"lr": -1.0}, {"lr": math.nan}, {"layer_decay": 0.0}, {"clip": 0.0}, {"accumulate": 0},
      {"warmup_epochs": 3.0, "warmup_prefix": True}, {"cooldown_epochs": 3.0}, {"cooldown_epochs": -1.0},
+     {"milestones": (3.0,)}, {"milestones": (0.0,)}, {"milestones": (2.0, 1.0)}, {"milestones": (1.0, 1.0)},
      {"warmup_epochs": 2.0, "cooldown_epochs": 1.0, "warmup_prefix": True},
      {"trainable": ()}, {"weight_decay_to": -1.0}, {"clip_each": True},
      {"warmup_inclusive": True, "schedule": "epoch"}, {"sam_sync": True}, {"sam_rho": 0.0, "sam": "asam"},

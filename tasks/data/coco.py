@@ -1,0 +1,228 @@
+"""Detection data in COCO's format: images, boxes, masks and crowds, checked before anything is trained or scored.
+
+A file of annotations for each split and a folder with its images: `annotations/instances_train2017.json` beside
+`train2017/`, unless the YAML file names others by `train_annotations`, `train_images`, `val_annotations`, `val_images`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backbones.data.spec import (
+    Absent,
+    DatasetSpec,
+    check_format,
+    data_folder,
+    manifest_digest,
+    places,
+    text_option,
+    the_one,
+)
+from backbones.errors import UserError, WrongWords, nearest, some
+from tasks.data.coco_images import Splits, Stats, checked_images, chosen, stats_of
+from tasks.data.coco_split import WORDS, Classes, CocoSplit, read_split
+from tasks.data.toy_coco import GENERATORS
+
+SPLITS = ("train", "val")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CocoData:
+    """An opened data set."""
+
+    name: str
+    version: str | None
+    root: Path
+    classes: tuple[str, ...]
+    """Names, in the order of the categories' ids; a label 0..C-1 is a place in it."""
+    category_ids: tuple[int, ...]
+    """The id of each label; COCO's have gaps."""
+    train: CocoSplit | None
+    val: CocoSplit | None
+    masks: bool
+    """Whether every object of both splits, crowds aside, has a segmentation."""
+    counts: dict[str, Any]
+    """{"train" | "val": {"images", "objects", "crowds"}, "classes"}; crowds are not among the objects."""
+    dropped: dict[str, dict[str, int]]
+    """By split. Objects not trained on: `crowds`, `no_area`, `outside` of their image; boxes `clipped` for training;
+    `short_polygons`, and objects `left_without_polygon` by these. Counted over the whole split; scoring takes all."""
+    digest: str
+    """Of annotations, and of name and size of every image used."""
+    skipped: int = 0
+    """Images left out because they cannot be decoded."""
+
+    def as_coco(self, split: CocoSplit) -> dict[str, Any]:
+        """Images, objects and categories of a split in COCO's format: all that is used, boxes as in the file."""
+        rows = zip(split.ids, split.image, split.label, split.boxes, split.areas, split.crowd, split.segmentations)
+        objects = [
+            {
+                "id": int(number),
+                "image_id": split.images[image].id,
+                "category_id": self.category_ids[label],
+                "bbox": box.tolist(),
+                "area": float(area),
+                "iscrowd": int(crowd),
+                **({} if segmentation is None else {"segmentation": segmentation}),
+            }
+            for number, image, label, box, area, crowd, segmentation in rows
+        ]
+        images = [{name: getattr(one, name) for name in ("id", "file_name", "width", "height")} for one in split.images]
+        categories = [{"id": number, "name": name} for number, name in zip(self.category_ids, self.classes)]
+        return {"images": images, "annotations": objects, "categories": categories}
+
+
+def open_coco(
+    spec: DatasetSpec, data: Path | None, *, subset: int | None = None, skip_unreadable: bool = False
+) -> CocoData:
+    """Finds, parses and checks a data set.
+
+    Args:
+        spec: its facts.
+        data: the `--data` option (see `spec.find_root`).
+        subset: keep this many images of each split, those with objects first, ranked by content; subsets are nested.
+        skip_unreadable: leave damaged images out, with their objects, instead of raising.
+
+    Raises:
+        Absent: it is not there, or a part of it is not.
+        UserError: annotations that are not in COCO's format or contradict themselves, each other or the images; a
+            missing or damaged image; nothing to train on, or nothing to score by.
+        WrongWords: the data set is not one for detection, or its YAML file asks for something that does not exist.
+    """
+    check_format(spec, ("coco",), "detection")
+    layout = _layout(spec)
+    root = _root(spec, data, layout)
+    read = {name: read_split(name, _annotations(root, file), root / folder) for name, (file, folder) in layout.items()}
+    classes = _shared_classes({split.file: classes for split, classes, _ in read.values()})
+    splits = {name: split for name, (split, _, _) in read.items()}
+    _check_counts(spec, _counts(splits, classes), root)
+    _check_usable(splits)
+    stats = {path: stat for split in splits.values() for path, stat in stats_of(spec, split).items()}
+    if subset is not None:
+        splits = chosen(splits, subset, {path: stat.st_size for path, stat in stats.items()}, skip=skip_unreadable)
+    splits, skipped = checked_images(spec, splits, stats, skip=skip_unreadable)
+    _check_usable(splits)
+    return CocoData(
+        name=spec.name,
+        version=spec.version,
+        root=root,
+        classes=tuple(classes.values()),
+        category_ids=tuple(classes),
+        train=splits.get("train"),
+        val=splits.get("val"),
+        masks=all(_has_masks(split) for split in splits.values()),
+        counts=_counts(splits, classes),
+        dropped={name: dropped for name, (_, _, dropped) in read.items()},
+        digest=_digest(splits, stats),
+        skipped=skipped,
+    )
+
+
+def _layout(spec: DatasetSpec) -> dict[str, tuple[str, str]]:
+    """The annotations and the folder of images of each split, below the root; a split set to null has none."""
+    layout = {}
+    for name in SPLITS:
+        file = text_option(spec, f"{name}_annotations")
+        if file is None and f"{name}_annotations" in spec.options:
+            continue
+        folder = text_option(spec, f"{name}_images") or f"{name}2017"
+        layout[name] = (file or f"annotations/instances_{name}2017.json", folder)
+    if not layout:
+        raise WrongWords(f"{spec.name}: `train_annotations` and `val_annotations` are both null; nothing is left")
+    return layout
+
+
+def _root(spec: DatasetSpec, data: Path | None, layout: dict[str, tuple[str, str]]) -> Path:
+    """The folder of the data set; a drawn one is drawn on first use."""
+    generator = text_option(spec, "generator")
+    if generator is not None:
+        if generator not in GENERATORS:
+            known = ", ".join(GENERATORS)
+            raise WrongWords(f"{spec.name}: unknown generator {generator!r}{nearest(generator, GENERATORS)} ({known})")
+        return GENERATORS[generator]()
+    named, under = places(spec, data, itself=True)
+    found = the_one(spec, named, under, lambda path: not _lacking(path, layout))
+    if found is not None:
+        return found
+    lines = [f"{spec.name}: the data set was not found"]
+    lines += [
+        f"  looked at {path}: missing {', '.join(_lacking(path, layout))}" for path in dict.fromkeys(named + under)
+    ]
+    if data_folder(data) is None:
+        lines.append("  no data folder was named")
+    lines.append("name the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER")
+    raise Absent("\n".join(lines + ([f"to get the data set: {spec.how}"] if spec.how else [])))
+
+
+def _annotations(root: Path, file: str) -> Path:
+    """Annotations are also taken from the root itself."""
+    return root / file if (root / file).is_file() else root / Path(file).name
+
+
+def _lacking(path: Path, layout: dict[str, tuple[str, str]]) -> list[str]:
+    lacking = [file for file, _ in layout.values() if not _annotations(path, file).is_file()]
+    return lacking + [f"{folder}/" for _, folder in layout.values() if not (path / folder).is_dir()]
+
+
+def _shared_classes(read: dict[Path, Classes]) -> Classes:
+    (file, classes), *others = read.items()
+    for other, theirs in others:
+        if classes != theirs:
+            odd = sorted(classes.items() ^ theirs.items())
+            raise UserError(
+                f"{file} and {other} have different categories (id, name): {some(odd)}; write both files with the same"
+            )
+    return classes
+
+
+def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        name: {
+            "images": len(split.images),
+            "objects": int((~split.crowd).sum()),
+            "crowds": int(split.crowd.sum()),
+        }
+        for name, split in splits.items()
+    }
+    return counts | {"classes": len(classes)}
+
+
+def _check_counts(spec: DatasetSpec, found: dict[str, Any], root: Path) -> None:
+    """Compares every number in `spec.counts` with what was read."""
+    known, expected = (
+        {f"{key} {unit}".strip(): number for key, value in counts.items()
+         for unit, number in (value if isinstance(value, dict) else {"": value}).items()}
+        for counts in (found, spec.counts or {})
+    )  # fmt: skip
+    for key in expected.keys() - known.keys():
+        raise WrongWords(f"{spec.name}: `counts` has an unknown entry {key!r}{nearest(key, known)}")
+    wrong = [
+        f"  {key}: expected {number}, found {known[key]}" for key, number in expected.items() if known[key] != number
+    ]
+    if wrong:
+        mend = "extract the archives again; if it is another variant, describe it in a YAML file with its own `counts`"
+        if "generator" in spec.options:
+            mend = "delete the folder; it is drawn anew"
+        raise UserError(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{mend}")
+
+
+def _check_usable(splits: Splits) -> None:
+    for name, split in splits.items():
+        if not split.images:
+            raise UserError(f"{split.file}: there are no {WORDS[name]} images; name another file in the YAML file")
+        if not len(split.ids):
+            raise UserError(f"{split.file}: the {WORDS[name]} images have no annotations; name a file that has some")
+    if "train" in splits and not splits["train"].trained.any():
+        raise UserError(f"{splits['train'].file}: there is no object to train on: all are crowds, or have no area "
+                        "inside their image; name another file in the YAML file")  # fmt: skip
+
+
+def _digest(splits: Splits, stats: Stats) -> str:
+    files = [(f"{name}/{split.content}", len(split.ids)) for name, split in splits.items()]
+    for name, split in splits.items():
+        named = zip(split.images, split.paths())
+        files += [(f"{name}/{image.file_name}", stats[path].st_size) for image, path in named]
+    return manifest_digest(files)
+
+
+def _has_masks(split: CocoSplit) -> bool:
+    return all(mask is not None or crowd for mask, crowd in zip(split.segmentations, split.crowd))

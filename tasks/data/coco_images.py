@@ -1,0 +1,147 @@
+"""The images of a data set in COCO's format: whether they are there, whole and of the size stated, and `--subset N`.
+
+Letters: I images.
+"""
+
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from tqdm import tqdm
+
+from backbones.data.cache import recall, remember
+from backbones.data.fractions import content_digests
+from backbones.data.images import DAMAGED, read_image
+from backbones.data.integrity import stat_files
+from backbones.data.spec import DatasetSpec
+from backbones.data.splits import FileSplit, PackedNames
+from backbones.engine.context import usable_cores
+from backbones.errors import UserError, some
+from tasks.data.coco_split import WORDS, CocoSplit
+
+Size = tuple[int, int]
+Stats = dict[str, os.stat_result]
+Splits = dict[str, CocoSplit]
+JPEG, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
+SHOWN = 5
+
+
+def stats_of(spec: DatasetSpec, split: CocoSplit) -> Stats:
+    """Size and time of every image. Raises UserError that names the missing ones."""
+    try:
+        return stat_files(split.paths(), name=spec.name)
+    except UserError as error:
+        raise UserError(f"{error}\n{split.file} names them: extract the archive of the images again") from None
+
+
+def checked_images(spec: DatasetSpec, splits: Splits, stats: Stats, *, skip: bool) -> tuple[Splits, int]:
+    """The splits without damaged images, and how many these are, once the sizes of the others are right."""
+    sizes = image_sizes({path: stats[path] for split in splits.values() for path in split.paths()}, name=spec.name)
+    bad = sorted(path for path, size in sizes.items() if size is None)
+    if bad and not skip:
+        raise UserError(
+            f"{spec.name}: {len(bad)} of {len(sizes)} images cannot be decoded: {some(bad)}\n"
+            "restore them, or leave them out with `--skip-unreadable`"
+        )
+    for split in splits.values():
+        stated = zip(split.paths(), split.images)
+        wrong = [
+            f"\n  {path}: {sizes[path][0]} x {sizes[path][1]}, stated {image.width} x {image.height}"  # type: ignore[index]
+            for path, image in stated
+            if sizes[path] not in (None, (image.width, image.height))
+        ]
+        if wrong:
+            raise UserError(
+                f"{split.file}: {len(wrong)} images are of another size (width x height) than it states:"
+                f"{''.join(wrong[:SHOWN])}\nrestore the images, or correct `width` and `height`"
+            )
+    if bad:
+        gone = set(bad)
+        splits = {
+            name: one.select(np.array([path not in gone for path in one.paths()])) for name, one in splits.items()
+        }
+    return splits, len(bad)
+
+
+def chosen(splits: Splits, n: int, bytes_of: dict[str, int], *, skip: bool) -> Splits:
+    """N images of each split: first those with objects, ranked by content, then the others."""
+    have = {name: len(split.images) for name, split in splits.items()}
+    if n < 1 or n > min(have.values()):
+        listed = " and ".join(f"{count} {WORDS[name]}" for name, count in have.items())
+        raise UserError(f"subset {n}: the data set has {listed} images")
+    return {name: split.select(_first(split, n, bytes_of, skip=skip)) for name, split in splits.items()}
+
+
+def _first(split: CocoSplit, n: int, bytes_of: dict[str, int], *, skip: bool) -> np.ndarray:
+    """bool [I]. Images without objects are read only where those with objects are too few."""
+    files = FileSplit(
+        name=split.name,
+        labels=np.zeros(len(split.images), dtype=np.int64),
+        names=PackedNames(image.file_name for image in split.images),
+        sizes=np.array([bytes_of[path] for path in split.paths()], dtype=np.int64),
+        folder=split.folder,
+    )
+    full = split.with_objects()
+    ranked: list[int] = []
+    for group in (np.flatnonzero(full), np.flatnonzero(~full)):
+        if len(ranked) < n and len(group):
+            digests = dict(zip(group.tolist(), content_digests(files, group, skip=skip)))
+            ranked += sorted(digests, key=lambda index: (digests[index], split.images[index].file_name))
+    keep = np.zeros(len(split.images), dtype=bool)
+    keep[ranked[:n]] = True
+    return keep
+
+
+def image_sizes(stats: dict[str, os.stat_result], *, name: str) -> dict[str, Size | None]:
+    """Width and height in pixels of every file, as its header states them; None of a damaged one.
+
+    A JPEG that ends as it should is not decoded; every other file is, so that a truncated one is found. What was found
+    is kept in the cache folder under a key of every path, size and time, so each state of a data set is read once.
+
+    Args:
+        stats: what `integrity.stat_files` returned.
+        name: of the data set, for messages.
+    """
+    paths = sorted(stats)
+    listing = "sizes\n" + "".join(f"{path}\0{stats[path].st_size}\0{stats[path].st_mtime_ns}\n" for path in paths)
+    key = f"checked/{hashlib.sha256(listing.encode(errors='surrogateescape')).hexdigest()}.json"
+    sizes = _remembered(key, len(paths))
+    if sizes is None:
+        with ThreadPoolExecutor(min(16, usable_cores())) as pool:
+            found = pool.map(_size, paths)
+            sizes = list(
+                tqdm(found, f"checking {name}", len(paths), unit=" images", delay=2, leave=False, disable=None)
+            )
+        remember(key, json.dumps(sizes).encode(), what="the check of the images")
+    return dict(zip(paths, sizes))
+
+
+def _remembered(key: str, count: int) -> list[Size | None] | None:
+    try:
+        sizes = [None if size is None else (int(size[0]), int(size[1])) for size in json.loads(recall(key) or b"")]
+        return sizes if len(sizes) == count else None
+    except (ValueError, TypeError, LookupError):
+        return None
+
+
+def _size(path: str) -> Size | None:
+    try:
+        with Image.open(path) as image:
+            size = image.size
+        if not _ends_as_jpeg(path):
+            read_image(path)
+    except (*DAMAGED, UnidentifiedImageError, UserError):
+        return None
+    return size
+
+
+def _ends_as_jpeg(path: str) -> bool:
+    """Entropy-coded data cannot hold the end marker, so a file that was cut off does not end with it."""
+    with Path(path).open("rb") as file:
+        start = file.read(len(JPEG))
+        file.seek(-len(JPEG_END), os.SEEK_END)
+        return start == JPEG and file.read() == JPEG_END

@@ -1,0 +1,188 @@
+"""Detectors of mmdetection by name, around the maps of a backbone of this suite."""
+
+import contextlib
+import copy
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from backbones.errors import UserError, WrongWords, nearest
+from backbones.settings import CONFIGS, config_names, read_yaml
+from tasks.detection import mmlab
+from tasks.detection.maps import StageMaps, VitMaps
+from tasks.detection.necks import SimplePyramid, TapScales
+
+Pyramid = Literal["simple", "taps"]
+PADDING = 114 / 255
+"""Grey of the pixels that bring the images of a batch to one size (ViTDet)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorSpec:
+    """A detector, as its YAML file states it."""
+
+    name: str
+    base: str
+    """A file of mmdetection's configs/_base_/models, without its suffix."""
+    masks: bool
+    """Whether it predicts masks."""
+    model: dict[str, Any]
+    """Laid over the base, as mmdetection's own configurations lay one file over another."""
+
+
+def detector_names() -> list[str]:
+    """The shipped detectors."""
+    return config_names("detectors")
+
+
+def resolve_detector(name: str) -> DetectorSpec:
+    """A shipped name, or a YAML file with the same keys.
+
+    Raises:
+        WrongWords: the name or a key is unknown, or a value is of the wrong type.
+    """
+    path = Path(name).expanduser()
+    if path.suffix not in (".yaml", ".yml"):
+        if name not in detector_names():
+            known = ", ".join(detector_names())
+            raise WrongWords(
+                f"unknown detector {name!r}{nearest(name, detector_names())} (detectors: {known}; or a YAML)"
+            )
+        path = CONFIGS / "detectors" / f"{name}.yaml"
+    content = {"name": path.stem, "model": {}, **read_yaml(path)}
+    known_keys = {item.name: {"masks": bool, "model": dict}.get(item.name, str) for item in fields(DetectorSpec)}
+    for key, value in content.items():
+        if key not in known_keys:
+            raise WrongWords(f"{path}: unknown key {key!r}{nearest(key, known_keys)}")
+        if not isinstance(value, known_keys[key]):
+            raise WrongWords(f"{path}: `{key}` is {value!r}; it must be of type {known_keys[key].__name__}")
+    if missing := known_keys.keys() - content.keys():
+        raise WrongWords(f"{path}: missing: {', '.join(sorted(missing))}")
+    return DetectorSpec(**content)
+
+
+class Levels(nn.Module):
+    """Images [B, 3, H, W] in [0, 1] -> what the detector's neck takes; mmdetection's place for a backbone."""
+
+    def __init__(self, maps: VitMaps | StageMaps, scales: TapScales | None) -> None:
+        super().__init__()
+        self.maps, self.scales = maps, scales
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """One map for each level."""
+        found = self.maps(images)
+        return tuple(self.scales(found) if self.scales else found)
+
+
+class FullPrecision(nn.Module):
+    """A neck whose levels leave in float32: mmdetection gives regions the type of the levels, and at 1,000 pixels bf16
+    knows steps of 4 pixels only. Layers behind it compute in the run's precision all the same.
+    """
+
+    def __init__(self, neck: Any) -> None:
+        super().__init__()
+        self.neck = neck
+
+    def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Maps of the backbone -> levels."""
+        return tuple(level.float() for level in self.neck(maps))
+
+
+def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyramid, classes: int) -> Any:
+    """A detector of mmdetection, its heads initialised, around the maps.
+
+    Args:
+        pyramid: `simple`: every level from the last map (ViTDet); `taps`: from four maps of one stride, through
+            mmdetection's FPN. Maps of several strides go through that FPN as they are.
+
+    Raises:
+        UserError: mmdetection is missing or has no such base.
+        WrongWords: the overlay does not fit, or the maps do not serve the pyramid.
+    """
+    mmlab.load()
+    config = _config(spec, classes)
+    levels, neck = _levels(maps, pyramid, config)
+    config["backbone"] = {"type": nn.Identity}
+    config["data_preprocessor"] = {
+        "type": "DetDataPreprocessor",
+        "mean": [0.0] * 3,
+        "std": [255.0] * 3,
+        "bgr_to_rgb": True,
+        "pad_size_divisor": math.lcm(32, maps.backbone.stride),
+        "pad_value": PADDING,
+        "pad_mask": spec.masks,
+    }
+    from mmdet.registry import MODELS
+    from mmengine.config import ConfigDict
+
+    config["neck"] = {"type": nn.Identity} if isinstance(neck, nn.Module) else neck
+    try:
+        detector = MODELS.build(ConfigDict(config))
+    except (TypeError, KeyError, ValueError, AssertionError) as error:
+        raise WrongWords(f"detector {spec.name}: mmdetection cannot build it: {error}") from error
+    with _quietly():
+        detector.init_weights()
+    detector.backbone = levels
+    detector.neck = FullPrecision(neck if isinstance(neck, nn.Module) else detector.neck)
+    return detector
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """mmdetection logs the origin of every parameter."""
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _config(spec: DetectorSpec, classes: int) -> dict[str, Any]:
+    import mmdet
+    from mmengine.config import Config
+
+    path = Path(mmdet.__file__).parent / ".mim" / "configs" / "_base_" / "models" / f"{spec.base}.py"
+    if not path.is_file():
+        bases = [file.stem for file in path.parent.glob("*.py")]
+        raise UserError(f"detector {spec.name}: mmdetection has no base {spec.base!r}{nearest(spec.base, bases)}")
+    config = Config.fromfile(path)
+    config.merge_from_dict({"model": copy.deepcopy(spec.model)} if spec.model else {})
+    model: dict[str, Any] = config.model.to_dict()
+    _set(model, "num_classes", classes)
+    return model
+
+
+def _set(config: Any, key: str, value: Any) -> None:
+    """Every entry of that name, at any depth."""
+    if isinstance(config, dict):
+        for name in config:
+            if name == key:
+                config[name] = value
+            else:
+                _set(config[name], key, value)
+    elif isinstance(config, list | tuple):
+        for item in config:
+            _set(item, key, value)
+
+
+def _levels(maps: VitMaps | StageMaps, pyramid: Pyramid, config: dict[str, Any]) -> tuple[Levels, Any]:
+    """What stands for the backbone, and the neck: a module, or the configuration of one."""
+    neck = config["neck"]
+    several = len(set(maps.strides)) > 1
+    if several or pyramid == "taps":
+        scales = None if several else _taps(maps)
+        neck["in_channels"] = list(scales.channels if scales else maps.channels)
+        return Levels(maps, scales), neck
+    first = (config.get("rpn_head") or config["bbox_head"])["anchor_generator"]["strides"]
+    return Levels(maps, None), SimplePyramid(maps.channels[-1], maps.strides[-1], neck["out_channels"], first)
+
+
+def _taps(maps: VitMaps | StageMaps) -> TapScales:
+    if len(maps.strides) != 4:
+        raise WrongWords(f"--pyramid taps needs the maps of four blocks, not {len(maps.strides)}")
+    return TapScales(maps.channels[0], maps.strides[0])

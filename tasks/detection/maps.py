@@ -1,0 +1,209 @@
+"""Feature maps of a backbone for detectors: plain ViTs with windowed and global blocks, and timm's other models.
+
+Letters: B images, H x W pixels, h x w token grid, D channels, s side of a window in tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from timm.layers import resample_abs_pos_embed
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from backbones.attention import Attention, UserAttention, softmax
+from backbones.backbone import Backbone
+from backbones.errors import WrongWords
+from tasks.detection.relative import RelativeSoftmax
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOptions:
+    """How a plain ViT computes its maps."""
+
+    taps: tuple[int, ...]
+    """Blocks whose maps leave, rising; -1 is the last."""
+    window: int = 0
+    """Side of the windows in tokens (ViTDet: 14); 0: every block sees the whole image."""
+    global_blocks: tuple[int, ...] | None = None
+    """Blocks without windows. None: the last of each quarter (ViTDet: 2, 5, 8, 11 of 12)."""
+    relative: bool = False
+    """Relative positions, decomposed into rows and columns, from zero."""
+    grid: tuple[int, int] = (64, 64)
+    """Token grid that the relative positions of global blocks are made for."""
+    checkpoint: bool = False
+    """Compute a block's activations again in the backward pass, instead of keeping them."""
+
+
+class VitMaps(nn.Module):
+    """Images [B, 3, H, W] in [0, 1] -> maps [B, D, H / patch, W / patch], one for each tap.
+
+    The class token and its position are left out, as in ViTDet (arXiv 2203.16527, section 3); positions are resampled
+    in every pass. Windows are padded at the bottom and right; a block's windows surround its attention alone.
+
+    Args:
+        backbone: of a plain ViT; its parts are used and changed. Blocks behind the last tap are taken out.
+
+    Raises:
+        WrongWords: taps or global blocks that do not exist, or a part that cannot be windowed.
+    """
+
+    def __init__(self, backbone: Backbone, options: MapOptions) -> None:
+        super().__init__()
+        model: Any = backbone.model
+        depth = len(model.blocks)
+        self.backbone, self.options = backbone, options
+        self.taps = [_index(tap, depth, "taps") for tap in options.taps]
+        chosen = options.global_blocks
+        if chosen is None:
+            chosen = tuple(depth * (part + 1) // 4 - 1 for part in range(4))
+        self.windowed = [
+            bool(options.window) and number not in {_index(block, depth, "global blocks") for block in chosen}
+            for number in range(depth)
+        ]
+        del model.blocks[max(self.taps) + 1 :]
+        if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
+            raise WrongWords(f"{backbone.spec.name}: its blocks are not timm's plain ones, they take no windows")
+        if options.relative:
+            self._add_relative(model)
+        self.channels, self.strides = [backbone.dim] * len(self.taps), [backbone.stride] * len(self.taps)
+
+    def _add_relative(self, model: Any) -> None:
+        for block, windowed in zip(model.blocks, self.windowed):
+            if not isinstance(block.attn, Attention) or block.attn.core is not softmax:
+                raise WrongWords(
+                    f"{self.backbone.spec.name}: relative positions need the attention `softmax` of this suite"
+                )
+            size = (self.options.window,) * 2 if windowed else self.options.grid
+            block.attn.core = RelativeSoftmax(block.attn.head_dim, size)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """See the class."""
+        x, found = self._embedded(images), []
+        for number in range(len(self.backbone.model.blocks)):
+            if self.options.checkpoint and self.training:
+                x = checkpoint(self._block, number, x, use_reentrant=False)
+            else:
+                x = self._block(number, x)
+            if number in self.taps:
+                found.append(x.permute(0, 3, 1, 2).contiguous())
+        return found
+
+    def _embedded(self, images: Tensor) -> Tensor:
+        """Tokens with their positions, [B, h, w, D]."""
+        model, patch = self.backbone.model, self.backbone.stride
+        height, width = images.shape[2] // patch, images.shape[3] // patch
+        x = model.patch_embed(self.backbone._normalised(images))
+        x = x.reshape(len(images), height, width, -1)
+        if model.pos_embed is not None:
+            prefix = 0 if model.no_embed_class else model.num_prefix_tokens
+            positions = resample_abs_pos_embed(
+                model.pos_embed[:, prefix:], [height, width], list(model.patch_embed.grid_size), num_prefix_tokens=0
+            )
+            x = x + positions.view(1, height, width, -1)
+        return model.norm_pre(model.pos_drop(x))
+
+    def _block(self, number: int, x: Tensor) -> Tensor:
+        """One block on tokens [B, h, w, D]."""
+        block: Any = self.backbone.model.blocks[number]
+        if type(block) is not Block:
+            return block(x.flatten(1, 2)).view(x.shape)
+        size = self.options.window if self.windowed[number] else 0
+        x = x + block.drop_path1(block.ls1(self._attend(block.attn, block.norm1(x), size)))
+        rest = block.mlp(block.norm2(x).flatten(1, 2)).view(x.shape)
+        return x + block.drop_path2(block.ls2(rest))
+
+    def _attend(self, attention: Any, x: Tensor, size: int) -> Tensor:
+        """Attention within windows of size x size tokens, 0: over all; on [B, h, w, D]."""
+        height, width = x.shape[1:3]
+        tokens = windows(x, size) if size else x.flatten(1, 2)
+        if isinstance(getattr(attention, "core", None), RelativeSoftmax):
+            attention.core.grid = (size, size) if size else (height, width)
+        ours = isinstance(attention, Attention | UserAttention)
+        tokens = attention(tokens, image_tokens=height * width) if ours else attention(tokens)
+        return joined(tokens, size, (height, width)) if size else tokens.view(x.shape)
+
+
+class StageMaps(nn.Module):
+    """Images [B, 3, H, W] in [0, 1] -> maps of the stages of one of timm's other models.
+
+    Args:
+        backbone: any with maps. stages: their numbers; None: all with strides 4, 8, 16 and 32, or, in a model of one
+            stride, the last.
+
+    Raises:
+        WrongWords: the model gives no maps, or strides that no pyramid is made for.
+    """
+
+    def __init__(self, backbone: Backbone, stages: Sequence[int] | None = None) -> None:
+        super().__init__()
+        info = getattr(backbone.model, "feature_info", None)
+        if not info or not hasattr(backbone.model, "forward_intermediates"):
+            raise WrongWords(f"{backbone.spec.name}: {backbone.spec.arch} gives pooled features only, no maps")
+        strides = [int(entry["reduction"]) for entry in info]
+        if stages is None:
+            last = {stride: number for number, stride in enumerate(strides)}
+            stages = [last[stride] for stride in (4, 8, 16, 32) if stride in last] if len(last) > 1 else [-1]
+            if len(last) > 1 and len(stages) < 4:
+                raise WrongWords(f"{backbone.spec.name}: strides {strides}, but a pyramid takes 4, 8, 16 and 32")
+        self.backbone, self.stages = backbone, list(stages)
+        self.channels = [int(info[stage]["num_chs"]) for stage in self.stages]
+        self.strides = [strides[stage] for stage in self.stages]
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """See the class."""
+        return self.backbone.maps(images, self.stages)
+
+
+def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
+    """The maps of any backbone that has some; parameters that they do not reach are frozen."""
+    plain = isinstance(backbone.model, VisionTransformer)
+    maps: VitMaps | StageMaps
+    if plain:
+        maps = VitMaps(backbone, options)
+    else:
+        if options.window or options.relative:
+            raise WrongWords(
+                f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: no windows, no relative positions"
+            )
+        maps = StageMaps(backbone)
+    freeze_unreached(maps)
+    return maps
+
+
+def freeze_unreached(maps: VitMaps | StageMaps) -> None:
+    """Takes the gradient from parameters that the maps do not depend on: DDP waits for every other one."""
+    training = maps.backbone.training
+    maps.eval()
+    side = 64 if not isinstance(maps, VitMaps) else 2 * maps.backbone.stride
+    with torch.enable_grad():
+        sum(found.float().square().sum() for found in maps(torch.rand(1, 3, side, side))).backward()
+    for parameter in maps.parameters():
+        if parameter.grad is None:
+            parameter.requires_grad_(False)
+        parameter.grad = None
+    maps.train(training)
+
+
+def windows(x: Tensor, size: int) -> Tensor:
+    """[B, h, w, D] -> [B * windows, size * size, D], padded with zeros at the bottom and right."""
+    B, height, width, D = x.shape
+    x = F.pad(x, (0, 0, 0, -width % size, 0, -height % size))
+    x = x.view(B, x.shape[1] // size, size, x.shape[2] // size, size, D)
+    return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, size * size, D)
+
+
+def joined(x: Tensor, size: int, grid: tuple[int, int]) -> Tensor:
+    """The reverse of `windows` for a token grid (h, w)."""
+    rows, columns = (-(-side // size) for side in grid)
+    x = x.view(-1, rows, columns, size, size, x.shape[-1]).permute(0, 1, 3, 2, 4, 5)
+    return x.reshape(len(x), rows * size, columns * size, -1)[:, : grid[0], : grid[1]]
+
+
+def _index(number: int, depth: int, what: str) -> int:
+    if not -depth <= number < depth:
+        raise WrongWords(f"{what}: there is no block {number}; the backbone has {depth}, counted from 0")
+    return number % depth

@@ -1,0 +1,96 @@
+"""Makes mmdetection importable: over a user's compiled mmcv where there is one, else over the bridge of `ops`.
+
+Its maintained fork (onedl-mmengine, onedl-mmcv, onedl-mmdetection) installs without compiled operators, and `mmcv.ops`,
+hence `mmdet.models`, fails without the module `mmcv._ext`.
+"""
+
+import contextlib
+import importlib
+import io
+import sys
+import time
+import warnings
+from importlib import metadata
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from typing import Literal
+
+import torch
+
+from backbones.errors import UserError, some
+from tasks.detection.ops import Bridge
+
+COMPILED = "mmcv._ext"
+PACKAGES = {
+    "mmengine": ("onedl-mmengine", ("mmengine", "mmengine-lite")),
+    "mmcv": ("onedl-mmcv", ("mmcv", "mmcv-full", "mmcv-lite")),
+    "mmdet": ("onedl-mmdetection", ("mmdet",)),
+}
+"""Import name -> the fork's distribution, and official ones of that import name."""
+INSTALL = "pip install -e '.[detection]'"
+
+
+def load() -> None:
+    """Imports mmdet's models, registers them, and makes "mmdet" the default scope; nothing is printed. May be repeated.
+
+    Raises:
+        UserError: packages are missing, overwrite each other, or cannot be imported.
+    """
+    _check_installed()
+    if ops_source() == "bridge":
+        sys.modules.setdefault(COMPILED, Bridge(COMPILED))
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _import()
+        except (ImportError, AssertionError) as error:  # mmdet asserts the versions of the other two
+            raise UserError(f"mmdetection cannot be imported: {error}; {_mend()}") from error
+
+
+def ops_source() -> Literal["compiled", "bridge"]:
+    """Where mmcv's operators come from."""
+    loaded = sys.modules.get(COMPILED)
+    if loaded is not None:
+        return "bridge" if isinstance(loaded, Bridge) else "compiled"
+    package = find_spec("mmcv")
+    found = package and PathFinder.find_spec(COMPILED, package.submodule_search_locations)
+    return "compiled" if found else "bridge"
+
+
+def _check_installed() -> None:
+    if missing := [name for name in PACKAGES if name not in sys.modules and find_spec(name) is None]:
+        raise UserError(f"detection needs {some(missing)}: {INSTALL}")
+    for fork, officials in PACKAGES.values():
+        if (both := [name for name in (fork, *officials) if _installed(name)])[1:]:
+            names = " ".join(both)
+            raise UserError(
+                f"{' and '.join(both)} are both installed and overwrite each other's files: "
+                f"pip uninstall -y {names} && {INSTALL}"
+            )
+
+
+def _installed(distribution: str) -> bool:
+    try:
+        metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _import() -> None:
+    importlib.import_module("mmdet.models")
+    importlib.import_module("mmdet.datasets")  # for its transforms; prints, and so is not left to a later import
+    # imported before the bridge was there, by a user's file, it goes without its operator
+    masks = importlib.import_module("mmdet.structures.mask.structures")
+    masks.roi_align = importlib.import_module("mmcv.ops").roi_align  # type: ignore[attr-defined]
+    scopes = importlib.import_module("mmengine.registry").DefaultScope
+    current = scopes.get_current_instance()
+    if current is None or current.scope_name != "mmdet":
+        # the newest instance counts; a name must be new
+        scopes.get_instance(f"transfer-{time.monotonic_ns()}", scope_name="mmdet")
+
+
+def _mend() -> str:
+    if ops_source() == "compiled":
+        return f"build mmcv's operators for torch {torch.__version__}, or take the ones built in: {INSTALL}"
+    return INSTALL

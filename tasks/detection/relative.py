@@ -1,0 +1,48 @@
+"""Decomposed relative positions, as in ViTDet (arXiv 2203.16527, after MViTv2, arXiv 2112.01526, section 4.1).
+
+Letters: B images or windows, N = h * w tokens, d = head_dim.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class RelativeSoftmax(nn.Module):
+    """softmax(q k^T / sqrt(d) + q R_h + q R_w) v, in place of the softmax within an `Attention`.
+
+    `grid`, the (h, w) of the tokens, is set by whoever calls the attention: tokens alone do not say it.
+
+    Args:
+        head_dim: d. size: (h, w) that the tables are made for; they are interpolated for others. They start at zero.
+    """
+
+    def __init__(self, head_dim: int, size: tuple[int, int]) -> None:
+        super().__init__()
+        self.rel_pos_h = nn.Parameter(torch.zeros(2 * size[0] - 1, head_dim))
+        self.rel_pos_w = nn.Parameter(torch.zeros(2 * size[1] - 1, head_dim))
+        self.grid = size
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
+        """[B, heads, N, d] each -> [B, heads, N, d]."""
+        h, w = self.grid
+        on_grid = q.unflatten(2, (h, w))
+        rows = torch.einsum("bnhwd,hkd->bnhwk", on_grid, distances(self.rel_pos_h, h).to(q.dtype))
+        columns = torch.einsum("bnhwd,wkd->bnhwk", on_grid, distances(self.rel_pos_w, w).to(q.dtype))
+        bias = (rows[..., :, None] + columns[..., None, :]).flatten(4).flatten(2, 3)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
+
+
+def distances(table: Tensor, length: int) -> Tensor:
+    """[length, length, d]: for a query at i and a key at j the row of the table that stands for i - j.
+
+    Args:
+        table: [2 M - 1, d] for distances -(M - 1) .. M - 1; interpolated linearly to 2 length - 1 rows.
+    """
+    if len(table) != 2 * length - 1:
+        resized = F.interpolate(table.float().T[None], size=2 * length - 1, mode="linear")
+        table = resized[0].T.to(table.dtype)
+    places = torch.arange(length, device=table.device)
+    return table[places[:, None] - places[None, :] + length - 1]

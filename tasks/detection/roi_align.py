@@ -1,0 +1,141 @@
+"""`roi_align_forward` and `roi_align_backward` of `mmcv._ext`, over torchvision's RoIAlign with mean pooling.
+
+Letters: M RoIs (image, x1, y1, x2, y2), B images, C channels, H x W map pixels, h x w bins of a RoI, s x t samples of a
+bin (down, across).
+"""
+
+import itertools
+
+import torch
+import torchvision  # noqa: F401 (fills torch.ops.torchvision)
+from torch import Tensor
+
+from tasks.detection.working_type import working_type
+
+MAX_POOLING = 0
+SAMPLES_AT_ONCE = 1 << 25
+"""In max pooling, in numbers; bounds its memory."""
+
+
+def roi_align_forward(
+    input: Tensor,
+    rois: Tensor,
+    output: Tensor,
+    argmax_y: Tensor,
+    argmax_x: Tensor,
+    aligned_height: int,
+    aligned_width: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+    pool_mode: int,
+    aligned: bool,
+) -> None:
+    """RoIAlign (arXiv 1703.06870, section 3): pools maps [B, C, H, W] within RoIs [M, 5] into `output` [M, C, h, w].
+
+    Args:
+        argmax_y, argmax_x: [M, C, h, w], for max pooling only: get the place of the largest sample, the first of equal
+            ones, in pixels of the map.
+        aligned_height, aligned_width: h, w.
+        spatial_scale: map pixels per image pixel.
+        sampling_ratio: s and t; 0: as many as a bin has pixels down and across. A bin without any samples is 0, its
+            place -1 (mmcv's own maximum is then -10,000 or the least number, by device).
+        pool_mode: 0 maximum, 1 mean of the samples. Samples beyond the map by more than a pixel are 0.
+        aligned: whether pixel centres are at 0.5; if not, RoIs are taken at least one map pixel long and wide.
+
+    A RoI with a number that is not finite gives nan, where compiled operators stop the process or read foreign memory.
+    """
+    dtype = working_type(input)
+    boxes, size = _sound(rois.to(dtype), sampling_ratio), (aligned_height, aligned_width)
+    if pool_mode == MAX_POOLING:
+        pooled, y, x = _max_pooled(input.to(dtype), boxes, size, spatial_scale, sampling_ratio, aligned)
+        argmax_y.copy_(y)
+        argmax_x.copy_(x)
+    else:
+        pooled = torch.ops.torchvision.roi_align(input.to(dtype), boxes, spatial_scale, *size, sampling_ratio, aligned)
+    wrong = ~rois.isfinite().all(1)
+    output.copy_(pooled.masked_fill(wrong[:, None, None, None], torch.nan))
+
+
+def roi_align_backward(
+    grad_output: Tensor,
+    rois: Tensor,
+    argmax_y: Tensor,
+    argmax_x: Tensor,
+    grad_input: Tensor,
+    aligned_height: int,
+    aligned_width: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+    pool_mode: int,
+    aligned: bool,
+) -> None:
+    """Adds the gradient of `roi_align_forward` with respect to the maps to `grad_input` [B, C, H, W]."""
+    dtype = working_type(grad_output)
+    grad, boxes = grad_output.to(dtype), _sound(rois.to(dtype), sampling_ratio)
+    if pool_mode == MAX_POOLING:
+        images = boxes[:, 0].long()
+        grad_input.add_(_scattered(grad, images, argmax_y.to(dtype), argmax_x.to(dtype), grad_input.shape))
+        return
+    size = (aligned_height, aligned_width)
+    grad_input.add_(
+        torch.ops.torchvision._roi_align_backward(
+            grad, boxes, spatial_scale, *size, *grad_input.shape, sampling_ratio, aligned
+        )
+    )
+
+
+def _sound(rois: Tensor, sampling_ratio: int) -> Tensor:
+    """RoIs that torchvision can take: those that are not finite are empty; those inside out too, if sides count."""
+    rois = torch.where(rois.isfinite().all(1, keepdim=True), rois, 0)
+    if sampling_ratio > 0:
+        return rois
+    return torch.cat([rois[:, :3], rois[:, 3:].maximum(rois[:, 1:3])], dim=1)
+
+
+def _max_pooled(
+    maps: Tensor, rois: Tensor, size: tuple[int, int], scale: float, ratio: int, aligned: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[M, C, h, w] the largest samples, and their y and x; RoIs with the same s and t go together."""
+    corners = rois[:, 1:].view(-1, 2, 2).flip(2) * scale - 0.5 * aligned
+    start, sides = corners[:, 0], corners[:, 1] - corners[:, 0]  # [M, 2] down, across
+    bins = (sides if aligned else sides.clamp(min=1)) / sides.new_tensor(size)
+    grids = bins.ceil().long() if ratio <= 0 else torch.full_like(bins, ratio, dtype=torch.long)
+    pooled = maps.new_zeros(len(rois), maps.shape[1], *size)
+    y, x = torch.full_like(pooled, -1), torch.full_like(pooled, -1)
+    for s, t in sorted({(s, t) for s, t in grids.tolist() if s > 0 and t > 0}):
+        fine = (size[0] * s, size[1] * t)
+        members = (grids == grids.new_tensor([s, t])).all(1).nonzero().flatten()
+        for some in members.split(max(1, SAMPLES_AT_ONCE // (maps.shape[1] * fine[0] * fine[1]))):
+            # bins so fine that each holds one sample: the samples of the bins of this size
+            samples = torch.ops.torchvision.roi_align(maps, rois[some], scale, *fine, 1, aligned)
+            of_bins = samples.unflatten(3, (-1, t)).unflatten(2, (-1, s)).transpose(3, 4).flatten(4)
+            pooled[some], best = of_bins.max(4)
+            y[some] = _place(start[some, 0], bins[some, 0], best // t, s, axis=2)
+            x[some] = _place(start[some, 1], bins[some, 1], best % t, t, axis=3)
+    return pooled, y, x
+
+
+def _place(start: Tensor, side: Tensor, sample: Tensor, n: int, axis: int) -> Tensor:
+    """[M, C, h, w] where the chosen `sample` of the n along an axis lies; `start` and bins' `side` are [M]."""
+    start, side = (part[:, None, None, None] for part in (start, side))
+    index = torch.arange(sample.shape[axis], device=sample.device).view((-1, 1) if axis == 2 else (-1,))
+    return start + index * side + (sample + 0.5) * side / n
+
+
+def _scattered(grad: Tensor, images: Tensor, y: Tensor, x: Tensor, shape: torch.Size) -> Tensor:
+    """Maps [B, C, H, W] with `grad` [M, C, h, w] spread on the four pixels around each place, by distance.
+
+    As in mmcv, y = -1 is the mark of a bin without samples, and a sample that lies there to the bit gets no gradient.
+    """
+    channels, height, width = shape[1:]
+    grad = grad * ((y > -1) & (y <= height) & (x >= -1) & (x <= width))
+    plane = images[:, None] * channels + torch.arange(channels, device=grad.device)  # [M, C]
+    y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
+    maps = grad.new_zeros(shape.numel())
+    for down, across in itertools.product((0, 1), repeat=2):
+        row, column = y.floor() + down, x.floor() + across
+        share = (1 - (y - row).abs()) * (1 - (x - column).abs())  # 0 for the pixel beyond the last
+        row, column = row.clamp(max=height - 1).long(), column.clamp(max=width - 1).long()
+        index = (plane[:, :, None, None] * height + row) * width + column
+        maps.index_add_(0, index.flatten(), (grad * share).flatten())
+    return maps.view(shape)

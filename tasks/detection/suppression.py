@@ -1,0 +1,70 @@
+"""`nms` and `softnms` of `mmcv._ext`: boxes that overlap better ones go, or lose score.
+
+M boxes x1, y1, x2, y2, that are x2 - x1 + `offset` wide.
+"""
+
+import numpy as np
+import torch
+import torchvision
+from torch import Tensor
+
+from tasks.detection.working_type import working_type
+
+
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
+    """Indices of the boxes [M, 4] kept, the best score first; of equal scores, the first.
+
+    A box goes when its IoU with a better box that is kept exceeds the threshold. Boxes are x2 - x1 + `offset` wide.
+    """
+    dtype = torch.float64 if offset else working_type(boxes, scores)  # float64: adding to the far corner is exact there
+    boxes = torch.cat([boxes[:, :2].to(dtype), boxes[:, 2:].to(dtype) + offset], dim=1)
+    # rounded as the IoUs are: an IoU of 3/5 must not exceed a threshold of 0.6
+    threshold = float(torch.tensor(iou_threshold, dtype=dtype))
+    return torchvision.ops.nms(boxes, scores.to(dtype), threshold)
+
+
+def softnms(
+    boxes: Tensor,
+    scores: Tensor,
+    dets: Tensor,
+    iou_threshold: float,
+    sigma: float,
+    min_score: float,
+    method: int,
+    offset: int,
+) -> Tensor:
+    """Soft-NMS (arXiv 1704.04503, section 3): indices of the boxes [M, 4] kept, in the order chosen; on the CPU.
+
+    The box of the best score is chosen (of equal ones, the first), the scores of the others decay with their IoU with
+    it, those below `min_score` go, and so on. Two boxes without area do not overlap.
+
+    Args:
+        dets: [M, 5]; the first rows get the boxes kept and their scores when chosen.
+        method: 0: scores go to 0 from the IoU threshold on; 1: times 1 - IoU from there on; 2: times
+            exp(-IoU^2 / sigma).
+    """
+    dtype = working_type(boxes, scores)
+    corners, marks = (part.detach().to("cpu", dtype).numpy() for part in (boxes, scores))
+    marks, left = marks.copy(), np.arange(len(marks))
+    kept = []
+    while len(left):
+        best = left[marks[left].argmax()]
+        kept.append(best)
+        left = left[left != best]
+        iou = _iou(corners[best], corners[left], offset)
+        if method == 2:
+            marks[left] *= np.exp(-(iou**2) / sigma)
+        else:
+            marks[left] *= np.where(iou >= iou_threshold, (1 - iou) * method, 1)
+        left = left[marks[left] >= min_score]
+    chosen = np.array(kept, dtype=np.int64)
+    dets[: len(kept)] = torch.from_numpy(np.column_stack([corners[chosen], marks[chosen]]))
+    return torch.from_numpy(chosen)
+
+
+def _iou(box: np.ndarray, others: np.ndarray, offset: int) -> np.ndarray:
+    """IoU of a box [4] with others [M, 4], 0 where both have no area."""
+    near, far = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
+    both = (far - near + offset).clip(min=0).prod(1)
+    union = (box[2:] - box[:2] + offset).prod() + (others[:, 2:] - others[:, :2] + offset).prod(1) - both
+    return np.divide(both, union, out=np.zeros_like(both), where=union != 0)

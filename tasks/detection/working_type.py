@@ -1,0 +1,11 @@
+"""The floating-point type that mmcv's operators are computed in."""
+
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+
+def working_type(*tensors: Tensor) -> torch.dtype:
+    """The type to compute in: the widest given, float32 at least."""
+    return reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)

@@ -1,0 +1,280 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from backbones.data.spec import Absent, resolve_dataset
+from backbones.errors import UserError, WrongWords
+from tasks.data import coco_images
+from tasks.data.coco import open_coco
+from tests.tasks.data.coco_tree import CROWD, SQUARE, changed, content, objects, opened, spec, written
+
+
+def test_a_whole_set(tmp_path):
+    data = opened(written(tmp_path))
+    assert (data.classes, data.category_ids) == (("ant", "bee", "cow"), (2, 7, 9))
+    train = data.train
+    assert [image.id for image in train.images] == [101, 102, 103, 104]
+    assert [Path(train.path(index)).name for index in range(4)] == [
+        "train1.jpg",
+        "train2.jpg",
+        "train3.jpg",
+        "train4.jpg",
+    ]
+    assert train.ids.tolist() == [2, 1, 3, 4]
+    assert train.image.tolist() == [0, 1, 1, 2]
+    assert train.label.tolist() == [0, 2, 1, 1]
+    assert train.boxes.tolist() == [[1.5, 2.5, 10, 10], [4, 4, 10, 10], [3, 5, 2, 10], [0, 0, 40, 30]]
+    assert train.areas.tolist() == [50.5] * 4
+    assert train.crowd.tolist() == [False, False, True, False]
+    assert train.trained.tolist() == [True, True, False, True]
+    assert train.segmentations == [SQUARE, SQUARE, CROWD, SQUARE]
+    assert [train.ids[train.rows(index)].tolist() for index in range(4)] == [[2], [1, 3], [4], []]
+    assert data.masks
+    assert data.counts == {split: {"images": 4, "objects": 3, "crowds": 1} for split in ("train", "val")} | {
+        "classes": 3
+    }
+    assert set(data.dropped["train"].values()) == {0, 1}
+    assert data.dropped["train"]["crowds"] == 1
+
+
+def test_as_coco_gives_back_what_was_written(tmp_path):
+    data = opened(written(tmp_path))
+    given, back = content("val"), data.as_coco(data.val)
+    by_id = {one["id"]: one for one in given["annotations"]}
+    assert {one["id"]: one for one in back["annotations"]} == by_id
+    assert back["images"] == sorted(given["images"], key=lambda image: image["id"])
+    assert back["categories"] == sorted(given["categories"], key=lambda one: one["id"])
+    assert json.loads(json.dumps(back)) == back  # no numpy numbers are left in it
+
+
+def test_annotations_in_the_root_and_names_of_ones_own(tmp_path):
+    assert len(opened(written(tmp_path / "flat", layout="instances_{}2017.json")).train.images) == 4
+    root = written(tmp_path / "own", layout="labels/{}.json")
+    shutil.move(root / "train2017", root / "pictures")
+    options = {
+        "train_annotations": "labels/train.json",
+        "train_images": "pictures",
+        "val_annotations": "labels/val.json",
+    }
+    data = open_coco(spec(root, options=options), None)
+    assert data.train.path(0) == f"{root}/pictures/train1.jpg"
+    assert data.val.file == root / "labels" / "val.json"
+
+
+def test_one_file_for_both_splits(tmp_path):
+    options = {"val_annotations": "annotations/instances_train2017.json", "val_images": "train2017"}
+    data = open_coco(spec(written(tmp_path), options=options), None)
+    assert data.train.paths() == data.val.paths()
+    assert (data.train.name, data.val.name) == ("train", "val")
+
+
+def test_a_split_that_is_null(tmp_path):
+    data = open_coco(spec(written(tmp_path), options={"train_annotations": None}), None)
+    assert data.train is None
+    assert data.counts.keys() == {"val", "classes"}
+    with pytest.raises(WrongWords, match="both null"):
+        open_coco(spec(tmp_path, options={"train_annotations": None, "val_annotations": None}), None)
+
+
+def test_absent_parts_are_named(tmp_path):
+    root = written(tmp_path / "coco")
+    (root / "annotations" / "instances_val2017.json").unlink()
+    shutil.rmtree(root / "train2017")
+    with pytest.raises(Absent) as error:
+        open_coco(resolve_dataset("coco2017"), tmp_path)
+    for part in (
+        str(root),
+        "missing annotations/instances_val2017.json, train2017/",
+        "--data FOLDER",
+        "cocodataset.org",
+    ):
+        assert part in str(error.value)
+
+
+def test_found_in_the_data_folder_or_as_it(tmp_path):
+    root = written(tmp_path / "coco")
+    with pytest.raises(UserError, match="train images: expected 118287, found 4"):
+        open_coco(resolve_dataset("coco2017"), tmp_path)
+    with pytest.raises(UserError, match="val images: expected 5000, found 4"):
+        open_coco(resolve_dataset("coco2017"), root)
+
+
+@pytest.mark.parametrize("counts", [{"train": {"objcts": 3}}, {"trian": {"images": 4}}, {"train": 4}])
+def test_a_misspelt_count_is_not_passed_over(tmp_path, counts):
+    with pytest.raises(WrongWords, match="unknown entry"):
+        open_coco(spec(written(tmp_path), counts=counts), None)
+
+
+def test_categories_that_differ(tmp_path):
+    other = content("val")
+    other["categories"][0]["name"] = "crow"
+    with pytest.raises(UserError, match=r"train2017\.json and .*val2017\.json.*\(9, 'cow'\), \(9, 'crow'\)"):
+        opened(written(tmp_path, val=other))
+
+
+def test_nothing_to_score_by_and_nothing_to_train_on(tmp_path):
+    with pytest.raises(UserError, match=r"val2017\.json: the validation images have no annotations"):
+        opened(written(tmp_path / "one", val=content("val") | {"annotations": []}))
+    crowds = [{**one, "iscrowd": 1} for one in content("train")["annotations"]]
+    with pytest.raises(UserError, match=r"train2017\.json: there is no object to train on"):
+        opened(written(tmp_path / "two", train=content("train") | {"annotations": crowds}))
+    with pytest.raises(UserError, match=r"val2017\.json: there are no validation images"):
+        opened(written(tmp_path / "three", val=content("val") | {"annotations": [], "images": []}))
+
+
+def test_odd_boxes_are_counted_and_scored_as_they_are(tmp_path):
+    boxes = [
+        [5, 5, 0, 9],
+        [5, 5, -3, 9],
+        [40, 3, 5, 5],
+        [-9, -9, 4, 4],
+        [-5, 20, 10, 30],
+        [38, 1, 2.001, 3],
+        [1, 1, 5, 5],
+    ]
+    given = content("train") | {"annotations": objects(*((101, 2, box) for box in boxes))}
+    data = opened(written(tmp_path, train=given))
+    assert data.dropped["train"] == {
+        "crowds": 0, "no_area": 2, "outside": 2, "clipped": 1, "short_polygons": 0, "left_without_polygon": 0,
+    }  # fmt: skip
+    assert data.train.trained.tolist() == [False] * 4 + [True] * 3
+    assert data.train.clipped_boxes()[4:].tolist() == [[0, 20, 5, 10], [38, 1, 2, 3], [1, 1, 5, 5]]
+    assert [one["bbox"] for one in data.as_coco(data.train)["annotations"]] == boxes
+
+
+def test_odd_crowds_are_crowds_only(tmp_path):
+    more = {"iscrowd": 1, "segmentation": CROWD}
+    crowds = [(101, 2, box, more) for box in ([90, 90, 5, 5], [3, 3, 0, 5], [-3, -3, 9, 9])]
+    given = content("train") | {"annotations": objects(*crowds, (101, 2, [1, 1, 5, 5]))}
+    dropped = opened(written(tmp_path, train=given)).dropped["train"]
+    assert {name: count for name, count in dropped.items() if count} == {"crowds": 3}
+
+
+def test_short_polygons(tmp_path):
+    line, square = [1, 1, 9, 9], SQUARE[0]
+    masks = [[line, square], [line], [], None]
+    given = objects(*((101, 2, [1, 1, 8, 8], {"segmentation": mask}) for mask in masks))
+    given[3].pop("segmentation")
+    given[3].pop("iscrowd")
+    data = opened(written(tmp_path, train=content("train") | {"annotations": given}))
+    assert data.train.segmentations == [[square], None, None, None]
+    assert data.train.trained.all()
+    assert (data.dropped["train"]["short_polygons"], data.dropped["train"]["left_without_polygon"]) == (2, 1)
+    assert not data.masks
+
+
+def test_a_crowd_without_mask_leaves_masks(tmp_path):
+    data = opened(written(tmp_path, train=changed("annotations", 2, segmentation=None)))
+    assert data.masks
+    assert data.train.segmentations[2] is None
+
+
+def test_missing_images(tmp_path):
+    root = written(tmp_path)
+    (root / "val2017" / "val2.jpg").unlink()
+    with pytest.raises(UserError, match=r"1 file\(s\)[\s\S]*val2\.jpg[\s\S]*instances_val2017\.json names them"):
+        opened(root)
+
+
+def test_images_of_another_size(tmp_path):
+    root = written(tmp_path)
+    Image.new("RGB", (30, 40)).save(root / "train2017" / "train3.jpg")
+    for _ in range(2):  # the second verdict comes from the cache
+        with pytest.raises(UserError, match=r"1 images are of another size[\s\S]*train3\.jpg: 30 x 40, stated 40 x 30"):
+            opened(root, skip_unreadable=True)
+    given = content("train")
+    given["images"][0] |= {"width": 30, "height": 40}
+    assert opened(written(tmp_path / "two", val=None)).skipped == 0
+    (root / "annotations" / "instances_train2017.json").write_text(json.dumps(given))
+    assert opened(root).train.images[2].width == 30
+
+
+def test_damaged_images(tmp_path):
+    root = written(tmp_path)
+    whole = opened(root)
+    first, second = root / "train2017" / "train2.jpg", root / "val2017" / "val4.jpg"
+    first.write_bytes(first.read_bytes()[:-40])  # the header is whole
+    second.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"2 of 8 images cannot be decoded[\s\S]*--skip-unreadable"):
+            opened(root)
+    data = opened(root, skip_unreadable=True)
+    assert data.skipped == 2
+    assert [image.id for image in data.train.images] == [101, 103, 104]
+    assert data.train.image.tolist() == [0, 1]
+    assert data.train.ids.tolist() == [2, 4]
+    assert data.train.segmentations == [SQUARE, SQUARE]
+    assert data.counts["train"] == {"images": 3, "objects": 2, "crowds": 0}
+    assert data.digest != whole.digest
+
+
+def test_each_state_is_read_once_and_whole_jpegs_are_not_decoded(tmp_path, monkeypatch):
+    root = written(tmp_path)
+    Image.open(root / "val2017" / "val1.jpg").save(root / "val2017" / "val1.jpg", format="PNG")
+    asked, decoded, size = [], [], coco_images._size
+    monkeypatch.setattr(coco_images, "_size", lambda path: asked.append(path) or size(path))
+    monkeypatch.setattr(coco_images, "read_image", decoded.append)
+    opened(root)
+    opened(root)
+    assert len(asked) == 8
+    assert [Path(path).name for path in decoded] == ["val1.jpg"]
+    (root / "val2017" / "val2.jpg").touch()
+    opened(root)
+    assert len(asked) == 16
+
+
+def test_the_digest_knows_content_and_not_the_place(tmp_path):
+    one, two = opened(written(tmp_path / "one")), opened(written(tmp_path / "two"))
+    assert one.digest == two.digest
+    moved = opened(written(tmp_path / "three", train=changed("annotations", 0, bbox=[5, 4, 10, 10])))
+    assert moved.digest != one.digest
+    image = tmp_path / "two" / "val2017" / "val1.jpg"
+    image.write_bytes(image.read_bytes()[:-2] + b"\0\xff\xd9")
+    assert opened(tmp_path / "two").digest != one.digest
+
+
+def test_subsets_take_images_with_objects_first_and_are_nested(tmp_path):
+    root = written(tmp_path)
+    chosen = [opened(root, subset=count) for count in (1, 2, 3, 4)]
+    for split in ("train", "val"):
+        ids = [{image.id % 100 for image in getattr(data, split).images} for data in chosen]
+        assert ids[0] < ids[1] < ids[2] == {1, 2, 3} < ids[3]
+    assert len({data.digest for data in chosen}) == 4
+    assert chosen[3].digest == opened(root).digest
+    for count in (0, 5):
+        with pytest.raises(UserError, match="4 training and 4 validation images"):
+            opened(root, subset=count)
+
+
+def test_subsets_depend_on_the_content_of_images_alone(tmp_path):
+    """Other ids and names, the same pictures: the same are chosen."""
+    root = written(tmp_path / "one")
+    other = content("train")
+    renamed = {image["id"]: 1000 - image["id"] for image in other["images"]}
+    two = written(tmp_path / "two")
+    for image in other["images"]:
+        (two / "train2017" / image["file_name"]).unlink()
+    for image in other["images"]:
+        shutil.copy(root / "train2017" / image["file_name"], two / "train2017" / f"z{renamed[image['id']]}.jpg")
+        image |= {"id": renamed[image["id"]], "file_name": f"z{renamed[image['id']]}.jpg"}
+    for one in other["annotations"]:
+        one["image_id"] = renamed[one["image_id"]]
+    (two / "annotations" / "instances_train2017.json").write_text(json.dumps(other))
+    for count in (1, 2):
+        contents = [{Path(path).read_bytes() for path in opened(r, subset=count).train.paths()} for r in (root, two)]
+        assert contents[0] == contents[1]
+
+
+def test_other_formats_and_generators_are_refused(tmp_path):
+    with pytest.raises(WrongWords, match=r"toy_market: format market1501 .*detection\n.*coco2017, toy_coco"):
+        open_coco(resolve_dataset("toy_market"), None)
+    path = tmp_path / "mine.yaml"
+    path.write_text("format: coco\ngenerator: toy_cooc\n")
+    with pytest.raises(WrongWords, match="did you mean 'toy_coco'"):
+        open_coco(resolve_dataset(str(path)), None)
+    path.write_text("format: coco\nroot: x\ntrain_annotations: 7\n")
+    with pytest.raises(WrongWords, match="`train_annotations` is 7"):
+        open_coco(resolve_dataset(str(path)), None)

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from backbones.errors import UserError, WrongWords
+from tasks.data.coco_checks import rle_fault
+from tests.tasks.data.coco_tree import CROWD, changed, opened, written
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "no list `images`"),
+        ('{"images": [], "annotations": []}', "no list `categories`"),
+        ('{"images": [], "categories": []}', "no list `annotations`; files without it"),
+        ('{"images": [3], "categories": [], "annotations": []}', "entry 0 of `images` is 3"),
+        (changed("images", 1, id=...), "entry 1 of `images` (id None): `id` is missing; it must be a whole number"),
+        (changed("images", 1, id="101"), "`id` is '101'"),
+        (changed("images", 1, id=True), "`id` is True"),
+        (changed("images", 2, width=0), "entry 2 of `images` (id 102): `width` is 0; it must be a whole"),
+        (changed("images", 2, file_name=None), "`file_name` is None; it must be text"),
+        (changed("images", 2, file_name="a\0.jpg"), "`file_name` is 'a\\x00.jpg'; it must be text"),
+        (changed("categories", 0, name=7), "`name` is 7"),
+        (changed("annotations", 0, bbox=[1, 2, 3]), "`bbox` is [1, 2, 3]; it must be a list of four numbers"),
+        (changed("annotations", 0, bbox=[1, 2, 3, float("nan")]), "`bbox` is [1, 2, 3, nan]"),
+        (changed("annotations", 0, area=...), "`area` is missing"),
+        (changed("annotations", 0, iscrowd=2), "`iscrowd` is 2"),
+        (changed("annotations", 0, segmentation=[1, 2, 3]), "`segmentation` is [1, 2, 3]"),
+        (changed("annotations", 0, segmentation=[[1, 2, 3, 4, 5, 6, 7]]), "`segmentation` is [[1, 2, 3"),
+        (changed("annotations", 0, segmentation=[[1, 2, 3, 4, 5, "6"]]), "`segmentation` is [[1, 2, 3"),
+        (changed("annotations", 0, segmentation=[[1, 2, 3, 4, 5, float("inf")]]), "`segmentation` is [[1, 2, 3"),
+        (changed("annotations", 0, segmentation=[[1, 2, 3, 4, 5, 10**400]]), "`segmentation` is [[1, 2, 3"),
+        (changed("annotations", 0, id=10**20), "`id` is 100000000000000000000"),
+        (changed("annotations", 0, segmentation={"counts": 5, "size": [1, 1]}), "a run-length encoding"),
+        (changed("images", 0, id=101), "`images` has 1 values of `id` more than once: 101"),
+        (changed("images", 0, file_name="train1.jpg"), "`file_name` more than once: train1.jpg"),
+        (changed("categories", 0, id=7), "`categories` has 1 values of `id` more than once: 7"),
+        (changed("annotations", 0, id=4), "`annotations` has 1 values of `id` more than once: 4"),
+        (changed("annotations", 0, image_id=999), "1 annotations have an `image_id` that `images` does not list: 999"),
+        (changed("annotations", 0, category_id=3), "`category_id` that `categories` does not list: 3"),
+        (changed("annotations", 2, segmentation=CROWD | {"size": [40, 30]}), "annotation 3: its `size` is [40, 30]"),
+        (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3: its `counts` add up to 5"),
+        (changed("annotations", 2, segmentation=CROWD | {"counts": "é"}), "annotation 3: its `counts` are neither"),
+        (changed("annotations", 2, segmentation=CROWD | {"counts": [-5, 1205]}), "its `counts` are neither"),
+    ],
+)  # fmt: skip
+def test_files_that_are_not_cocos(tmp_path, given, message):
+    with pytest.raises(UserError) as error:
+        opened(written(tmp_path, train=given))
+    assert message in str(error.value)
+    assert str(tmp_path / "annotations" / "instances_train2017.json") in str(error.value)
+    assert not isinstance(error.value, WrongWords)
+
+
+def test_a_file_that_is_not_text(tmp_path):
+    root = written(tmp_path)
+    (root / "annotations" / "instances_val2017.json").write_bytes(b"\xff\xfe\x00{")
+    with pytest.raises(UserError, match=r"instances_val2017\.json: not JSON"):
+        opened(root)
+
+
+def test_compressed_encodings():
+    from pycocotools import mask
+
+    rng = np.random.default_rng(0)
+    for fill in (0.0, 0.02, 0.5, 1.0):
+        rle = mask.encode(np.asfortranarray(rng.random((30, 40)) < fill).astype(np.uint8))
+        text = rle["counts"].decode()
+        assert rle_fault({"size": [30, 40], "counts": text}, 30, 40) is None
+        assert rle_fault({"size": [30, 40], "counts": text + "1"}, 30, 40) is not None
+        assert rle_fault({"size": [30, 40], "counts": text[:-1]}, 30, 40) is not None

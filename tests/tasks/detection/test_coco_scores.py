@@ -1,0 +1,248 @@
+import copy
+
+import numpy as np
+import pytest
+
+from backbones.errors import UserError
+from tasks.detection import coco_tables
+from tasks.detection.coco_matching import AREAS, THRESHOLDS
+from tasks.detection.coco_scores import PREFIX, RECALLS, Matches, _needed, evaluate, scores
+from tests.tasks.detection.coco_cases import drawn, encoded, official, rectangle, repeated, same
+
+
+@pytest.mark.parametrize("kind", ["bbox", "segm"])
+@pytest.mark.parametrize("library", ["pycocotools", "faster"])
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_to_published_implementations(seed, library, kind):
+    truth, results = drawn(seed, crowded=seed == 3)
+    ours = scores(evaluate(truth, results, kind))
+    assert len(ours) == 12
+    assert 0.03 < ours[f"{PREFIX[kind]}_AP"] < 0.9
+    same(ours, official(truth, results, kind, library))
+
+
+def test_the_drawn_sets_hold_what_is_hard():
+    truth, results = drawn(3, crowded=True)
+    seen = [one["image_id"] for one in truth["annotations"]]
+    per_group = np.unique([(one["image_id"], one["category_id"]) for one in results], axis=0, return_counts=True)[1]
+    assert per_group.max() < 100 < np.bincount([one["image_id"] for one in results]).max()
+    assert len(set(seen)) < len(truth["images"])
+    assert {one["image_id"] for one in results} < {one["id"] for one in truth["images"]}
+    assert sum(one["iscrowd"] for one in truth["annotations"]) > 2
+    assert len({one["score"] for one in results}) < len(results) / 10
+
+
+def test_only_the_first_hundred_of_an_image_and_category_count():
+    truth, results = drawn(0)
+    object = next(one for one in truth["annotations"] if not one["iscrowd"])
+    shared = {"image_id": object["image_id"], "category_id": object["category_id"]}
+    results += [{**shared, "bbox": [1.0, 1.0, 3.0, 3.0], "score": 2.0} for _ in range(100)]
+    results.append({**shared, "bbox": object["bbox"], "score": 1.5})
+    matches = evaluate(truth, results, "bbox")
+    assert matches.rank.max() == 99
+    assert (matches.score != 1.5).all()
+    for one in results:
+        one.setdefault("segmentation", encoded(rectangle(one["bbox"])))
+    same(scores(matches), official(truth, results, "bbox"))
+
+
+@pytest.mark.parametrize("iscrowd", [0, 1])
+@pytest.mark.parametrize("area", [100.0, 32.0**2, 5000.0, 96.0**2])
+def test_one_object_one_detection(area, iscrowd):
+    """Sizes on the border between two ranges count in both; a crowd is never to be found."""
+    truth = {
+        "images": [{"id": 5, "file_name": "a.jpg", "height": 200, "width": 200}],
+        "categories": [{"id": 2, "name": "thing"}],
+        "annotations": [
+            {"id": 1, "image_id": 5, "category_id": 2, "bbox": [0, 0, 100, 80], "area": area, "iscrowd": iscrowd}
+        ],
+    }
+    results = [{"image_id": 5, "category_id": 2, "bbox": [0, 0, 100, 60], "score": 0.5}]  # IoU 0.75
+    found = scores(evaluate(truth, results, "bbox"))
+    sizes = [size for size, (low, high) in zip(("", "s", "m", "l"), AREAS) if low <= area <= high]
+    if iscrowd:
+        assert found == {}
+        return
+    assert {name for name in found if name.startswith("box_AR")} == {
+        "box_AR1", "box_AR10", "box_AR100", *(f"box_AR{size}" for size in sizes if size)
+    }  # fmt: skip
+    expected = dict.fromkeys(found, 0.6) | {"box_AP50": 1.0, "box_AP75": 1.0}  # 6 of 10 thresholds
+    assert found == pytest.approx(expected)
+
+
+def test_nothing_found_and_nothing_to_find():
+    truth, results = drawn(1)
+    same(scores(evaluate(truth, [], "bbox")), dict.fromkeys(official(truth, results, "bbox"), 0.0))
+    assert scores(evaluate({**truth, "annotations": []}, results, "bbox")) == {}
+    assert scores(evaluate({**truth, "images": [], "annotations": []}, [], "bbox")) == {}
+
+
+def test_boxes_without_area_are_never_found():
+    truth, results = drawn(2)
+    for one, change in zip(truth["annotations"], ([5, 5, 0, 20], [9, 9, 30, 0], [20, 20, -4, 8])):
+        one["bbox"] = [float(value) for value in change]
+    same(scores(evaluate(truth, results, "bbox")), official(truth, results, "bbox"))
+
+
+def test_equal_overlaps_go_to_the_later_object():
+    """A detection between two equal objects takes the later one, so the one behind it finds the earlier only."""
+    base = {"image_id": 1, "category_id": 1, "iscrowd": 0, "area": 100.0}
+    boxes = [[0.0, 0.0, 10.0, 10.0], [2.0, 0.0, 10.0, 10.0]]
+    truth = {
+        "images": [{"id": 1, "file_name": "a.jpg", "height": 50, "width": 50}],
+        "categories": [{"id": 1, "name": "thing"}],
+        "annotations": [{**base, "id": number + 1, "bbox": box} for number, box in enumerate(boxes)],
+    }
+    results = [
+        {"image_id": 1, "category_id": 1, "bbox": [1.0, 0.0, 10.0, 10.0], "score": 0.9},
+        {"image_id": 1, "category_id": 1, "bbox": [2.0, 0.0, 10.0, 10.0], "score": 0.8},
+    ]
+    found = scores(evaluate(truth, results, "bbox"))
+    assert found == pytest.approx(official_boxes(truth, results))
+    assert found["box_AP75"] == pytest.approx(51 / 101)  # the second finds only an overlap of 2/3 free
+
+
+def official_boxes(truth, results):
+    return official(truth, [{**one, "segmentation": encoded(rectangle(one["bbox"]))} for one in results], "bbox")
+
+
+@pytest.mark.parametrize("kind", ["bbox", "segm"])
+def test_saved_and_loaded_to_the_bit(tmp_path, kind):
+    matches = evaluate(*drawn(2), kind)
+    np.savez(tmp_path / "outcomes.npz", **matches.outcomes())
+    with np.load(tmp_path / "outcomes.npz", allow_pickle=False) as loaded:
+        again = Matches.from_outcomes(dict(loaded), kind)
+    assert again.sample.tolist() == sorted(matches.sample, reverse=True)  # ids fall where names rise
+    assert scores(again) == scores(matches)
+    assert scores(again, weights=np.arange(12)) == scores(matches, weights=np.arange(12))
+
+
+def test_both_kinds_fit_into_one_file():
+    boxes, masks = (evaluate(*drawn(2), kind) for kind in ("bbox", "segm"))
+    assert boxes.outcomes().keys() & masks.outcomes().keys() == {"sample"}
+    with pytest.raises(ValueError, match="lack mask_"):
+        Matches.from_outcomes(boxes.outcomes(), "segm")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_weights_are_repetitions(seed):
+    truth, results = drawn(seed)
+    weights = np.random.default_rng(seed).multinomial(12, np.full(12, 1 / 12))
+    assert weights.max() > 1
+    again = repeated(truth, results, weights)
+    weighted = scores(evaluate(truth, results, "bbox"), weights=weights)
+    assert weighted == scores(evaluate(*again, "bbox"))
+    same(weighted, official(*again, "bbox"))
+    assert weighted != scores(evaluate(truth, results, "bbox"))
+
+
+def test_weights_of_one_and_of_nothing():
+    matches = evaluate(*drawn(0), "bbox")
+    assert scores(matches, weights=np.ones(12, dtype=int)) == scores(matches)
+    assert scores(matches, weights=np.zeros(12, dtype=int)) == {}
+
+
+@pytest.mark.parametrize("weights", [np.ones(11, dtype=int), np.ones(12), -np.ones(12, dtype=int)])
+def test_weights_that_cannot_be(weights):
+    with pytest.raises(ValueError, match="one for each of the 12 images"):
+        scores(evaluate(*drawn(0), "bbox"), weights=weights)
+
+
+def average_precision(hits, total):
+    """COCO's average precision, plainly: of a sorted list of True, False (None: ignored), out of `total` objects."""
+    right = wrong = 0
+    points = []
+    for hit in hits:
+        right, wrong = right + (hit is True), wrong + (hit is False)
+        if right + wrong:
+            points.append((right / total, right / (right + wrong)))
+    return np.mean([max((p for r, p in points if r >= level), default=0.0) for level in np.linspace(0, 1, 101)])
+
+
+@pytest.mark.parametrize("total", [5, 10, 23, 100, 700])
+def test_precision_against_a_plain_statement(total):
+    rng = np.random.default_rng(total)
+    choice = rng.choice([True, False, None], 3 * total, p=[0.3, 0.5, 0.2]).tolist()
+    count, bits = len(choice), 2 ** len(THRESHOLDS) - 1
+    flags = {
+        "matched": [bits if one is True or (one is None and place % 2) else 0 for place, one in enumerate(choice)],
+        "ignored": [bits if one is None else 0 for one in choice],
+    }  # fmt: skip
+    packed = {name: np.repeat(np.array(rows, dtype=np.uint16)[:, None], 4, axis=1) for name, rows in flags.items()}
+    rank = np.arange(count, dtype=np.int64)
+    matches = Matches(
+        kind="bbox",
+        sample=np.array([f"{number}" for number in range(count)]),
+        categories=np.array([4]),
+        image=np.arange(count, dtype=np.int32),
+        category=np.zeros(count, dtype=np.int32),
+        score=-rank.astype(float),
+        rank=np.zeros(count, dtype=np.uint8),
+        truth_image=np.zeros(total, dtype=np.int32),
+        truth_category=np.zeros(total, dtype=np.int32),
+        truth_counted=np.full(total, 1, dtype=np.uint8),
+        **packed,
+    )
+    found = scores(matches)
+    assert found["box_AP"] == pytest.approx(average_precision(choice, total), abs=1e-12)
+    assert found["box_AR1"] == pytest.approx(choice.count(True) / total)
+    assert "box_APs" not in found
+
+
+def test_objects_needed_for_each_recall():
+    """The first place at which a found share, as floating point has it, reaches the level."""
+    numbers = np.arange(1, 400)
+    for total, needed in zip(numbers, _needed(numbers)):
+        shares = np.arange(1, total + 1) / total
+        assert needed.tolist() == (np.searchsorted(shares, RECALLS) + 1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"image_id": 77}, "no image 77"),
+        ({"category_id": 2}, "no category 2"),
+        ({"score": float("nan")}, "1 of .* a score that is no number"),
+        ({"segmentation": None}, "1 results have no `segmentation`: numbers 4"),
+    ],
+)
+def test_results_that_do_not_fit(change, message):
+    truth, results = drawn(0)
+    results[4] |= change
+    with pytest.raises(ValueError, match=message):
+        evaluate(truth, results, "segm")
+
+
+def test_objects_without_masks():
+    truth, results = drawn(0)
+    crowd = next(one for one in truth["annotations"] if one["iscrowd"])
+    full = encoded([[v for x, y in ((0, 0), (0, 1), (1, 1), (1, 0)) for v in (
+        crowd["bbox"][0] + x * crowd["bbox"][2], crowd["bbox"][1] + y * crowd["bbox"][3])]])  # fmt: skip
+    crowd["segmentation"] = full
+    expected = scores(evaluate(truth, results, "segm"))
+    del crowd["segmentation"]
+    assert scores(evaluate(truth, results, "segm")) == expected
+    next(one for one in truth["annotations"] if not one["iscrowd"])["segmentation"] = []
+    with pytest.raises(ValueError, match="object 1 has no `segmentation`"):
+        evaluate(truth, results, "segm")
+    assert scores(evaluate(truth, results, "bbox"))
+
+
+def test_inputs_are_left_alone_and_nothing_is_printed(capfd):
+    truth, results = drawn(1)
+    before = copy.deepcopy((truth, results))
+    for kind in ("bbox", "segm"):
+        scores(evaluate(truth, results, kind))
+    assert (truth, results) == before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_without_the_library(monkeypatch):
+    def missing(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(coco_tables.importlib, "import_module", missing)
+    truth, results = drawn(1)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[detection\]'"):
+        evaluate(truth, results, "segm")
+    assert scores(evaluate(truth, results, "bbox"))

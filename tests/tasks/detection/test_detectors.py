@@ -1,0 +1,81 @@
+import pytest
+import torch
+from torch import nn
+
+from backbones.backbone import create
+from backbones.errors import UserError, WrongWords
+from tasks.detection import mmlab
+from tasks.detection.detectors import build_detector, detector_names, resolve_detector
+from tasks.detection.maps import MapOptions, make_maps
+from tasks.detection.necks import SimplePyramid
+
+
+def built(name: str, pyramid: str = "simple", backbone: str = "tiny"):
+    torch.manual_seed(0)
+    given = {"depth": 4} if backbone == "tiny" else {}
+    taps = (0, 1, 2, 3) if pyramid == "taps" else (-1,)
+    maps = make_maps(create(backbone, weights="random", **given), MapOptions(taps=taps))
+    return build_detector(resolve_detector(name), maps, pyramid, 7)
+
+
+@pytest.mark.parametrize("name", detector_names())
+def test_every_shipped_detector_is_built_and_knows_its_classes(name: str) -> None:
+    detector = built(name)
+    levels = detector.extract_feat(torch.rand(1, 3, 64, 96))
+    anchors = (getattr(detector, "rpn_head", None) or detector.bbox_head).prior_generator
+    assert len(levels) == anchors.num_levels
+    assert [96 // level.shape[3] for level in levels][:3] == [stride[0] for stride in anchors.strides][:3]
+    assert all(level.dtype == torch.float32 for level in levels)
+    assert detector.with_mask == resolve_detector(name).masks
+    counts = {module.num_classes for module in detector.modules() if hasattr(module, "num_classes")} - {0, 1}
+    assert counts == {7}
+
+
+def test_pyramids_and_models_with_stages() -> None:
+    assert isinstance(built("faster_rcnn_light").neck.neck, SimplePyramid)
+    for detector in (built("faster_rcnn_light", "taps"), built("faster_rcnn_light", backbone="test_resnet")):
+        assert type(detector.neck.neck).__name__ == "FPN"
+        assert [level.shape[3] for level in detector.extract_feat(torch.rand(1, 3, 64, 96))][:4] == [24, 12, 6, 3]
+
+
+def test_images_are_normalised_by_the_backbone_alone() -> None:
+    mmlab.load()
+    preprocessor = built("faster_rcnn_light").data_preprocessor
+    image = torch.randint(0, 256, (3, 40, 50), dtype=torch.uint8)
+    prepared = preprocessor({"inputs": [image]}, False)["inputs"]
+    assert prepared.shape == (1, 3, 64, 64)
+    torch.testing.assert_close(prepared[0, :, :40, :50], image.flip(0).float() / 255)
+    torch.testing.assert_close(prepared[0, :, 40:], torch.full((3, 24, 64), 114 / 255))
+
+
+def test_an_overlay_changes_the_base(tmp_path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: faster-rcnn_r50_fpn\nmasks: false\nmodel:\n  rpn_head: {num_convs: 2}\n")
+    maps = make_maps(create("tiny", weights="random"), MapOptions(taps=(-1,)))
+    detector = build_detector(resolve_detector(str(file)), maps, "simple", 3)
+    assert isinstance(detector.rpn_head.rpn_conv, nn.Sequential)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("base: x\n", "missing: masks"),
+        ("base: x\nmasks: 1\n", "`masks` is 1; it must be of type bool"),
+        ("base: x\nmasks: true\nmodle: {}\n", "unknown key 'modle'; did you mean 'model'"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path, text: str, said: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(WrongWords, match=said):
+        resolve_detector(str(file))
+
+
+def test_unknown_names(tmp_path) -> None:
+    with pytest.raises(WrongWords, match="did you mean 'mask_rcnn'"):
+        resolve_detector("mask_rcn")
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: faster-rcnn_r50_fpm\nmasks: false\n")
+    maps = make_maps(create("tiny", weights="random"), MapOptions(taps=(-1,)))
+    with pytest.raises(UserError, match="no base 'faster-rcnn_r50_fpm'; did you mean 'faster-rcnn_r50_fpn'"):
+        build_detector(resolve_detector(str(file)), maps, "simple", 3)

@@ -1,0 +1,131 @@
+"""The focal losses, called through mmcv, against the formulas of arXiv 1708.02002, gradients by autograd of these."""
+
+import math
+
+import pytest
+import torch
+
+from tasks.detection import mmlab
+
+mmlab.load()
+
+from mmcv.ops import sigmoid_focal_loss, softmax_focal_loss  # noqa: E402
+
+WEIGHT = [0.5, 2.0, 1.5]
+
+
+def logits(count=8, classes=3, dtype=torch.float64):
+    return 2 * torch.randn(count, classes, dtype=dtype, generator=torch.Generator().manual_seed(0))
+
+
+def plain_sigmoid(x, target, gamma, alpha, weight):
+    rows = []
+    for logits_of_anchor, label in zip(x, target):
+        row = []
+        for c, logit in enumerate(logits_of_anchor):
+            p = 1 / (1 + torch.exp(-logit))
+            of_truth, share = (p, alpha) if c == label else (1 - p, 1 - alpha)
+            row.append(-share * (1 - of_truth) ** gamma * torch.log(of_truth))
+        factor = weight[label] if weight is not None and 0 <= label < len(weight) else 1
+        rows.append(factor * torch.stack(row))
+    return torch.stack(rows)
+
+
+def plain_softmax(x, target, gamma, alpha, weight):
+    losses = []
+    for logits_of_anchor, label in zip(x, target):
+        if label < 0:
+            losses.append(0 * logits_of_anchor.sum())
+            continue
+        p = torch.exp(logits_of_anchor[label]) / torch.exp(logits_of_anchor).sum()
+        factor = 1 if weight is None else weight[label]
+        losses.append(-factor * alpha * (1 - p) ** gamma * torch.log(p))
+    return torch.stack(losses)
+
+
+def with_gradient(loss, x):
+    leaf = x.clone().requires_grad_()
+    value = loss(leaf)
+    value.backward()
+    return value.detach(), leaf.grad
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+@pytest.mark.parametrize(("gamma", "alpha"), [(2.0, 0.25), (0.0, 0.5), (0.5, 0.9)])
+def test_sigmoid(gamma, alpha, weight, reduction):
+    x, target = logits(), [0, 1, 2, 3, 3, 2, -1, 0]  # 3 and -1: background
+    divisor = len(x) if reduction == "mean" else 1
+    expected = with_gradient(lambda leaf: plain_sigmoid(leaf, target, gamma, alpha, weight).sum() / divisor, x)
+    factors = None if weight is None else torch.tensor(weight, dtype=x.dtype)
+    found = with_gradient(
+        lambda leaf: sigmoid_focal_loss(leaf, torch.tensor(target), gamma, alpha, factors, reduction), x
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_sigmoid_loss_of_each_logit():
+    x, target = logits(), [0, 1, 2, 3, 3, 2, 1, 0]
+    found = sigmoid_focal_loss(x, torch.tensor(target), 2.0, 0.25, None, "none")
+    torch.testing.assert_close(found, plain_sigmoid(x, target, 2.0, 0.25, None))
+    leaf = x.clone().requires_grad_()
+    upstream = logits(8)
+    (sigmoid_focal_loss(leaf, torch.tensor(target), 2.0, 0.25, None, "none") * upstream).sum().backward()
+    _, expected = with_gradient(lambda leaf: (plain_sigmoid(leaf, target, 2.0, 0.25, None) * upstream).sum(), x)
+    torch.testing.assert_close(leaf.grad, expected)
+
+
+def test_certain_and_wrong_logits_keep_their_slope():
+    """log(1 - p) of a float32 p is -inf from 17 on; the loss goes on growing in proportion to the logit."""
+    x = torch.tensor([[-200.0, 30.0]])
+    loss = sigmoid_focal_loss(x, torch.tensor([0]), 2.0, 0.25, None, "none")
+    assert loss[0].tolist() == pytest.approx([0.25 * 200, 0.75 * 30])
+    _, gradient = with_gradient(lambda leaf: sigmoid_focal_loss(leaf, torch.tensor([0]), 2.0, 0.25, None, "sum"), x)
+    assert gradient[0].tolist() == pytest.approx([-0.25, 0.75])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_lower_precisions(dtype):
+    x, target = logits().to(dtype), torch.tensor([0, 1, 2, 3, 3, 2, 1, 0])
+    weight = torch.tensor(WEIGHT)
+    found = sigmoid_focal_loss(x, target, 2.0, 0.25, weight.to(dtype), "none")
+    assert found.dtype == dtype
+    exact = sigmoid_focal_loss(x.double(), target, 2.0, 0.25, weight.double(), "none")
+    torch.testing.assert_close(found.double(), exact, rtol=2 * torch.finfo(dtype).eps, atol=1e-7)
+
+
+def test_a_target_beyond_the_background_is_refused():
+    with pytest.raises(ValueError, match="target is 4, with 3 classes"):
+        sigmoid_focal_loss(logits(2), torch.tensor([0, 4]), 2.0, 0.25, None, "sum")
+
+
+def test_no_anchors():
+    value, gradient = with_gradient(
+        lambda leaf: sigmoid_focal_loss(leaf, torch.zeros(0, dtype=torch.long), 2.0, 0.25, None, "sum"), logits(0)
+    )
+    assert value == 0
+    assert gradient.shape == (0, 3)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+@pytest.mark.parametrize(("gamma", "alpha"), [(2.0, 0.25), (0.0, 0.5), (0.5, 0.9)])
+def test_softmax(gamma, alpha, weight, reduction):
+    x, target = logits(), [0, 1, 2, 2, -1, 2, 1, 0]
+    divisor = len(x) if reduction == "mean" else 1
+    expected = with_gradient(lambda leaf: plain_softmax(leaf, target, gamma, alpha, weight).sum() / divisor, x)
+    factors = None if weight is None else torch.tensor(weight, dtype=x.dtype)
+    found = with_gradient(
+        lambda leaf: softmax_focal_loss(leaf, torch.tensor(target), gamma, alpha, factors, reduction), x
+    )
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_softmax_of_a_certain_prediction_has_no_gradient(gamma):
+    value, gradient = with_gradient(
+        lambda leaf: softmax_focal_loss(leaf, torch.tensor([0]), gamma, 1.0, None, "sum"), torch.tensor([[150.0, 0.0]])
+    )
+    assert value == 0
+    assert not math.isnan(gradient.sum())
+    assert gradient.abs().sum() == 0

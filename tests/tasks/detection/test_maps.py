@@ -1,0 +1,148 @@
+import pytest
+import torch
+from torch import nn
+
+from backbones.backbone import create
+from backbones.errors import WrongWords
+from tasks.detection.maps import MapOptions, StageMaps, VitMaps, joined, make_maps, windows
+from tasks.detection.relative import RelativeSoftmax, distances
+
+LAST = MapOptions(taps=(-1,))
+
+
+def backbone(**given):
+    torch.manual_seed(0)
+    return create("tiny", **{"weights": "random", "depth": 4, **given}).eval()
+
+
+@pytest.mark.parametrize("given", [{}, {"attention": "relu"}, {"stem": "conv"}])
+def test_without_windows_the_maps_are_the_backbones_own(given) -> None:
+    images = torch.rand(2, 3, 96, 64)
+    expected = backbone(pool="gap", **given).maps(images, [1, 3])
+    with torch.no_grad():
+        found = make_maps(backbone(pool="gap", **given), MapOptions(taps=(1, -1)))(images)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize(("grid", "size"), [((4, 6), 2), ((5, 7), 3), ((2, 2), 14)])
+def test_windows_are_undone(grid: tuple[int, int], size: int) -> None:
+    tokens = torch.rand(2, *grid, 3)
+    cut = windows(tokens, size)
+    assert cut.shape[1:] == (size * size, 3)
+    assert torch.equal(joined(cut, size, grid), tokens)
+    first = cut[0].view(size, size, 3)[: grid[0], : grid[1]]
+    assert torch.equal(first, tokens[0, :size, :size])
+
+
+def test_a_windowed_block_sees_its_window_alone() -> None:
+    maps = VitMaps(backbone(depth=1), MapOptions(taps=(-1,), window=2, global_blocks=()))
+    images = torch.rand(1, 3, 64, 64)
+    changed = images.clone()
+    changed[..., 32:, 32:] = 0  # the window at the bottom right
+    with torch.no_grad():
+        before, after = maps(images)[0], maps(changed)[0]
+    same = torch.isclose(before, after, atol=1e-6).all(1)[0]
+    assert same[:2].all()
+    assert same[:, :2].all()
+    assert not same[2:, 2:].any()
+
+
+def test_the_last_block_of_each_quarter_is_global() -> None:
+    maps = VitMaps(backbone(depth=12), MapOptions(taps=(-1,), window=14))
+    assert [number for number, windowed in enumerate(maps.windowed) if not windowed] == [2, 5, 8, 11]
+    chosen = VitMaps(backbone(), MapOptions(taps=(-1,), window=2, global_blocks=(0, -1)))
+    assert chosen.windowed == [False, True, True, False]
+
+
+def test_the_length_is_the_windows_the_images_or_the_pretrainings() -> None:
+    """A point-wise attention scales by its length: the same weights, three policies."""
+    lengths = {}
+    for policy in ("tokens", "image", "train"):
+        windowed = MapOptions(taps=(-1,), window=2, global_blocks=())
+        maps = VitMaps(backbone(depth=1, attention="relu", length=policy), windowed)
+        attention = maps.backbone.model.blocks[0].attn
+        core = attention.core
+
+        def noting(*qkv, policy=policy, core=core, **given):
+            lengths[policy] = given["length"]
+            return core(*qkv, **given)
+
+        attention.core = noting
+        with torch.no_grad():
+            maps(torch.rand(1, 3, 64, 96))
+    assert lengths == {"tokens": 4, "image": 24, "train": 197}
+
+
+def test_relative_positions_start_without_effect_and_follow_the_formula() -> None:
+    torch.manual_seed(0)
+    core = RelativeSoftmax(8, (3, 4))
+    q, k, v = (torch.randn(2, 2, 12, 8) for _ in range(3))
+    torch.testing.assert_close(core(q, k, v), nn.functional.scaled_dot_product_attention(q, k, v))
+    nn.init.normal_(core.rel_pos_h)
+    nn.init.normal_(core.rel_pos_w)
+    expected = torch.zeros_like(q)
+    for b in range(2):
+        for head in range(2):
+            for i in range(12):
+                scores = []
+                for j in range(12):
+                    rows = core.rel_pos_h[i // 4 - j // 4 + 2]
+                    columns = core.rel_pos_w[i % 4 - j % 4 + 3]
+                    query = q[b, head, i]
+                    scores.append(query @ k[b, head, j] / 8**0.5 + query @ rows + query @ columns)
+                expected[b, head, i] = torch.stack(scores).softmax(0) @ v[b, head]
+    torch.testing.assert_close(core(q, k, v), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_tables_of_another_size_are_interpolated() -> None:
+    table = torch.arange(5.0)[:, None]
+    assert distances(table, 3)[:, :, 0].tolist() == [[2, 1, 0], [3, 2, 1], [4, 3, 2]]
+    assert distances(table, 5).shape == (5, 5, 1)
+    assert distances(table, 5)[2, 2, 0] == 2
+
+
+def test_checkpointing_changes_no_gradient() -> None:
+    images = torch.rand(1, 3, 64, 64)
+    gradients = []
+    for checkpoint in (False, True):
+        maps = make_maps(backbone(), MapOptions(taps=(-1,), window=2, checkpoint=checkpoint)).train()
+        maps(images)[0].square().sum().backward()
+        gradients.append([parameter.grad for parameter in maps.parameters() if parameter.requires_grad])
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_every_parameter_that_trains_gets_a_gradient() -> None:
+    maps = make_maps(backbone(), MapOptions(taps=(1,)))
+    assert len(maps.backbone.model.blocks) == 2
+    maps(torch.rand(1, 3, 64, 64))[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in maps.parameters() if parameter.requires_grad)
+    assert not maps.backbone.model.cls_token.requires_grad
+
+
+def test_models_with_stages_give_four_maps() -> None:
+    maps = make_maps(create("test_resnet", weights="random").eval(), LAST)
+    assert isinstance(maps, StageMaps)
+    found = maps(torch.rand(1, 3, 64, 64))
+    assert maps.strides == [4, 8, 16, 32]
+    assert [level.shape[2] for level in found] == [16, 8, 4, 2]
+    assert [level.shape[1] for level in found] == maps.channels
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("tiny", MapOptions(taps=(7,)), "no block 7"),
+        ("tiny", MapOptions(taps=(-1,), window=2, global_blocks=(5,)), "global blocks: there is no block 5"),
+        ("test_resnet", MapOptions(taps=(-1,), window=2), "no plain ViT"),
+    ],
+)
+def test_what_cannot_work_is_named(name: str, options: MapOptions, said: str) -> None:
+    with pytest.raises(WrongWords, match=said):
+        make_maps(create(name, weights="random"), options)
+
+
+def test_relative_positions_need_softmax() -> None:
+    with pytest.raises(WrongWords, match="need the attention `softmax`"):
+        make_maps(backbone(attention="relu"), MapOptions(taps=(-1,), relative=True))

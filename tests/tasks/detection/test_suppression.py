@@ -1,0 +1,144 @@
+"""`nms` and `softnms`, called through mmcv, against their definitions in plain Python."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.detection import mmlab
+
+mmlab.load()
+
+from mmcv.ops import batched_nms, nms, soft_nms  # noqa: E402
+
+
+def some_boxes(count, seed, most=12):
+    """Integer boxes, small enough for many equal IoUs, and scores that all differ."""
+    rng = np.random.default_rng(seed)
+    near = rng.integers(0, most, (count, 2))
+    boxes = np.concatenate([near, near + rng.integers(0, most, (count, 2))], axis=1)
+    return boxes.tolist(), ((rng.permutation(count) + 1) / (count + 1)).tolist()
+
+
+def iou(one, other, offset):
+    """Exact; 0 of two boxes without area."""
+    width = min(one[2], other[2]) - max(one[0], other[0]) + offset
+    height = min(one[3], other[3]) - max(one[1], other[1]) + offset
+    both = max(width, 0) * max(height, 0)
+    areas = [(box[2] - box[0] + offset) * (box[3] - box[1] + offset) for box in (one, other)]
+    return Fraction(both, sum(areas) - both) if sum(areas) > both else Fraction(0)
+
+
+def plain_nms(boxes, scores, threshold, offset):
+    kept = []
+    for index in sorted(range(len(boxes)), key=lambda index: -scores[index]):
+        if all(iou(boxes[index], boxes[better], offset) <= Fraction(threshold) for better in kept):
+            kept.append(index)
+    return kept
+
+
+def plain_soft_nms(boxes, scores, threshold, sigma, least, method, offset):
+    left, scores, kept = list(range(len(boxes))), list(scores), []
+    while left:
+        best = max(left, key=lambda index: scores[index])
+        kept.append((best, scores[best]))
+        left.remove(best)
+        for index in list(left):
+            overlap = iou(boxes[best], boxes[index], offset)
+            if method == "gaussian":
+                scores[index] *= math.exp(-(float(overlap) ** 2) / sigma)
+            elif overlap >= Fraction(threshold):
+                scores[index] *= 0 if method == "naive" else 1 - float(overlap)
+            if scores[index] < least:
+                left.remove(index)
+    return kept
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("threshold", ["0", "0.2", "0.3", "0.5", "0.6", "0.7"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_nms(threshold, offset, dtype):
+    for seed in range(5):
+        boxes, scores = some_boxes(60, seed)
+        given = torch.tensor(boxes, dtype=dtype), torch.tensor(scores, dtype=dtype)
+        dets, kept = nms(*given, float(threshold), offset=offset)
+        assert kept.tolist() == plain_nms(boxes, scores, threshold, offset)
+        assert dets.dtype == dtype
+        torch.testing.assert_close(dets, torch.cat([given[0], given[1][:, None]], 1)[kept])
+
+
+def test_nms_of_equal_scores_keeps_the_first():
+    boxes = torch.tensor([[0.0, 0, 4, 4]] * 3 + [[9, 9, 12, 12]])
+    assert nms(boxes, torch.tensor([0.5, 0.5, 0.5, 0.5]), 0.5)[1].tolist() == [0, 3]
+
+
+def test_nms_with_the_options_of_mmcv():
+    boxes, scores = some_boxes(60, 9)
+    expected = [index for index in plain_nms(boxes, scores, "0.4", 0) if scores[index] > 0.3]
+    arrays = np.array(boxes, np.float32), np.array(scores, np.float32)
+    dets, kept = nms(*arrays, 0.4, score_threshold=0.3, max_num=5)
+    assert kept.tolist() == expected[:5]
+    assert isinstance(dets, np.ndarray)
+
+
+def test_nms_of_boxes_and_scores_of_different_precision():
+    """As under autocast: scores come from half-precision logits, boxes do not."""
+    boxes, scores = some_boxes(60, 3)
+    far = [[side + 1000.25 for side in box] for box in boxes]  # bfloat16 would take them all for one
+    kept = nms(torch.tensor(far), torch.tensor(scores, dtype=torch.bfloat16), 0.5)[1]
+    assert kept.tolist() == plain_nms(boxes, scores, "0.5", 0)
+
+
+def test_no_boxes():
+    nothing = torch.zeros(0, 4), torch.zeros(0)
+    for dets, kept in (nms(*nothing, 0.5), nms(*nothing, 0.5, offset=1), soft_nms(*nothing)):
+        assert dets.shape == (0, 5)
+        assert kept.shape == (0,)
+        assert kept.dtype == torch.int64
+
+
+def test_classes_do_not_suppress_each_other():
+    boxes, scores = some_boxes(80, 4)
+    classes = [index % 3 for index in range(80)]
+    given = torch.tensor(boxes, dtype=torch.float32), torch.tensor(scores), torch.tensor(classes)
+    _, kept = batched_nms(*given, {"type": "nms", "iou_threshold": 0.5})
+    expected = set()
+    for one in range(3):
+        members = [index for index in range(80) if classes[index] == one]
+        kept_of_class = plain_nms([boxes[i] for i in members], [scores[i] for i in members], "0.5", 0)
+        expected |= {members[index] for index in kept_of_class}
+    assert kept.tolist() == sorted(expected, key=lambda index: -scores[index])
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("method", ["naive", "linear", "gaussian"])
+@pytest.mark.parametrize(("threshold", "sigma", "least"), [("0.3", 0.5, 1e-3), ("0.6", 0.1, 0.2), ("0.5", 2.0, 0.0)])
+def test_soft_nms(threshold, sigma, least, method, offset):
+    for seed in range(5):
+        boxes, scores = some_boxes(40, seed)
+        given = torch.tensor(boxes, dtype=torch.float64), torch.tensor(scores, dtype=torch.float64)
+        dets, kept = soft_nms(*given, float(threshold), sigma, least, method, offset)
+        expected = plain_soft_nms(boxes, scores, threshold, sigma, least, method, offset)
+        positive = [(index, score) for index, score in expected if score > 0]  # zeros come in any order
+        assert kept.tolist()[: len(positive)] == [index for index, _ in positive]
+        assert len(kept) == len(expected)
+        np.testing.assert_allclose(dets[: len(positive), 4], [score for _, score in positive], rtol=1e-9)
+        torch.testing.assert_close(dets[:, :4], given[0][kept])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_soft_nms_drops_from_the_threshold_on(dtype):
+    boxes = torch.tensor([[0, 0, 5, 1], [0, 0, 3, 1], [0, 0, 2, 1]], dtype=dtype)  # IoU 3/5 and 2/5 with the first
+    scores = torch.tensor([0.75, 0.5, 0.25], dtype=dtype)
+    dets, kept = soft_nms(boxes, scores, 0.6, min_score=0.1, method="naive")
+    assert kept.tolist() == [0, 2]
+    assert nms(boxes, scores, 0.6)[1].tolist() == [0, 1], "nms keeps at the threshold; the second drops the third"
+    assert dets.dtype == dtype
+    assert dets[:, 4].tolist() == [0.75, 0.25]
+
+
+def test_soft_nms_keeps_the_best_box_whatever_its_score():
+    boxes = torch.tensor([[0.0, 0, 1, 1], [5, 5, 6, 6]])
+    assert soft_nms(boxes, torch.tensor([0.1, 0.2]), min_score=0.5)[1].tolist() == [1]
