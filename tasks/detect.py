@@ -1,0 +1,186 @@
+"""Object detection: fine-tune a backbone within a detector of mmdetection, score boxes and masks as COCO does.
+
+The plain ViT as a detector's backbone is ViTDet's (Li et al. 2022, arXiv 2203.16527). Letters: N images.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backbones.backbone import create
+from backbones.data.loader import RunLoader
+from backbones.data.samplers import shuffled_batches
+from backbones.data.spec import DatasetSpec
+from backbones.engine.context import Context
+from backbones.engine.dist import broadcast_object
+from backbones.engine.loop import fit
+from backbones.engine.seeding import seed_torch
+from backbones.errors import UserError
+from backbones.files import write_atomic
+from backbones.flops import flops
+from backbones.spec import BackboneSpec
+from tasks.data.coco import CocoData, open_coco
+from tasks.detection import mmlab
+from tasks.detection.coco_scores import PREFIX, Kind, Matches, evaluate, scores
+from tasks.detection.detectors import DetectorSpec, build_detector, resolve_detector
+from tasks.detection.learner import DetectionLearner, collate
+from tasks.detection.maps import MapOptions, make_maps
+from tasks.detection.options import DetectOptions
+from tasks.detection.pictures import save_pictures
+from tasks.detection.pipelines import DetectionImages, train_transforms
+from tasks.detection.predict import Results, detect
+from tasks.task import Metric, Outcomes, Scores, Task
+
+RESULTS = "detections.json"  # in a run's folder
+STEP = 32
+"""Pixels that the sides of a batch of images are multiples of."""
+
+
+class Detect(Task):
+    """The 12 numbers of COCO for boxes, and for masks where the detector predicts them."""
+
+    name, version, options, primary = "detect", 1, DetectOptions, "box_AP"
+    metrics = {name: Metric() for name in ("box_AP", "box_AP50", "box_AP75", "mask_AP")}  # noqa: RUF012
+
+    def open(
+        self, spec: DatasetSpec, options: DetectOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
+    ) -> CocoData:
+        """Images, objects and categories; see `tasks.data.coco.open_coco`."""
+        data = open_coco(spec, root, subset=subset, skip_unreadable=skip_unreadable)
+        for split in ("train", "val"):
+            if getattr(data, split) is None:
+                raise UserError(
+                    f"{data.name}: there is no {split} split, and detect needs one; name its files in a YAML"
+                )
+        return data
+
+    def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
+        """mmdetection is there, and the detector can be built around this backbone."""
+        context.micro_batch(options.batch, options.accumulate)
+        detector = chosen_detector(options, dataset)
+        mmlab.load()
+        make_learner(spec, dataset, detector, options, weights="random", load="strict")
+
+    def run(
+        self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Trains on the training split, scores the validation split."""
+        assert dataset.val is not None
+        mmlab.load()
+        seed_torch(context.seed)
+        detector = chosen_detector(options, dataset)
+        learner = make_learner(spec, dataset, detector, options)
+        size = tuple(-(-side // learner.backbone.spec.divisor) * learner.backbone.spec.divisor for side in options.size)
+        context.note_backbone(learner.backbone, flops(learner.backbone, (size[0], size[1]))["total"])
+        context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
+
+        def validate(epoch: int) -> Scores:
+            if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:
+                return {}
+            return self.rescore(self._outcomes(learner, dataset, detector, options, context)[0])
+
+        outcome = fit(learner, train_loader(dataset, detector, options, context), options, context, validate)
+        if outcome.broke_down:
+            return {}, {}
+        start = time.monotonic()
+        outcomes, results = self._outcomes(learner, dataset, detector, options, context)
+        context.cost.eval_seconds += time.monotonic() - start
+        if context.folder and context.ranks.first:
+            write_atomic(context.folder / RESULTS, json.dumps(results).encode())
+            draw(context.folder / "pictures", dataset, results, options.draw)
+        return self.rescore(outcomes), outcomes
+
+    def _outcomes(
+        self,
+        learner: DetectionLearner,
+        data: CocoData,
+        detector: DetectorSpec,
+        options: DetectOptions,
+        context: Context,
+    ) -> tuple[Outcomes, Results]:
+        """What was matched in every image, and the detections, the same on every rank."""
+        assert data.val is not None
+        results = detect(learner.detector, data, data.val, options.size, context, batch_size=options.eval_batch)
+        outcomes: Outcomes = {}
+        if context.ranks.first:
+            truth = data.as_coco(data.val)
+            for kind in kinds(detector):
+                outcomes |= evaluate(truth, results, kind).outcomes()
+            outcomes["cluster"] = np.arange(len(data.val.images))
+        return broadcast_object(outcomes), results
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """The 12 numbers of each kind from its matches."""
+        found: Scores = {}
+        for kind, prefix in PREFIX.items():
+            if any(name.startswith(f"{prefix}_") for name in outcomes):
+                found |= scores(Matches.from_outcomes(outcomes, kind))
+        return found
+
+
+def kinds(detector: DetectorSpec) -> list[Kind]:
+    """What is scored."""
+    return ["bbox", "segm"] if detector.masks else ["bbox"]
+
+
+def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:
+    """The detector that the options name, or the one for this data. Raises UserError when the data has no masks."""
+    detector = resolve_detector(options.detector or ("mask_rcnn" if data.masks else "faster_rcnn"))
+    if detector.masks and not data.masks:
+        raise UserError(
+            f"{data.name}: some objects have no mask, but {detector.name} needs them: --detector faster_rcnn"
+        )
+    return detector
+
+
+def make_learner(
+    spec: BackboneSpec, data: CocoData, detector: DetectorSpec, options: DetectOptions, **overrides: Any
+) -> DetectionLearner:
+    """The detector around the backbone, as trained. Raises WrongWords when the parts do not fit."""
+    backbone = create(spec, drop_path=options.drop_path, **overrides)
+    depth = len(getattr(backbone.model, "blocks", ()))
+    taps = options.taps or tuple(depth * (part + 1) // 4 - 1 for part in range(4))
+    maps = make_maps(
+        backbone,
+        MapOptions(
+            taps=taps if options.pyramid == "taps" else (-1,),
+            window=options.window,
+            global_blocks=options.global_blocks,
+            relative=options.relative,
+            grid=(options.size[0] // backbone.stride, options.size[1] // backbone.stride),
+            checkpoint=options.checkpoint,
+        ),
+    )
+    built = build_detector(detector, maps, options.pyramid, len(data.classes))
+    return DetectionLearner(built, backbone, norm_eval=options.norm_eval)
+
+
+def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions, context: Context) -> RunLoader:
+    """Shuffled batches of the images that hold something to train on."""
+    assert data.train is not None
+    split = data.train.select(data.train.with_objects())
+    transforms = train_transforms(options.view, options.size, options.flip, detector.masks)
+    images = DetectionImages(split, transforms, seed=context.seed)
+
+    def batches(epoch: int) -> list[list[int]]:
+        return shuffled_batches(len(images), options.batch, seed=context.seed, epoch=epoch)
+
+    return context.loader(images, batches, parts=options.accumulate, collate=collate)
+
+
+def draw(folder: Path, data: CocoData, results: Results, count: int) -> None:
+    """Saves the first validation images with what was found on them."""
+    if not count:
+        return
+    assert data.val is not None
+    of_image: dict[int, Results] = {}
+    for result in results:
+        of_image.setdefault(result["image_id"], []).append(result)
+    images = [(data.val.path(place), of_image.get(one.id, [])) for place, one in enumerate(data.val.images[:count])]
+    save_pictures(folder, images, dict(zip(data.category_ids, data.classes)))
+
+
+TASK = Detect()

@@ -1,0 +1,83 @@
+"""What `fit` trains for detection: a detector of mmdetection, its losses summed as it sums them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backbones.backbone import Backbone
+from backbones.engine.learner import Batch, Learner
+from backbones.engine.optim import parameter_groups
+from backbones.engine.options import FitOptions
+
+
+class DetectionLearner(Learner):
+    """Images and their annotations -> the detector's losses.
+
+    A batch is {"inputs": [uint8 [3, H, W], ...], "data_samples": [DetDataSample, ...]}, images of different sizes.
+
+    Args:
+        detector: of `build_detector`. backbone: the one within it, which knows its layers.
+    """
+
+    def __init__(self, detector: Any, backbone: Backbone, *, norm_eval: bool) -> None:
+        super().__init__()
+        self.detector = detector
+        # not registered again: its parameters have their place within the detector
+        self._backbone, self.norm_eval = [backbone], norm_eval
+
+    @property
+    def backbone(self) -> Backbone:
+        """The backbone within the detector."""
+        return self._backbone[0]
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """Losses by mmdetection's names, `loss` being their sum."""
+        losses = self.detector.loss(batch["inputs"], batch["data_samples"])
+        parts = {name: _total(value) for name, value in losses.items() if "loss" in name}
+        return {"loss": torch.stack(list(parts.values())).sum(), **parts}
+
+    def prepare(self, batch: Batch, device: torch.device) -> Batch:
+        """On the device, images padded to one size, in [0, 1]."""
+        self.detector.data_preprocessor.to(device)
+        prepared: Batch = self.detector.data_preprocessor(batch, True)
+        return prepared
+
+    def split(self, batch: Batch, parts: int) -> list[Batch]:
+        """As many images in each part; images keep the padding of the whole batch."""
+        size = -(-self.batch_size(batch) // parts)
+        starts = range(0, self.batch_size(batch), size)
+        return [{name: values[start : start + size] for name, values in batch.items()} for start in starts]
+
+    def batch_size(self, batch: Batch) -> int:
+        """Number of images."""
+        return len(batch["data_samples"])
+
+    def train(self, mode: bool = True) -> "DetectionLearner":
+        """Batch norm in the backbone keeps its statistics with `norm_eval`, as two images a batch give none."""
+        super().train(mode)
+        if self.norm_eval:
+            for module in self.backbone.modules():
+                if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
+
+    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
+        """Groups with layer decay over the backbone; necks and heads count as behind its last layer."""
+        inside = "detector.backbone.maps.backbone."
+        last = self.backbone.layer_of("head")
+
+        def layer(name: str) -> int:
+            return self.backbone.layer_of(name.removeprefix(inside)) if name.startswith(inside) else last
+
+        return parameter_groups(self, options, layer, last)
+
+
+def collate(samples: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Packed samples of mmdetection's transforms as one batch; nothing is stacked, as sizes differ."""
+    return {name: [sample[name] for sample in samples] for name in samples[0]}
+
+
+def _total(value: Tensor | list[Tensor]) -> Tensor:
+    """As mmdetection does: means, summed over levels."""
+    return torch.stack([part.mean() for part in value]).sum() if isinstance(value, list | tuple) else value.mean()

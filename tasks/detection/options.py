@@ -1,0 +1,66 @@
+"""Options of detection fine-tuning."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from backbones.engine.options import FitOptions, check_ranges
+from backbones.errors import WrongWords
+
+
+@dataclass(kw_only=True)
+class DetectOptions(FitOptions):
+    """Options of `transfer.run detect` besides those of the training loop."""
+
+    detector: str | None
+    """A name of configs/detectors, or a YAML file. None: mask_rcnn where the data has masks, else faster_rcnn."""
+    pyramid: Literal["simple", "taps"]
+    """Levels from the last map (ViTDet), or from four blocks through an FPN; of models with several strides the FPN."""
+    taps: tuple[int, ...] | None
+    """The four blocks of --pyramid taps. None: the last of each quarter."""
+    window: int
+    """Side of the attention windows in tokens; 0: every block sees the whole image."""
+    global_blocks: tuple[int, ...] | None
+    """Blocks without windows. None: the last of each quarter."""
+    relative: bool
+    """Relative positions within the attention (softmax only), from zero."""
+    checkpoint: bool
+    """Compute the activations of a block again in the backward pass: less memory, a third more time."""
+    norm_eval: bool
+    """Whether batch norms of the backbone keep their statistics, as few images a batch give none."""
+    drop_path: float
+    """Stochastic depth of the last block; earlier blocks grow to it linearly."""
+    view: Literal["jitter", "resize"]
+    """Training images: large-scale jitter, 0.1 to 2 times the size and cropped to it, or the whole image."""
+    size: tuple[int, int]
+    """Limits of the image's shorter and longer side in pixels; with jitter the height and width of the crop."""
+    flip: float
+    """Probability of a horizontal flip."""
+    batch: int
+    """Images per step, over all ranks."""
+    eval_batch: int
+    """Images per batch in evaluation, per rank."""
+    validate_at: tuple[int, ...]
+    """Epochs with a validation on the way; the last one's is the run's score."""
+    draw: int
+    """Validation images that are saved with their detections."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "size", "batch", "eval_batch")
+        check_ranges(self, 0, None, "window", "draw")
+        check_ranges(self, 0, 1, "flip", "drop_path")
+        if self.drop_path == 1:
+            raise WrongWords("--drop-path must be below 1")
+        if self.size[0] > self.size[1]:
+            raise WrongWords(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
+        if self.batch % self.accumulate:
+            raise WrongWords(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
+        if self.taps is not None and (self.pyramid != "taps" or len(self.taps) != 4):
+            raise WrongWords(f"--taps {self.taps}: give four blocks, with --pyramid taps")
+        if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
+            raise WrongWords(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
+
+    def idle(self) -> dict[str, str]:
+        """Options without effect, and why; `draw` decides no score."""
+        found = super().idle() | ({} if self.pyramid == "taps" else {"taps": "--pyramid simple"})
+        return found | ({} if self.window else {"global_blocks": "--window 0"})
