@@ -92,6 +92,6 @@ class Classification(Task):
     def contradictions(self, scores: Scores) -> list[str]:
         """Scores out of bounds, or top-1 above top-5."""
         found = super().contradictions(scores)
-        if scores and scores["top1"] > scores["top5"]:
+        if "top1" in scores and scores["top1"] > scores["top5"]:
             found.append(f"top1 = {scores['top1']} is above top5 = {scores['top5']}")
         return found

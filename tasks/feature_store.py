@@ -220,28 +220,30 @@ def entries(store: Path) -> list[Entry]:
 
 def checked(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Rows [K] and features [K, F] of a shard. Raises DamagedShard when they are not as written."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="np") as file:
-            rows, features = file.get_tensor("rows"), file.get_tensor("features")
-            written = (file.metadata() or {}).get("sha256")
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedShard(str(error)) from None
+    with _opened(path) as file:
+        rows, features = file.get_tensor("rows"), file.get_tensor("features")
+        written = (file.metadata() or {}).get("sha256")
     if written != _checksum(rows, features) or len(rows) != len(features):
         raise DamagedShard("its bytes are not those that were written")
     return rows, features
 
 
 def _rows(path: Path) -> np.ndarray:
+    with _opened(path) as file:
+        rows: np.ndarray = file.get_tensor("rows")
+    return rows
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A shard to read from. Raises DamagedShard when it cannot be opened, or what is asked of it cannot be read."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="np") as file:
-            rows: np.ndarray = file.get_tensor("rows")
+            yield file
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedShard(str(error)) from None
-    return rows
 
 
 def _checksum(rows: np.ndarray, features: np.ndarray) -> str:

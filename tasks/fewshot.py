@@ -149,7 +149,10 @@ class Fewshot(Classification):
         self._describe(sets, dataset, context)
         outcomes: Outcomes = {}
         if features.usable(context):
-            correct, strengths = probe_all(features, sets, options.fit(), options.strengths, context)
+            correct, strengths, unconverged = probe_all(features, sets, options.fit(), options.strengths, context)
+            if unconverged:
+                fits = f"{unconverged} of the fits of --probe {options.probe} did not converge"
+                context.note(f"{dataset.name}: {fits}; a larger --logistic-l2 mends it")
             outcomes = image_outcomes(dataset.val) | correct
             for name, values in correct.items():
                 score = name.replace("correct", "accuracy")
@@ -189,10 +192,6 @@ class Fewshot(Classification):
         """`accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
         found = {name: values for name, values in outcomes.items() if name.startswith("correct_")}
         return {name.replace("correct", "accuracy"): float(values.mean()) for name, values in found.items()}
-
-    def contradictions(self, scores: Scores) -> list[str]:
-        """Accuracies out of bounds."""
-        return [f"{name} = {value} is outside [0, 1]" for name, value in scores.items() if not 0 <= value <= 1]
 
 
 TASK = Fewshot()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -65,6 +65,17 @@ class FrozenFeatures:
         return not reason
 
 
+class Probed(NamedTuple):
+    """A support set's probe on the test images."""
+
+    correct: np.ndarray
+    """[M], bool."""
+    strength: float
+    """The one that was taken."""
+    unconverged: int
+    """Fits of the probe that did not converge, those for the choice of the strength among them."""
+
+
 def constant_channels(features: Tensor, flat: float) -> Tensor:
     """[F]: whether a channel of features [M, F] varies by no more than this share of its largest value."""
     low, high = features.aminmax(dim=0)
@@ -79,7 +90,7 @@ def finite(features: Tensor) -> bool:
 
 def probe_all(
     features: FrozenFeatures, sets: SupportSets, fit: Fit, strengths: tuple[float, ...], context: Context
-) -> tuple[dict[str, np.ndarray], dict[str, list[float]]]:
+) -> tuple[dict[str, np.ndarray], dict[str, list[float]], int]:
     """Probes every draw with every number of shots; ranks share the draws, and all return the same.
 
     Args:
@@ -87,10 +98,11 @@ def probe_all(
         strengths: of several, each probe takes the best on the draw's selection images.
 
     Returns:
-        `correct_<k>shot` [M, draws], bool; and for each of these names the strengths that were taken, one per draw.
+        `correct_<k>shot` [M, draws], bool; for each of these names the strengths that were taken, one per draw; and how
+        many fits did not converge.
     """
     mine = range(context.ranks.rank, len(sets.orders), context.ranks.world)
-    found: dict[int, Any] = {}
+    found: dict[int, dict[int, Probed]] = {}
     for draw in context.bar(mine, "probes", total=len(mine)):
         context.check_stop()
         found[draw] = {shots: _probe(features, sets, draw, shots, fit, strengths) for shots in sets.shots}
@@ -98,16 +110,18 @@ def probe_all(
         found |= part
     names = {shots: f"correct_{shots}shot" for shots in sets.shots}
     draws = range(len(sets.orders))
-    correct = {name: np.stack([found[draw][shots][0] for draw in draws], axis=1) for shots, name in names.items()}
-    return correct, {name: [found[draw][shots][1] for draw in draws] for shots, name in names.items()}
+    correct = {name: np.stack([found[draw][shots].correct for draw in draws], axis=1) for shots, name in names.items()}
+    taken = {name: [found[draw][shots].strength for draw in draws] for shots, name in names.items()}
+    return correct, taken, sum(probed.unconverged for draw in draws for probed in found[draw].values())
 
 
 def _probe(
     features: FrozenFeatures, sets: SupportSets, draw: int, shots: int, fit: Fit, strengths: tuple[float, ...]
-) -> tuple[np.ndarray, float]:
+) -> Probed:
     support, labels = features.of(sets.support(draw, shots))
     probe = fit(support, labels, features.classes)
     strength = strengths[0]
     if len(strengths) > 1:
         strength = best_strength(probe, *features.of(sets.selection(draw)), strengths)
-    return (probe.predict(features.test, strength) == features.test_labels).numpy(), strength
+    correct = (probe.predict(features.test, strength) == features.test_labels).numpy()
+    return Probed(correct, strength, probe.unconverged)

@@ -19,10 +19,15 @@ EPSILON = 1e-5
 """Added to the standard deviations."""
 ROWS = 1024
 """Samples that are predicted at a time."""
+ITERATIONS = 1000
+"""After which a fit of logistic regression ends, converged or not."""
 
 
 class Fitted(Protocol):
     """A probe of one support set, for any strength of its regularisation."""
+
+    unconverged: int
+    """Fits so far that ended before they had converged; 0 where the solution is exact."""
 
     def predict(self, features: Tensor, strength: float) -> Tensor:
         """Classes [N], int64, of features [N, D]."""
@@ -66,6 +71,8 @@ class LeastSquares:
     Args:
         features: [M, D]. labels: [M], integers below `classes`.
     """
+
+    unconverged = 0
 
     def __init__(self, features: Tensor, labels: Tensor, classes: int) -> None:
         if not len(features) or len(features) != len(labels):
@@ -122,7 +129,7 @@ class Logistic:
 
         if len(np.unique(self.labels)) < 2:
             return torch.full((len(features),), int(self.labels[0]))
-        model = LogisticRegression(C=1 / strength, max_iter=1000)
+        model = LogisticRegression(C=1 / strength, max_iter=ITERATIONS)
         with warnings.catch_warnings(record=True) as raised:
             warnings.simplefilter("always", ConvergenceWarning)
             model.fit(self.x, self.labels)
@@ -142,6 +149,8 @@ class Neighbours:
         features: [M, D]. labels: [M], integers below `classes`.
         temperature: of the votes.
     """
+
+    unconverged = 0
 
     def __init__(self, features: Tensor, labels: Tensor, classes: int, *, temperature: float) -> None:
         self.features, self.labels = features, labels

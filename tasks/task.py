@@ -103,10 +103,10 @@ class Task:
     def contradictions(self, scores: Scores) -> list[str]:
         """What cannot be true of correct scores, in words."""
         found = []
-        for name, metric in self.metrics.items():
-            low, high = metric.bounds
-            if name in scores and not low <= scores[name] <= high:
-                found.append(f"{name} = {scores[name]} is outside [{low:g}, {high:g}]")
+        for name, score in scores.items():
+            low, high = self.metric(name).bounds
+            if not low <= score <= high:
+                found.append(f"{name} = {score} is outside [{low:g}, {high:g}]")
         return found
 
 

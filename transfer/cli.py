@@ -156,9 +156,16 @@ def _config_files(words: list[str]) -> list[Path]:
     return files
 
 
-def guarded(main: Callable[[list[str]], int], argv: list[str]) -> int:
-    """Runs a command's body; errors meant for the user become one message on stderr and an exit status."""
+def guarded(main: Callable[[list[str]], int], argv: list[str], *, usage: str = "") -> int:
+    """Runs a command's body; errors meant for the user become one message on stderr and an exit status.
+
+    Args:
+        usage: what a command that needs words prints instead, without any or when help is asked for first.
+    """
     try:
+        if usage and (not argv or argv[0] in ("-h", "--help")):
+            print(usage)
+            return 0 if argv else 2
         return main(argv)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -41,13 +41,10 @@ class FeaturesOptions:
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
-    return guarded(_main, argv)
+    return guarded(_main, argv, usage=USAGE)
 
 
 def _main(argv: list[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0 if argv else 2
     verb = argv[0]
     if verb not in VERBS:
         raise WrongWords(f"unknown word {verb!r}{nearest(verb, VERBS)}\n{USAGE}")

@@ -29,13 +29,10 @@ def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
     from transfer.cli import guarded
 
-    return guarded(_main, argv)
+    return guarded(_main, argv, usage=USAGE)
 
 
 def _main(argv: list[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0 if argv else 2
     from transfer.cli import check_names_in, task_recipe
 
     if argv[0] == "--list":

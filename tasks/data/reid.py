@@ -1,6 +1,7 @@
 """Person re-identification data: training, query and gallery lists, checked against what the set should hold.
 
-A new layout is a parser (`reid_layouts`), its entry in `FORMATS` here, and its tree in `backbones.data.spec.FORMATS`.
+A new layout is a parser (`reid_layouts`), its entry in `FORMATS` here, and its tree in
+`backbones.data.formats.FORMATS`.
 """
 
 import os

@@ -139,7 +139,7 @@ def our_accuracies(
         test_labels=torch.from_numpy(truth),
         classes=classes,
     )
-    correct, _ = probe_all(features, sets, LeastSquares, (strength,), context())
+    correct, *_ = probe_all(features, sets, LeastSquares, (strength,), context())
     return np.stack([correct[f"correct_{shots}shot"].mean(0) for shots in SHOTS], axis=1)
 
 

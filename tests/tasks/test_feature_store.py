@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from backbones.errors import UserError
 from tasks import feature_store
@@ -78,6 +79,19 @@ def test_a_shard_cut_short_is_found(tmp_path: Path) -> None:
     path = max(entry.shards)
     path.write_bytes(path.read_bytes()[:-1])
     assert opened_again(tmp_path).missing(np.arange(20)).tolist() == list(range(10, 20))
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", save({"features": values([3])})])
+def test_what_is_no_shard_is_damaged(tmp_path: Path, content: bytes) -> None:
+    entry = filled(tmp_path)
+    path = entry.folder / "00000010-abc.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(feature_store.DamagedShard):
+        checked(path)
+    assert entry.held() == 16
+    assert [bad for bad, _ in entry.verify()[0]] == [path]
+    assert opened_again(tmp_path).shards.keys() == entry.shards.keys()
+    assert not path.exists()
 
 
 CLAIM = """

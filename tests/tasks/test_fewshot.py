@@ -133,6 +133,26 @@ def test_constant_channels_are_counted(tmp_path, monkeypatch) -> None:
     assert scores["accuracy_10shot"] > 0.3
 
 
+def test_fits_that_do_not_converge_are_said_once(tmp_path, monkeypatch, capsys) -> None:
+    words = ["--probe", "logistic", "--shots", "1", "5", "--draws", "2"]
+    assert run(tmp_path, *words)[2].notes == []
+    monkeypatch.setattr("tasks.probes.ITERATIONS", 1)
+    said = "of the fits of --probe logistic did not converge; a larger --logistic-l2 mends it"
+    assert run(tmp_path, *words)[2].notes == [f"toy_digits: 4 {said}"]
+    assert capsys.readouterr().err.count("did not converge") == 1
+    several = ["--logistic-l2", "1", "10", "--select", "2"]
+    assert run(tmp_path, *words, *several)[2].notes == [f"toy_digits: 12 {said}"]  # two to choose, and the chosen one
+    assert run(tmp_path)[2].notes == []
+
+
+def test_scores_of_any_number_of_shots_have_bounds() -> None:
+    task = load_task("fewshot")
+    assert task.contradictions({"accuracy_3shot": 0.5, "accuracy_10shot": 1.0}) == []
+    assert task.contradictions({}) == []
+    for wrong in (1.5, -0.1, float("nan")):
+        assert task.contradictions({"accuracy_3shot": wrong}) == [f"accuracy_3shot = {wrong} is outside [0, 1]"]
+
+
 def test_a_missing_split_is_named() -> None:
     data = digits()
     task = load_task("fewshot")

@@ -74,6 +74,17 @@ def test_logistic_is_scikit_learns(l2: float) -> None:
     assert not probe.unconverged
 
 
+def test_fits_that_do_not_converge_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.probes.ITERATIONS", 1)
+    features, labels = blobs(8, 6, 30)
+    probes = (Logistic(features, labels, 6), LeastSquares(features, labels, 6))
+    for probe in (*probes, Neighbours(features, labels, 6, temperature=0.07)):
+        assert probe.unconverged == 0
+        probe.predict(features, 1.0)
+        probe.predict(features, 2.0)
+        assert probe.unconverged == (2 if isinstance(probe, Logistic) else 0)
+
+
 def test_logistic_of_one_class() -> None:
     assert Logistic(torch.rand(3, 2), torch.full((3,), 4), 6).predict(torch.rand(2, 2), 1.0).tolist() == [4, 4]
 

@@ -2,13 +2,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from backbones.errors import WrongWords
 from backbones.settings import CONFIGS, as_flags, parse, plain, read_yaml
 from tasks.reid import ReidOptions
-from transfer.cli import Command, read_command, task_names, task_recipe
+from transfer import features, pretrain, run
+from transfer.cli import Command, guarded, read_command, task_names, task_recipe
 from transfer.run import main
 
 
@@ -101,6 +103,18 @@ def test_wrong_words_exit_with_2_and_a_hint(words: list[str], said: str, capfd: 
     out, err = capfd.readouterr()
     assert said in out + err
     assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("command", [run, pretrain, features])
+def test_usage_is_printed_on_request_and_without_words(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, status in (([], 2), (["-h"], 0), (["--help"], 0)):
+        assert command.main(words) == status
+        assert capsys.readouterr().out == command.USAGE + "\n"
+
+
+def test_a_command_without_usage_reads_its_own_help() -> None:
+    assert guarded(len, []) == 0
+    assert guarded(len, ["--help"]) == 1
 
 
 def test_the_dry_run_prints_what_would_run_and_runs_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,8 @@ import pytest
 
 from backbones.data import classification
 from backbones.data.classification import open_classification
-from backbones.data.spec import FORMATS, resolve_dataset
+from backbones.data.formats import FORMATS
+from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError, WrongWords
 
 from .layouts import encoded, spec, write_folders
