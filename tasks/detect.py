@@ -35,8 +35,6 @@ from tasks.detection.predict import Results, detect
 from tasks.task import Metric, Outcomes, Scores, Task
 
 RESULTS = "detections.json"  # in a run's folder
-STEP = 32
-"""Pixels that the sides of a batch of images are multiples of."""
 
 
 class Detect(Task):
@@ -73,8 +71,7 @@ class Detect(Task):
         seed_torch(context.seed)
         detector = chosen_detector(options, dataset)
         learner = make_learner(spec, dataset, detector, options)
-        size = tuple(-(-side // learner.backbone.spec.divisor) * learner.backbone.spec.divisor for side in options.size)
-        context.note_backbone(learner.backbone, flops(learner.backbone, (size[0], size[1]))["total"])
+        context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size))["total"])
         context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
 
         def validate(epoch: int) -> Scores:
@@ -90,8 +87,19 @@ class Detect(Task):
         context.cost.eval_seconds += time.monotonic() - start
         if context.folder and context.ranks.first:
             write_atomic(context.folder / RESULTS, json.dumps(results).encode())
-            draw(context.folder / "pictures", dataset, results, options.draw)
         return self.rescore(outcomes), outcomes
+
+    def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
+        """Saves the first `draw` validation images with what was found on them."""
+        if not options.draw or not (folder / RESULTS).is_file():  # a training that broke down found nothing
+            return
+        assert dataset.val is not None
+        of_image: dict[int, Results] = {}
+        for result in json.loads((folder / RESULTS).read_bytes()):
+            of_image.setdefault(result["image_id"], []).append(result)
+        chosen = dataset.val.images[: options.draw]
+        images = [(dataset.val.path(place), of_image.get(image.id, [])) for place, image in enumerate(chosen)]
+        save_pictures(folder / "pictures", images, dict(zip(dataset.category_ids, dataset.classes)))
 
     def _outcomes(
         self,
@@ -169,18 +177,6 @@ def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions,
         return shuffled_batches(len(images), options.batch, seed=context.seed, epoch=epoch)
 
     return context.loader(images, batches, parts=options.accumulate, collate=collate)
-
-
-def draw(folder: Path, data: CocoData, results: Results, count: int) -> None:
-    """Saves the first validation images with what was found on them."""
-    if not count:
-        return
-    assert data.val is not None
-    of_image: dict[int, Results] = {}
-    for result in results:
-        of_image.setdefault(result["image_id"], []).append(result)
-    images = [(data.val.path(place), of_image.get(one.id, [])) for place, one in enumerate(data.val.images[:count])]
-    save_pictures(folder, images, dict(zip(data.category_ids, data.classes)))
 
 
 TASK = Detect()

@@ -92,6 +92,9 @@ class Task:
         """The scores from what `outcomes.npz` holds, to the bit."""
         raise NotImplementedError
 
+    def finish(self, folder: Path, dataset: Any, options: Any) -> None:
+        """Makes what no score depends on from the files of a run with a record, a new or a reused one."""
+
     def repeat(self) -> str:
         """The command that repeats a run, given in the folder of its options.yaml."""
         return f"python -m transfer.run {self.name} --config options.yaml"

@@ -11,6 +11,7 @@ from backbones.settings import plain, write_yaml
 from tasks.task import Scores, Task
 from transfer.cli import Command
 from transfer.environment import environment
+from transfer.options import EXECUTION
 from transfer.presence import Present
 from transfer.results import Identity, Record
 
@@ -55,6 +56,7 @@ class Cell:
                 options[name] = _content(value)
         for name in getattr(self.command.options, "idle", dict)():
             del options[name]
+        options = {name: value for name, value in options.items() if name not in EXECUTION}
         del options["precision"]  # what it resolved to counts
         content = self.task.content(dataset, self.command.options)
         return Identity(

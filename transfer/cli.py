@@ -147,13 +147,25 @@ def _config_files(words: list[str]) -> list[Path]:
     files: list[Path] = []
     for position, word in enumerate(words):
         if word.startswith("--config="):
-            files.append(Path(word.partition("=")[2]))
+            files.append(_config_file(word.partition("=")[2]))
         elif word == "--config":
             for name in words[position + 1 :]:
                 if name.startswith("--"):
                     break
-                files.append(Path(name))
+                files.append(_config_file(name))
     return files
+
+
+def _config_file(name: str) -> Path:
+    """A file of the user's, or one of configs/schedules by its name."""
+    path = Path(name)
+    if path.suffix or path.exists():
+        return path
+    shipped = config_names("schedules")
+    if name not in shipped:
+        known = f"{nearest(name, shipped)} (schedules: {', '.join(shipped)})"
+        raise WrongWords(f"--config {name}: there is no such file or schedule{known}")
+    return CONFIGS / "schedules" / f"{name}.yaml"
 
 
 def guarded(main: Callable[[list[str]], int], argv: list[str], *, usage: str = "") -> int:

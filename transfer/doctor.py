@@ -143,6 +143,15 @@ def _extras() -> Iterator[Finding]:
             yield Finding("absent", f"{extra}: {', '.join(missing)} missing", f"pip install -e '.[{extra}]'")
         else:
             yield Finding("ok", f"{extra}: " + ", ".join(f"{name} {version(name)}" for name in packages))
+            if extra == "detection":
+                yield _operators()
+
+
+def _operators() -> Finding:
+    from tasks.detection.mmlab import ops_source
+
+    told = {"compiled": "compiled ones of mmcv", "bridge": "built in, over torchvision's; no compiler needed"}
+    return Finding("ok", f"operators of mmdetection: {told[ops_source()]}")
 
 
 def _datasets(data: Path | None) -> Iterator[Finding]:

@@ -88,6 +88,8 @@ def make_context(command: Command) -> Context:
 def _evaluate_cell(cell: Cell, context: Context, store: Store, result: Evaluation) -> None:
     try:
         result.records.append(_record(cell, context, store))
+        if context.ranks.first:
+            cell.task.finish(store.folder(cell.run_id), cell.dataset, cell.command.options)
     except Exception as error:
         if context.ranks.world > 1:
             raise  # the other ranks may be inside a collective; torchrun ends them

@@ -24,7 +24,7 @@ class RunOptions:
     smoke: bool = False
     """Embedded data and sizes that end in seconds; marked in the record, and left out of reports."""
     config: tuple[Path, ...] = ()
-    """YAML files with any of these options; later ones win, flags win over all."""
+    """YAML files with any of these options, or names of configs/schedules; later ones win, flags win over all."""
     out: Path = Path("runs")
     """Folder of the runs."""
     features: Path = Path("features")
@@ -62,7 +62,7 @@ class RunOptions:
 # How a run is executed, not what it is: never part of its identity.
 EXECUTION = (
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
-    *("name", "weights_to", "replace"),
+    *("name", "weights_to", "replace", "draw"),
 )
 
 

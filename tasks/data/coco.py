@@ -109,7 +109,7 @@ def open_coco(
         category_ids=tuple(classes),
         train=splits.get("train"),
         val=splits.get("val"),
-        masks=all(_has_masks(split) for split in splits.values()),
+        masks=all((split.masked | split.crowd).all() for split in splits.values()),
         counts=_counts(splits, classes),
         dropped={name: dropped for name, (_, _, dropped) in read.items()},
         digest=_digest(splits, stats),
@@ -222,7 +222,3 @@ def _digest(splits: Splits, stats: Stats) -> str:
         named = zip(split.images, split.paths())
         files += [(f"{name}/{image.file_name}", stats[path].st_size) for image, path in named]
     return manifest_digest(files)
-
-
-def _has_masks(split: CocoSplit) -> bool:
-    return all(mask is not None or crowd for mask, crowd in zip(split.segmentations, split.crowd))

@@ -1,7 +1,9 @@
 """One split of a data set in COCO's format. Letters: I images, M objects, of which some are crowds."""
 
+import contextlib
+import gc
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 
 from backbones.errors import UserError, some
 from tasks.data.coco_checks import parsed, rle_fault
+from tasks.data.packed import Packed
 
 WORDS = {"train": "training", "val": "validation"}
 POINTS = 3
@@ -52,8 +55,10 @@ class CocoSplit:
     """float64 [M] square pixels, as in the file"""
     crowd: np.ndarray
     """bool [M] a region of many; scored, never trained on"""
-    segmentations: Sequence[Any]
+    segmentations: Packed
     """[M] lists of polygons [x, y, x, y, ...], or {"size", "counts"}; None of an object without"""
+    masked: np.ndarray
+    """bool [M] there is a segmentation"""
     trained: np.ndarray
     """bool [M] fit for training: no crowd, and a box that has area inside the image"""
 
@@ -92,12 +97,13 @@ class CocoSplit:
     def select(self, keep: np.ndarray) -> "CocoSplit":
         """The split with the images where `keep`, bool [I], is set, and their objects."""
         rows = np.flatnonzero(keep[self.image])
-        columns = {name: getattr(self, name)[rows] for name in ("ids", "label", "boxes", "areas", "crowd", "trained")}
+        names = ("ids", "label", "boxes", "areas", "crowd", "masked", "trained")
+        columns = {name: getattr(self, name)[rows] for name in names}
         return replace(
             self,
             images=[image for image, kept in zip(self.images, keep) if kept],
             image=(np.cumsum(keep) - 1)[self.image[rows]],
-            segmentations=[self.segmentations[row] for row in rows],
+            segmentations=self.segmentations.select(rows),
             **columns,
         )
 
@@ -106,6 +112,19 @@ Classes = dict[int, str]
 """Category ids and names, in the order of the ids."""
 
 
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Python's search for cycles would go through COCO's millions of lists again and again: a quarter of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_collector_paused()
 def read_split(name: str, file: Path, folder: Path) -> tuple[CocoSplit, Classes, dict[str, int]]:
     """A split, its categories, and how many objects and polygons are left out of training, by reason.
 
@@ -140,7 +159,8 @@ def read_split(name: str, file: Path, folder: Path) -> tuple[CocoSplit, Classes,
         boxes=np.array([one["bbox"] for one in given], dtype=np.float64).reshape(-1, 4),
         areas=np.array([one["area"] for one in given], dtype=np.float64),
         crowd=crowd,
-        segmentations=segmentations,
+        segmentations=Packed(segmentations),
+        masked=np.array([one is not None for one in segmentations], dtype=bool),
         trained=~crowd,
     )
     trained, boxes = _fit_boxes(split)

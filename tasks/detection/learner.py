@@ -31,6 +31,16 @@ class DetectionLearner(Learner):
         """The backbone within the detector."""
         return self._backbone[0]
 
+    @property
+    def maps(self) -> Any:
+        """The part of the detector that gives the backbone's maps."""
+        return self.detector.backbone.maps
+
+    def padded(self, size: tuple[int, int]) -> tuple[int, int]:
+        """The size (H, W) that a batch of images of this size has in the detector."""
+        step = self.detector.data_preprocessor.pad_size_divisor
+        return -(-size[0] // step) * step, -(-size[1] // step) * step
+
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Losses by mmdetection's names, `loss` being their sum."""
         losses = self.detector.loss(batch["inputs"], batch["data_samples"])
@@ -39,7 +49,7 @@ class DetectionLearner(Learner):
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
         """On the device, images padded to one size, in [0, 1]."""
-        self.detector.data_preprocessor.to(device)
+        self.detector.data_preprocessor.to(device)  # `Module.to` of what it lies in does not tell it
         prepared: Batch = self.detector.data_preprocessor(batch, True)
         return prepared
 

@@ -7,8 +7,9 @@ from types import ModuleType
 import pytest
 
 from backbones.errors import WrongWords
-from backbones.settings import CONFIGS, as_flags, parse, plain, read_yaml
+from backbones.settings import CONFIGS, as_flags, config_names, parse, plain, read_yaml
 from tasks.reid import ReidOptions
+from tasks.task import load_task
 from transfer import features, pretrain, run
 from transfer.cli import Command, guarded, read_command, task_names, task_recipe
 from transfer.run import main
@@ -143,10 +144,24 @@ def test_help_and_lists_import_nothing_heavy(module: str, words: list[str]) -> N
 
 
 def test_a_task_has_a_yaml_of_its_name() -> None:
-    assert task_names() == ["classify", "fewshot", "finetune", "knn", "linear", "reid"]
+    assert task_names() == ["classify", "detect", "fewshot", "finetune", "knn", "linear", "reid"]
 
 
 def test_the_list_shows_tasks_backbones_and_data_sets(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     printed = capsys.readouterr().out.split()
     assert {"reid", "tiny", "market1501", "toy_market"} <= set(printed)
+
+
+def test_a_shipped_schedule_is_a_layer_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--backbone", "tiny", "--config", "detect_1x"]
+    options = read_command(task_recipe("detect"), load_task("detect").options, words).options
+    assert (options.epochs, options.batch, options.view) == (12, 16, "resize")
+    with pytest.raises(WrongWords, match=r"detect_2x.*did you mean.*detect_1x"):
+        read_command(task_recipe("detect"), load_task("detect").options, [*words, "detect_2x"])
+
+
+def test_every_shipped_schedule_fits_its_task() -> None:
+    for name in config_names("schedules"):
+        task = name.partition("_")[0]
+        read_command(task_recipe(task), load_task(task).options, ["--backbone", "tiny", "--config", name])

@@ -30,7 +30,7 @@ def test_a_whole_set(tmp_path):
     assert train.areas.tolist() == [50.5] * 4
     assert train.crowd.tolist() == [False, False, True, False]
     assert train.trained.tolist() == [True, True, False, True]
-    assert train.segmentations == [SQUARE, SQUARE, CROWD, SQUARE]
+    assert list(train.segmentations) == [SQUARE, SQUARE, CROWD, SQUARE]
     assert [train.ids[train.rows(index)].tolist() for index in range(4)] == [[2], [1, 3], [4], []]
     assert data.masks
     assert data.counts == {split: {"images": 4, "objects": 3, "crowds": 1} for split in ("train", "val")} | {
@@ -160,7 +160,7 @@ def test_short_polygons(tmp_path):
     given[3].pop("segmentation")
     given[3].pop("iscrowd")
     data = opened(written(tmp_path, train=content("train") | {"annotations": given}))
-    assert data.train.segmentations == [[square], None, None, None]
+    assert list(data.train.segmentations) == [[square], None, None, None]
     assert data.train.trained.all()
     assert (data.dropped["train"]["short_polygons"], data.dropped["train"]["left_without_polygon"]) == (2, 1)
     assert not data.masks
@@ -206,7 +206,7 @@ def test_damaged_images(tmp_path):
     assert [image.id for image in data.train.images] == [101, 103, 104]
     assert data.train.image.tolist() == [0, 1]
     assert data.train.ids.tolist() == [2, 4]
-    assert data.train.segmentations == [SQUARE, SQUARE]
+    assert list(data.train.segmentations) == [SQUARE, SQUARE]
     assert data.counts["train"] == {"images": 3, "objects": 2, "crowds": 0}
     assert data.digest != whole.digest
 
