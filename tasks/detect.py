@@ -27,7 +27,7 @@ from tasks.detection import mmlab
 from tasks.detection.coco_scores import PREFIX, Kind, Matches, evaluate, scores
 from tasks.detection.detectors import DetectorSpec, build_detector, resolve_detector
 from tasks.detection.learner import DetectionLearner, collate
-from tasks.detection.maps import MapOptions, make_maps
+from tasks.detection.maps import MapOptions, make_maps, quarters
 from tasks.detection.options import DetectOptions
 from tasks.detection.pictures import save_pictures
 from tasks.detection.pipelines import DetectionImages, train_transforms
@@ -111,7 +111,15 @@ class Detect(Task):
     ) -> tuple[Outcomes, Results]:
         """What was matched in every image, and the detections, the same on every rank."""
         assert data.val is not None
-        results = detect(learner.detector, data, data.val, options.size, context, batch_size=options.eval_batch)
+        results = detect(
+            learner.detector,
+            data,
+            data.val,
+            options.size,
+            context,
+            batch_size=options.eval_batch,
+            padded=options.view == "jitter",
+        )
         outcomes: Outcomes = {}
         if context.ranks.first:
             truth = data.as_coco(data.val)
@@ -149,12 +157,10 @@ def make_learner(
 ) -> DetectionLearner:
     """The detector around the backbone, as trained. Raises WrongWords when the parts do not fit."""
     backbone = create(spec, drop_path=options.drop_path, **overrides)
-    depth = len(getattr(backbone.model, "blocks", ()))
-    taps = options.taps or tuple(depth * (part + 1) // 4 - 1 for part in range(4))
     maps = make_maps(
         backbone,
         MapOptions(
-            taps=taps if options.pyramid == "taps" else (-1,),
+            taps=(options.taps or quarters(backbone)) if options.pyramid == "taps" else (-1,),
             window=options.window,
             global_blocks=options.global_blocks,
             relative=options.relative,

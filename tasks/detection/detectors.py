@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from backbones.errors import UserError, WrongWords, nearest
@@ -129,7 +130,26 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
         detector.init_weights()
     detector.backbone = levels
     detector.neck = FullPrecision(neck if isinstance(neck, nn.Module) else detector.neck)
+    freeze_unreached(detector)
     return detector
+
+
+def freeze_unreached(detector: Any) -> None:
+    """Takes the gradient from parameters of backbone and neck that no level depends on: DDP waits for every other one.
+
+    Such are the class token, or the scale of a level that the detector's FPN leaves out.
+    """
+    training, side = detector.training, 2 * detector.data_preprocessor.pad_size_divisor
+    detector.eval()
+    with torch.enable_grad():
+        levels = detector.extract_feat(torch.rand(1, 3, side, side))
+        torch.stack([level.square().sum() for level in levels]).sum().backward()
+    for part in (detector.backbone, detector.neck):
+        for parameter in part.parameters():
+            if parameter.grad is None:
+                parameter.requires_grad_(False)
+            parameter.grad = None
+    detector.train(training)
 
 
 @contextlib.contextmanager

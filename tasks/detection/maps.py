@@ -57,16 +57,16 @@ class VitMaps(nn.Module):
         depth = len(model.blocks)
         self.backbone, self.options = backbone, options
         self.taps = [_index(tap, depth, "taps") for tap in options.taps]
-        chosen = options.global_blocks
-        if chosen is None:
-            chosen = tuple(depth * (part + 1) // 4 - 1 for part in range(4))
+        if len({*self.taps}) < len(self.taps):
+            raise WrongWords(f"{backbone.spec.name}: taps {self.taps}: four different blocks are needed")
+        chosen = quarters(backbone) if options.global_blocks is None else options.global_blocks
         self.windowed = [
             bool(options.window) and number not in {_index(block, depth, "global blocks") for block in chosen}
             for number in range(depth)
         ]
         del model.blocks[max(self.taps) + 1 :]
         if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
-            raise WrongWords(f"{backbone.spec.name}: its blocks are not timm's plain ones, they take no windows")
+            raise WrongWords(f"{backbone.spec.name}: its blocks are not timm's plain ones: --window 0 --no-relative")
         if options.relative:
             self._add_relative(model)
         self.channels, self.strides = [backbone.dim] * len(self.taps), [backbone.stride] * len(self.taps)
@@ -75,7 +75,8 @@ class VitMaps(nn.Module):
         for block, windowed in zip(model.blocks, self.windowed):
             if not isinstance(block.attn, Attention) or block.attn.core is not softmax:
                 raise WrongWords(
-                    f"{self.backbone.spec.name}: relative positions need the attention `softmax` of this suite"
+                    f"{self.backbone.spec.name}: relative positions need the attention `softmax` of this suite: "
+                    "--no-relative"
                 )
             size = (self.options.window,) * 2 if windowed else self.options.grid
             block.attn.core = RelativeSoftmax(block.attn.head_dim, size)
@@ -159,33 +160,18 @@ class StageMaps(nn.Module):
 
 
 def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
-    """The maps of any backbone that has some; parameters that they do not reach are frozen."""
-    plain = isinstance(backbone.model, VisionTransformer)
-    maps: VitMaps | StageMaps
-    if plain:
-        maps = VitMaps(backbone, options)
-    else:
-        if options.window or options.relative:
-            raise WrongWords(
-                f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: no windows, no relative positions"
-            )
-        maps = StageMaps(backbone)
-    freeze_unreached(maps)
-    return maps
+    """The maps of any backbone that has some."""
+    if isinstance(backbone.model, VisionTransformer):
+        return VitMaps(backbone, options)
+    if options.window or options.relative:
+        raise WrongWords(f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: --window 0 --no-relative")
+    return StageMaps(backbone)
 
 
-def freeze_unreached(maps: VitMaps | StageMaps) -> None:
-    """Takes the gradient from parameters that the maps do not depend on: DDP waits for every other one."""
-    training = maps.backbone.training
-    maps.eval()
-    side = 64 if not isinstance(maps, VitMaps) else 2 * maps.backbone.stride
-    with torch.enable_grad():
-        sum(found.float().square().sum() for found in maps(torch.rand(1, 3, side, side))).backward()
-    for parameter in maps.parameters():
-        if parameter.grad is None:
-            parameter.requires_grad_(False)
-        parameter.grad = None
-    maps.train(training)
+def quarters(backbone: Backbone) -> tuple[int, ...]:
+    """The last block of each quarter of a plain ViT: 2, 5, 8, 11 of 12."""
+    depth = len(getattr(backbone.model, "blocks", ()))
+    return tuple(depth * part // 4 - 1 for part in range(1, 5))
 
 
 def windows(x: Tensor, size: int) -> Tensor:

@@ -29,8 +29,9 @@ class DetectOptions(FitOptions):
     """Whether batch norms of the backbone keep their statistics, as few images a batch give none."""
     drop_path: float
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
-    view: Literal["jitter", "resize"]
-    """Training images: large-scale jitter, 0.1 to 2 times the size and cropped to it, or the whole image."""
+    view: Literal["jitter", "resize", "scales"]
+    """Training images: large-scale jitter, 0.1 to 2 times the size and cropped to it; the whole image; the whole image
+    with the limit of its shorter side drawn from 0.6 to 1 times that of --size."""
     size: tuple[int, int]
     """Limits of the image's shorter and longer side in pixels; with jitter the height and width of the crop."""
     flip: float
@@ -55,12 +56,12 @@ class DetectOptions(FitOptions):
             raise WrongWords(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
         if self.batch % self.accumulate:
             raise WrongWords(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
-        if self.taps is not None and (self.pyramid != "taps" or len(self.taps) != 4):
-            raise WrongWords(f"--taps {self.taps}: give four blocks, with --pyramid taps")
+        if self.taps is not None and (self.pyramid != "taps" or len(self.taps) != 4 or len({*self.taps}) != 4):
+            raise WrongWords(f"--taps {self.taps}: give four different blocks, with --pyramid taps")
         if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
             raise WrongWords(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
 
     def idle(self) -> dict[str, str]:
-        """Options without effect, and why; `draw` decides no score."""
+        """Options without effect, and why."""
         found = super().idle() | ({} if self.pyramid == "taps" else {"taps": "--pyramid simple"})
         return found | ({} if self.window else {"global_blocks": "--window 0"})

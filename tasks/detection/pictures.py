@@ -1,5 +1,6 @@
 """Images with the boxes that were found on them."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from backbones.data.images import read_image
-from backbones.errors import UserError
 from backbones.files import cannot_write
 
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
@@ -27,20 +27,38 @@ def picture(path: str, results: Sequence[dict[str, Any]], names: dict[int, str])
         if result["score"] >= SHOWN:
             x, y, width, height = result["bbox"]
             colour = COLOURS[result["category_id"] % len(COLOURS)]
-            pen.rectangle((x, y, x + width, y + height), outline=colour, width=2)
-            text = f"{names[result['category_id']]} {result['score']:.2f}"
-            pen.rectangle(pen.textbbox((x, y), text), fill=colour)
-            pen.text((x, y), text, fill="white")
+            corner = (x + max(width - 1, 0), y + max(height - 1, 0))  # PIL draws the last pixel too
+            pen.rectangle((x, y, *corner), outline=colour, width=2)
+            _label(pen, (x, y), f"{names[result['category_id']]} {result['score']:.2f}", colour)
     return image
 
 
 def save_pictures(folder: Path, images: Sequence[tuple[str, list[dict[str, Any]]]], names: dict[int, str]) -> None:
-    """`folder`/NAME.png for every (path, results). Raises UserError when they cannot be written."""
+    """`folder`/NAME.png for every (path, results); NAME-2.png for the second image of a name, and so on.
+
+    Raises:
+        UserError: an image cannot be read, or its picture cannot be written.
+    """
+    saved: set[str] = set()
     try:
         folder.mkdir(exist_ok=True)
         for path, results in images:
-            picture(path, results, names).save(folder / f"{Path(path).stem}.png")
-    except UserError:
-        raise
+            name = _unused(Path(path).stem, saved)
+            saved.add(name)
+            picture(path, results, names).save(folder / f"{name}.png")
     except OSError as error:
         raise cannot_write(folder, error) from error
+
+
+def _label(pen: ImageDraw.ImageDraw, corner: tuple[float, float], text: str, colour: str) -> None:
+    """Text on a patch, at the corner of a box or as near as it fits into the image."""
+    _, _, width, height = pen.textbbox((0, 0), text)
+    limits = (pen.im.size[0] - width, pen.im.size[1] - height)
+    x, y = (max(min(place, limit), 0) for place, limit in zip(corner, limits))
+    pen.rectangle(pen.textbbox((x, y), text), fill=colour)
+    pen.text((x, y), text, fill="white")
+
+
+def _unused(name: str, used: set[str]) -> str:
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbered) if one not in used)

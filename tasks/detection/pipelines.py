@@ -3,52 +3,61 @@
 Every draw comes from numpy's or Python's global generator, so that under `seeded` a sample is a function of its key.
 """
 
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from torch.utils.data import Dataset
 
-from backbones.data.images import seeded
+from backbones.data.images import read_image, seeded
 from backbones.errors import UserError
-from tasks.data.coco import CocoSplit
+from tasks.data.coco_split import CocoSplit
+from tasks.detection import mmlab
 
 GREY = 114
+STEP = 32
 META = ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")
-View = Literal["jitter", "resize"]
+View = Literal["jitter", "resize", "scales"]
 
 
 def train_transforms(view: View, size: tuple[int, int], flip: float, masks: bool) -> list[dict[str, Any]]:
-    """mmdetection's configuration of the training transforms.
+    """mmdetection's configuration of the training transforms, for an image that is read already.
 
     Args:
         view: `jitter`: ViTDet's large-scale jitter (arXiv 2203.16527, section 4; 2012.07177), 0.1 to 2 times the size,
-            cropped and padded to it; `resize`: the whole image within (long, short) sides.
-        size: (H, W) of the crop, or (short, long).
+            cropped and padded to it; `resize`: the whole image within (long, short) sides; `scales`: the same, the
+            limit of the shorter side drawn from 0.6 to 1 times itself in steps of 32 pixels (480 to 800; DETR, arXiv
+            2005.12872, section 4).
+        size: (H, W) of the crop, H not above W, or (short, long).
+        flip: probability of a horizontal flip.
+        masks: whether objects have masks; boxes are then fitted to what a crop leaves of them.
     """
-    load: list[dict[str, Any]] = [{"type": "LoadImageFromFile"}]
-    load += [{"type": "LoadAnnotations", "with_bbox": True, "with_mask": masks}]
     short, long = size
     geometry: list[dict[str, Any]]
-    if view == "resize":
-        geometry = [{"type": "Resize", "scale": (long, short), "keep_ratio": True}]
+    if view != "jitter":
+        shorter = [short] if view == "resize" else list(range(short, round(0.6 * short) - 1, -STEP))
+        geometry = [{"type": "RandomChoiceResize", "scales": [(long, side) for side in shorter], "keep_ratio": True}]
         geometry += [{"type": "RandomFlip", "prob": flip}]
     else:
-        crop = {"crop_type": "absolute", "crop_size": size, "recompute_bbox": True, "allow_negative_crop": True}
+        # mmdetection takes (W, H) here and in `Pad`
+        crop = {"crop_type": "absolute", "crop_size": (long, short), "allow_negative_crop": True}
         geometry = [
             {"type": "RandomFlip", "prob": flip},
             {"type": "RandomResize", "scale": (long, short), "ratio_range": (0.1, 2.0), "keep_ratio": True},
-            {"type": "RandomCrop", **crop},
+            {"type": "RandomCrop", "recompute_bbox": True, **crop},
+            # `keep_empty: False` keeps images that lost all their objects
             {"type": "FilterAnnotations", "min_gt_bbox_wh": (1e-2, 1e-2), "keep_empty": False},
             {"type": "Pad", "size": (long, short), "pad_val": {"img": (GREY,) * 3}},
         ]
-    return [*load, *geometry, {"type": "PackDetInputs"}]
+    annotations = {"type": "LoadAnnotations", "with_bbox": True, "with_mask": masks}
+    return [annotations, *geometry, {"type": "PackDetInputs"}]
 
 
 def test_transforms(size: tuple[int, int]) -> list[dict[str, Any]]:
     """The whole image within (short, long) sides."""
     short, long = size
     resize = {"type": "Resize", "scale": (long, short), "keep_ratio": True}
-    return [{"type": "LoadImageFromFile"}, resize, {"type": "PackDetInputs", "meta_keys": META}]
+    return [resize, {"type": "PackDetInputs", "meta_keys": META}]
 
 
 def described(split: CocoSplit, index: int) -> dict[str, Any]:
@@ -64,8 +73,7 @@ def described(split: CocoSplit, index: int) -> dict[str, Any]:
         if split.trained[row] or split.crowd[row]:
             instance = {"bbox": corners[place].tolist(), "bbox_label": int(split.label[row])}
             instance["ignore_flag"] = int(split.crowd[row])
-            if split.segmentations[row] is not None:
-                instance["mask"] = split.segmentations[row]
+            instance["mask"] = split.segmentations[row] or []  # mmdetection ignores an object without polygons
             instances.append(instance)
     sizes = {"height": image.height, "width": image.width}
     return {"img_path": split.path(index), "img_id": image.id, "instances": instances, **sizes}
@@ -81,28 +89,51 @@ class DetectionImages(Dataset[dict[str, Any]]):
     """
 
     def __init__(self, split: CocoSplit, transforms: list[dict[str, Any]], *, seed: int = 0) -> None:
+        mmlab.load()
+        import cv2
         from mmcv.transforms import Compose
 
-        self.split, self.seed = split, seed
+        cv2.setNumThreads(0)  # several images are loaded at once; and its threads would not survive a fork
+        self.split, self.transforms, self.seed = split, transforms, seed
         self.transform = Compose(transforms)
+
+    def __reduce__(self) -> Any:
+        """A loader's worker that is no fork makes the transforms anew, once mmdetection can be imported there."""
+        return partial(DetectionImages, seed=self.seed), (self.split, self.transforms)
 
     def __len__(self) -> int:
         return len(self.split.images)
 
     def __getitem__(self, key: int | tuple[int, int, int]) -> dict[str, Any]:
-        """{"inputs": uint8 [3, H, W], "data_samples"}. Raises UserError for an unreadable image."""
-        index = key[1] if isinstance(key, tuple) else key
+        """{"inputs": uint8 [3, H, W] in the order BGR, "data_samples"}. Raises UserError for an unreadable image."""
+        sample = self._read(key[1] if isinstance(key, tuple) else key)
+        if not isinstance(key, tuple):
+            return self._packed(sample)
+        with seeded(self.seed, *key):
+            return self._packed(sample)
+
+    def _read(self, index: int) -> dict[str, Any]:
+        """An image, as it is stored, and its objects.
+
+        By this suite's reader, as everywhere: mmdetection's turns images as EXIF says, but COCO's sizes and objects are
+        those of what is stored, and its colours of CMYK differ.
+        """
+        from cv2 import COLOR_RGB2BGR, cvtColor
+
         sample = described(self.split, index)
-        try:
-            if not isinstance(key, tuple):
-                return self._packed(sample)
-            with seeded(self.seed, *key):
-                return self._packed(sample)
-        except (OSError, AttributeError, ValueError) as error:
-            raise UserError(f"{sample['img_path']}: cannot be read or transformed: {error}") from error
+        image, stated = read_image(sample["img_path"]), (sample["width"], sample["height"])
+        if image.size != stated:
+            raise UserError(f"{sample['img_path']}: {image.size} pixels, but {self.split.file} states {stated}")
+        sample["img"] = cvtColor(np.asarray(image), COLOR_RGB2BGR)
+        sample["img_shape"] = sample["ori_shape"] = sample["img"].shape[:2]
+        return sample
 
     def _packed(self, sample: dict[str, Any]) -> dict[str, Any]:
-        packed: dict[str, Any] | None = self.transform(sample)
-        if packed is None:
-            raise UserError(f"{sample['img_path']}: nothing is left of it behind the transforms")
+        import cv2
+
+        try:
+            packed: dict[str, Any] = self.transform(sample)
+        except cv2.error as error:  # a side of no pixels
+            sides = f"{sample['width']} x {sample['height']} pixels"
+            raise UserError(f"{sample['img_path']}: {sides} are too thin for --size; take the image out") from error
         return packed

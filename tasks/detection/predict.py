@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from backbones.engine import dist
 from backbones.engine.context import Context
@@ -13,34 +15,68 @@ from backbones.engine.extract import loaded
 from tasks.data.coco import CocoData
 from tasks.data.coco_split import CocoSplit
 from tasks.detection.learner import collate
-from tasks.detection.pipelines import DetectionImages, test_transforms
+from tasks.detection.pipelines import GREY, DetectionImages, test_transforms
 
 Results = list[dict[str, Any]]
 
 
 @torch.inference_mode()
 def detect(
-    detector: Any, data: CocoData, split: CocoSplit, size: tuple[int, int], context: Context, *, batch_size: int
+    detector: Any,
+    data: CocoData,
+    split: CocoSplit,
+    size: tuple[int, int],
+    context: Context,
+    *,
+    batch_size: int,
+    padded: bool = False,
 ) -> Results:
     """[{image_id, category_id, bbox [x, y, width, height], score, segmentation}, ...]; the same on every rank.
 
-    Boxes in pixels of the image as it is stored; masks, where the detector has them, as run lengths.
+    Boxes in pixels of the image as it is stored; masks, where the detector has them, as run lengths. In the order of
+    the images. Batches are the same for any number of ranks, as images are padded to the largest of their batch.
+
+    Args:
+        size: (short, long), limits of an image's sides.
+        batch_size: images of a batch of one rank.
+        padded: whether every image is padded to `size`, (H, W) then, as crops for training are: positions, which are
+            resampled to the grid of the padded image, then mean the same as in training.
+
+    Raises:
+        UserError: an image cannot be read.
+        Stopped: a signal came.
     """
     detector.eval()
+    detector.data_preprocessor.to(context.device)  # nothing else tells it where to put images
     images = DetectionImages(split, test_transforms(size))
-    mine = dist.share(list(range(len(images))), context.ranks)
-    batches = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
+    starts = range(0, len(images), batch_size)
+    batches = [list(range(start, min(start + batch_size, len(images)))) for start in starts]
+    mine = dist.share(batches, context.ranks)
     found: Results = []
-    stream = loaded(images, batches, context, collate=collate)
-    for batch in context.bar(stream, "detection", total=len(batches)):
-        context.check_stop()
-        prepared = detector.data_preprocessor(batch, False)
-        with context.autocast(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of mmdetection about its own use of torch
-            samples = detector.predict(prepared["inputs"], prepared["data_samples"])
-        for sample in samples:
-            found += results_of(sample, data.category_ids)
+    try:
+        for batch in context.bar(loaded(images, mine, context, collate=collate), "detection", total=len(mine)):
+            context.check_stop()
+            if padded:
+                batch["inputs"] = [padded_to(image, size) for image in batch["inputs"]]
+            for sample in _predicted(detector, batch, context):
+                found += results_of(sample, data.category_ids)
+    except Exception:
+        context.check_stop()  # a signal to the whole process group also ends the loader's workers
+        raise
     return [result for part in dist.gather_objects(found) for result in part]
+
+
+def _predicted(detector: Any, batch: dict[str, Any], context: Context) -> list[Any]:
+    prepared = detector.data_preprocessor(batch, False)
+    with context.autocast(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of mmdetection about its own use of torch
+        return detector.predict(prepared["inputs"], prepared["data_samples"])
+
+
+def padded_to(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """An image, uint8 [3, h, w], with grey at the bottom and right up to `size` (H, W); larger sides stay."""
+    height, width = (max(wanted - side, 0) for wanted, side in zip(size, image.shape[1:]))
+    return F.pad(image, (0, width, 0, height), value=GREY)
 
 
 def results_of(sample: Any, category_ids: Sequence[int]) -> Results:

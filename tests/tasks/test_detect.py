@@ -173,11 +173,12 @@ def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[
     ("words", "said"),
     [
         (["--detector", "mask_rcn"], "unknown detector 'mask_rcn'; did you mean 'mask_rcnn'"),
+        (["--pyramid", "taps"], "tiny: taps [1, 0, 0, 1]: four different blocks are needed"),
         (["--pyramid", "taps", "--taps", "0", "1", "2", "9"], "taps: there is no block 2; the backbone has 2"),
         (["--patch", "32"], "maps of stride 32: pyramids are made from patches of 4, 8 and 16 pixels"),
         (["--window", "4", "--global-blocks", "5"], "global blocks: there is no block 5"),
         (["--relative", "--attention", "relu"], "relative positions need the attention `softmax`"),
-        (["--backbone", "test_resnet", "--weights", "random", "--window", "4"], "no windows"),
+        (["--backbone", "test_resnet", "--weights", "random", "--window", "4"], "is no plain ViT: --window 0"),
         (["--global-blocks", "1"], "--global-blocks has no effect with --window 0"),
         (["--size", "128", "96"], "the limit of the shorter side comes first"),
     ],

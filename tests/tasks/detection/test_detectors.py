@@ -38,6 +38,21 @@ def test_pyramids_and_models_with_stages() -> None:
         assert [level.shape[3] for level in detector.extract_feat(torch.rand(1, 3, 64, 96))][:4] == [24, 12, 6, 3]
 
 
+@pytest.mark.parametrize("pyramid", ["simple", "taps"])
+@pytest.mark.parametrize("name", ["mask_rcnn_light", "retinanet"])
+def test_every_parameter_that_trains_gets_a_gradient(name: str, pyramid: str) -> None:
+    detector = built(name, pyramid).train()
+    torch.stack([level.sum() for level in detector.extract_feat(torch.rand(2, 3, 64, 96))]).sum().backward()
+    for part in (detector.backbone, detector.neck):
+        assert all(parameter.grad is not None for parameter in part.parameters() if parameter.requires_grad)
+    frozen = {name for name, parameter in detector.named_parameters() if not parameter.requires_grad}
+    assert "backbone.maps.backbone.model.cls_token" in frozen
+    # RetinaNet's levels begin at stride 8
+    unused = {name for name in frozen if name.startswith("backbone.scales.")}
+    assert bool(unused) == (name == "retinanet" and pyramid == "taps")
+    assert detector.training
+
+
 def test_images_are_normalised_by_the_backbone_alone() -> None:
     mmlab.load()
     preprocessor = built("faster_rcnn_light").data_preprocessor

@@ -1,0 +1,214 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from backbones.engine import dist
+from backbones.settings import CONFIGS, read_yaml
+from tasks.detection.learner import collate
+from tasks.detection.pipelines import DetectionImages, train_transforms
+from tests.support import fit_options
+from tests.tasks.detection.scenes import a_learner, split_of
+
+SIZE = (64, 96)
+CPU = torch.device("cpu")
+RECIPE = read_yaml(CONFIGS / "tasks" / "detect.yaml")
+
+
+def a_batch(folder, *scenes):
+    """Packed samples of images that fill the size."""
+    scenes = scenes or (((96, 64), [(10, 10, 40, 30)]), ((96, 64), [(50, 5, 30, 50), (4, 30, 20, 20)]))
+    images = DetectionImages(split_of(folder, *scenes), train_transforms("resize", SIZE, 0.0, True))
+    return collate([images[0, index, 0] for index in range(len(images))])
+
+
+def losses_of(learner, batch, seed=0):
+    torch.manual_seed(seed)
+    return learner.train()(batch, 1)
+
+
+@pytest.mark.parametrize("detector", ["mask_rcnn_light", "faster_rcnn_light", "retinanet"])
+def test_the_loss_is_the_sum_of_finite_parts(tmp_path, detector):
+    learner = a_learner(detector)
+    batch = learner.prepare(a_batch(tmp_path), CPU)
+    losses = losses_of(learner, batch)
+    torch.manual_seed(0)
+    theirs, _ = learner.detector.parse_losses(learner.detector.loss(batch["inputs"], batch["data_samples"]))
+    total = losses.pop("loss")
+    assert total.item() == pytest.approx(theirs.item(), rel=1e-6)
+    assert all(name.split(".")[-1].startswith("loss") and value.ndim == 0 for name, value in losses.items())
+    assert ("loss_mask" in losses) == (detector == "mask_rcnn_light")
+    assert len(losses) == {"mask_rcnn_light": 5, "faster_rcnn_light": 4, "retinanet": 2}[detector]
+    assert all(math.isfinite(value.item()) and value.item() > 0 for value in losses.values())
+    assert total.item() == pytest.approx(sum(value.item() for value in losses.values()), rel=1e-6)
+
+
+def test_images_reach_the_backbone_as_red_green_and_blue_in_the_unit_interval(tmp_path):
+    learner, seen = a_learner(), []
+    learner.detector.backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    losses_of(learner, learner.prepare(a_batch(tmp_path), CPU))
+    assert seen[0].shape == (2, 3, 64, 96)
+    assert seen[0][0, :, 20, 20].tolist() == [1, 0, 0]
+    assert seen[0][0, :, 60, 90].tolist() == [0, 0, 0]
+
+
+def test_images_of_different_sizes_are_padded_with_grey_at_the_bottom_and_right(tmp_path):
+    batch = a_batch(tmp_path, ((96, 64), [(10, 10, 40, 30)]), ((64, 96), [(5, 50, 30, 30)]))
+    learner = a_learner()
+    prepared = learner.prepare(batch, CPU)
+    assert prepared["inputs"].shape == (2, 3, 96, 96)
+    assert learner.padded((90, 65)) == (96, 96)
+    torch.testing.assert_close(prepared["inputs"][0, :, 64:], torch.full((3, 32, 96), 114 / 255))
+    torch.testing.assert_close(prepared["inputs"][1, :, :, 64:], torch.full((3, 96, 32), 114 / 255))
+    assert [sample.gt_instances.masks.masks.shape for sample in prepared["data_samples"]] == [(1, 96, 96)] * 2
+
+
+def test_images_are_put_where_the_learner_is(tmp_path):
+    """`Module.to` of the learner leaves mmengine's own note of the device as it was."""
+    learner = a_learner().to("meta")
+    assert learner.prepare(a_batch(tmp_path), torch.device("meta"))["inputs"].device.type == "meta"
+
+
+@pytest.mark.parametrize("detector", ["mask_rcnn_light", "retinanet"])
+def test_a_batch_without_objects_trains_every_parameter(tmp_path, detector):
+    """Crops lose all objects at times; DDP waits for the gradient of each parameter."""
+    learner = a_learner(detector)
+    batch = learner.prepare(a_batch(tmp_path, ((96, 64), []), ((96, 64), [])), CPU)
+    assert [len(sample.gt_instances) for sample in batch["data_samples"]] == [0, 0]
+    losses = losses_of(learner, batch)
+    assert all(value.isfinite() for value in losses.values())
+    losses["loss"].backward()
+    trained = {name: parameter for name, parameter in learner.named_parameters() if parameter.requires_grad}
+    assert not [name for name, parameter in trained.items() if parameter.grad is None]
+    assert all(parameter.grad.isfinite().all() for parameter in trained.values())
+
+
+def test_a_second_pass_over_a_batch_gives_the_same_losses(tmp_path):
+    """Sharpness-aware optimisers make two; mmdetection's heads write into their annotations."""
+    learner = a_learner()
+    batch = learner.prepare(a_batch(tmp_path), CPU)
+    first = losses_of(learner, batch)
+    second = losses_of(learner, batch)
+    assert {name: value.item() for name, value in first.items()} == {name: v.item() for name, v in second.items()}
+
+
+def test_parts_of_a_batch_hold_each_image_once_and_keep_its_padding(tmp_path):
+    scenes = [((96, 64), [(10, 10, 20 + place, 30)]) for place in range(4)] + [((64, 96), [(5, 50, 30, 30)])]
+    learner = a_learner()
+    batch = learner.prepare(a_batch(tmp_path, *scenes), CPU)
+    assert learner.batch_size(batch) == 5
+    parts = learner.split(batch, 3)
+    assert [learner.batch_size(part) for part in parts] == [2, 2, 1]
+    assert torch.equal(torch.cat([part["inputs"] for part in parts]), batch["inputs"])
+    assert [sample for part in parts for sample in part["data_samples"]] == batch["data_samples"]
+
+
+def gradient(learner, parts):
+    learner.zero_grad()
+    for part in parts:
+        (losses_of(learner, part)["loss"] / len(parts)).backward()
+    return torch.cat([one.grad.flatten() for one in learner.parameters() if one.grad is not None])
+
+
+def test_accumulated_parts_of_as_many_objects_give_the_gradient_of_the_whole(tmp_path):
+    """RetinaNet draws nothing. It divides a batch's loss by the batch's objects, so parts that hold different numbers
+    of them weigh the same all the same: as between ranks, and as in mmdetection.
+    """
+    learner = a_learner("retinanet")
+    equal = learner.prepare(a_batch(tmp_path, ((96, 64), [(10, 10, 40, 30)]), ((96, 64), [(10, 10, 40, 30)])), CPU)
+    whole = gradient(learner, [equal])
+    torch.testing.assert_close(gradient(learner, learner.split(equal, 2)), whole, rtol=1e-4, atol=1e-6)
+    other = learner.prepare(a_batch(tmp_path), CPU)
+    whole, parts = gradient(learner, [other]), gradient(learner, learner.split(other, 2))
+    assert (whole - parts).norm() > 1e-3 * whole.norm()
+
+
+def groups_of(learner, **given):
+    recipe = {name: RECIPE[name] for name in ("weight_decay", "layer_decay", "optimizer", "lr", "bias_factor")}
+    options = fit_options(**{**recipe, "no_decay": tuple(RECIPE["no_decay"]), **given})
+    names = {parameter: name for name, parameter in learner.named_parameters()}
+    found = {}
+    for group in learner.parameter_groups(options):
+        for parameter in group["params"]:
+            assert names[parameter] not in found
+            found[names[parameter]] = group
+    return found
+
+
+@pytest.mark.parametrize(("pyramid", "depth"), [("simple", 12), ("taps", 4)])
+def test_layer_decay_is_vitdets(pyramid, depth):
+    """As in its published configuration: 0.7^(13 - id), id 0 of stem and positions, i + 1 of block i, 13 of the rest.
+
+    Blocks behind the last tap (the fourth here) are taken out, and do not count.
+    """
+    learner = a_learner(depth=12, relative=True, stem="conv", pyramid=pyramid)
+    found = groups_of(learner)
+    assert found.keys() == {name for name, one in learner.named_parameters() if one.requires_grad}
+    inside = "detector.backbone.maps.backbone.model."
+    layers = set()
+    for name, group in found.items():
+        parts = name.removeprefix(inside).split(".")
+        layer = depth + 1
+        if name.startswith(inside):
+            layer = int(parts[1]) + 1 if parts[0] == "blocks" else {"patch_embed": 0, "pos_embed": 0}[parts[0]]
+        layers.add(layer)
+        assert group["scale"] == pytest.approx(0.7 ** (depth + 1 - layer)), name
+    assert layers == {*range(depth + 2)}
+    assert any(name.startswith("detector.backbone.scales.") for name in found) == (pyramid == "taps")
+
+
+def test_norms_positions_and_biases_do_not_decay_all_else_does():
+    learner = a_learner(depth=2, relative=True, stem="conv")
+    norms = {
+        f"{prefix}.{name}"
+        for prefix, module in learner.named_modules()
+        if "norm" in type(module).__name__.lower()
+        for name, _ in module.named_parameters(recurse=False)
+    }
+    found = groups_of(learner)
+    assert norms & found.keys()
+    spared = 0
+    for name, group in found.items():
+        free = name in norms or name.endswith((".bias", ".pos_embed", ".rel_pos_h", ".rel_pos_w"))
+        spared += name.endswith((".pos_embed", ".rel_pos_h", ".rel_pos_w"))
+        assert group["weight_decay"] == (0 if free else RECIPE["weight_decay"]), name
+    assert spared == 1 + 2 * 2
+
+
+def test_without_layer_decay_all_have_the_full_rate():
+    assert {group["scale"] for group in groups_of(a_learner(), layer_decay=1.0).values()} == {1.0}
+
+
+def statistics(learner):
+    return [buffer.clone() for name, buffer in learner.named_buffers() if "running_" in name]
+
+
+@pytest.mark.parametrize("synchronised", [False, True])
+@pytest.mark.parametrize("norm_eval", [True, False])
+def test_batch_norms_of_the_stem_keep_their_statistics_if_asked(tmp_path, norm_eval, synchronised):
+    learner = a_learner("faster_rcnn_light", stem="conv", norm_eval=norm_eval)
+    if synchronised:
+        dist.synchronise_batch_norm(learner, CPU)
+    before = statistics(learner)
+    assert len(before) >= 6
+    losses = losses_of(learner, learner.prepare(a_batch(tmp_path), CPU))
+    kept = [torch.equal(one, other) for one, other in zip(before, statistics(learner), strict=True)]
+    assert kept == [norm_eval] * len(before)
+    losses["loss"].backward()
+    norms = [one for one in learner.backbone.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
+    assert all(norm.weight.grad is not None for norm in norms), "scales and shifts train either way"
+    learner.eval()
+    assert not any(module.training for module in learner.modules())
+
+
+def test_the_backbone_is_saved_once():
+    learner = a_learner(stem="conv")
+    keys = learner.state_dict().keys()
+    inside = "detector.backbone.maps.backbone."
+    assert {key.removeprefix(inside) for key in keys if key.startswith(inside)} == learner.backbone.state_dict().keys()
+    assert not any(key.startswith(("backbone", "_backbone")) for key in keys)
+    stem = learner.backbone.state_dict(keep_vars=True)
+    addresses = [value.data_ptr() for value in learner.state_dict().values() if value.numel()]
+    assert len(addresses) == len(set(addresses))
+    assert all(value.data_ptr() in addresses for value in stem.values() if value.numel())

@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+from PIL import Image, ImageColor
+
+from backbones.errors import UserError
+from tasks.detection.pictures import COLOURS, SHOWN, picture, save_pictures
+from tests.tasks.detection.scenes import scene
+
+NAMES = {3: "cup", 7: "cow", 11: "牛"}
+
+
+def found(box, score=0.9, category=7):
+    return {"image_id": 1, "category_id": category, "bbox": box, "score": score}
+
+
+def canvas(tmp_path, name="a.png", size=(200, 150), colour=(255, 255, 255)):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scene(size, (0, 0, *size), colour=colour).save(path)
+    return str(path)
+
+
+def of_colour(image, category):
+    """bool [H, W] the pixels in the colour of a category."""
+    return (np.asarray(image) == ImageColor.getrgb(COLOURS[category % len(COLOURS)])).all(2)
+
+
+def test_a_box_is_outlined_where_it_is(tmp_path):
+    drawn = of_colour(picture(canvas(tmp_path), [found([20.0, 30.0, 100.0, 60.0])], NAMES), 7)
+    inner = np.zeros_like(drawn)
+    inner[32:88, 22:118] = True
+    frame = np.zeros_like(drawn)
+    frame[30:90, 20:120] = True
+    frame &= ~inner
+    assert drawn[80:, :][frame[80:, :]].all(), "below the label"
+    assert drawn[frame].mean() > 0.9
+    assert not drawn[~(frame | inner)].any()
+    assert not drawn[60:88, 22:118].any()
+
+
+def test_a_label_stands_in_the_corner_and_names_class_and_score(tmp_path):
+    path, box = canvas(tmp_path), [20.0, 30.0, 150.0, 90.0]
+    images = {
+        words: np.asarray(picture(path, [found(box, *words)], {**NAMES, 15: "dog"}))
+        for words in ((0.9, 7), (0.9, 15), (0.8, 7), (0.9001, 7))
+    }
+    first = images.pop((0.9, 7))
+    assert np.array_equal(first, images.pop((0.9001, 7)))
+    for other in images.values():  # 7 and 15 share a colour
+        changed = np.argwhere((first != other).any(2))
+        assert len(changed)
+        assert (changed >= (30, 20)).all()
+        assert (changed < (45, 90)).all()
+    assert of_colour(first, 7)[31:45, 22:60].mean() > 0.3
+
+
+@pytest.mark.parametrize("box", [[190, 140, 10, 10], [-5, -5, 10, 10], [195, -3, 10, 40], [0, 0, 200, 150]])
+def test_labels_stay_within_the_image(tmp_path, box):
+    """All of the letters is there, wherever the box is; they alone have blue."""
+    path, blue = canvas(tmp_path, colour=(0, 0, 0)), []
+    for place in (box, [60, 60, 10, 10]):
+        blue.append((np.asarray(picture(path, [found(place)], NAMES))[:, :, 2] > 100).sum())
+    assert blue[0] == blue[1] > 20
+
+
+def test_a_box_around_the_whole_image_can_be_seen_on_all_sides(tmp_path):
+    drawn = of_colour(picture(canvas(tmp_path), [found([0, 0, 200, 150])], NAMES), 7)
+    assert drawn[-1].all()
+    assert drawn[:, -1].all()
+
+
+def test_what_is_below_the_threshold_is_left_out(tmp_path):
+    path, box = canvas(tmp_path), [20.0, 30.0, 100.0, 60.0]
+    plain = np.asarray(Image.open(path))
+    assert np.array_equal(np.asarray(picture(path, [found(box, SHOWN - 1e-6)], NAMES)), plain)
+    assert not np.array_equal(np.asarray(picture(path, [found(box, SHOWN)], NAMES)), plain)
+    assert np.array_equal(np.asarray(picture(path, [], NAMES)), plain)
+
+
+def test_the_best_detection_lies_on_top(tmp_path):
+    box = [20.0, 30.0, 100.0, 60.0]
+    both = [found(box, 0.9, category=7), found(box, 0.5, category=3)]
+    for given in (both, both[::-1]):
+        drawn = picture(canvas(tmp_path), given, NAMES)
+        assert of_colour(drawn, 7)[89].sum() == 100
+        assert not of_colour(drawn, 3)[89].any()
+
+
+@pytest.mark.parametrize("box", [[20.0, 30.0, 0.0, 0.0], [20.4, 30.4, 0.3, 0.3], [-50.0, -50.0, 500.0, 500.0]])
+def test_odd_boxes_and_names_of_any_script(tmp_path, box):
+    assert picture(canvas(tmp_path), [found(box, category=11)], NAMES).size == (200, 150)
+
+
+def test_every_image_has_a_picture_of_its_own(tmp_path):
+    paths = [
+        canvas(tmp_path, name, colour=(10 * place, 0, 0))
+        for place, name in enumerate(("one/a.png", "two/a.png", "two/a.bmp", "two/a-2.png", "two/b.png"))
+    ]
+    folder = tmp_path / "pictures"
+    for _ in range(2):  # over those of an earlier run
+        save_pictures(folder, [(path, []) for path in paths], NAMES)
+        reds = {file.name: Image.open(file).getpixel((0, 0))[0] for file in folder.iterdir()}
+        assert sorted(reds.values()) == [0, 10, 20, 30, 40]
+        assert (reds["a.png"], reds["b.png"]) == (0, 40)
+    save_pictures(tmp_path / "none", [], NAMES)
+    assert list((tmp_path / "none").iterdir()) == []
+
+
+def test_an_image_that_cannot_be_read_and_a_folder_that_cannot_be_written(tmp_path):
+    path = canvas(tmp_path)
+    with pytest.raises(UserError, match=r"gone\.png: cannot be read"):
+        save_pictures(tmp_path / "pictures", [(path, []), (str(tmp_path / "gone.png"), [])], NAMES)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file: cannot be written"):
+        save_pictures(tmp_path / "file", [(path, [])], NAMES)

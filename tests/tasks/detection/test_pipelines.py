@@ -1,0 +1,305 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from backbones.data.images import read_image, seeded
+from backbones.data.loader import RunLoader
+from backbones.errors import UserError
+from tasks.data.coco_images import image_sizes
+from tasks.detection import pipelines
+from tasks.detection.learner import collate
+from tasks.detection.pictures import picture
+from tasks.detection.pipelines import GREY, DetectionImages, train_transforms
+from tests.tasks.detection.scenes import RED, an_object, described_split, polygon, scene, split_of
+
+LAND, TALL = (120, 80), (80, 120)  # width, height
+SIZE = (64, 96)  # H, W, or short, long
+
+
+def training(split, view="resize", size=SIZE, flip=0.0, masks=True, seed=0):
+    return DetectionImages(split, train_transforms(view, size, flip, masks), seed=seed)
+
+
+def for_scoring(split, size):
+    return DetectionImages(split, pipelines.test_transforms(size))
+
+
+def lit(sample):
+    """bool [H, W] where the red of an image is on."""
+    return sample["inputs"][2].numpy() > 127
+
+
+def extent(mask):
+    """x1, y1, x2, y2 of the pixels that are set."""
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    return [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+
+
+@pytest.mark.parametrize("view", ["resize", "jitter"])
+@pytest.mark.parametrize("masks", [True, False])
+@pytest.mark.parametrize(
+    ("image", "box"), [(LAND, (70, 10, 40, 30)), (TALL, (8, 60, 30, 48)), (LAND, (100, 60, 20, 20))]
+)
+def test_boxes_and_masks_stay_on_what_can_be_seen(tmp_path, image, box, view, masks):
+    images = training(split_of(tmp_path, (image, [box])), view, flip=0.5, masks=masks)
+    seen, flipped, sizes = 0, set(), set()
+    for epoch in range(40):
+        sample = images[epoch, 0, 0]
+        visible, found = lit(sample), sample["data_samples"].gt_instances
+        flipped.add(sample["data_samples"].flip)
+        sizes.add(tuple(sample["data_samples"].img_shape))
+        if not len(found):
+            assert visible.sum() <= visible.shape[0], "at most a column of the object is left"
+            continue
+        seen += 1
+        corners = found.bboxes.tensor[0]
+        assert found.labels.tolist() == [0]
+        assert (corners[:2] >= 0).all()
+        assert (corners[2:] <= torch.tensor(visible.shape[::-1])).all()
+        if not visible.any():
+            assert (corners[2:] - corners[:2]).min() <= 1.5, "under half a pixel of it"
+            continue
+        np.testing.assert_allclose(corners.numpy(), extent(visible), atol=1.01)
+        if masks:
+            mask = found.masks.masks[0].astype(bool)
+            assert mask.shape == visible.shape
+            edge = 2 * sum(visible.any(axis).sum() for axis in (0, 1))
+            assert (mask ^ visible).sum() <= edge
+            np.testing.assert_allclose(corners.numpy(), extent(mask), atol=1.01)
+    assert flipped == {True, False}
+    assert seen == 40 if view == "resize" else seen > 15
+    assert sizes == ({(64, 96) if image == LAND else (96, 64)} if view == "resize" else {SIZE})
+
+
+def test_jitter_crops_and_pads_to_the_size_also_where_it_is_no_square(tmp_path):
+    split = split_of(tmp_path, (TALL, [(0, 0, 80, 120)]), (LAND, [(0, 0, 120, 80)]))
+    images = training(split, "jitter", (48, 160))
+    padded = 0
+    for epoch in range(30):
+        for index in (0, 1):
+            sample = images[epoch, index, 0]
+            assert sample["inputs"].shape == (3, 48, 160)
+            grey = (sample["inputs"] == GREY).all(0).numpy()
+            assert (grey | lit(sample) | (sample["inputs"][2].numpy() > 0)).all()
+            padded += grey.any()
+    assert padded > 20
+
+
+def test_an_object_cut_by_a_crop_gets_the_box_of_what_is_left_of_its_mask(tmp_path):
+    """An L: a crop that holds its foot alone must not keep the width of the whole box."""
+    scene((100, 100), (10, 10, 10, 80), (10, 80, 80, 10)).save(tmp_path / "l.png")
+    shape = [[10, 10, 20, 10, 20, 80, 90, 80, 90, 90, 10, 90]]
+    split = described_split(tmp_path, [("l.png", (100, 100), [an_object((10, 10, 80, 80), segmentation=shape)])])
+    images, flat = training(split, "jitter", (64, 64)), 0
+    for epoch in range(40):
+        sample = images[epoch, 0, 0]
+        found = sample["data_samples"].gt_instances
+        if len(found):
+            mask, corners = found.masks.masks[0].astype(bool), found.bboxes.tensor[0].tolist()
+            assert corners == extent(mask)
+            flat += corners[3] - corners[1] < 0.5 * (corners[2] - corners[0])
+    assert flat
+
+
+def same(one, other):
+    left, right = (sample["data_samples"].gt_instances for sample in (one, other))
+    return (
+        torch.equal(one["inputs"], other["inputs"])
+        and torch.equal(left.bboxes.tensor, right.bboxes.tensor)
+        and torch.equal(left.labels, right.labels)
+    )
+
+
+def test_a_sample_is_a_function_of_seed_epoch_index_and_repeat(tmp_path):
+    split = split_of(tmp_path, (LAND, [(20, 10, 60, 50)]), (TALL, [(8, 60, 30, 48)]))
+    keys = [(epoch, index, repeat) for epoch in (0, 1) for index in (0, 1) for repeat in (0, 1)]
+    first = {key: training(split, "jitter", flip=0.5)[key] for key in keys}
+    again = training(split, "jitter", flip=0.5)
+    with seeded(99):
+        shuffled = {key: again[key] for key in reversed(keys)}
+    assert all(same(first[key], shuffled[key]) for key in keys)
+    inputs = [sample["inputs"].numpy().tobytes() for sample in first.values()]
+    assert len(set(inputs)) == len(keys)
+    assert not same(first[0, 0, 0], training(split, "jitter", flip=0.5, seed=1)[0, 0, 0])
+
+
+def test_loader_processes_give_the_same_batches(tmp_path):
+    split = split_of(tmp_path, (LAND, [(20, 10, 60, 50)]), (TALL, [(8, 60, 30, 48)]))
+    streams = [
+        RunLoader(training(split, "jitter"), lambda epoch: [[1, 0], [0, 1]], workers=workers, collate=collate).stream(
+            0, 0, 2
+        )
+        for workers in (0, 2)
+    ]
+    batches = 0
+    for (place, one), (again, other) in zip(*streams, strict=True):
+        assert place == again
+        assert one.keys() == {"inputs", "data_samples"}
+        for position in (0, 1):
+            assert same(*({name: values[position] for name, values in batch.items()} for batch in (one, other)))
+        batches += 1
+    assert batches == 4
+
+
+def test_images_can_be_sent_to_another_process(tmp_path):
+    images = training(split_of(tmp_path, (LAND, [(20, 10, 60, 50)])), "jitter", seed=5)
+    sent = pickle.dumps(images)
+    assert b"mmdet" not in sent, "which cannot be imported there yet"
+    assert same(pickle.loads(sent)[3, 0, 0], images[3, 0, 0])
+
+
+def run_lengths(size, box):
+    """Plain counts of the pixels of a box, down the columns, of an image (width, height)."""
+    pixels = np.zeros(size[::-1], dtype=np.uint8)
+    pixels[box[1] : box[1] + box[3], box[0] : box[0] + box[2]] = 1
+    flat = [0, *pixels.flatten(order="F").tolist()]
+    changes = [place for place in range(1, len(flat)) if flat[place] != flat[place - 1]]
+    return {"size": list(size[::-1]), "counts": np.diff([1, *changes, len(flat)]).tolist()}
+
+
+def compressed(size, box):
+    from pycocotools import mask
+
+    encoded = mask.frPyObjects(run_lengths(size, box), size[1], size[0])
+    return {"size": list(size[::-1]), "counts": encoded["counts"].decode()}
+
+
+@pytest.mark.parametrize("encode", [run_lengths, compressed])
+def test_run_lengths_of_objects_and_of_crowds(tmp_path, encode):
+    boxes = [(70, 10, 40, 30), (5, 40, 20, 30)]
+    scene(LAND, *boxes).save(tmp_path / "a.png")
+    objects = [
+        an_object(box, segmentation=encode(LAND, box), iscrowd=crowd, category=3 + 4 * crowd)
+        for box, crowd in zip(boxes, (0, 1))
+    ]
+    split = described_split(tmp_path, [("a.png", LAND, objects)])
+    found = training(split, size=(80, 120))[0, 0, 0]["data_samples"]
+    for instances, box, label in ((found.gt_instances, boxes[0], 0), (found.ignored_instances, boxes[1], 1)):
+        x, y, width, height = box
+        assert instances.bboxes.tensor.tolist() == [[x, y, x + width, y + height]]
+        assert instances.labels.tolist() == [label]
+        assert extent(instances.masks.masks[0]) == [x, y, x + width, y + height]
+        assert instances.masks.masks[0].sum() == width * height
+
+
+@pytest.mark.parametrize("view", ["resize", "jitter"])
+def test_a_crowd_without_a_mask_is_ignored_all_the_same(tmp_path, view):
+    scene(LAND, (70, 10, 40, 30)).save(tmp_path / "a.png")
+    objects = [an_object((70, 10, 40, 30)), an_object((5, 40, 20, 30), iscrowd=1, segmentation=None)]
+    images = training(described_split(tmp_path, [("a.png", LAND, objects)]), view)
+    found = [images[epoch, 0, 0]["data_samples"] for epoch in range(10)]
+    assert max(len(one.gt_instances) for one in found) == 1
+    if view == "resize":
+        assert [len(one.ignored_instances) for one in found] == [1] * 10
+
+
+def test_objects_are_clipped_and_those_that_cannot_be_trained_on_left_out(tmp_path):
+    scene(LAND).save(tmp_path / "a.png")
+    objects = [
+        an_object((-10, -5, 30, 25), segmentation=polygon((0, 0, 20, 20)), category=3),
+        an_object((10, 10, 0, 5), category=7),
+        an_object((200, 10, 20, 5), category=7),
+        an_object((100, 60, 50, 50), category=20),
+    ]
+    found = training(described_split(tmp_path, [("a.png", LAND, objects)]), size=(80, 120))[0, 0, 0]["data_samples"]
+    assert found.gt_instances.bboxes.tensor.tolist() == [[0, 0, 20, 20], [100, 60, 120, 80]]
+    assert found.gt_instances.labels.tolist() == [0, 2]
+    assert len(found.ignored_instances) == 0
+
+
+def turned_jpeg(path):
+    """Stored lying, to be shown standing."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    scene(LAND, (70, 10, 40, 30)).save(path, exif=exif, quality=95)
+
+
+KINDS = {
+    "grey.png": lambda path: scene(LAND, (70, 10, 40, 30), colour=(200,) * 3).convert("L").save(path),
+    "palette.png": lambda path: scene(LAND, (70, 10, 40, 30)).convert("P").save(path),
+    "alpha.png": lambda path: scene(LAND, (70, 10, 40, 30)).convert("RGBA").save(path),
+    "cmyk.jpg": lambda path: scene(LAND, (70, 10, 40, 30)).convert("CMYK").save(path, quality=95),
+    "picture.webp": lambda path: scene(LAND, (70, 10, 40, 30)).save(path, lossless=True),
+    "picture.gif": lambda path: scene(LAND, (70, 10, 40, 30)).save(path),
+    "turned.jpg": turned_jpeg,
+    "чашка ☕ 杯.png": lambda path: scene(LAND, (70, 10, 40, 30)).save(path),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_image_is_read_as_it_is_stored(tmp_path, monkeypatch, name):
+    """By training, by the check of the data set, and by the pictures: of one mind about sizes and colours."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / name
+    KINDS[name](path)
+    split = described_split(tmp_path, [(name, LAND, [an_object((70, 10, 40, 30))])])
+    sample = training(split, size=(80, 120))[0, 0, 0]
+    bgr = sample["inputs"].numpy()
+    np.testing.assert_array_equal(bgr[::-1].transpose(1, 2, 0), np.asarray(read_image(str(path))))
+    np.testing.assert_allclose(sample["data_samples"].gt_instances.bboxes.tensor[0], extent(bgr[2] > 127), atol=0.01)
+    assert (bgr[0] < 60).all() == (name != "grey.png")
+    assert image_sizes({str(path): path.stat()}, name="one") == {str(path): LAND}
+    assert picture(str(path), [], {}).size == LAND
+
+
+def test_damaged_and_changed_images_are_named(tmp_path):
+    split = split_of(tmp_path, (LAND, [(20, 10, 60, 50)]))
+    path = tmp_path / "0.png"
+    images = training(split)
+    Image.effect_noise(LAND, 90).convert("RGB").save(path, "JPEG", quality=95)
+    for content in (path.read_bytes()[:-2000], b"no image", b""):
+        path.write_bytes(content)
+        for key in ((0, 0, 0), 0):
+            with pytest.raises(UserError, match=r"0\.png: cannot be read"):
+                images[key]
+    scene(TALL).save(path)
+    with pytest.raises(UserError, match=r"0\.png: \(80, 120\) pixels, but .*instances\.json states \(120, 80\)"):
+        images[0, 0, 0]
+    path.unlink()
+    with pytest.raises(UserError, match=r"0\.png: cannot be read as an image \(No such file"):
+        images[0, 0, 0]
+
+
+def test_an_image_too_thin_to_be_resized_is_named(tmp_path):
+    images = training(split_of(tmp_path, ((400, 1), [(20, 0, 60, 1)])), "jitter", (16, 16))
+    with pytest.raises(UserError, match=r"0\.png: 400 x 1 pixels are too thin for --size"):
+        collate([images[epoch, 0, 0] for epoch in range(20)])
+
+
+def test_an_image_whose_objects_a_crop_leaves_out_is_still_a_sample(tmp_path):
+    images = training(split_of(tmp_path, ((400, 400), [(2, 2, 10, 10)])), "jitter", (64, 64))
+    counts = [len(images[epoch, 0, 0]["data_samples"].gt_instances) for epoch in range(40)]
+    assert {*counts} == {0, 1}
+    empty = images[counts.index(0), 0, 0]["data_samples"].gt_instances
+    assert empty.bboxes.tensor.shape == (0, 4)
+    assert empty.masks.masks.shape == (0, 64, 64)
+
+
+@pytest.mark.parametrize("size", [(64, 96), (64, 64), (50, 200), (300, 300)])
+@pytest.mark.parametrize("image", [LAND, TALL, (90, 90), (30, 200)])
+def test_the_size_bounds_the_shorter_and_the_longer_side_however_the_image_lies(tmp_path, image, size):
+    split = split_of(tmp_path, (image, [(0, 0, 20, 20)]))
+    factor = min(size[0] / min(image), size[1] / max(image))
+    expected = tuple(int(side * factor + 0.5) for side in image[::-1])
+    for sample in (training(split, size=size)[0, 0, 0], for_scoring(split, size)[0]):
+        assert tuple(sample["inputs"].shape[1:]) == expected
+        assert tuple(sample["data_samples"].img_shape) == expected
+
+
+def test_a_test_image_knows_what_it_was_and_no_objects(tmp_path):
+    sample = for_scoring(split_of(tmp_path, (LAND, [(70, 10, 40, 30)])), (1024, 1024))[0]
+    described = sample["data_samples"]
+    assert sample["inputs"].shape == (3, 683, 1024)  # ViTDet's: the longer side is 1,024
+    assert (described.img_id, described.img_path) == (101, str(tmp_path / "0.png"))
+    assert sample["inputs"][:, 300, 800].tolist() == [*reversed(RED)]  # as mmdetection has it
+    assert described.ori_shape == (80, 120)
+    assert described.scale_factor == pytest.approx((1024 / 120, 683 / 80))
+    assert "gt_instances" not in described or len(described.gt_instances) == 0
+
+
+def test_scales_draw_the_shorter_side(tmp_path):
+    images = training(split_of(tmp_path, ((40, 40), [(5, 5, 20, 20)])), "scales", (160, 240))
+    assert {images[epoch, 0, 0]["inputs"].shape[1:] for epoch in range(40)} == {(n, n) for n in (96, 128, 160)}

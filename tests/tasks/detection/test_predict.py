@@ -1,0 +1,221 @@
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from pycocotools import mask as coco_masks
+
+from backbones.engine.context import Stopped
+from backbones.engine.dist import Ranks
+from backbones.errors import UserError
+from tasks.detection import predict
+from tasks.detection.coco_scores import evaluate, scores
+from tasks.detection.learner import collate
+from tasks.detection.pipelines import DetectionImages, train_transforms
+from tasks.detection.predict import detect, padded_to, run_lengths
+from tests.support import context
+from tests.tasks.detection.scenes import CATEGORIES, a_learner, data_of, split_of
+
+SIZE = (64, 96)
+SCENES = (
+    ((120, 80), [(70, 10, 40, 30)]),
+    ((50, 77), [(8, 30, 30, 40)]),
+    ((33, 31), []),
+    ((200, 45), [(100, 5, 60, 35), (10, 10, 20, 20)]),
+    ((64, 64), [(10, 10, 40, 30)]),
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return data_of(split_of(tmp_path_factory.mktemp("scenes"), *SCENES))
+
+
+@pytest.fixture(scope="module")
+def results(learner, data):
+    return found_by(learner, data)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    """Weights are random, so about anything is found everywhere."""
+    return a_learner()
+
+
+def found_by(learner, data, *, batch_size=1, padded=False, **given):
+    return detect(learner.detector, data, data.val, SIZE, context(**given), batch_size=batch_size, padded=padded)
+
+
+def in_the_network(learner, data, monkeypatch):
+    """What leaves the heads for each image, in pixels of the resized image, beside what `detect` makes of it."""
+    kept, predicted = [], learner.detector.predict
+
+    def noting(inputs, samples):
+        kept.extend(learner.detector.__class__.predict(learner.detector, inputs, copy.deepcopy(samples), rescale=False))
+        return predicted(inputs, samples)
+
+    monkeypatch.setattr(learner.detector, "predict", noting)
+    return kept, found_by(learner, data)
+
+
+def test_boxes_return_to_the_pixels_of_the_stored_image(learner, data, monkeypatch):
+    kept, results = in_the_network(learner, data, monkeypatch)
+    expected = []
+    for sample, ((width, height), _), image in zip(kept, SCENES, data.val.images, strict=True):
+        factor = min(64 / min(width, height), 96 / max(width, height))
+        factors = int(width * factor + 0.5) / width, int(height * factor + 0.5) / height  # whole pixels
+        for box, label, score in zip(
+            sample.pred_instances.bboxes.tolist(),
+            sample.pred_instances.labels.tolist(),
+            sample.pred_instances.scores.tolist(),
+            strict=True,
+        ):
+            x, y, right, bottom = (side / factors[place % 2] for place, side in enumerate(box))
+            assert -1e-3 <= x <= right <= width + 1e-3
+            assert -1e-3 <= y <= bottom <= height + 1e-3
+            expected.append((image.id, [*CATEGORIES][label], score, [x, y, right - x, bottom - y]))
+    assert len(results) == len(expected) > 50
+    for result, (image, category, score, box) in zip(results, expected):
+        assert (result["image_id"], result["category_id"]) == (image, category)
+        assert result["score"] == pytest.approx(score)
+        assert result["bbox"] == pytest.approx(box, abs=1e-3)
+    assert {result["category_id"] for result in results} <= {*CATEGORIES}
+
+
+def test_masks_are_run_lengths_of_the_stored_image_within_their_boxes(results, data):
+    sizes = {image.id: (image.height, image.width) for image in data.val.images}
+    pixels = 0
+    for result in results:
+        mask = coco_masks.decode(result["segmentation"])
+        assert mask.shape == tuple(result["segmentation"]["size"]) == sizes[result["image_id"]]
+        x, y, width, height = result["bbox"]
+        rows, columns = np.nonzero(mask)
+        if len(rows):
+            assert x - 1 <= columns.min() <= columns.max() <= x + width + 1
+            assert y - 1 <= rows.min() <= rows.max() <= y + height + 1
+        pixels += len(rows)
+        assert len(rows) == coco_masks.area(result["segmentation"])
+    assert pixels > 1000
+    assert json.loads(json.dumps(results)) == results
+
+
+def test_run_lengths_are_those_of_the_mask():
+    mask = np.zeros((5, 7), dtype=bool)
+    mask[1:4, 2:4] = True
+    encoded = run_lengths(mask)
+    assert encoded["size"] == [5, 7]
+    assert np.array_equal(coco_masks.decode(encoded), mask)
+    assert (
+        encoded["counts"]
+        == coco_masks.frPyObjects({"size": [5, 7], "counts": [11, 3, 2, 3, 16]}, 5, 7)["counts"].decode()
+    )
+    assert coco_masks.area(run_lengths(np.zeros((5, 7), dtype=bool))) == 0
+
+
+def test_results_are_ready_to_be_scored(results, data):
+    for kind in ("bbox", "segm"):
+        assert scores(evaluate(data.as_coco(data.val), results, kind))
+
+
+def test_nothing_found(learner, data, monkeypatch):
+    monkeypatch.setitem(learner.detector.roi_head.test_cfg, "score_thr", 1.1)
+    results = found_by(learner, data)
+    assert results == []
+    for kind in ("bbox", "segm"):
+        numbers = scores(evaluate(data.as_coco(data.val), results, kind))
+        assert len(numbers) >= 8
+        assert set(numbers.values()) == {0.0}
+
+
+def test_boxes_alone(data):
+    results = found_by(a_learner("faster_rcnn_light"), data)
+    assert results
+    assert not any("segmentation" in result for result in results)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_together_find_what_one_finds(learner, data, world):
+    """Batches included: the images of a batch are padded to the largest of it, which the network sees."""
+    seen = []
+    handle = learner.detector.backbone.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
+    alone = found_by(learner, data, batch_size=2)
+    handle.remove()
+    assert seen == [2, 2, 1]
+    parts = [found_by(learner, data, batch_size=2, ranks=Ranks(rank, world, rank, world)) for rank in range(world)]
+    assert [result for part in parts for result in part] == alone
+    order = [result["image_id"] for result in alone]
+    assert order == sorted(order)
+
+
+def test_every_rank_gets_the_results_of_all(learner, data, results, monkeypatch):
+    monkeypatch.setattr(predict.dist, "gather_objects", lambda value: [[{"image_id": 0}], value])
+    assert found_by(learner, data) == [{"image_id": 0}, *results]
+
+
+def test_loader_processes_change_nothing(learner, data, results):
+    assert found_by(learner, data, workers=1) == results
+
+
+def test_images_are_padded_to_the_size_of_the_crops_in_training(learner, data):
+    seen = []
+    handle = learner.detector.backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    results = found_by(learner, data, padded=True)
+    found_by(learner, data)
+    handle.remove()
+    assert [tuple(images.shape[2:]) for images in seen[:5]] == [(64, 96), (96, 96), (64, 96), (64, 96), (64, 96)]
+    assert [tuple(images.shape[2:]) for images in seen[5:]] == [(64, 96), (96, 64), (64, 96), (32, 96), (64, 64)]
+    torch.testing.assert_close(seen[4][0, :, :, 64:], torch.full((3, 64, 32), 114 / 255))
+    sizes = {image.id: (image.width, image.height) for image in data.val.images}
+    for result in results:
+        x, y, width, height = result["bbox"]
+        assert x + width <= sizes[result["image_id"]][0] + 1e-3
+        assert y + height <= sizes[result["image_id"]][1] + 1e-3
+
+
+def test_padding_is_grey_at_the_bottom_and_right():
+    image = torch.full((3, 2, 5), 7, dtype=torch.uint8)
+    padded = padded_to(image, (4, 4))
+    assert padded.dtype == torch.uint8
+    assert padded.tolist() == [[[7] * 5, [7] * 5, [114] * 5, [114] * 5]] * 3
+
+
+def test_training_goes_on_afterwards(data):
+    learner = a_learner("faster_rcnn_light")
+    split = data.val.select(data.val.with_objects())
+    images = DetectionImages(split, train_transforms("resize", SIZE, 0.0, True))
+    batch = learner.prepare(collate([images[0, 0, 0], images[0, 1, 0]]), torch.device("cpu"))
+    for _ in range(2):
+        learner.train()(batch, 1)["loss"].backward()
+        found_by(learner, data)
+        assert not learner.detector.training
+
+
+def test_images_go_where_the_detector_is_though_nothing_was_trained(learner, data, monkeypatch):
+    """A resumed run may have no step left; `Module.to` of the learner leaves mmengine's note of the device alone."""
+    asked = []
+    monkeypatch.setattr(learner.detector.data_preprocessor, "to", asked.append)
+    found_by(learner, data)
+    assert asked == [torch.device("cpu")]
+
+
+def test_a_signal_stops_it(learner, data, monkeypatch):
+    with pytest.raises(Stopped):
+        found_by(learner, data, stop_signal=15)
+    here = context()
+
+    def killed(*given, **more):
+        here.stop_signal = 15
+        raise RuntimeError("DataLoader worker is killed by signal: Terminated")
+        yield
+
+    monkeypatch.setattr(predict, "loaded", killed)
+    with pytest.raises(Stopped):
+        detect(learner.detector, data, data.val, SIZE, here, batch_size=1)
+
+
+def test_an_image_that_went_away_is_named(learner, tmp_path):
+    data = data_of(split_of(tmp_path, *SCENES))
+    (tmp_path / "3.png").unlink()
+    with pytest.raises(UserError, match=r"3\.png: cannot be read"):
+        found_by(learner, data)
