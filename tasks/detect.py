@@ -70,6 +70,9 @@ class Detect(Task):
         mmlab.load()
         seed_torch(context.seed)
         detector = chosen_detector(options, dataset)
+        if options.detector is None and 0 < dataset.unmasked < dataset.objects:
+            count = f"{dataset.unmasked} of {dataset.objects} objects have no mask"
+            context.note(f"{dataset.name}: {count}: {detector.name}, and no scores of masks")
         learner = make_learner(spec, dataset, detector, options)
         context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size))["total"])
         context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}

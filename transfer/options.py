@@ -20,7 +20,8 @@ class RunOptions:
     seeds: tuple[int, ...] = (0,)
     """One record for each."""
     subset: int | None = None
-    """This many identities, or images per class, of the real set, chosen by content digest; marked in the record."""
+    """This many identities, images per class, or images of each COCO split, of the real set, chosen by content digest;
+    marked in the record."""
     smoke: bool = False
     """Embedded data and sizes that end in seconds; marked in the record, and left out of reports."""
     config: tuple[Path, ...] = ()

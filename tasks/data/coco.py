@@ -39,8 +39,6 @@ class CocoData:
     """The id of each label; COCO's have gaps."""
     train: CocoSplit | None
     val: CocoSplit | None
-    masks: bool
-    """Whether every object of both splits, crowds aside, has a segmentation."""
     counts: dict[str, Any]
     """{"train" | "val": {"images", "objects", "crowds"}, "classes"}; crowds are not among the objects."""
     dropped: dict[str, dict[str, int]]
@@ -50,6 +48,21 @@ class CocoData:
     """Of annotations, and of name and size of every image used."""
     skipped: int = 0
     """Images left out because they cannot be decoded."""
+
+    @property
+    def objects(self) -> int:
+        """Objects of both splits, crowds aside."""
+        return sum(int((~split.crowd).sum()) for split in (self.train, self.val) if split)
+
+    @property
+    def unmasked(self) -> int:
+        """Those of `objects` without a segmentation."""
+        return sum(int((~split.crowd & ~split.masked).sum()) for split in (self.train, self.val) if split)
+
+    @property
+    def masks(self) -> bool:
+        """Whether every object has a segmentation, so that masks can be trained and scored."""
+        return not self.unmasked
 
     def as_coco(self, split: CocoSplit) -> dict[str, Any]:
         """Images, objects and categories of a split in COCO's format: all that is used, boxes as in the file."""
@@ -109,7 +122,6 @@ def open_coco(
         category_ids=tuple(classes),
         train=splits.get("train"),
         val=splits.get("val"),
-        masks=all((split.masked | split.crowd).all() for split in splits.values()),
         counts=_counts(splits, classes),
         dropped={name: dropped for name, (_, _, dropped) in read.items()},
         digest=_digest(splits, stats),

@@ -12,8 +12,10 @@ import pytest
 from PIL import Image
 
 from backbones.data.spec import resolve_dataset
+from backbones.spec import resolve
 from tasks.data.coco import CocoData
 from tasks.detect import RESULTS, TASK, chosen_detector
+from tests.support import context
 from tests.tasks.data.coco_tree import changed, content, written
 from tests.tasks.support import smoke_options
 from tests.transfer.test_run import record
@@ -233,3 +235,28 @@ def test_a_set_without_masks_gets_boxes(tmp_path: Path) -> None:
     )
     assert chosen_detector(replace(options, detector=None), data).name == "faster_rcnn"
     assert chosen_detector(replace(options, detector=None), toy()).name == "mask_rcnn"
+
+
+def test_a_set_where_some_masks_are_missing_says_so(tmp_path: Path) -> None:
+    given = changed("annotations", 0, segmentation=...)
+    written(tmp_path, train=given)
+    (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n")
+    run_options = replace(smoke_options("detect", *QUICK[2:]), detector=None, epochs=1)
+    data = TASK.open(
+        resolve_dataset(str(tmp_path / "tiny.yaml")), run_options, root=None, subset=None, skip_unreadable=False
+    )
+    here = context(tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    scores, _ = TASK.run(resolve("tiny"), data, run_options, here)
+    assert "mask_AP" not in scores
+    assert here.notes == ["tiny: 1 of 6 objects have no mask: faster_rcnn, and no scores of masks"]
+
+
+def test_a_training_that_breaks_down_is_recorded_without_scores(tmp_path: Path) -> None:
+    words = [*QUICK, "--epochs", "20", "--lr", "1e9", "--warmup-epochs", "0", "--draw", "2"]
+    assert main([*WORDS, *words, "--out", str(tmp_path)]) == 3
+    found = record(tmp_path)
+    assert found.outcome["status"] == "nonfinite"
+    assert found.scores == {}
+    assert not list(tmp_path.glob("*/detections.json"))
+    assert not list(tmp_path.glob("*/pictures"))
