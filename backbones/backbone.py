@@ -116,7 +116,7 @@ class Backbone(nn.Module):
 
     def pooled(self, images: Tensor) -> Tensor:
         """Features [B, D]: what the model's own classifier would see."""
-        x = self._normalised(images)
+        x = self.normalised(images)
         if hasattr(self.model, "forward_features") and hasattr(self.model, "forward_head"):
             return self.model.forward_head(self.model.forward_features(x), pre_logits=True)
         return self.model(x)
@@ -134,7 +134,7 @@ class Backbone(nn.Module):
             )
         if self.head is not None:
             return self.head(self.pooled(images))
-        return self.model(self._normalised(images))
+        return self.model(self.normalised(images))
 
     def dense_logits(self, images: Tensor) -> tuple[Tensor, Tensor, Box]:
         """Outputs [B, C] and, for every patch token, [B, N, C], with mixed tokens in training; see `volo.VOLO`.
@@ -144,7 +144,7 @@ class Backbone(nn.Module):
         """
         if not hasattr(self.model, "dense_logits") or self.classes is None:
             raise UserError(f"backbone {self.spec.name}: {self.spec.arch} has no classifier of patch tokens here")
-        return self.model.dense_logits(self._normalised(images))
+        return self.model.dense_logits(self.normalised(images))
 
     def forward(self, images: Tensor) -> Tensor:
         """The same as `pooled`, for wrappers that know `forward` only (DDP, compilers)."""
@@ -162,7 +162,7 @@ class Backbone(nn.Module):
             raise ValueError(f"layers {list(layers)}: {self.spec.arch} has {blocks}")
         wanted = [layer % blocks for layer in layers]
         order = sorted(set(wanted))
-        x = self._normalised(images)
+        x = self.normalised(images)
         found = self.model.forward_intermediates(x, indices=order, intermediates_only=True, output_fmt="NCHW")
         return [found[order.index(layer)] for layer in wanted]
 
@@ -174,7 +174,7 @@ class Backbone(nn.Module):
         model = self.model
         if not isinstance(model, VisionTransformer):
             raise UserError(f"backbone {self.spec.name}: {self.spec.arch} is no plain vision transformer; no tokens")
-        x = model.patch_embed(self._normalised(images))
+        x = model.patch_embed(self.normalised(images))
         entries = [x.flatten(1, -2)]
         x = model.norm_pre(model.patch_drop(model._pos_embed(x)))
         entries.append(x)
@@ -226,7 +226,7 @@ class Backbone(nn.Module):
             self._layers = {name: layer for name, layer in layers.items() if name not in self._head_names}
         return self._layers
 
-    def _normalised(self, images: Tensor) -> Tensor:
+    def normalised(self, images: Tensor) -> Tensor:
         if images.ndim != 4 or images.shape[1] != 3 or not images.is_floating_point():
             raise ValueError(f"images are float [B, 3, H, W] in [0, 1], not {images.dtype} {tuple(images.shape)}")
         return (images - self.mean) / self.std

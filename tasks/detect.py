@@ -172,7 +172,7 @@ def make_learner(
         ),
     )
     built = build_detector(detector, maps, options.pyramid, len(data.classes))
-    return DetectionLearner(built, backbone, norm_eval=options.norm_eval)
+    return DetectionLearner(built, norm_eval=options.norm_eval)
 
 
 def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions, context: Context) -> RunLoader:

@@ -44,7 +44,14 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
     texts = [text for text in re.findall(r"`([^`\n]*)`", README) if "tests.benchmarks" not in text]
     words = {word for text in texts for word in re.findall(r"--[a-z][a-z-]+", text)}
     helps = ""
-    commands = [("run", "reid"), ("run", "fewshot"), ("run", "detect"), ("pretrain", "deit"), ("pretrain", "dino"), ("doctor", "data")]
+    commands = [
+        ("run", "reid"),
+        ("run", "fewshot"),
+        ("run", "detect"),
+        ("pretrain", "deit"),
+        ("pretrain", "dino"),
+        ("doctor", "data"),
+    ]
     for module, name in commands:
         assert MAINS[module]([name, "--help"]) == 0
         helps += capfd.readouterr().out

@@ -9,6 +9,7 @@ from backbones.backbone import Backbone
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
+from tasks.detection.maps import StageMaps, VitMaps
 
 
 class DetectionLearner(Learner):
@@ -17,24 +18,24 @@ class DetectionLearner(Learner):
     A batch is {"inputs": [uint8 [3, H, W], ...], "data_samples": [DetDataSample, ...]}, images of different sizes.
 
     Args:
-        detector: of `build_detector`. backbone: the one within it, which knows its layers.
+        detector: of `build_detector`.
+        norm_eval: whether batch norms of the backbone keep their statistics.
     """
 
-    def __init__(self, detector: Any, backbone: Backbone, *, norm_eval: bool) -> None:
+    def __init__(self, detector: Any, *, norm_eval: bool) -> None:
         super().__init__()
-        self.detector = detector
-        # not registered again: its parameters have their place within the detector
-        self._backbone, self.norm_eval = [backbone], norm_eval
+        self.detector, self.norm_eval = detector, norm_eval
+
+    @property
+    def maps(self) -> VitMaps | StageMaps:
+        """The part of the detector that gives the backbone's maps."""
+        maps: VitMaps | StageMaps = self.detector.backbone.maps
+        return maps
 
     @property
     def backbone(self) -> Backbone:
-        """The backbone within the detector."""
-        return self._backbone[0]
-
-    @property
-    def maps(self) -> Any:
-        """The part of the detector that gives the backbone's maps."""
-        return self.detector.backbone.maps
+        """The backbone within the detector, which knows its layers."""
+        return self.maps.backbone
 
     def padded(self, size: tuple[int, int]) -> tuple[int, int]:
         """The size (H, W) that a batch of images of this size has in the detector."""

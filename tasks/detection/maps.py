@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import Block, VisionTransformer
@@ -97,7 +96,7 @@ class VitMaps(nn.Module):
         """Tokens with their positions, [B, h, w, D]."""
         model, patch = self.backbone.model, self.backbone.stride
         height, width = images.shape[2] // patch, images.shape[3] // patch
-        x = model.patch_embed(self.backbone._normalised(images))
+        x = model.patch_embed(self.backbone.normalised(images))
         x = x.reshape(len(images), height, width, -1)
         if model.pos_embed is not None:
             prefix = 0 if model.no_embed_class else model.num_prefix_tokens

@@ -27,12 +27,28 @@ class RelativeSoftmax(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
         """[B, heads, N, d] each -> [B, heads, N, d]."""
+        d, trains = q.shape[-1], not torch.is_inference_mode_enabled()
+        q, k = self._extended(q, k)
+        if trains and q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= 1024:
+            with torch.autocast("cpu", enabled=False):  # as `backbones.attention.softmax`, and as long as it is faster
+                return (q @ k.transpose(-2, -1)).softmax(-1) @ v
+        v = F.pad(v, (0, q.shape[-1] - d))  # the fused kernels want one width
+        return F.scaled_dot_product_attention(q, k, v, scale=1.0)[..., :d]
+
+    def _extended(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, heads, N, d + h + w] each, whose products are the scores with the positions in them.
+
+        A key carries the unit vectors of its row and its column, a query its scores of all rows and columns: so no
+        N x N tensor of positions, for which no fused kernel has a gradient, is ever made.
+        """
         h, w = self.grid
         on_grid = q.unflatten(2, (h, w))
-        rows = torch.einsum("bnhwd,hkd->bnhwk", on_grid, distances(self.rel_pos_h, h).to(q.dtype))
-        columns = torch.einsum("bnhwd,wkd->bnhwk", on_grid, distances(self.rel_pos_w, w).to(q.dtype))
-        bias = (rows[..., :, None] + columns[..., None, :]).flatten(4).flatten(2, 3)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
+        rows = torch.einsum("bnhwd,hkd->bnhwk", on_grid, distances(self.rel_pos_h, h).to(q.dtype)).flatten(2, 3)
+        columns = torch.einsum("bnhwd,wkd->bnhwk", on_grid, distances(self.rel_pos_w, w).to(q.dtype)).flatten(2, 3)
+        row, column = torch.eye(h, device=q.device, dtype=q.dtype), torch.eye(w, device=q.device, dtype=q.dtype)
+        units = torch.cat([row.repeat_interleave(w, 0), column.repeat(h, 1)], dim=1).expand(*k.shape[:2], -1, -1)
+        scaled = q * q.shape[-1] ** -0.5
+        return torch.cat([scaled, rows.to(q.dtype), columns.to(q.dtype)], dim=-1), torch.cat([k, units], dim=-1)
 
 
 def distances(table: Tensor, length: int) -> Tensor:

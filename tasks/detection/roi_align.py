@@ -1,10 +1,14 @@
 """`roi_align_forward` and `roi_align_backward` of `mmcv._ext`, over torchvision's RoIAlign with mean pooling.
 
+On a CPU mean pooling is two matrix products for each RoI instead: torchvision's gradient takes one core and single
+numbers there, and wants its maps with channels first, while necks whose norms work along channels leave them last.
+
 Letters: M RoIs (image, x1, y1, x2, y2), B images, C channels, H x W map pixels, h x w bins of a RoI, s x t samples of a
 bin (down, across).
 """
 
 import itertools
+from collections.abc import Iterator
 
 import torch
 import torchvision  # noqa: F401 (fills torch.ops.torchvision)
@@ -14,7 +18,7 @@ from tasks.detection.working_type import working_type
 
 MAX_POOLING = 0
 SAMPLES_AT_ONCE = 1 << 25
-"""In max pooling, in numbers; bounds its memory."""
+"""In max pooling, in numbers; bounds its memory. Mean pooling on a CPU stays with torchvision beyond it."""
 
 
 def roi_align_forward(
@@ -48,12 +52,17 @@ def roi_align_forward(
     boxes, size = _sound(rois.to(dtype), sampling_ratio), (aligned_height, aligned_width)
     if pool_mode == MAX_POOLING:
         pooled, y, x = _max_pooled(input.to(dtype), boxes, size, spatial_scale, sampling_ratio, aligned)
+        output.copy_(pooled)
         argmax_y.copy_(y)
         argmax_x.copy_(x)
+    elif weights := _axis_weights(boxes, input.shape, size, spatial_scale, sampling_ratio, aligned):
+        _mean_pooled(input.to(dtype), boxes, weights, output)
     else:
-        pooled = torch.ops.torchvision.roi_align(input.to(dtype), boxes, spatial_scale, *size, sampling_ratio, aligned)
+        align = torch.ops.torchvision.roi_align
+        output.copy_(align(input.to(dtype), boxes, spatial_scale, *size, sampling_ratio, aligned))
     wrong = ~rois.isfinite().all(1)
-    output.copy_(pooled.masked_fill(wrong[:, None, None, None], torch.nan))
+    if wrong.is_cuda or wrong.any():  # on a GPU a look would wait for it
+        output.masked_fill_(wrong[:, None, None, None], torch.nan)
 
 
 def roi_align_backward(
@@ -77,6 +86,9 @@ def roi_align_backward(
         grad_input.add_(_scattered(grad, images, argmax_y.to(dtype), argmax_x.to(dtype), grad_input.shape))
         return
     size = (aligned_height, aligned_width)
+    if weights := _axis_weights(boxes, grad_input.shape, size, spatial_scale, sampling_ratio, aligned):
+        _add_mean_gradient(grad_input, grad, boxes, weights)
+        return
     grad_input.add_(
         torch.ops.torchvision._roi_align_backward(
             grad, boxes, spatial_scale, *size, *grad_input.shape, sampling_ratio, aligned
@@ -92,14 +104,94 @@ def _sound(rois: Tensor, sampling_ratio: int) -> Tensor:
     return torch.cat([rois[:, :3], rois[:, 3:].maximum(rois[:, 1:3])], dim=1)
 
 
+def _geometry(
+    rois: Tensor, size: tuple[int, int], scale: float, ratio: int, aligned: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[M, 2] each, down and across: where a RoI starts, the side of its bins in map pixels, s and t."""
+    corners = rois[:, 1:].view(-1, 2, 2).flip(2) * scale - 0.5 * aligned
+    start, sides = corners[:, 0], corners[:, 1] - corners[:, 0]
+    bins = (sides if aligned else sides.clamp(min=1)) / sides.new_tensor(size)
+    return start, bins, bins.ceil().long() if ratio <= 0 else torch.full_like(bins, ratio, dtype=torch.long)
+
+
+def _axis_weights(
+    rois: Tensor, shape: torch.Size, size: tuple[int, int], scale: float, ratio: int, aligned: bool
+) -> list[Tensor] | None:
+    """What each row of a map weighs in each bin of a RoI, [M, h, H], and each column, [M, w, W].
+
+    The samples of a bin stand on a grid, and a bilinear weight is a product: the mean over the bin is rows @ map @
+    columns^T. None where these are not to be used: without RoIs, on a GPU, and for RoIs so large that their samples
+    fill the memory.
+    """
+    if rois.device.type != "cpu" or not len(rois):
+        return None
+    start, bins, grids = _geometry(rois, size, scale, ratio, aligned)
+    if len(rois) * int((grids.amax(0) * grids.new_tensor(size)).max()) > SAMPLES_AT_ONCE:
+        return None
+    return [
+        _weights_along(start[:, axis], bins[:, axis], grids[:, axis], size[axis], shape[2 + axis]) for axis in (0, 1)
+    ]
+
+
+def _weights_along(start: Tensor, side: Tensor, samples: Tensor, bins: int, length: int) -> Tensor:
+    """[M, bins, length] along one axis of the map; `start`, `side` and the number of `samples` of a bin are [M]."""
+    n = samples.clamp(min=1)[:, None, None]
+    sample = torch.arange(max(int(samples.max()), 1))
+    place = start[:, None, None] + torch.arange(bins)[:, None] * side[:, None, None]
+    place = place + (sample + 0.5) * side[:, None, None] / n  # [M, bins, samples]
+    share = ((place >= -1) & (place <= length) & (sample < samples[:, None, None])) / n.to(place)
+    place = place.clamp(0, length - 1)
+    low = place.floor()
+    weights = place.new_zeros(len(start), bins, length)
+    weights.scatter_add_(2, low.long(), share * (1 - (place - low)))
+    return weights.scatter_add_(2, (low.long() + 1).clamp(max=length - 1), share * (place - low))
+
+
+def _parts(rois: Tensor, weights: list[Tensor]) -> Iterator[tuple[int, int, slice, slice, Tensor, Tensor]]:
+    """Each RoI with samples on the map: its number, its image, the rows and columns it reaches, what these weigh."""
+    limits = []
+    for along in weights:
+        reached = (along != 0).any(1).byte()  # [M, length]
+        limits += [reached.argmax(1), reached.shape[1] - reached.flip(1).argmax(1), reached.amax(1)]
+    places = torch.stack([rois[:, 0].long(), *limits], dim=1).tolist()
+    for number, (image, top, bottom, down, left, right, across) in enumerate(places):
+        if down and across:
+            rows, columns = slice(top, bottom), slice(left, right)
+            yield number, image, rows, columns, weights[0][number, :, rows], weights[1][number, :, columns]
+
+
+def _mean_pooled(maps: Tensor, rois: Tensor, weights: list[Tensor], output: Tensor) -> None:
+    """The means of the samples of `maps` into `output` [M, C, h, w]."""
+    output.zero_()
+    maps, height = maps.permute(0, 2, 3, 1).contiguous(), output.shape[2]
+    with torch.autocast("cpu", enabled=False):
+        for number, image, rows, columns, down, across in _parts(rois, weights):
+            strip = (down @ maps[image, rows, columns].flatten(1)).view(height, -1, maps.shape[3])
+            output[number] = (across @ strip).permute(2, 0, 1)
+
+
+def _add_mean_gradient(maps: Tensor, grad: Tensor, rois: Tensor, weights: list[Tensor]) -> None:
+    """Adds the gradient of `_mean_pooled`, `grad` [M, C, h, w], to `maps` [B, C, H, W], whose strides may change."""
+    if maps.dtype != grad.dtype:
+        wide = maps.to(grad.dtype)
+        _add_mean_gradient(wide, grad, rois, weights)
+        maps.copy_(wide)
+        return
+    if maps.is_contiguous() and not maps.any():
+        # channels last, in place: what is added, here and by autograd to other gradients, then lies in one piece
+        maps.as_strided_(maps.shape, torch.empty_like(maps, device="meta", memory_format=torch.channels_last).stride())
+    found = maps.permute(0, 2, 3, 1)
+    with torch.autocast("cpu", enabled=False):
+        for number, image, rows, columns, down, across in _parts(rois, weights):
+            strip = across.T @ grad[number].permute(1, 2, 0)  # [h, columns, C]
+            found[image, rows, columns] += (down.T @ strip.flatten(1)).view(-1, *strip.shape[1:])
+
+
 def _max_pooled(
     maps: Tensor, rois: Tensor, size: tuple[int, int], scale: float, ratio: int, aligned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """[M, C, h, w] the largest samples, and their y and x; RoIs with the same s and t go together."""
-    corners = rois[:, 1:].view(-1, 2, 2).flip(2) * scale - 0.5 * aligned
-    start, sides = corners[:, 0], corners[:, 1] - corners[:, 0]  # [M, 2] down, across
-    bins = (sides if aligned else sides.clamp(min=1)) / sides.new_tensor(size)
-    grids = bins.ceil().long() if ratio <= 0 else torch.full_like(bins, ratio, dtype=torch.long)
+    start, bins, grids = _geometry(rois, size, scale, ratio, aligned)
     pooled = maps.new_zeros(len(rois), maps.shape[1], *size)
     y, x = torch.full_like(pooled, -1), torch.full_like(pooled, -1)
     for s, t in sorted({(s, t) for s, t in grids.tolist() if s > 0 and t > 0}):

@@ -3,12 +3,17 @@
 M boxes x1, y1, x2, y2, that are x2 - x1 + `offset` wide.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 import torchvision
 from torch import Tensor
 
 from tasks.detection.working_type import working_type
+
+MANY = 1000
+"""Boxes from which on a CPU compares within groups only: its time grows with the square of their number."""
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
@@ -20,7 +25,20 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     boxes = torch.cat([boxes[:, :2].to(dtype), boxes[:, 2:].to(dtype) + offset], dim=1)
     # rounded as the IoUs are: an IoU of 3/5 must not exceed a threshold of 0.6
     threshold = float(torch.tensor(iou_threshold, dtype=dtype))
-    return torchvision.ops.nms(boxes, scores.to(dtype), threshold)
+    scores = scores.to(dtype)
+    if boxes.device.type != "cpu" or len(boxes) < MANY or threshold < 0:
+        return torchvision.ops.nms(boxes, scores, threshold)
+    kept = [group[torchvision.ops.nms(boxes[group], scores[group], threshold)] for group in _apart(boxes)]
+    found = torch.cat(kept).sort().values
+    return found[scores[found].argsort(descending=True, stable=True)]
+
+
+def _apart(boxes: Tensor) -> Sequence[Tensor]:
+    """Indices of the boxes [M, 4] in groups that share no column: levels and classes, which mmcv draws side by side."""
+    order = boxes[:, 0].argsort()
+    reached = boxes[order, 2].cummax(0).values
+    ends = (boxes[order[1:], 0] >= reached[:-1]).nonzero().flatten() + 1
+    return [group.sort().values for group in order.tensor_split(ends)]
 
 
 def softnms(

@@ -75,7 +75,6 @@ def data_of(split: CocoSplit) -> CocoData:
         category_ids=tuple(CATEGORIES),
         train=split,
         val=split,
-        masks=True,
         counts={},
         dropped={},
         digest="",
@@ -96,4 +95,4 @@ def a_learner(
     taps = (0, 1, 2, 3) if pyramid == "taps" else (-1,)
     maps = make_maps(inside, MapOptions(taps=taps, relative=relative, grid=(4, 6)))
     built = build_detector(resolve_detector(detector), maps, pyramid, len(CATEGORIES))  # type: ignore[arg-type]
-    return DetectionLearner(built, inside, norm_eval=norm_eval)
+    return DetectionLearner(built, norm_eval=norm_eval)

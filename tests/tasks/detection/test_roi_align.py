@@ -178,3 +178,26 @@ def test_gradients_are_added(pool_mode):
     roi_align.roi_align_backward(ones, rois, y, x, twice, *rest)
     assert once.sum().item() == pytest.approx(18)  # all samples lie on the map, each bin passes on its 1
     torch.testing.assert_close(twice, 2 * once)
+
+
+@pytest.mark.parametrize("ratio", [0, 2])
+def test_both_ways_of_mean_pooling_agree(monkeypatch, ratio):
+    """CPUs take products; GPUs, and RoIs with too many samples, torchvision's kernels."""
+
+    def pooled():
+        leaf = maps().float().requires_grad_()
+        output = RoIAlign((3, 2), 0.5, ratio)(leaf, ROIS.float())
+        output.square().sum().backward()
+        return output.detach(), leaf.grad
+
+    products = pooled()
+    monkeypatch.setattr(roi_align, "_axis_weights", lambda *_: None)
+    for one, other in zip(products, pooled(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_gradients_are_added_to_what_is_there_in_any_layout():
+    gradient = torch.ones(1, 2, 4, 6)[..., ::2]
+    rois, grad = torch.tensor([[0.0, 0, 0, 3, 4]]), torch.ones(1, 2, 2, 2)
+    roi_align.roi_align_backward(grad, rois, grad, grad, gradient, 2, 2, 1.0, 0, 1, True)
+    assert float(gradient.sum()) == pytest.approx(2 * 12 + 8)  # each mean hands on what it gets

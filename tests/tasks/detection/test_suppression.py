@@ -6,8 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+import torchvision
 
-from tasks.detection import mmlab
+from tasks.detection import mmlab, suppression
 
 mmlab.load()
 
@@ -142,3 +143,12 @@ def test_soft_nms_drops_from_the_threshold_on(dtype):
 def test_soft_nms_keeps_the_best_box_whatever_its_score():
     boxes = torch.tensor([[0.0, 0, 1, 1], [5, 5, 6, 6]])
     assert soft_nms(boxes, torch.tensor([0.1, 0.2]), min_score=0.5)[1].tolist() == [1]
+
+
+def test_groups_apart_give_what_all_boxes_at_once_give():
+    torch.manual_seed(0)
+    corners = (torch.rand(1500, 2) * 100).round()
+    boxes = torch.cat([corners, corners + (torch.rand(1500, 2) * 30).round()], 1) + 200 * torch.randint(5, (1500, 1))
+    scores = (torch.rand(1500) * 50).round()  # with ties
+    assert len(suppression._apart(boxes)) >= 5
+    assert torch.equal(suppression.nms(boxes, scores, 0.5, 0), torchvision.ops.nms(boxes, scores, 0.5))

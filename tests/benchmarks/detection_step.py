@@ -1,0 +1,230 @@
+"""Training steps of a detector around ViT-S, by this suite's `fit` and by mmdetection's own Runner, side by side.
+
+    python -m tests.benchmarks.detection_step --images FOLDER [--size 512] [--batch 2] [--rounds 3] [--no-relative]
+    python -m tests.benchmarks.detection_step --images FOLDER --device cuda --size 1024
+
+FOLDER holds COCO images and annotations: `instances_train2017.json`, also below `annotations`, and `train2017`. Objects
+without an outline get that of the ellipse in their box. The model is the recipe's: ViT-S/16 from random weights,
+windows of 14 tokens but in blocks 2, 5, 8 and 11, relative positions, simple pyramid, mmdetection's Mask R-CNN.
+
+The first form trains two copies of it from the same files in one process, in turns of one pass over the images:
+`ours` as `tasks.detect` does, in the precision `auto`; `mmdetection` by the Runner of mmengine over its CocoDataset, in
+fp32. Both read images in this process. Operators of mmcv, where no compiled one is there, are this suite's for both, so
+that what these gained is in both columns. Prints medians over the turns, the first left out, and what each part takes.
+
+The second form, `--alone`, trains ours only, with softmax and ReLU attention, and prints images per second and the peak
+of memory after the first turn. Where others use the machine too, `--threads 1 --clock cpu` counts this process's own
+seconds.
+"""
+
+import argparse
+import copy
+import gc
+import itertools
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backbones.data.spec import DatasetSpec
+from backbones.engine.context import Context, auto_workers, choose_device, choose_precision, peak_mib, usable_cores
+from backbones.engine.dist import ALONE
+from backbones.engine.loop import fit
+from backbones.engine.seeding import seed_torch
+from backbones.errors import UserError
+from backbones.spec import resolve
+from tasks.data.coco import CocoData, open_coco
+from tasks.detect import TASK, chosen_detector, make_learner, train_loader
+from tasks.detection import mmlab
+from tasks.detection.learner import DetectionLearner
+from tasks.detection.options import DetectOptions
+from tests.benchmarks.detection_parts import PARTS, Stopwatch
+from tests.benchmarks.detection_peer import Peer
+from tests.benchmarks.timing import Clock
+from transfer.cli import read_command, task_recipe
+
+CORNERS = 32
+"""Of the polygon that stands for an ellipse."""
+
+
+def subset(folder: Path, count: int, out: Path) -> CocoData:
+    """The first `count` images with objects, described by a new file in `out`, every object with an outline."""
+    places = [folder / part / "instances_train2017.json" for part in ("", "annotations")]
+    file = next((place for place in places if place.is_file()), None)
+    if file is None:
+        raise UserError(f"--images {folder}: neither {places[0]} nor {places[1]} is there")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    filled = {one["image_id"] for one in content["annotations"] if not one.get("iscrowd")}
+    content["images"] = [image for image in content["images"] if image["id"] in filled][:count]
+    chosen = {image["id"] for image in content["images"]}
+    content["annotations"] = [
+        one | ({} if one.get("segmentation") else {"segmentation": [ellipse(*one["bbox"])]})
+        for one in content["annotations"]
+        if one["image_id"] in chosen
+    ]
+    described = out / file.name
+    described.write_text(json.dumps(content), encoding="utf-8")
+    options = {"train_annotations": str(described), "train_images": "train2017", "val_annotations": None}
+    return open_coco(DatasetSpec(name="images", format="coco", root=(str(folder.resolve()),), options=options), None)
+
+
+def ellipse(x: float, y: float, width: float, height: float) -> list[float]:
+    """[x, y, x, y, ...] of the ellipse in a box."""
+    turns = [2 * math.pi * corner / CORNERS for corner in range(CORNERS)]
+    places = [(x + width * (1 + math.cos(turn)) / 2, y + height * (1 + math.sin(turn)) / 2) for turn in turns]
+    return [number for place in places for number in place]
+
+
+def read_options(given: argparse.Namespace, rounds: int) -> DetectOptions:
+    """The task's options, as a command with these sizes would have them."""
+    words = f"--backbone {given.backbone} --size {given.size} {given.size} --batch {given.batch}"
+    words += f" --epochs {rounds} --milestones 0.5 --window {given.window} --detector {given.detector}"
+    words += "" if given.relative else " --no-relative"
+    options: DetectOptions = read_command(task_recipe(TASK.name), TASK.options, words.split()).options
+    return options
+
+
+def learner_of(backbone: str, data: CocoData, options: DetectOptions, **overrides: Any) -> DetectionLearner:
+    """The suite's learner, from random weights that are the same in every call."""
+    seed_torch(0)
+    spec, detector = resolve(backbone), chosen_detector(options, data)
+    return make_learner(spec, data, detector, options, weights="random", load="strict", **overrides)
+
+
+def train(
+    learner: DetectionLearner, data: CocoData, options: DetectOptions, context: Context, after: Callable[[int], None]
+) -> None:
+    """Ours: `fit` as the task calls it, a turn being an epoch, behind each of which `after` is called."""
+
+    def between(epoch: int) -> dict[str, float]:
+        after(epoch)
+        return {}
+
+    fit(learner, train_loader(data, chosen_detector(options, data), options, context), options, context, between)
+    if context.outcome.broke_down:
+        raise UserError(f"the training broke down: {context.outcome.reason}")
+
+
+def side_by_side(given: argparse.Namespace, data: CocoData, clock: Clock, device: torch.device) -> None:
+    """Both loops in turns, and the table."""
+    options = read_options(given, given.rounds + 1)
+    context = Context(device, choose_precision("auto", device))
+    learner, watch = learner_of(given.backbone, data, options), Stopwatch(clock, device)
+    assert data.train is not None
+    rival = copy.deepcopy(learner.detector)
+    with (
+        Peer(rival, data.train, data.classes, options, 0, device.type) as peer,
+        watch.attached(learner.detector, rival),
+    ):
+
+        def after(turn: int) -> None:
+            watch.end("ours", kept=turn > 0)
+            peer.epoch()
+            watch.end("mmdetection", kept=turn > 0)
+
+        watch.begin()
+        train(learner, data, options, context, after)
+    steps = len(train_loader(data, chosen_detector(options, data), options, context).epoch_batches(0))
+    found = {side: {part: value / steps for part, value in parts.items()} for side, parts in watch.medians().items()}
+    positions = "relative" if options.relative else "absolute"
+    print(f"{given.backbone}, {given.detector}, window {options.window}, {positions} positions, {given.size} px")
+    print(f"{device.type}, {torch.get_num_threads()} threads, batch {given.batch}, ours in {context.precision}")
+    print(f"{'seconds per step':20}" + "".join(f"{side:>14}" for side in found) + f"{'ratio':>8}")
+    for part in ("all", *PARTS, "rest"):
+        mine, theirs = found["ours"][part], found["mmdetection"][part]
+        print(f"{part:20}{mine:14.3f}{theirs:14.3f}{theirs / mine:8.2f}" if mine > 5e-4 else f"{part:20}{mine:14.3f}")
+
+
+def alone(given: argparse.Namespace, data: CocoData, clock: Clock, device: torch.device) -> None:
+    """Ours with each attention: images per second, and memory."""
+    options = read_options(given, given.rounds + 1)
+    assert data.train is not None
+    images = int(data.train.with_objects().sum())
+    print(f"{given.backbone}, {given.detector}, window {options.window}, {given.size} px, batch {given.batch}")
+    variants = [("softmax", True), ("softmax", False), ("relu", False)]
+    for attention, relative in variants if options.relative else variants[1:]:
+        context = Context(device, choose_precision("auto", device), workers=auto_workers(device, ALONE))
+        row = f"{attention}{', relative positions' if relative else ''} ({context.precision})"
+        try:
+            seconds, peak = rate_and_memory(
+                given.backbone, data, replace(options, relative=relative), context, attention, clock
+            )
+        except torch.OutOfMemoryError:
+            print(f"{row:34} out of memory")
+        else:
+            wait = context.cost.wait_seconds / context.cost.train_seconds
+            rate = f"{images / seconds:8.2f} images/s"
+            print(f"{row:34} {rate}  {peak:8.0f} MiB at most, {wait:.0%} of the time waiting for images")
+        gc.collect()  # what was trained, before the next is built
+        if context.on_gpu:
+            torch.cuda.empty_cache()
+
+
+def rate_and_memory(
+    backbone: str, data: CocoData, options: DetectOptions, context: Context, attention: str, clock: Clock
+) -> tuple[float, float]:
+    """The median seconds of a turn, and the peak of memory behind the first, in MiB (on a CPU the process's own)."""
+    marks: list[float] = []
+
+    def after(turn: int) -> None:
+        if context.on_gpu:
+            torch.cuda.synchronize(context.device)
+            if turn == 0:
+                torch.cuda.reset_peak_memory_stats(context.device)
+        marks.append(clock())
+
+    train(learner_of(backbone, data, options, attention=attention), data, options, context, after)
+    return statistics.median(end - start for start, end in itertools.pairwise(marks)), peak_mib(context.device)
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; sizes that are not given are chosen by device."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=Path, required=True, help="folder with annotations and images")
+    parser.add_argument("--count", type=int, help="images; 8 on a CPU, 64 on a GPU")
+    parser.add_argument("--batch", type=int, help="2 on a CPU, 8 on a GPU")
+    parser.add_argument("--size", type=int, default=512, help="pixels of a side")
+    parser.add_argument("--rounds", type=int, default=3, help="turns that count, each over all images")
+    parser.add_argument("--backbone", default="vit_s")
+    detectors = ("mask_rcnn", "faster_rcnn", "cascade_mask_rcnn")
+    parser.add_argument("--detector", choices=detectors, default=detectors[0])
+    parser.add_argument("--window", type=int, default=14, help="0: every block sees the whole image")
+    parser.add_argument("--relative", action=argparse.BooleanOptionalAction, default=True, help="relative positions")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--alone", action=argparse.BooleanOptionalAction, help="on by itself on a GPU")
+    parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    return parser.parse_args(words)
+
+
+def main() -> int:
+    """Runs the contestants in turn and prints the table."""
+    given = arguments()
+    clock = time.perf_counter if given.clock == "wall" else time.process_time
+    warnings.simplefilter("ignore")
+    device = choose_device(given.device, ALONE)
+    gpu = device.type == "cuda"
+    given.count, given.batch = given.count or (64 if gpu else 8), given.batch or (8 if gpu else 2)
+    torch.set_num_threads(given.threads)
+    compare = alone if (gpu if given.alone is None else given.alone) else side_by_side
+    try:
+        mmlab.load()
+        with tempfile.TemporaryDirectory() as folder:
+            compare(given, subset(given.images, given.count, Path(folder)), clock, device)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
