@@ -11,8 +11,8 @@ from backbones.data.images import read_image
 from backbones.files import cannot_write
 
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
-SHOWN = 0.3
-"""Detections below this score are left out."""
+SHOWN, ALWAYS = 0.3, 3
+"""Detections below this score are left out, but for the best ones of an image: early in a training none is above."""
 
 
 def picture(path: str, results: Sequence[dict[str, Any]], names: dict[int, str]) -> Image.Image:
@@ -23,13 +23,14 @@ def picture(path: str, results: Sequence[dict[str, Any]], names: dict[int, str])
     """
     image = read_image(path)
     pen = ImageDraw.Draw(image)
-    for result in sorted(results, key=lambda result: result["score"]):
-        if result["score"] >= SHOWN:
-            x, y, width, height = result["bbox"]
-            colour = COLOURS[result["category_id"] % len(COLOURS)]
-            corner = (x + max(width - 1, 0), y + max(height - 1, 0))  # PIL draws the last pixel too
-            pen.rectangle((x, y, *corner), outline=colour, width=2)
-            _label(pen, (x, y), f"{names[result['category_id']]} {result['score']:.2f}", colour)
+    ranked = sorted(results, key=lambda result: -result["score"])
+    shown = [result for place, result in enumerate(ranked) if place < ALWAYS or result["score"] >= SHOWN]
+    for result in reversed(shown):  # the best on top
+        x, y, width, height = result["bbox"]
+        colour = COLOURS[result["category_id"] % len(COLOURS)]
+        corner = (x + max(width - 1, 0), y + max(height - 1, 0))  # PIL draws the last pixel too
+        pen.rectangle((x, y, *corner), outline=colour, width=2)
+        _label(pen, (x, y), f"{names[result['category_id']]} {result['score']:.2f}", colour)
     return image
 
 

@@ -3,7 +3,7 @@ import pytest
 from PIL import Image, ImageColor
 
 from backbones.errors import UserError
-from tasks.detection.pictures import COLOURS, SHOWN, picture, save_pictures
+from tasks.detection.pictures import ALWAYS, COLOURS, SHOWN, picture, save_pictures
 from tests.tasks.detection.scenes import scene
 
 NAMES = {3: "cup", 7: "cow", 11: "牛"}
@@ -69,12 +69,17 @@ def test_a_box_around_the_whole_image_can_be_seen_on_all_sides(tmp_path):
     assert drawn[:, -1].all()
 
 
-def test_what_is_below_the_threshold_is_left_out(tmp_path):
+def test_what_is_below_the_threshold_is_left_out_but_for_the_best(tmp_path):
     path, box = canvas(tmp_path), [20.0, 30.0, 100.0, 60.0]
-    plain = np.asarray(Image.open(path))
-    assert np.array_equal(np.asarray(picture(path, [found(box, SHOWN - 1e-6)], NAMES)), plain)
-    assert not np.array_equal(np.asarray(picture(path, [found(box, SHOWN)], NAMES)), plain)
-    assert np.array_equal(np.asarray(picture(path, [], NAMES)), plain)
+    others = [found([150.0, 100.0, 20.0, 20.0], 0.9 - place / 10) for place in range(ALWAYS)]
+
+    def drawn(*results):
+        return np.asarray(picture(path, [*results], NAMES))
+
+    assert np.array_equal(drawn(*others, found(box, SHOWN - 1e-6)), drawn(*others))
+    assert not np.array_equal(drawn(*others, found(box, SHOWN)), drawn(*others))
+    assert not np.array_equal(drawn(found(box, 0.01)), drawn())
+    assert np.array_equal(drawn(), np.asarray(Image.open(path)))
 
 
 def test_the_best_detection_lies_on_top(tmp_path):
