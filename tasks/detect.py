@@ -5,6 +5,7 @@ The plain ViT as a detector's backbone is ViTDet's (Li et al. 2022, arXiv 2203.1
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,10 @@ class Detect(Task):
         mmlab.load()
         make_learner(spec, dataset, detector, options, weights="random", load="strict")
 
+    def content(self, dataset: CocoData, options: DetectOptions) -> dict[str, Any]:
+        """The detector as its file states it."""
+        return {"detector": asdict(chosen_detector(options, dataset))}
+
     def run(
         self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
@@ -76,6 +81,7 @@ class Detect(Task):
         learner = make_learner(spec, dataset, detector, options)
         context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size))["total"])
         context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
+        context.details["versions"] = mmlab.versions()
 
         def validate(epoch: int) -> Scores:
             if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:

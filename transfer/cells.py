@@ -88,6 +88,8 @@ class Cell:
         flat |= {"dataset": [_lasting(self.words)], "seeds": [self.seed], "backbone": _lasting(command.run.backbone)}
         flat |= {part: getattr(self.present.spec, part) for part in self.present.spec.files if flat.get(part)}
         flat["weights"] = _lasting(flat["weights"])
+        files = {name: value for name, value in vars(command.options).items() if str(value).endswith((".yaml", ".yml"))}
+        flat |= {name: _lasting(value) for name, value in files.items() if isinstance(value, str)}
         named = {name: value for name, value in vars(command.options).items() if isinstance(value, Path)}
         flat |= {name: str(path.resolve()) for name, path in named.items()}
         return flat | {"data": str(Path(flat["data"]).resolve()) if flat["data"] else None}

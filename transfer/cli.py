@@ -139,7 +139,7 @@ def _beside(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
             return str((layer.parent / path).resolve()) + value[len(path) :]
         return value
 
-    named = ("arch", "stem", "attention", "ffn", "backbone", "dataset", "weights")
+    named = ("arch", "stem", "attention", "ffn", "backbone", "dataset", "weights", "detector")
     return {key: found(value) if key in named else value for key, value in content.items()}
 
 

@@ -47,6 +47,11 @@ def load() -> None:
             raise UserError(f"mmdetection cannot be imported: {error}; {_mend()}") from error
 
 
+def versions() -> dict[str, str]:
+    """Import name -> version of what `load` imported."""
+    return {name: str(importlib.import_module(name).__version__) for name in PACKAGES}
+
+
 def ops_source() -> Literal["compiled", "bridge"]:
     """Where mmcv's operators come from."""
     loaded = sys.modules.get(COMPILED)

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from backbones.data.spec import resolve_dataset
+from backbones.settings import CONFIGS
 from backbones.spec import resolve
 from tasks.data.coco import CocoData
 from tasks.detect import RESULTS, TASK, chosen_detector
@@ -19,6 +20,7 @@ from tests.support import context
 from tests.tasks.data.coco_tree import changed, content, written
 from tests.tasks.support import smoke_options
 from tests.transfer.test_run import record
+from transfer.results import Record
 from transfer.run import main
 
 WORDS = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
@@ -62,6 +64,7 @@ def test_the_record_says_what_the_run_was(run: Path) -> None:
     assert found.metrics.keys() >= found.scores.keys()
     assert found.details["detector"] == "mask_rcnn_light"
     assert found.details["operators"] in ("bridge", "compiled")
+    assert found.details["versions"].keys() == {"mmengine", "mmcv", "mmdet"}
     assert found.details["dropped"]["train"]["crowds"] == 12  # of the whole split
     assert found.dataset["counts"]["train"]["images"] == 4
     assert found.cost["gflops"] > 0
@@ -260,3 +263,16 @@ def test_a_training_that_breaks_down_is_recorded_without_scores(tmp_path: Path) 
     assert found.scores == {}
     assert not list(tmp_path.glob("*/detections.json"))
     assert not list(tmp_path.glob("*/pictures"))
+
+
+def test_the_content_of_a_detector_file_belongs_to_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = (CONFIGS / "detectors" / "faster_rcnn_light.yaml").read_text()
+    for text in (shipped, shipped.replace("num: 32", "num: 16")):
+        Path("mine.yaml").write_text(text)
+        assert main([*WORDS, *QUICK, "--subset", "2", "--detector", "mine.yaml", "--out", "runs"]) == 0
+    found = [Record.read(path) for path in Path("runs").glob("*/record.json")]
+    assert len(found) == 2
+    assert {one.options["detector"] for one in found} == {str(tmp_path / "mine.yaml")}
