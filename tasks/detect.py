@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from backbones.backbone import create
+from backbones.backbone import Backbone, create
 from backbones.data.loader import RunLoader
 from backbones.data.samplers import shuffled_batches
 from backbones.data.spec import DatasetSpec
@@ -19,23 +19,24 @@ from backbones.engine.context import Context
 from backbones.engine.dist import broadcast_object
 from backbones.engine.loop import fit
 from backbones.engine.seeding import seed_torch
-from backbones.errors import UserError
+from backbones.errors import UserError, WrongWords
 from backbones.files import write_atomic
 from backbones.flops import flops
 from backbones.spec import BackboneSpec
 from tasks.data.coco import CocoData, open_coco
 from tasks.detection import mmlab
 from tasks.detection.coco_scores import PREFIX, Kind, Matches, evaluate, scores
+from tasks.detection.coco_tables import mask_library
 from tasks.detection.detectors import DetectorSpec, build_detector, resolve_detector
 from tasks.detection.learner import DetectionLearner, collate
-from tasks.detection.maps import MapOptions, make_maps, quarters
+from tasks.detection.maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detection.options import DetectOptions
 from tasks.detection.pictures import save_pictures
 from tasks.detection.pipelines import DetectionImages, train_transforms
 from tasks.detection.predict import Results, detect
 from tasks.task import Metric, Outcomes, Scores, Task
 
-RESULTS = "detections.json"  # in a run's folder
+RESULTS, OUTCOMES = "detections.json", "outcomes.npz"  # in a run's folder
 
 
 class Detect(Task):
@@ -58,9 +59,15 @@ class Detect(Task):
 
     def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
         """mmdetection is there, and the detector can be built around this backbone."""
+        assert dataset.train is not None
         context.micro_batch(options.batch, options.accumulate)
+        usable = int(dataset.train.with_objects().sum())
+        if usable < options.batch:
+            raise WrongWords(f"--batch {options.batch}: {dataset.name} has {usable} training images with objects")
         detector = chosen_detector(options, dataset)
         mmlab.load()
+        if detector.masks:
+            mask_library()
         make_learner(spec, dataset, detector, options, weights="random", load="strict")
 
     def content(self, dataset: CocoData, options: DetectOptions) -> dict[str, Any]:
@@ -75,9 +82,9 @@ class Detect(Task):
         mmlab.load()
         seed_torch(context.seed)
         detector = chosen_detector(options, dataset)
-        if options.detector is None and 0 < dataset.unmasked < dataset.objects:
-            count = f"{dataset.unmasked} of {dataset.objects} objects have no mask"
-            context.note(f"{dataset.name}: {count}: {detector.name}, and no scores of masks")
+        if 0 < dataset.unmasked < dataset.objects and (detector.masks or options.detector is None):
+            effect = "these are ignored" if detector.masks else f"{detector.name}, and no scores of masks"
+            context.note(f"{_lacking(dataset)}: {effect}")
         learner = make_learner(spec, dataset, detector, options)
         context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size))["total"])
         context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
@@ -100,8 +107,10 @@ class Detect(Task):
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
         """Saves the first `draw` validation images with what was found on them."""
-        if not options.draw or not (folder / RESULTS).is_file():  # a training that broke down found nothing
+        if not options.draw or not (folder / OUTCOMES).is_file():  # a training that broke down found nothing
             return
+        if not (folder / RESULTS).is_file():
+            raise UserError(f"--draw: {folder / RESULTS} is gone; remove the folder to run it again")
         assert dataset.val is not None
         of_image: dict[int, Results] = {}
         for result in json.loads((folder / RESULTS).read_bytes()):
@@ -131,9 +140,8 @@ class Detect(Task):
         )
         outcomes: Outcomes = {}
         if context.ranks.first:
-            truth = data.as_coco(data.val)
             for kind in kinds(detector):
-                outcomes |= evaluate(truth, results, kind).outcomes()
+                outcomes |= evaluate(_truth(data, kind), results, kind).outcomes()
             outcomes["cluster"] = np.arange(len(data.val.images))
         return broadcast_object(outcomes), results
 
@@ -154,11 +162,22 @@ def kinds(detector: DetectorSpec) -> list[Kind]:
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:
     """The detector that the options name, or the one for this data. Raises UserError when the data has no masks."""
     detector = resolve_detector(options.detector or ("mask_rcnn" if data.masks else "faster_rcnn"))
-    if detector.masks and not data.masks:
-        raise UserError(
-            f"{data.name}: some objects have no mask, but {detector.name} needs them: --detector faster_rcnn"
-        )
+    if detector.masks and data.unmasked == data.objects:
+        raise UserError(f"{_lacking(data)}, but {detector.name} needs them: --detector faster_rcnn")
     return detector
+
+
+def _lacking(data: CocoData) -> str:
+    return f"{data.name}: {data.unmasked} of {data.objects} objects have no mask"
+
+
+def _truth(data: CocoData, kind: Kind) -> dict[str, Any]:
+    """The validation split; for masks, an object without one is a region that counts neither way, as a crowd is."""
+    assert data.val is not None
+    truth = data.as_coco(data.val)
+    if kind == "segm":
+        truth["annotations"] = [one if "segmentation" in one else one | {"iscrowd": 1} for one in truth["annotations"]]
+    return truth
 
 
 def make_learner(
@@ -169,7 +188,7 @@ def make_learner(
     maps = make_maps(
         backbone,
         MapOptions(
-            taps=(options.taps or quarters(backbone)) if options.pyramid == "taps" else (-1,),
+            taps=_taps(backbone, options) if options.pyramid == "taps" else (-1,),
             window=options.window,
             global_blocks=options.global_blocks,
             relative=options.relative,
@@ -179,6 +198,15 @@ def make_learner(
     )
     built = build_detector(detector, maps, options.pyramid, len(data.classes))
     return DetectionLearner(built, norm_eval=options.norm_eval)
+
+
+def _taps(backbone: Backbone, options: DetectOptions) -> tuple[int, ...]:
+    depth = len(getattr(backbone.model, "blocks", ()))
+    if options.taps and not is_plain(backbone):
+        raise WrongWords(f"--taps: {backbone.spec.name} is no plain ViT, whose blocks could be named")
+    if is_plain(backbone) and depth < 4:
+        raise WrongWords(f"--pyramid taps takes four blocks, {backbone.spec.name} has {depth}: --pyramid simple")
+    return options.taps or quarters(backbone)
 
 
 def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions, context: Context) -> RunLoader:

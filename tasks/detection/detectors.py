@@ -19,6 +19,8 @@ from tasks.detection.maps import StageMaps, VitMaps
 from tasks.detection.necks import SimplePyramid, TapScales
 
 Pyramid = Literal["simple", "taps"]
+UNSERVED = ("RPN", "FastRCNN", "SingleStageDetector")
+"""Types of mmdetection's base models that find no classes, need proposals, or come with a backbone of their own."""
 PADDING = 114 / 255
 """Grey of the pixels that bring the images of a batch to one size (ViTDet)."""
 
@@ -124,20 +126,47 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
     config["neck"] = {"type": nn.Identity} if isinstance(neck, nn.Module) else neck
     try:
         detector = MODELS.build(ConfigDict(config))
-    except (TypeError, KeyError, ValueError, AssertionError) as error:
-        raise WrongWords(f"detector {spec.name}: mmdetection cannot build it: {error}") from error
+    except (TypeError, KeyError, ValueError, AssertionError, AttributeError, RuntimeError) as error:
+        raise WrongWords(f"detector {spec.name}: mmdetection cannot build it: {_worded(error)}") from error
+    if getattr(detector, "with_roi_head", True) is False:
+        raise WrongWords(f"detector {spec.name}: without `roi_head` it finds no classes")
+    if detector.with_mask != spec.masks:
+        found, said = ("masks", "true") if detector.with_mask else ("no masks", "false")
+        raise WrongWords(f"detector {spec.name}: it predicts {found}, so its file must say `masks: {said}`")
     with _quietly():
         detector.init_weights()
     detector.backbone = levels
     detector.neck = FullPrecision(neck if isinstance(neck, nn.Module) else detector.neck)
-    freeze_unreached(detector)
+    try:
+        levels_seen = freeze_unreached(detector)
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        raise WrongWords(
+            f"{maps.backbone.spec.name} and detector {spec.name} do not fit, or the backbone cannot take images of "
+            f"other sizes than its own: {_worded(error)}"
+        ) from error
+    _check_strides(spec, detector, levels_seen)
     return detector
 
 
-def freeze_unreached(detector: Any) -> None:
+def _worded(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _check_strides(spec: DetectorSpec, detector: Any, sides: list[int]) -> None:
+    """The levels, whose widths for a test image are given, are those that the detector's anchors are made for."""
+    head = getattr(detector, "rpn_head", None) or detector.bbox_head
+    wanted = [stride[0] for stride in head.prior_generator.strides]
+    width = 2 * detector.data_preprocessor.pad_size_divisor
+    if [max(width // stride, 1) for stride in wanted] != sides:
+        found = [width // side for side in sides]
+        raise WrongWords(f"detector {spec.name}: anchors of strides {wanted}, but the levels have strides {found}")
+
+
+def freeze_unreached(detector: Any) -> list[int]:
     """Takes the gradient from parameters of backbone and neck that no level depends on: DDP waits for every other one.
 
-    Such are the class token, or the scale of a level that the detector's FPN leaves out.
+    Such are the class token, or the scale of a level that the detector's FPN leaves out. Returns the widths of the
+    levels for a small test image.
     """
     training, side = detector.training, 2 * detector.data_preprocessor.pad_size_divisor
     detector.eval()
@@ -150,6 +179,7 @@ def freeze_unreached(detector: Any) -> None:
                 parameter.requires_grad_(False)
             parameter.grad = None
     detector.train(training)
+    return [level.shape[3] for level in levels]
 
 
 @contextlib.contextmanager
@@ -173,6 +203,8 @@ def _config(spec: DetectorSpec, classes: int) -> dict[str, Any]:
     config = Config.fromfile(path)
     config.merge_from_dict({"model": copy.deepcopy(spec.model)} if spec.model else {})
     model: dict[str, Any] = config.model.to_dict()
+    if not isinstance(model.get("neck"), dict) or model.get("type") in UNSERVED:
+        raise WrongWords(f"detector {spec.name}: {spec.base} is no detector of classes with a feature pyramid (FPN)")
     _set(model, "num_classes", classes)
     return model
 

@@ -63,6 +63,11 @@ class VitMaps(nn.Module):
             bool(options.window) and number not in {_index(block, depth, "global blocks") for block in chosen}
             for number in range(depth)
         ]
+        if options.window and not any(self.windowed):
+            raise WrongWords(
+                f"{backbone.spec.name}: --window {options.window} has no effect: all {depth} blocks are global; name "
+                "fewer with --global-blocks, or --window 0"
+            )
         del model.blocks[max(self.taps) + 1 :]
         if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
             raise WrongWords(f"{backbone.spec.name}: its blocks are not timm's plain ones: --window 0 --no-relative")
@@ -131,11 +136,11 @@ class StageMaps(nn.Module):
     """Images [B, 3, H, W] in [0, 1] -> maps of the stages of one of timm's other models.
 
     Args:
-        backbone: any with maps. stages: their numbers; None: all with strides 4, 8, 16 and 32, or, in a model of one
-            stride, the last.
+        backbone: any with maps. stages: their numbers; None: those of strides 4, 8, 16 and 32, or, in a model without
+            all of these (VOLO, XCiT), the last.
 
     Raises:
-        WrongWords: the model gives no maps, or strides that no pyramid is made for.
+        WrongWords: the model gives no maps.
     """
 
     def __init__(self, backbone: Backbone, stages: Sequence[int] | None = None) -> None:
@@ -146,9 +151,8 @@ class StageMaps(nn.Module):
         strides = [int(entry["reduction"]) for entry in info]
         if stages is None:
             last = {stride: number for number, stride in enumerate(strides)}
-            stages = [last[stride] for stride in (4, 8, 16, 32) if stride in last] if len(last) > 1 else [-1]
-            if len(last) > 1 and len(stages) < 4:
-                raise WrongWords(f"{backbone.spec.name}: strides {strides}, but a pyramid takes 4, 8, 16 and 32")
+            stages = [last[stride] for stride in (4, 8, 16, 32) if stride in last]
+            stages = stages if len(stages) == 4 else [-1]
         self.backbone, self.stages = backbone, list(stages)
         self.channels = [int(info[stage]["num_chs"]) for stage in self.stages]
         self.strides = [strides[stage] for stage in self.stages]
@@ -160,11 +164,17 @@ class StageMaps(nn.Module):
 
 def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
     """The maps of any backbone that has some."""
-    if isinstance(backbone.model, VisionTransformer):
+    if is_plain(backbone):
         return VitMaps(backbone, options)
-    if options.window or options.relative:
-        raise WrongWords(f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: --window 0 --no-relative")
+    if options.window or options.relative or options.checkpoint:
+        mend = "--window 0 --no-relative --no-checkpoint"
+        raise WrongWords(f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: {mend}")
     return StageMaps(backbone)
+
+
+def is_plain(backbone: Backbone) -> bool:
+    """Whether it is a ViT of one stride, made of blocks."""
+    return isinstance(backbone.model, VisionTransformer)
 
 
 def quarters(backbone: Backbone) -> tuple[int, ...]:

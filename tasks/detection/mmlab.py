@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 import torch
+from timm.layers import LayerNorm2d
 
 from backbones.errors import UserError, some
 from tasks.detection.ops import Bridge
@@ -88,6 +89,8 @@ def _import() -> None:
     # imported before the bridge was there, by a user's file, it goes without its operator
     masks = importlib.import_module("mmdet.structures.mask.structures")
     masks.roi_align = importlib.import_module("mmcv.ops").roi_align  # type: ignore[attr-defined]
+    registry = importlib.import_module("mmengine.registry").MODELS
+    registry.register_module(name="LN2d", module=LayerNorm2d, force=True)
     scopes = importlib.import_module("mmengine.registry").DefaultScope
     current = scopes.get_current_instance()
     if current is None or current.scope_name != "mmdet":

@@ -52,6 +52,8 @@ class DetectOptions(FitOptions):
         check_ranges(self, 0, 1, "flip", "drop_path")
         if self.drop_path == 1:
             raise WrongWords("--drop-path must be below 1")
+        if self.sync_bn and self.norm_eval:
+            raise WrongWords("--sync-bn has no effect while batch norms keep their statistics: --no-norm-eval")
         if self.size[0] > self.size[1]:
             raise WrongWords(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
         if self.batch % self.accumulate:

@@ -14,6 +14,7 @@ from PIL import Image
 from backbones.data.spec import resolve_dataset
 from backbones.settings import CONFIGS
 from backbones.spec import resolve
+from tasks import detect
 from tasks.data.coco import CocoData
 from tasks.detect import RESULTS, TASK, chosen_detector
 from tests.support import context
@@ -127,7 +128,7 @@ def test_pictures_are_made_from_a_record_too(run: Path, capfd: pytest.CaptureFix
 @pytest.mark.parametrize(
     "words",
     [
-        ["--stem", "conv", "--attention", "relu", "--length", "train", "--window", "4"],
+        ["--stem", "conv", "--attention", "relu", "--length", "train", "--window", "4", "--global-blocks", "1"],
         ["--pyramid", "taps", "--depth", "4", "--attention", "relu"],
         ["--detector", "faster_rcnn_light", "--relative", "--window", "3", "--global-blocks", "1", "--checkpoint"],
         ["--view", "jitter", "--accumulate", "2", "--norm-eval", "--stem", "conv"],
@@ -178,8 +179,17 @@ def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[
     ("words", "said"),
     [
         (["--detector", "mask_rcn"], "unknown detector 'mask_rcn'; did you mean 'mask_rcnn'"),
-        (["--pyramid", "taps"], "tiny: taps [1, 0, 0, 1]: four different blocks are needed"),
-        (["--pyramid", "taps", "--taps", "0", "1", "2", "9"], "taps: there is no block 2; the backbone has 2"),
+        (["--pyramid", "taps"], "--pyramid taps takes four blocks, tiny has 2: --pyramid simple"),
+        (["--pyramid", "taps", "--depth", "4", "--taps", "0", "1", "2", "9"], "taps: there is no block 9"),
+        (["--pyramid", "taps", "--depth", "4", "--taps", "0", "1", "3", "-1"], "four different blocks are needed"),
+        (["--window", "3"], "--window 3 has no effect: all 2 blocks are global"),
+        (["--sync-bn", "--norm-eval"], "--sync-bn has no effect"),
+        (["--batch", "500"], "--batch 500: toy_coco has 90 training images with objects"),
+        (["--backbone", "test_resnet", "--weights", "random", "--checkpoint"], "is no plain ViT"),
+        (
+            ["--backbone", "test_resnet", "--weights", "random", "--pyramid", "taps", "--taps", "0", "1", "2", "3"],
+            "test_resnet is no plain ViT, whose blocks could be named",
+        ),
         (["--patch", "32"], "maps of stride 32: pyramids are made from patches of 4, 8 and 16 pixels"),
         (["--window", "4", "--global-blocks", "5"], "global blocks: there is no block 5"),
         (["--relative", "--attention", "relu"], "relative positions need the attention `softmax`"),
@@ -201,8 +211,8 @@ def test_a_backbone_without_maps_is_named(tmp_path: Path, capfd: pytest.CaptureF
     assert status == 2
 
 
-def boxes_only() -> dict[str, Any]:
-    given = content("train")
+def boxes_only(split: str = "train") -> dict[str, Any]:
+    given = content(split)
     for one in given["annotations"]:
         del one["segmentation"]
     return given
@@ -215,14 +225,14 @@ def boxes_only() -> dict[str, Any]:
         (changed("annotations", 0, category_id=77), "", [], "an `category_id` that `categories` does not list: 77"),
         (changed("images", 0, width=41), "", [], "images are of another size (width x height) than it states"),
         (None, "val_annotations: null", [], "tiny: there is no val split, and detect needs one"),
-        (boxes_only(), "", ["--detector", "mask_rcnn"], "some objects have no mask, but mask_rcnn needs them"),
+        (boxes_only(), "", ["--detector", "mask_rcnn"], "tiny: 6 of 6 objects have no mask, but mask_rcnn needs them"),
     ],
     ids=["broken", "category", "size", "no-val", "no-masks"],
 )
 def test_wrong_data(
     train: Any, options: str, words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    written(tmp_path, train=train)
+    written(tmp_path, train=train, val=boxes_only("val") if "--detector" in words else None)
     (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n{options}\n")
     status, err = failing(tmp_path, capfd, "--dataset", str(tmp_path / "tiny.yaml"), *words)
     assert said in err
@@ -230,7 +240,7 @@ def test_wrong_data(
 
 
 def test_a_set_without_masks_gets_boxes(tmp_path: Path) -> None:
-    written(tmp_path, train=boxes_only())
+    written(tmp_path, train=boxes_only(), val=boxes_only("val"))
     (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n")
     options = smoke_options("detect", "--dataset", str(tmp_path / "tiny.yaml"))
     data = TASK.open(
@@ -244,15 +254,77 @@ def test_a_set_where_some_masks_are_missing_says_so(tmp_path: Path) -> None:
     given = changed("annotations", 0, segmentation=...)
     written(tmp_path, train=given)
     (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n")
-    run_options = replace(smoke_options("detect", *QUICK[2:]), detector=None, epochs=1)
-    data = TASK.open(
-        resolve_dataset(str(tmp_path / "tiny.yaml")), run_options, root=None, subset=None, skip_unreadable=False
-    )
-    here = context(tmp_path / "run")
-    (tmp_path / "run").mkdir()
-    scores, _ = TASK.run(resolve("tiny"), data, run_options, here)
-    assert "mask_AP" not in scores
-    assert here.notes == ["tiny: 1 of 6 objects have no mask: faster_rcnn, and no scores of masks"]
+    options = replace(smoke_options("detect", *QUICK[2:]), detector=None, epochs=1)
+    name = str(tmp_path / "tiny.yaml")
+    data = TASK.open(resolve_dataset(name), options, root=None, subset=None, skip_unreadable=False)
+    assert data.unmasked == 1
+    for detector, effect, found in (
+        (None, "faster_rcnn, and no scores of masks", False),
+        ("mask_rcnn_light", "these are ignored", True),
+    ):
+        here = context(tmp_path / str(detector))
+        (tmp_path / str(detector)).mkdir()
+        scores, _ = TASK.run(resolve("tiny"), data, replace(options, detector=detector), here)
+        assert ("mask_AP" in scores) == found
+        assert here.notes == [f"tiny: 1 of 6 objects have no mask: {effect}"]
+
+
+def test_an_object_without_mask_counts_neither_way_among_masks(tmp_path: Path) -> None:
+    given = content("val")
+    del given["annotations"][0]["segmentation"]
+    written(tmp_path, val=given)
+    (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n")
+    name = str(tmp_path / "tiny.yaml")
+    data = TASK.open(resolve_dataset(name), smoke_options("detect"), root=None, subset=None, skip_unreadable=False)
+    crowds = {
+        kind: sum(one["iscrowd"] for one in detect._truth(data, kind)["annotations"]) for kind in ("bbox", "segm")
+    }
+    assert crowds == {"bbox": 1, "segm": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("base: mask-rcnn_r50_fpn\nmasks: false", "it predicts masks, so its file must say `masks: true`"),
+        ("base: faster-rcnn_r50_fpn\nmasks: true", "it predicts no masks, so its file must say `masks: false`"),
+        ("base: faster-rcnn_r50-caffe-c4\nmasks: false", "is no detector of classes with a feature pyramid"),
+        ("base: ssd300\nmasks: false", "is no detector of classes with a feature pyramid"),
+        ("base: rpn_r50_fpn\nmasks: false", "is no detector of classes with a feature pyramid"),
+        ("base: faster-rcnn_r50_fpn\nmasks: false\nmodel: {roi_head: null}", "without `roi_head` it finds no classes"),
+        ("base: faster-rcnn_r50_fpn\nmasks: false\nmodel: {neck: hello}", "with a feature pyramid"),
+        ("base: faster-rcnn_r50_fpn\nmasks: false\nmodel: {neck: {num_outs: 3}}", "mmdetection cannot build it"),
+        (
+            "base: faster-rcnn_r50_fpn\nmasks: false\n"
+            "model: {rpn_head: {anchor_generator: {strides: [2, 4, 8, 16, 32]}}}",
+            "anchors of strides [2, 4, 8, 16, 32], but the levels have strides",
+        ),
+    ],
+)
+def test_wrong_detector_files(text: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    pyramid = ["--pyramid", "taps", "--depth", "4"] if "num_outs" in text else []
+    status, err = failing(tmp_path, capfd, "--detector", str(tmp_path / "mine.yaml"), *pyramid)
+    assert said in err
+    assert status == 2
+
+
+def test_a_model_that_takes_one_size_only_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status, err = failing(tmp_path, capfd, "--backbone", "resmlp_12_224", "--weights", "random")
+    assert "the backbone cannot take images of other sizes" in err
+    assert status == 2
+
+
+def test_a_model_of_two_strides_gives_its_last_map(tmp_path: Path) -> None:
+    words = [*WORDS, *QUICK, "--subset", "2", "--backbone", "volo_d1", "--weights", "random"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+
+
+def test_pictures_need_the_detections(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [*WORDS, *QUICK, "--subset", "2", "--out", str(tmp_path)]
+    assert main(words) == 0
+    next(tmp_path.glob("*/detections.json")).unlink()
+    assert main([*words, "--draw", "1"]) == 1
+    assert "detections.json is gone" in capfd.readouterr().err
 
 
 def test_a_training_that_breaks_down_is_recorded_without_scores(tmp_path: Path) -> None:

@@ -106,7 +106,9 @@ def test_checkpointing_changes_no_gradient() -> None:
     images = torch.rand(1, 3, 64, 64)
     gradients = []
     for checkpoint in (False, True):
-        maps = make_maps(backbone(), MapOptions(taps=(-1,), window=2, checkpoint=checkpoint)).train()
+        maps = make_maps(
+            backbone(), MapOptions(taps=(-1,), window=2, global_blocks=(1,), checkpoint=checkpoint)
+        ).train()
         maps(images)[0].square().sum().backward()
         gradients.append([parameter.grad for parameter in maps.parameters() if parameter.requires_grad])
     for one, two in zip(*gradients, strict=True):
