@@ -227,6 +227,7 @@ class Backbone(nn.Module):
         return self._layers
 
     def normalised(self, images: Tensor) -> Tensor:
+        """Images [B, 3, H, W] in [0, 1] -> the model's input. Raises ValueError for tensors of another form."""
         if images.ndim != 4 or images.shape[1] != 3 or not images.is_floating_point():
             raise ValueError(f"images are float [B, 3, H, W] in [0, 1], not {images.dtype} {tuple(images.shape)}")
         return (images - self.mean) / self.std

@@ -36,7 +36,7 @@ from tasks.detection.pipelines import DetectionImages, train_transforms
 from tasks.detection.predict import Results, detect
 from tasks.task import Metric, Outcomes, Scores, Task
 
-RESULTS, OUTCOMES = "detections.json", "outcomes.npz"  # in a run's folder
+RESULTS = "detections.json"  # in a run's folder
 
 
 class Detect(Task):
@@ -107,7 +107,7 @@ class Detect(Task):
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
         """Saves the first `draw` validation images with what was found on them."""
-        if not options.draw or not (folder / OUTCOMES).is_file():  # a training that broke down found nothing
+        if not options.draw:
             return
         if not (folder / RESULTS).is_file():
             raise UserError(f"--draw: {folder / RESULTS} is gone; remove the folder to run it again")

@@ -78,7 +78,10 @@ class Task:
         """Raises what can be known to fail before anything is trained."""
 
     def content(self, dataset: Any, options: Any) -> dict[str, Any]:
-        """What belongs to a run's identity besides names and sizes of the data, as plain values."""
+        """What belongs to a run's identity besides names and sizes of the data, as plain values.
+
+        An entry under an option's name stands for that option.
+        """
         return {}
 
     def run(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> tuple[Scores, Outcomes]:
@@ -93,7 +96,7 @@ class Task:
         raise NotImplementedError
 
     def finish(self, folder: Path, dataset: Any, options: Any) -> None:
-        """Makes what no score depends on from the files of a run with a record, a new or a reused one."""
+        """Makes what no score depends on from the files of a run that has scores, a new or a reused one."""
 
     def repeat(self) -> str:
         """The command that repeats a run, given in the folder of its options.yaml."""

@@ -56,9 +56,10 @@ class Cell:
                 options[name] = _content(value)
         for name in getattr(self.command.options, "idle", dict)():
             del options[name]
-        options = {name: value for name, value in options.items() if name not in EXECUTION}
         del options["precision"]  # what it resolved to counts
         content = self.task.content(dataset, self.command.options)
+        # a file that an option names counts by its content, wherever it lies
+        options = {name: value for name, value in options.items() if name not in (*EXECUTION, *content)}
         return Identity(
             ({"content": content} if content else {})
             | {
@@ -88,10 +89,11 @@ class Cell:
         flat |= {"dataset": [_lasting(self.words)], "seeds": [self.seed], "backbone": _lasting(command.run.backbone)}
         flat |= {part: getattr(self.present.spec, part) for part in self.present.spec.files if flat.get(part)}
         flat["weights"] = _lasting(flat["weights"])
-        files = {name: value for name, value in vars(command.options).items() if str(value).endswith((".yaml", ".yml"))}
-        flat |= {name: _lasting(value) for name, value in files.items() if isinstance(value, str)}
-        named = {name: value for name, value in vars(command.options).items() if isinstance(value, Path)}
-        flat |= {name: str(path.resolve()) for name, path in named.items()}
+        for name, value in vars(command.options).items():
+            if isinstance(value, Path):
+                flat[name] = str(value.resolve())
+            elif isinstance(value, str) and value.endswith((".yaml", ".yml")):
+                flat[name] = _lasting(value)
         return flat | {"data": str(Path(flat["data"]).resolve()) if flat["data"] else None}
 
     @property

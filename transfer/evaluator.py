@@ -87,8 +87,9 @@ def make_context(command: Command) -> Context:
 
 def _evaluate_cell(cell: Cell, context: Context, store: Store, result: Evaluation) -> None:
     try:
-        result.records.append(_record(cell, context, store))
-        if context.ranks.first:
+        record = _record(cell, context, store)
+        result.records.append(record)
+        if context.ranks.first and not record.broke_down:
             cell.task.finish(store.folder(cell.run_id), cell.dataset, cell.command.options)
     except Exception as error:
         if context.ranks.world > 1:

@@ -17,12 +17,11 @@ from backbones.settings import CONFIGS, config_names, read_yaml
 from tasks.detection import mmlab
 from tasks.detection.maps import StageMaps, VitMaps
 from tasks.detection.necks import SimplePyramid, TapScales
+from tasks.detection.pipelines import GREY
 
 Pyramid = Literal["simple", "taps"]
 UNSERVED = ("RPN", "FastRCNN", "SingleStageDetector")
 """Types of mmdetection's base models that find no classes, need proposals, or come with a backbone of their own."""
-PADDING = 114 / 255
-"""Grey of the pixels that bring the images of a batch to one size (ViTDet)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +116,29 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
         "std": [255.0] * 3,
         "bgr_to_rgb": True,
         "pad_size_divisor": math.lcm(32, maps.backbone.stride),
-        "pad_value": PADDING,
+        "pad_value": GREY / 255,
         "pad_mask": spec.masks,
     }
+    config["neck"] = {"type": nn.Identity} if isinstance(neck, nn.Module) else neck
+    detector = _built(spec, config)
+    detector.backbone = levels
+    detector.neck = FullPrecision(neck if isinstance(neck, nn.Module) else detector.neck)
+    try:
+        levels_seen = freeze_unreached(detector)
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        raise WrongWords(
+            f"{maps.backbone.spec.name} and detector {spec.name} do not fit, or the backbone cannot take images of "
+            f"other sizes than its own: {_worded(error)}"
+        ) from error
+    _check_strides(spec, detector, levels_seen)
+    return detector
+
+
+def _built(spec: DetectorSpec, config: dict[str, Any]) -> Any:
+    """mmdetection's detector, initialised. Raises WrongWords when it cannot be built or is not what its file says."""
     from mmdet.registry import MODELS
     from mmengine.config import ConfigDict
 
-    config["neck"] = {"type": nn.Identity} if isinstance(neck, nn.Module) else neck
     try:
         detector = MODELS.build(ConfigDict(config))
     except (TypeError, KeyError, ValueError, AssertionError, AttributeError, RuntimeError) as error:
@@ -135,16 +150,6 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
         raise WrongWords(f"detector {spec.name}: it predicts {found}, so its file must say `masks: {said}`")
     with _quietly():
         detector.init_weights()
-    detector.backbone = levels
-    detector.neck = FullPrecision(neck if isinstance(neck, nn.Module) else detector.neck)
-    try:
-        levels_seen = freeze_unreached(detector)
-    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
-        raise WrongWords(
-            f"{maps.backbone.spec.name} and detector {spec.name} do not fit, or the backbone cannot take images of "
-            f"other sizes than its own: {_worded(error)}"
-        ) from error
-    _check_strides(spec, detector, levels_seen)
     return detector
 
 
@@ -236,5 +241,5 @@ def _levels(maps: VitMaps | StageMaps, pyramid: Pyramid, config: dict[str, Any])
 
 def _taps(maps: VitMaps | StageMaps) -> TapScales:
     if len(maps.strides) != 4:
-        raise WrongWords(f"--pyramid taps needs the maps of four blocks, not {len(maps.strides)}")
+        raise WrongWords(f"--pyramid taps needs the maps of four blocks, not {len(maps.strides)}: --pyramid simple")
     return TapScales(maps.channels[0], maps.strides[0])

@@ -15,6 +15,7 @@ from tasks.data.coco_split import CocoSplit
 from tasks.detection import mmlab
 
 GREY = 114
+"""Of the pixels that bring images to one size (ViTDet)."""
 STEP = 32
 META = ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")
 View = Literal["jitter", "resize", "scales"]

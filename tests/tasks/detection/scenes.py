@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 
@@ -63,6 +64,12 @@ def split_of(folder: Path, *scenes: tuple[tuple[int, int], list[Box]]) -> CocoSp
         kinds = [*CATEGORIES] * len(boxes)
         entries.append((f"{number}.png", size, [an_object(box, category=kind) for box, kind in zip(boxes, kinds)]))
     return described_split(folder, entries)
+
+
+def extent(mask: np.ndarray) -> list[int]:
+    """x1, y1, x2, y2 of the pixels that are set."""
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    return [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
 
 
 def data_of(split: CocoSplit) -> CocoData:

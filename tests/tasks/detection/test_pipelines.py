@@ -13,7 +13,7 @@ from tasks.detection import pipelines
 from tasks.detection.learner import collate
 from tasks.detection.pictures import picture
 from tasks.detection.pipelines import GREY, DetectionImages, train_transforms
-from tests.tasks.detection.scenes import RED, an_object, described_split, polygon, scene, split_of
+from tests.tasks.detection.scenes import RED, an_object, described_split, extent, polygon, scene, split_of
 
 LAND, TALL = (120, 80), (80, 120)  # width, height
 SIZE = (64, 96)  # H, W, or short, long
@@ -30,12 +30,6 @@ def for_scoring(split, size):
 def lit(sample):
     """bool [H, W] where the red of an image is on."""
     return sample["inputs"][2].numpy() > 127
-
-
-def extent(mask):
-    """x1, y1, x2, y2 of the pixels that are set."""
-    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
-    return [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
 
 
 @pytest.mark.parametrize("view", ["resize", "jitter"])
