@@ -1,12 +1,14 @@
 """Attentions: softmax, and the point-wise family of "Replacing softmax with ReLU in ViTs" (arXiv 2309.08586).
 
-Shapes: B images, N query tokens, L key tokens, D channels, d = head_dim; q, k, v are [B, heads, N or L, d].
+Shapes: B images, N query tokens, L key tokens, D channels, d = head_dim; q, k, v are [B, heads, N or L, d]. Everywhere
+`key_mask` [B, L] is True for the keys that count: padding is no token, and changes nothing.
 """
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +16,11 @@ from timm.layers import Attention as TimmAttention
 from torch import Tensor, nn
 
 from backbones import parts
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UserError, WrongWords, nearest
+from backbones.kernels.operator import attend
+
+if TYPE_CHECKING:
+    from backbones.sequence_parallel import Shards
 
 # In place where the gradient needs the output alone: nothing else holds the L x L scores.
 H: dict[str, Callable[[Tensor], Tensor]] = {
@@ -27,52 +33,126 @@ H: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid_,
 }
 _SIGNED = ("gelu", "identity")
+# Bytes of scores up to which a CPU is faster with torch's own operations, which keep them for the backward pass.
+_FEW = 900_000
 
 
 def pointwise(
-    q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", alpha: float | Tensor = 1.0, length: int | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    h: str = "relu",
+    alpha: float | Tensor = 1.0,
+    length: int | None = None,
+    key_mask: Tensor | None = None,
 ) -> Tensor:
-    """Point-wise attention L^-alpha h(q k^T / sqrt(d)) v (arXiv 2309.08586, section 3).
+    """Point-wise attention L^-alpha h(q k^T / sqrt(d)) v (arXiv 2309.08586, section 3), in memory linear in N and L.
 
     Args:
         q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, d].
         h: relu, relu2, gelu, softplus, identity, relu6 or sigmoid.
         alpha: exponent of the length; a scalar tensor may require gradients.
-        length: L of the factor L^-alpha; None: the number of keys.
+        length: L of the factor L^-alpha; None: the number of keys, of each image those that count.
+        key_mask: [B, L], or None.
 
     Returns:
-        [B, heads, N, d], under autocast in its precision.
+        [B, heads, N, d], under autocast in its precision. Zeros where there are no keys.
+
+    Raises:
+        ValueError: an h that there is not, an alpha that is not finite, or tensors that do not fit each other.
     """
-    length = k.shape[-2] if length is None else length
-    q, k, v = _cast(q, k, v)
-    with _own_precision(q):
-        # the factor is applied to the N x d outputs, forward and backward, never to the N x L weights
-        return _weighted(H[h](_scores(q, k)), v) * length**-alpha
+    q, k, v = fitting(q, k, v)
+    if h not in H:
+        raise ValueError(f"h = '{h}'{nearest(h, list(H))} is none of {', '.join(H)}")
+    if not isinstance(alpha, Tensor) and not math.isfinite(alpha):
+        raise ValueError(f"alpha = {alpha} is not finite")
+    keys = max(k.shape[-2], 1)
+    exponent = 1.0 if isinstance(alpha, Tensor) else alpha
+    factor = float(length or keys) ** -exponent
+    rest = float(length or keys) ** (1.0 - alpha) if isinstance(alpha, Tensor) else None
+    with own_precision(q):
+        if key_mask is not None:
+            k, v = (x.masked_fill(~key_mask[:, None, :, None], 0) for x in (k, v))
+        out = _weighted_sums(q, k, v, h, factor)
+        if rest is not None:
+            out = out * rest
+        if key_mask is not None and length is None:
+            out = out * (key_mask.sum(-1).clamp_min(1) / keys).pow(-alpha).to(out.dtype).view(-1, 1, 1, 1)
+        return out
 
 
-def normalised(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", **_: Any) -> Tensor:
+def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
+    """factor * h(q k^T / sqrt(d)) v, whichever way is the fastest."""
+    queries, keys, d = q.shape[-2], k.shape[-2], q.shape[-1]
+    if h == "identity" and linear_is_cheaper(queries, keys, d):
+        unused = q.new_empty(1, 1, 1)
+        summary = torch.baddbmm(unused, k.flatten(0, 1).mT, v.flatten(0, 1), beta=0, alpha=factor)
+        return torch.baddbmm(unused, q.flatten(0, 1), summary, beta=0, alpha=d**-0.5).unflatten(0, q.shape[:2])
+    few = q.device.type == "cpu" and q.shape[0] * q.shape[1] * queries * keys * q.element_size() <= _FEW
+    # the factor is applied to the N x d outputs, forward and backward, never to the N x L weights
+    return _weighted(H[h](_scores(q, k)), v) * factor if few else attend(q, k, v, h, factor)
+
+
+def linear_is_cheaper(queries: int, keys: int, head_dim: int) -> bool:
+    """Whether q (k^T v) takes fewer operations than (q k^T) v, which it equals for h = identity."""
+    return (queries + keys) * head_dim < 2 * queries * keys
+
+
+def normalised(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    h: str = "relu",
+    alpha: float | Tensor = 1.0,
+    length: int | None = None,
+    key_mask: Tensor | None = None,
+) -> Tensor:
     """Point-wise attention whose weights are divided by the sum of their absolute values over the keys.
 
     For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel,
-    so that `alpha` and `length` do not matter here.
+    so that `alpha` and `length` do not matter here. The N x L weights are kept for the backward pass.
     """
-    q, k, v = _cast(q, k, v)
-    with _own_precision(q):
-        weights = H[h](_scores(q, k))
-        total = (weights.abs() if h in _SIGNED else weights).sum(-1).clamp_min(torch.finfo(weights.dtype).tiny)
-        return _weighted(weights, v) / total.view(*q.shape[:-1], 1)
+    q, k, v = fitting(q, k, v)
+    with own_precision(q):
+        weighted, total = weighted_and_total(q, k, v, h, key_mask)
+        return weighted / total.clamp_min(torch.finfo(total.dtype).tiny)
 
 
-def softmax(q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v; fused, unless that is slower."""
-    q, k, v = _cast(q, k, v)
+def weighted_and_total(
+    q: Tensor, k: Tensor, v: Tensor, h: str, key_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """h(S) v [B, heads, N, d] and the sums of |h(S)| over the keys [B, heads, N, 1], for S = q k^T / sqrt(d)."""
+    weights = H[h](_scores(q, k))
+    if key_mask is not None:
+        weights = weights.masked_fill(_per_head(~key_mask, q), 0)
+    total = (weights.abs() if h in _SIGNED else weights).sum(-1)
+    return _weighted(weights, v), total.view(*q.shape[:-1], 1)
+
+
+def softmax(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    alpha: float | Tensor = 1.0,
+    length: int | None = None,
+    key_mask: Tensor | None = None,
+) -> Tensor:
+    """softmax(q k^T / sqrt(d)) v; fused, unless that is slower. `alpha` and `length` do not matter here."""
+    q, k, v = fitting(q, k, v)
     trains = not torch.is_inference_mode_enabled()
     if trains and q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= 1024:
         # the fused kernel's backward is slow there: 54 ms a block against 19 at 129 tokens (ViT-S, 16 images, a core);
         # its forward alone is not: 3.9 ms against 7.8 at 197 tokens (two cores)
-        with _own_precision(q):
-            return _weighted(_scores(q, k).softmax(-1), v)
-    return F.scaled_dot_product_attention(q, k, v)
+        with own_precision(q):
+            scores = _scores(q, k)
+            if key_mask is not None:
+                scores = scores.masked_fill(_per_head(~key_mask, q), -math.inf)
+            return _weighted(scores.softmax(-1), v)
+    mask = None if key_mask is None else key_mask[:, None, None, :]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 ATTENTIONS: dict[str, Callable[..., Tensor]] = {
@@ -94,15 +174,28 @@ ATTENTIONS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _cast(*tensors: Tensor) -> list[Tensor]:
-    """To one precision: autocast's where it is on, else that of the last tensor (norms may have raised q and k)."""
-    device, dtype = tensors[0].device.type, tensors[-1].dtype
+def fitting(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The three under autocast's precision where it is on. Raises ValueError if they do not fit each other."""
+    if q.ndim != 4 or k.shape != v.shape or q.shape[:2] != k.shape[:2] or q.shape[3:] != k.shape[3:]:
+        shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
+        raise ValueError(f"q, k, v are [B, heads, N, d], [B, heads, L, d], [B, heads, L, d], not {shapes}")
+    device = q.device.type
+    if not q.device == k.device == v.device:
+        raise ValueError(f"q, k, v are on different devices: {q.device}, {k.device}, {v.device}")
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-    return [tensor.to(dtype) for tensor in tensors]
+        return q.to(dtype), k.to(dtype), v.to(dtype)
+    if not q.dtype == k.dtype == v.dtype:
+        raise ValueError(f"q, k, v are of different types, without autocast: {q.dtype}, {k.dtype}, {v.dtype}")
+    return q, k, v
 
 
-def _own_precision(x: Tensor) -> AbstractContextManager[Any]:
+def _per_head(mask: Tensor, q: Tensor) -> Tensor:
+    """[B, L] -> [B * heads, 1, L]."""
+    return mask.repeat_interleave(q.shape[1], 0)[:, None]
+
+
+def own_precision(x: Tensor) -> AbstractContextManager[Any]:
     """Autocast off, which would compute norms, and softplus on N x L scores, in fp32."""
     device = x.device.type
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
@@ -130,7 +223,7 @@ class HeadNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(head_dim, device=device, dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        with _own_precision(x):
+        with own_precision(x):
             return F.layer_norm(x, self.weight.shape, self.weight.to(x.dtype), None, 1e-6)
 
 
@@ -160,6 +253,7 @@ class Attention(TimmAttention):
     ) -> None:
         super().__init__(dim, heads, qkv_bias=True, qk_norm=qk_norm, gated=gate, norm_layer=HeadNorm)
         self.core = core
+        self.shards: Shards | None = None
         self.length = length
         self.train_tokens = train_tokens
         self.alpha: float | nn.Parameter
@@ -173,8 +267,11 @@ class Attention(TimmAttention):
             raise ValueError("attention masks are not supported")
         B, N, _ = x.shape
         q, k, v = self.qkv(x).view(B, N, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
-        length = {"tokens": N, "image": image_tokens or N, "train": self.train_tokens}[self.length]
-        out = self.core(self.q_norm(q), self.k_norm(k), v, alpha=self.alpha, length=length)
+        core, tokens = self.core, N
+        if self.shards is not None and self.shards.tokens is not None:  # x holds this rank's tokens alone
+            core, tokens = self.shards.over_ranks(core), self.shards.tokens
+        length = {"tokens": tokens, "image": image_tokens or tokens, "train": self.train_tokens}[self.length]
+        out = core(self.q_norm(q), self.k_norm(k), v, alpha=self.alpha, length=length)
         out = out.transpose(1, 2).reshape(B, N, self.attn_dim)
         if self.gate is not None:
             out = out * self.gate(x).sigmoid()

@@ -18,6 +18,7 @@ class Finetune(Classification):
     """Top-1 and top-5 accuracy on the validation split after training on the training split."""
 
     name, version, options = "finetune", METHOD.version, SupervisedOptions
+    shares_tokens = True
 
     def check(
         self, spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context

@@ -59,6 +59,7 @@ class Task:
         primary: the score that tables sort by.
         from_scratch: whether the weights that the backbone's configuration names are what this run is to make, so that
             it starts from random ones unless told otherwise.
+        shares_tokens: whether ranks can share the tokens of an image in its training.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Task:
     metrics: dict[str, Metric]
     primary: str
     from_scratch: bool = False
+    shares_tokens: bool = False
 
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool

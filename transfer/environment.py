@@ -10,7 +10,7 @@ import torch
 
 from backbones.engine.context import Context
 
-PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "numpy", "pillow")
+PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "triton", "numpy", "pillow")
 
 
 def environment(context: Context) -> dict[str, Any]:
@@ -20,6 +20,7 @@ def environment(context: Context) -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: package_version(name) for name in PACKAGES},
         "device": torch.cuda.get_device_name(context.device) if context.on_gpu else _processor(),
         "world_size": context.ranks.world,
+        "sequence_parallel": context.ranks.sharing,
         "threads": torch.get_num_threads(),
         "workers": context.workers,
         "precision": context.precision,

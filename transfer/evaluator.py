@@ -11,7 +11,7 @@ import torch
 from backbones.engine import dist
 from backbones.engine.context import Context, Cost, auto_threads, auto_workers, choose_device, choose_precision
 from backbones.engine.outcome import Outcome
-from backbones.errors import UserError
+from backbones.errors import UserError, WrongWords
 from backbones.files import write_atomic
 from tasks.task import Task
 from transfer.cells import Cell
@@ -48,6 +48,8 @@ def evaluate(command: Command, task: Task, guard: Callable[[Cell], None] | None 
         Stopped: a signal came; the state of the cell is saved.
     """
     context, store = make_context(command), Store(command.run.out)
+    if context.ranks.sharing > 1 and not task.shares_tokens:
+        raise WrongWords(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
     dist.start(context.ranks, context.device)
     try:
         present = find_all(command, task, context, store)
@@ -69,7 +71,8 @@ def evaluate(command: Command, task: Task, guard: Callable[[Cell], None] | None 
 
 def make_context(command: Command) -> Context:
     """Where and how a command executes: device, precision, ranks, threads and workers."""
-    run, ranks = command.run, dist.ranks_from_environment()
+    run = command.run
+    ranks = dist.ranks_from_environment(run.sequence_parallel)
     device = choose_device(run.device, ranks)
     workers = auto_workers(device, ranks) if run.workers is None else run.workers
     torch.set_num_threads(run.threads or auto_threads(device, ranks, workers))

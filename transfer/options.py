@@ -36,6 +36,8 @@ class RunOptions:
     """Processes that load images, for each rank; by default from the number of usable cores."""
     threads: int | None = None
     """Threads of torch on the CPU, for each rank; by default its share of the usable cores."""
+    sequence_parallel: int = 1
+    """Under torchrun: how many neighbouring ranks share the tokens of the same images; in pretraining and detection."""
     checkpoint_seconds: float = 300.0
     """Seconds between two saved states."""
     skip_unreadable: bool = False
@@ -52,6 +54,8 @@ class RunOptions:
             raise WrongWords(f"--workers {self.workers}: must be 0 or more")
         if self.threads is not None and self.threads < 1:
             raise WrongWords(f"--threads {self.threads}: must be 1 or more")
+        if self.sequence_parallel < 1:
+            raise WrongWords(f"--sequence-parallel {self.sequence_parallel}: must be 1 or more")
         if self.checkpoint_seconds < 0:
             raise WrongWords(f"--checkpoint-seconds {self.checkpoint_seconds}: must be 0 or more")
         if any(seed < 0 for seed in self.seeds) or not self.seeds or len({*self.seeds}) < len(self.seeds):
@@ -63,7 +67,7 @@ class RunOptions:
 # How a run is executed, not what it is: never part of its identity.
 EXECUTION = (
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
-    *("name", "weights_to", "replace", "draw"),
+    *("sequence_parallel", "name", "weights_to", "replace", "draw"),
 )
 
 

@@ -16,6 +16,7 @@ class Pretraining(Task):
     """One of `backbones/pretrain/` through the common evaluator."""
 
     from_scratch = True
+    shares_tokens = True
 
     def __init__(self, method: Method):
         self.method = method

@@ -107,7 +107,7 @@ class Context:
             epoch_batches,
             workers=self.workers,
             parts=parts,
-            ranks=self.ranks,
+            ranks=self.ranks.data,
             pin_memory=self.on_gpu,
             collate=collate,
         )
@@ -148,11 +148,10 @@ class Context:
         Raises:
             WrongWords: the ranks cannot share them evenly.
         """
-        images, rest = divmod(batch // parts, self.ranks.world)
+        world = self.ranks.data.world
+        images, rest = divmod(batch // parts, world)
         if rest:
-            raise WrongWords(
-                f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {self.ranks.world} ranks"
-            )
+            raise WrongWords(f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
         return images
 
     def not_finite(self, what: str) -> None:

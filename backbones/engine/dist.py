@@ -10,7 +10,7 @@ import torch.distributed as dist
 from timm.layers import BatchNormAct2d, convert_sync_batchnorm
 from torch import Tensor, nn
 
-from backbones.errors import UserError
+from backbones.errors import UserError, WrongWords
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,13 @@ class Ranks:
     world: int = 1
     local_rank: int = 0
     local_world: int = 1
+    sharing: int = 1
+    """How many neighbouring ranks share the tokens of the same images (`--sequence-parallel`)."""
+
+    @property
+    def data(self) -> "Ranks":
+        """The same, counting ranks that see the same images as one."""
+        return Ranks(self.rank // self.sharing, self.world // self.sharing)
 
     @property
     def first(self) -> bool:
@@ -31,10 +38,21 @@ class Ranks:
 ALONE = Ranks()
 
 
-def ranks_from_environment() -> Ranks:
-    """What `torchrun` says in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; a world of one without it."""
+def ranks_from_environment(sharing: int = 1) -> Ranks:
+    """What `torchrun` says in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; a world of one without it.
+
+    Raises:
+        WrongWords: groups of `sharing` ranks would leave some over.
+    """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    return Ranks(*(int(os.environ.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1"))))
+    found = [int(os.environ.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1"))]
+    if found[1] % sharing:
+        raise WrongWords(
+            f"--sequence-parallel {sharing}: {found[1]} ranks do not make groups of {sharing}; start a multiple of it "
+            f"with torchrun --nproc-per-node {sharing} -m transfer..."
+        )
+    rank, world, local_rank, local_world = found
+    return Ranks(rank, world, local_rank, local_world, sharing)
 
 
 def start(ranks: Ranks, device: torch.device) -> None:

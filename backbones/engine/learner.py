@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
+from backbones.errors import WrongWords
+from backbones.sequence_parallel import Shards
 
 Batch = Any
 
@@ -45,6 +47,14 @@ class Learner(nn.Module):
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
         """Groups for the optimiser; subclasses with a backbone pass its layers on."""
         return parameter_groups(self, options)
+
+    def share_tokens(self, shards: Shards) -> None:
+        """Has the ranks of a group share the tokens of the same images.
+
+        Raises:
+            WrongWords: this method, or its model, cannot.
+        """
+        raise WrongWords(f"--sequence-parallel {shards.size}: not with {type(self).__name__}")
 
     def chance(self) -> tuple[str, float] | None:
         """Name of a statistic and the value that the best constant prediction gives it."""

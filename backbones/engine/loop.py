@@ -159,7 +159,7 @@ class _Run:
         epoch = place.epoch + (place.index + 1) / place.length
         self.history.add({"step": number, "epoch": round(epoch, 6), **stats})
         self.tracker.add(number, stats)
-        self.context.cost.images += self.stepper.learner.batch_size(batch) * self.context.ranks.world
+        self.context.cost.images += self.stepper.learner.batch_size(batch) * self.context.ranks.data.world
         return self.watch.update(number, epoch, stats, skipped), stop
 
     def stop(self) -> None:

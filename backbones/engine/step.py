@@ -17,7 +17,8 @@ from backbones.engine.optim import Schedule, build_optimizer, freeze_others
 from backbones.engine.options import FitOptions
 from backbones.engine.sam import buffers_kept, perturbed
 from backbones.engine.seeding import seed_torch
-from backbones.errors import UserError
+from backbones.errors import UserError, WrongWords
+from backbones.sequence_parallel import Shards
 
 PARAMETER_CHECK = 50  # steps between looks at the parameters themselves
 
@@ -28,6 +29,8 @@ class Stepper:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.learner, self.options, self.context = learner.to(context.device), options, context
         freeze_others(learner, options.trainable)
+        if context.ranks.sharing > 1:
+            self._share_tokens()
         if options.compile:
             learner.compile()  # in place, so that names stay
         self.model: nn.Module = learner
@@ -44,6 +47,14 @@ class Stepper:
         self.optimizer = build_optimizer(groups, options, scaled=self.scaler.is_enabled())
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.schedule = Schedule(options)
+
+    def _share_tokens(self) -> None:
+        sharing, options = self.context.ranks.sharing, self.options
+        if options.compile:
+            raise WrongWords(f"--sequence-parallel {sharing} has collectives within the model: train with --no-compile")
+        if options.sam != "none" and not options.sam_sync:
+            raise WrongWords(f"--sequence-parallel {sharing}: ranks with a share of an image each need --sam-sync")
+        self.learner.share_tokens(Shards(sharing))
 
     def step(
         self, number: int, time: float, batch: Batch, length: int | None = None
@@ -102,7 +113,7 @@ class Stepper:
         totals: dict[str, Tensor] = {}
         for index, part in enumerate(parts):
             # All chance within a step comes from this key, so resuming needs no generator states.
-            seed_torch(self.context.seed, number, index, self.context.ranks.rank)
+            seed_torch(self.context.seed, number, index, self.context.ranks.data.rank)
             with self._synchronised(over_ranks and index == len(parts) - 1):
                 with self.context.autocast():
                     result = self.model(part, number)

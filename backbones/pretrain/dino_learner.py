@@ -27,6 +27,7 @@ from backbones.pretrain.dino_loss import (
     updated_center,
 )
 from backbones.pretrain.dino_options import DinoOptions
+from backbones.sequence_parallel import Shards, share_tokens
 
 
 class Network(nn.Module):
@@ -125,6 +126,11 @@ class DinoLearner(Learner):
             return last if inner == name else backbone.layer_of(inner)
 
         return parameter_groups(self, options, layer, last)
+
+    def share_tokens(self, shards: Shards) -> None:
+        """In the blocks of student and teacher."""
+        for network in (self.student, self.teacher):
+            share_tokens(network.backbone.model, shards)
 
     def after_backward(self, step: int) -> None:
         """Leaves the last layer out of the first epochs' updates."""

@@ -90,8 +90,9 @@ def _check_batch(options: SupervisedOptions, context: Context) -> None:
     share = context.micro_batch(options.batch, options.accumulate)
     if options.mixes and options.mixing == "timm" and share % 2:
         raise WrongWords(
-            f"--batch {options.batch}: {options.accumulate} micro-batches on {context.ranks.world} ranks have {share} "
-            "images each, and --mixup and --cutmix pair the images of one: give a batch that makes this number even"
+            f"--batch {options.batch}: {options.accumulate} micro-batches on {context.ranks.data.world} ranks have "
+            f"{share} images each, and --mixup and --cutmix pair the images of one: give a batch that makes this number "
+            "even"
         )
 
 

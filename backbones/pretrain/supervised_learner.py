@@ -24,6 +24,7 @@ from backbones.pretrain.losses import (
 from backbones.pretrain.mixing import mix
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.pretrain.token_labels import crop_targets
+from backbones.sequence_parallel import Shards, share_tokens
 
 
 class SupervisedLearner(Learner):
@@ -91,6 +92,10 @@ class SupervisedLearner(Learner):
 
     def _layer_of(self, name: str) -> int:
         return self.backbone.layer_of(name.removeprefix("backbone."))
+
+    def share_tokens(self, shards: Shards) -> None:
+        """In the backbone's blocks."""
+        share_tokens(self.backbone.model, shards)
 
     def chance(self) -> tuple[str, float]:
         """The loss of the best constant prediction: ln C for equal classes under softmax."""

@@ -9,6 +9,7 @@ from backbones.backbone import Backbone
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
+from backbones.sequence_parallel import Shards
 from tasks.detection.maps import StageMaps, VitMaps
 
 
@@ -72,6 +73,13 @@ class DetectionLearner(Learner):
                 if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
                     module.eval()
         return self
+
+    def share_tokens(self, shards: Shards) -> None:
+        """In the global blocks of a plain ViT; the rest is computed on every rank."""
+        if not isinstance(self.maps, VitMaps):
+            super().share_tokens(shards)
+        else:
+            self.maps.share_tokens(shards)
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
         """Groups with layer decay over the backbone; necks and heads count as behind its last layer."""

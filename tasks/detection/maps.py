@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from backbones.attention import Attention, UserAttention, softmax
 from backbones.backbone import Backbone
 from backbones.errors import WrongWords
+from backbones.sequence_parallel import Shards, know_ranks
 from tasks.detection.relative import RelativeSoftmax
 
 
@@ -74,6 +75,18 @@ class VitMaps(nn.Module):
         if options.relative:
             self._add_relative(model)
         self.channels, self.strides = [backbone.dim] * len(self.taps), [backbone.stride] * len(self.taps)
+        self.shards: Shards | None = None
+
+    def share_tokens(self, shards: Shards) -> None:
+        """Has the global blocks work on their rank's tokens while they train.
+
+        Raises:
+            WrongWords: as `backbones.sequence_parallel.share_tokens`, and for relative positions.
+        """
+        if self.options.relative:
+            raise WrongWords(f"--sequence-parallel {shards.size}: not with relative positions: --no-relative")
+        know_ranks(self.backbone.model, shards)
+        self.shards = shards
 
     def _add_relative(self, model: Any) -> None:
         for block, windowed in zip(model.blocks, self.windowed):
@@ -114,6 +127,8 @@ class VitMaps(nn.Module):
     def _block(self, number: int, x: Tensor) -> Tensor:
         """One block on tokens [B, h, w, D]."""
         block: Any = self.backbone.model.blocks[number]
+        if self.shards is not None and self.training and not self.windowed[number]:
+            return self.shards.join(block(self.shards.split(x.flatten(1, 2)))).view(x.shape)
         if type(block) is not Block:
             return block(x.flatten(1, 2)).view(x.shape)
         size = self.options.window if self.windowed[number] else 0

@@ -1,0 +1,165 @@
+"""Point-wise attention in blocks of matrix products, forward and backward: no more scores at a time than `BUDGET`.
+
+Letters: n images times heads, N queries, L keys, d = head_dim. Everywhere S = q k^T / sqrt(d) [n, N, L], W = h(S).
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+# Bytes of scores at a time. CPUs: smaller blocks were slower at every length, larger ones from 785 tokens on. GPUs:
+# what still fills the device.
+BUDGET = {"cpu": 16 * 2**20, "cuda": 256 * 2**20}
+_SMALLEST = 64  # rows of a block
+_SAFE = 1e38  # no score below it can be NaN: no sum of products leaves float32
+
+
+@dataclass(frozen=True)
+class Form:
+    """h and its gradient, both free to overwrite what they are given.
+
+    Attributes:
+        weigh: (S, a buffer) -> W, in the buffer, or in place of S where `in_place` says so.
+        gradient: (gradient of W, S as `weigh` left it, W) -> gradient of S, in place of the first.
+    """
+
+    weigh: Callable[[Tensor, Tensor], Tensor]
+    gradient: Callable[[Tensor, Tensor, Tensor], Tensor]
+    in_place: bool = True
+
+
+FORMS: dict[str, Form] = {
+    "relu": Form(lambda s, _: s.relu_(), lambda g, s, w: aten.threshold_backward.grad_input(g, w, 0, grad_input=g)),
+    "relu2": Form(lambda s, out: torch.square(s.relu_(), out=out), lambda g, s, w: g.mul_(s).mul_(2), in_place=False),
+    "gelu": Form(
+        lambda s, out: aten.gelu.out(s, out=out),
+        lambda g, s, w: aten.gelu_backward.grad_input(g, s, grad_input=g),
+        in_place=False,
+    ),
+    "softplus": Form(
+        lambda s, out: aten.softplus.out(s, out=out), lambda g, s, w: g.mul_(s.sigmoid_()), in_place=False
+    ),
+    "identity": Form(lambda s, _: s, lambda g, s, w: g),
+    "relu6": Form(
+        lambda s, _: aten.hardtanh_(s, 0, 6),
+        lambda g, s, w: aten.hardtanh_backward.grad_input(g, w, 0, 6, grad_input=g),
+    ),
+    "sigmoid": Form(lambda s, _: s.sigmoid_(), lambda g, s, w: aten.sigmoid_backward.grad_input(g, w, grad_input=g)),
+}
+# ReLU of 16-bit floats as integers, whose sign is the same bit: no conversion to float32, which takes a CPU as long as
+# a matrix product. Not where a score may be NaN, which has a sign too, and would become 0.
+_INTEGER_RELU = Form(
+    lambda s, _: s.view(torch.int16).clamp_min_(0).view(s.dtype),
+    lambda g, s, w: g.view(torch.int16).mul_(w.view(torch.int16).clamp_max_(1)).view(g.dtype),
+)
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
+    """factor * h(q k^T / sqrt(d)) v.
+
+    Args:
+        q, k, v: [n, N, d], [n, L, d], [n, L, d].
+
+    Returns:
+        [n, N, d].
+    """
+    form, out = _form(h, q, k), torch.empty_like(q, memory_format=torch.contiguous_format)
+    for some, rows, (scores,) in _blocks(q, k, 1):
+        _product(q[some, rows], k[some].mT, q.shape[-1] ** -0.5, scores)
+        _product(form.weigh(scores, scores), v[some], factor, out[some, rows])
+    return out
+
+
+def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `forward` for q, k and v, from that of its result [n, N, d]; the scores are computed again."""
+    form, scale = _form(h, q, k), factor * q.shape[-1] ** -0.5
+    buffers = 2 if form.in_place else 3
+    dq = torch.empty_like(q, memory_format=torch.contiguous_format)
+    # sums over several blocks of queries are in float32 at least: their roundings to bfloat16 would add up
+    whole = _plan(q, k, buffers)[1] == q.shape[1] > 0
+    kind = q.dtype if whole else torch.promote_types(q.dtype, torch.float32)
+    dk, dv = (torch.zeros(x.shape, dtype=kind, device=x.device) for x in (k, v))
+    for some, rows, (scores, of_scores, *more) in _blocks(q, k, buffers):
+        _product(q[some, rows], k[some].mT, q.shape[-1] ** -0.5, scores)
+        weights = form.weigh(scores, more[0] if more else scores)
+        _add_product(dv[some], weights.mT, grad[some, rows], factor, whole)
+        _product(grad[some, rows], v[some].mT, 1.0, of_scores)
+        of_scores = form.gradient(of_scores, scores, weights)
+        _add_product(dk[some], of_scores.mT, q[some, rows], scale, whole)
+        _product(of_scores, k[some], scale, dq[some, rows])
+    return dq, dk.to(k.dtype), dv.to(v.dtype)
+
+
+def _form(h: str, q: Tensor, k: Tensor) -> Form:
+    as_integers = h == "relu" and q.device.type == "cpu" and q.dtype in (torch.bfloat16, torch.float16)
+    if as_integers and q.numel() and k.numel() and _largest(q) * _largest(k) * q.shape[-1] < _SAFE:
+        return _INTEGER_RELU
+    return FORMS[h]
+
+
+def _largest(x: Tensor) -> float:
+    """The largest absolute value; nan if there is one."""
+    low, high = torch.aminmax(x)
+    return torch.maximum(-low, high).item()
+
+
+def _product(a: Tensor, b: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
+    """scale * a b, of [n, rows, inner] and [n, inner, columns], into `out` if one is given; returns it."""
+    unused = a.new_empty(1, 1, 1)
+    if out is None or not out.is_contiguous():  # which torch would copy first
+        product = torch.baddbmm(unused, a, b, beta=0, alpha=scale)
+        return product if out is None else out.copy_(product)
+    return torch.baddbmm(unused, a, b, beta=0, alpha=scale, out=out)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float, only: bool) -> None:
+    """Adds `_product` to a sum, which is zero before the `only` one."""
+    if only:
+        _product(a, b, scale, total)
+    else:
+        total += _product(a, b, scale)
+
+
+def _plan(q: Tensor, k: Tensor, buffers: int) -> tuple[int, int]:
+    """How many of n and of N a block takes, with as many buffers of scores as are wanted."""
+    room = BUDGET.get(q.device.type, BUDGET["cuda"]) // (q.element_size() * buffers * max(k.shape[1], 1))
+    height = min(q.shape[1], max(room // _SMALLEST * _SMALLEST, _SMALLEST))
+    return min(q.shape[0], max(room // max(height, 1), 1)), height
+
+
+def _blocks(q: Tensor, k: Tensor, buffers: int) -> Iterator[tuple[slice, slice, list[Tensor]]]:
+    """Slices of n and of N, and for each the buffers [n', N', L], used again by the next ones."""
+    count, height = _plan(q, k, buffers)
+    if not count * height:
+        return
+    n, N, L = *q.shape[:2], k.shape[1]
+    space = _scratch.take(buffers * count * height * L, q).view(buffers, -1)
+    for first in range(0, n, count):
+        for row in range(0, N, height):
+            some, rows = slice(first, min(first + count, n)), slice(row, min(row + height, N))
+            shape = some.stop - some.start, rows.stop - rows.start, L
+            yield some, rows, [buffer[: shape[0] * shape[1] * L].view(shape) for buffer in space]
+
+
+class _Scratch(threading.local):
+    """A buffer of each thread, kept: fresh memory costs a CPU more in page faults than what is computed in it."""
+
+    def __init__(self) -> None:
+        self.bytes = torch.empty(0, dtype=torch.uint8)
+
+    def take(self, numel: int, like: Tensor) -> Tensor:
+        """A flat tensor of `numel` elements of the type and on the device of `like`, with anything in it."""
+        if like.device.type != "cpu":
+            return like.new_empty(numel)
+        size = numel * like.element_size()
+        if size > self.bytes.numel():
+            with torch.inference_mode(False):
+                self.bytes = torch.empty(size, dtype=torch.uint8)
+        return self.bytes[:size].view(like.dtype)
+
+
+_scratch = _Scratch()

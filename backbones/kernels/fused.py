@@ -1,0 +1,96 @@
+"""Point-wise attention on a GPU: no N x L tensor is ever in memory, forward or backward.
+
+Letters: B images, N queries, L keys, D = head_dim.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from triton.runtime.errors import OutOfResources
+
+from backbones.kernels import programs
+
+HEAD_DIMS = (32, 64, 128)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """M rows of a program, J columns at a time, and how Triton runs it."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+
+# By bytes of an element, from what should be fastest down to what any GPU has room for; none of the first ones spills
+# registers on compute capability 9.0. `python -m tests.benchmarks.attention --tune` measures others.
+TILES: dict[int, tuple[Tile, ...]] = {
+    2: (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 1), Tile(32, 32, 4, 1)),
+    4: (Tile(32, 32, 8, 2), Tile(32, 16, 4, 1)),
+}
+_too_large: set[tuple[Any, ...]] = set()
+
+
+def takes(q: Tensor) -> bool:
+    """Whether the kernels cover this head size and precision."""
+    return q.shape[-1] in HEAD_DIMS and q.dtype in DTYPES
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
+    """factor * h(q k^T / sqrt(D)) v.
+
+    Args:
+        q, k, v: [B, heads, N, D], [B, heads, L, D], [B, heads, L, D], none of them empty, of any strides.
+
+    Returns:
+        [B, heads, N, D], in memory as [B, N, heads, D], the order that the next projection reads.
+    """
+    q, k, v = _rows_whole(q), _rows_whole(k), _rows_whole(v)
+    out = empty_output(q)
+    _launch(programs.forward, (q, k, v, out), q.shape[2], k.shape[2], h, factor)
+    return out
+
+
+def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `forward` for q, k and v, from that of its result [B, heads, N, D]."""
+    grad, q, k, v = (_rows_whole(x) for x in (grad, q, k, v))
+    dq, dk, dv = empty_output(q), empty_output(k), empty_output(v)
+    _launch(programs.backward_keys, (q, k, v, grad, dk, dv), k.shape[2], q.shape[2], h, factor)
+    _launch(programs.backward_queries, (q, k, v, grad, dq), q.shape[2], k.shape[2], h, factor)
+    return dq, dk, dv
+
+
+def empty_output(x: Tensor) -> Tensor:
+    """As x [B, heads, N, D] in shape, with a token's heads side by side in memory."""
+    B, heads, N, D = x.shape
+    return x.new_empty(B, N, heads, D).transpose(1, 2)
+
+
+def _rows_whole(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _launch(kernel: Any, tensors: Sequence[Tensor], rows: int, columns: int, h: str, factor: float) -> None:
+    """Runs a kernel on the first of its tiles that this GPU has room for."""
+    q, k = tensors[0], tensors[1]
+    B, heads, N, D = q.shape
+    arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]
+    precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    for tile in TILES[q.element_size()]:
+        key = (kernel.fn.__name__, tile, D, q.dtype, q.device)
+        if key in _too_large:
+            continue
+        try:
+            kernel[(B * heads * -(-rows // tile.rows),)](
+                *arguments, heads, N, k.shape[2], D**-0.5, factor, H=h, D=D, M=tile.rows, J=tile.columns,
+                EVEN=columns % tile.columns == 0, PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
+            )  # fmt: skip
+            return
+        except OutOfResources:
+            _too_large.add(key)
+    raise RuntimeError(f"no tile of {kernel.fn.__name__} fits into the shared memory of {q.device}")

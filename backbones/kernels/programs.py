@@ -1,0 +1,150 @@
+# mypy: disable-error-code="no-untyped-def"
+"""What a program on the GPU computes: point-wise attention, forward and backward, in Triton.
+
+There is no row maximum, no sum of exponentials and no rescaling, so a block of keys just adds its share. The backward
+pass needs nothing of the forward one but its inputs. It is two kernels, one per block of keys and one per block of
+queries, and so needs no atomic additions: its results are the same bits every time.
+
+Letters: N queries, L keys, D = head_dim; a program has M rows and reads J columns at a time. A tensor [B, heads, ., D]
+comes as a pointer and the strides of an image, a head and a row.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _weigh(s, H: tl.constexpr):
+    """h of scores in float32. Comparisons let NaN through, which a maximum would hide."""
+    if H == "relu":
+        w = tl.where(s < 0, 0.0, s)
+    elif H == "relu2":
+        w = tl.where(s < 0, 0.0, s * s)
+    elif H == "gelu":
+        w = 0.5 * s * (1.0 + tl.erf(s * 0.7071067811865476))
+    elif H == "softplus":
+        w = tl.where(s < 0, 0.0, s) + tl.log(1.0 + tl.exp(-tl.abs(s)))
+    elif H == "relu6":
+        w = tl.where(s < 0, 0.0, tl.where(s > 6, 6.0, s))
+    elif H == "sigmoid":
+        w = 1.0 / (1.0 + tl.exp(-s))
+    else:
+        w = s
+    return w
+
+
+@triton.jit
+def _slope(g, s, H: tl.constexpr):
+    """g h'(s) in float32."""
+    if H == "relu":
+        d = tl.where(s <= 0, 0.0, g)
+    elif H == "relu2":
+        d = tl.where(s <= 0, 0.0, 2.0 * s * g)
+    elif H == "gelu":
+        d = g * (0.5 * (1.0 + tl.erf(s * 0.7071067811865476)) + s * 0.3989422804014327 * tl.exp(-0.5 * s * s))
+    elif H == "softplus":
+        d = g / (1.0 + tl.exp(-s))
+    elif H == "relu6":
+        d = tl.where((s <= 0) | (s >= 6), 0.0, g)
+    elif H == "sigmoid":
+        w = 1.0 / (1.0 + tl.exp(-s))
+        d = g * w * (1.0 - w)
+    else:
+        d = g
+    return d
+
+
+@triton.jit
+def _at(base, pair, heads, of_image, of_head):
+    """The pointer to a head of an image; `pair` counts both."""
+    return base + (pair // heads).to(tl.int64) * of_image + (pair % heads).to(tl.int64) * of_head
+
+
+@triton.jit
+def _read(base, rows, of_row, count, D: tl.constexpr, EVEN: tl.constexpr):
+    """Rows [., D]; zeros behind the last, which then add nothing to any product."""
+    places = base + rows[:, None].to(tl.int64) * of_row + tl.arange(0, D)[None, :]
+    if EVEN:  # noqa: SIM108  (Triton compiles one of the two)
+        x = tl.load(places)
+    else:
+        x = tl.load(places, mask=rows[:, None] < count, other=0.0)
+    return x
+
+
+@triton.jit
+def _write(base, rows, of_row, count, x, D: tl.constexpr):
+    places = base + rows[:, None].to(tl.int64) * of_row + tl.arange(0, D)[None, :]
+    tl.store(places, x.to(base.dtype.element_ty), mask=rows[:, None] < count)
+
+
+@triton.jit
+def forward(
+    q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row,
+    out, out_image, out_head, out_row, heads, N, L, scale, factor,
+    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """out = factor h(scale q k^T) v for M queries."""
+    blocks = tl.cdiv(N, M)
+    pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
+    queries = _read(_at(q, pair, heads, q_image, q_head), rows, q_row, N, D, False)
+    k = _at(k, pair, heads, k_image, k_head)
+    v = _at(v, pair, heads, v_image, v_head)
+    total = tl.zeros((M, D), tl.float32)
+    for first in range(0, L, J):
+        columns = first + tl.arange(0, J)
+        keys = _read(k, columns, k_row, L, D, EVEN)
+        values = _read(v, columns, v_row, L, D, EVEN)
+        weights = _weigh(tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale, H)
+        total = tl.dot(weights.to(values.dtype), values, total, input_precision=PRECISION)
+    _write(_at(out, pair, heads, out_image, out_head), rows, out_row, N, total * factor, D)
+
+
+@triton.jit
+def backward_keys(
+    q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row, g, g_image, g_head, g_row,
+    dk, dk_image, dk_head, dk_row, dv, dv_image, dv_head, dv_row, heads, N, L, scale, factor,
+    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Gradients of M keys and values."""
+    blocks = tl.cdiv(L, M)
+    pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
+    keys = _read(_at(k, pair, heads, k_image, k_head), rows, k_row, L, D, False)
+    values = _read(_at(v, pair, heads, v_image, v_head), rows, v_row, L, D, False)
+    q = _at(q, pair, heads, q_image, q_head)
+    g = _at(g, pair, heads, g_image, g_head)
+    of_keys, of_values = tl.zeros((M, D), tl.float32), tl.zeros((M, D), tl.float32)
+    for first in range(0, N, J):
+        columns = first + tl.arange(0, J)
+        queries = _read(q, columns, q_row, N, D, EVEN)
+        grads = _read(g, columns, g_row, N, D, EVEN)
+        scores = tl.dot(keys, tl.trans(queries), input_precision=PRECISION) * scale
+        weights = _weigh(scores, H).to(grads.dtype)
+        of_values = tl.dot(weights, grads, of_values, input_precision=PRECISION)
+        slopes = _slope(tl.dot(values, tl.trans(grads), input_precision=PRECISION), scores, H).to(queries.dtype)
+        of_keys = tl.dot(slopes, queries, of_keys, input_precision=PRECISION)
+    _write(_at(dk, pair, heads, dk_image, dk_head), rows, dk_row, L, of_keys * (scale * factor), D)
+    _write(_at(dv, pair, heads, dv_image, dv_head), rows, dv_row, L, of_values * factor, D)
+
+
+@triton.jit
+def backward_queries(
+    q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row, g, g_image, g_head, g_row,
+    dq, dq_image, dq_head, dq_row, heads, N, L, scale, factor,
+    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Gradients of M queries."""
+    blocks = tl.cdiv(N, M)
+    pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
+    queries = _read(_at(q, pair, heads, q_image, q_head), rows, q_row, N, D, False)
+    grads = _read(_at(g, pair, heads, g_image, g_head), rows, g_row, N, D, False)
+    k = _at(k, pair, heads, k_image, k_head)
+    v = _at(v, pair, heads, v_image, v_head)
+    total = tl.zeros((M, D), tl.float32)
+    for first in range(0, L, J):
+        columns = first + tl.arange(0, J)
+        keys = _read(k, columns, k_row, L, D, EVEN)
+        values = _read(v, columns, v_row, L, D, EVEN)
+        scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
+        slopes = _slope(tl.dot(grads, tl.trans(values), input_precision=PRECISION), scores, H).to(keys.dtype)
+        total = tl.dot(slopes, keys, total, input_precision=PRECISION)
+    _write(_at(dq, pair, heads, dq_image, dq_head), rows, dq_row, N, total * (scale * factor), D)

@@ -1,0 +1,191 @@
+"""Tokens of one image on several ranks, where an image is too large for one, or should be done sooner.
+
+The ranks of a group see the same images. Each computes the stem, keeps its share of the tokens for the blocks, where
+all but attention acts on single tokens, and gets all tokens back for the pooling and the loss. In attention a rank has
+its own keys and values, and the queries of all:
+
+    point-wise   gather the queries; h(q k^T) v over the own keys; add the partial outputs up, each where it belongs
+    softmax      the same, and in between the maxima of all rows; their sums travel with the outputs
+
+so 2 collectives against 3 forward, and 2 backward in both. Every operation's gradient is that of the sum of the ranks'
+losses, so that DDP's mean over all ranks gives each parameter the gradient that one process would.
+
+Letters: B images, N tokens in all, n of this rank, D channels, d = head_dim.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from backbones.attention import Attention, fitting, normalised, own_precision, pointwise, softmax, weighted_and_total
+from backbones.errors import WrongWords
+
+Core = Callable[..., Tensor]
+
+
+class Shards:
+    """The ranks that share the tokens of an image, seen from one of them.
+
+    Args:
+        size: how many neighbouring ranks form a group; the world is a multiple of it.
+
+    Attributes:
+        tokens: N while the tokens are split, else None.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.tokens: int | None = None
+        self.group, _ = dist.new_subgroups(size)
+        self.rank = dist.get_rank(self.group)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Shards":
+        return self  # of a teacher or an average of the weights, on the same ranks
+
+    def counts(self, tokens: int) -> list[int]:
+        """Tokens of each rank; they differ by one at most."""
+        return [tokens * (rank + 1) // self.size - tokens * rank // self.size for rank in range(self.size)]
+
+    def split(self, x: Tensor) -> Tensor:
+        """[B, N, D] on every rank -> this rank's [B, n, D]."""
+        self.tokens = x.shape[1]
+        if self.tokens < self.size:
+            raise WrongWords(f"--sequence-parallel {self.size}: there are only {self.tokens} tokens to share")
+        counts = self.counts(self.tokens)
+        return x.narrow(1, sum(counts[: self.rank]), counts[self.rank])
+
+    def join(self, x: Tensor) -> Tensor:
+        """The reverse of `split`."""
+        tokens, self.tokens = self.tokens, None
+        return _Gather.apply(x, self, tokens, 1)
+
+    def over_ranks(self, core: Core) -> Core:
+        """An attention's function of q, k, v for this rank's queries, and the keys and values of all.
+
+        Raises:
+            WrongWords: a user's function, of which nobody knows how its parts add up.
+        """
+        kind = getattr(core, "func", core)
+        if kind is pointwise:
+            return partial(self._pointwise, core)
+        if kind is normalised and isinstance(core, partial):
+            return partial(self._normalised, core.keywords["h"])
+        if core is softmax:
+            return self._softmax
+        raise WrongWords("--sequence-parallel: a user's attention cannot be shared out over ranks")
+
+    def _pointwise(self, core: Core, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return self._add(core(self._all(q), k, v, **options))
+
+    def _normalised(self, h: str, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
+        q, k, v = fitting(q, k, v)
+        with own_precision(q):
+            parts = self._add(torch.cat(weighted_and_total(self._all(q), k, v, h), dim=-1))
+            return parts[..., :-1] / parts[..., -1:].clamp_min(torch.finfo(parts.dtype).tiny)
+
+    def _softmax(self, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
+        q, k, v = fitting(q, k, v)
+        with own_precision(q):
+            scores = self._all(q) @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+            highest = scores.detach().amax(-1, keepdim=True)
+            dist.all_reduce(highest, dist.ReduceOp.MAX, self.group)
+            weights = (scores - highest).exp()
+            parts = self._add(torch.cat([weights @ v, weights.sum(-1, keepdim=True)], dim=-1))
+            return parts[..., :-1] / parts[..., -1:]
+
+    def _all(self, q: Tensor) -> Tensor:
+        """[B, heads, n, d] -> [B, heads, N, d]."""
+        return _Gather.apply(q, self, self.tokens, 2)
+
+    def _add(self, parts: Tensor) -> Tensor:
+        """[B, heads, N, d] of every rank -> the sums [B, heads, n, d] of this rank's queries."""
+        return _AddUp.apply(parts, self, self.tokens, 2)
+
+
+class _Gather(torch.autograd.Function):
+    """The tokens of all ranks along a dimension."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *place: Any) -> Tensor:
+        ctx.place = place
+        return _gathered(x, *place)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _added_up(grads[0], *ctx.place), None, None, None
+
+
+class _AddUp(torch.autograd.Function):
+    """The sums over ranks of what each has for all tokens, of this rank's tokens along a dimension."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *place: Any) -> Tensor:
+        ctx.place = place
+        return _added_up(x, *place)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _gathered(grads[0], *ctx.place), None, None, None
+
+
+def _gathered(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
+    """n tokens of each rank along `dim` -> N. One collective; ranks with a token less send a row of zeros."""
+    counts = shards.counts(tokens)
+    rows = _padded(x.movedim(dim, 0), max(counts))
+    found = rows.new_empty(shards.size * len(rows), *rows.shape[1:])
+    dist.all_gather_into_tensor(found, rows, shards.group)
+    if len(found) > tokens:
+        found = torch.cat([part[:count] for part, count in zip(found.split(len(rows)), counts)])
+    return found.movedim(0, dim)
+
+
+def _added_up(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
+    """N tokens along `dim` -> the sums over ranks of this rank's n. One collective."""
+    counts = shards.counts(tokens)
+    parts = torch.cat([_padded(part, max(counts)) for part in x.movedim(dim, 0).split(counts)])
+    found = parts.new_empty(max(counts), *parts.shape[1:])
+    dist.reduce_scatter_tensor(found, parts, group=shards.group)
+    return found[: counts[shards.rank]].movedim(0, dim)
+
+
+def _padded(rows: Tensor, count: int) -> Tensor:
+    missing = count - len(rows)
+    return F.pad(rows, (0, 0) * (rows.ndim - 1) + (0, missing)).contiguous() if missing else rows.contiguous()
+
+
+def share_tokens(model: nn.Module, shards: Shards) -> None:
+    """Has the blocks of a plain ViT work on their rank's tokens while it trains; in evaluation each rank is on its own.
+
+    Raises:
+        WrongWords: blocks that look at other tokens outside of this suite's attention.
+    """
+    blocks = know_ranks(model, shards)
+
+    def split(block: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (shards.split(inputs[0]), *inputs[1:]) if block.training else inputs
+
+    def join(block: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        return output if shards.tokens is None else shards.join(output)
+
+    blocks[0].register_forward_pre_hook(split)
+    blocks[-1].register_forward_hook(join)
+
+
+def know_ranks(model: nn.Module, shards: Shards) -> list[Any]:
+    """The blocks of a plain ViT, whose attention knows of the ranks from now on. Raises as `share_tokens` does."""
+    blocks: list[Any] = list(model.blocks) if isinstance(model, VisionTransformer) else []
+    if not blocks or not all(isinstance(block.attn, Attention) for block in blocks):
+        raise WrongWords("--sequence-parallel: only plain ViTs whose attention is of this suite share their tokens")
+    for block in blocks:
+        if any(isinstance(part, _BatchNorm) for part in block.modules()):
+            raise WrongWords("--sequence-parallel: a batch norm within the blocks would see this rank's tokens alone")
+        shards.over_ranks(block.attn.core)
+        block.attn.shards = shards
+    return blocks

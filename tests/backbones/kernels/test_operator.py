@@ -1,0 +1,172 @@
+"""The operator as torch sees it: gradients, compilation, checkpointing, autocast, operations, odd inputs."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from backbones.attention import H, linear_is_cheaper, pointwise
+from backbones.kernels import blocked, operator
+from backbones.kernels.operator import attend
+
+
+def qkv(queries: int = 5, keys: int = 7, d: int = 4, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    sizes = ((2, 3, n, d) for n in (queries, keys, keys))
+    return [torch.randn(size, generator=generator, dtype=dtype).requires_grad_() for size in sizes]
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
+    return factor * H[h](q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])) @ v
+
+
+@pytest.fixture(params=[None, 64], ids=["at once", "in blocks"])
+def height(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int | None:
+    """Rows of a block: so few that several are needed, or all."""
+    if request.param:
+        monkeypatch.setattr(blocked, "_SMALLEST", 2)
+        monkeypatch.setitem(blocked.BUDGET, "cpu", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("h", blocked.FORMS)
+def test_value_and_gradients(h: str, height: int | None) -> None:
+    tensors = qkv()
+    torch.testing.assert_close(attend(*tensors, h, 0.3), plain(*tensors, h, 0.3))
+    assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, h, 0.3), tensors)
+
+
+def test_blocks_hold_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k = torch.zeros(6, 300, 8), torch.zeros(6, 200, 8)
+    for budget in (2**10, 2**16, 2**18, 2**20):
+        monkeypatch.setitem(blocked.BUDGET, "cpu", budget)
+        for buffers in (1, 2, 3):
+            seen = torch.zeros(6, 300)
+            for some, rows, found in blocked._blocks(q, k, buffers):
+                seen[some, rows] += 1
+                assert len(found) == buffers
+                assert found[0].shape == seen[some, rows].shape + (200,)
+                least = 4 * 200 * 64 * buffers  # rows that are worth a matrix product
+                assert sum(buffer.numel() * 4 for buffer in found) <= max(budget, least)
+            assert (seen == 1).all()
+
+
+@pytest.mark.parametrize("h", blocked.FORMS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sixteen_bits_on_the_cpu(h: str, dtype: torch.dtype) -> None:
+    exact = qkv(9, 9, 8)
+    tensors = [x.detach().to(dtype).requires_grad_() for x in exact]
+    rounded = [x.detach().double().requires_grad_() for x in tensors]
+    out, expected = attend(*tensors, h, 0.3), plain(*rounded, h, 0.3)
+    assert out.dtype == dtype
+    found = torch.autograd.grad(out.double().sum(), tensors)
+    for ours, theirs in zip((out, *found), (expected, *torch.autograd.grad(expected.sum(), rounded))):
+        assert (ours.double() - theirs).norm() < 0.01 * theirs.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("h", blocked.FORMS)
+@pytest.mark.parametrize("bad", [math.nan, -math.nan, math.inf])
+def test_what_is_not_finite_is_not_hidden(h: str, dtype: torch.dtype, bad: float) -> None:
+    q, k, v = (x.detach().to(dtype) for x in qkv())
+    q[0, 0, 1, 2] = bad
+    k[1, 2, 3, 1] = bad
+    out, expected = attend(q, k, v, h, 0.3), plain(q, k, v, h, 0.3)
+    assert torch.equal(out.isnan(), expected.isnan())
+    assert expected.isnan().any() or math.isinf(bad)
+
+
+def test_scores_beyond_float32_are_not_hidden() -> None:
+    """Finite inputs, whose products overflow with both signs: the score is NaN, and may have either sign."""
+    q, k, v = (x.detach().to(torch.bfloat16) for x in qkv(d=8))
+    q[0, 0, 0] = torch.tensor([1.0, -1.0] * 4) * 1e30
+    k[0, 0, 0] = 1e30
+    assert plain(q, k, v, "relu", 1.0).isnan().any()
+    assert torch.equal(attend(q, k, v, "relu", 1.0).isnan(), plain(q, k, v, "relu", 1.0).isnan())
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0), (0, 0), (1, 1)])
+def test_few_tokens(queries: int, keys: int) -> None:
+    tensors = qkv(queries, keys)
+    out = attend(*tensors, "sigmoid", 1.0)
+    torch.testing.assert_close(out, plain(*tensors, "sigmoid", 1.0))
+    grads = torch.autograd.grad(out.sum(), tensors)
+    expected = torch.autograd.grad(plain(*tensors, "sigmoid", 1.0).sum(), tensors)
+    for ours, theirs in zip(grads, expected):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_any_strides() -> None:
+    packed = torch.randn(2, 7, 3, 3, 4, dtype=torch.float64)  # images, tokens, q k v, heads, head_dim
+    q, k, v = packed.permute(2, 0, 3, 1, 4)
+    across = torch.randn(2, 3, 4, 7, dtype=torch.float64).transpose(2, 3)
+    torch.testing.assert_close(attend(q, k, v, "gelu", 1.0), plain(q, k, v, "gelu", 1.0))
+    torch.testing.assert_close(attend(across, k, v, "gelu", 1.0), plain(across, k, v, "gelu", 1.0))
+
+
+def test_the_contract_of_an_operator() -> None:
+    """Schema, shapes and strides on the meta device, autograd registration: torch's own checks."""
+    tensors = qkv(dtype=torch.float32)
+    torch.library.opcheck(attend, (*tensors, "relu", 0.5))
+    torch.library.opcheck(
+        operator.attend_backward, (torch.ones(2, 3, 5, 4), *(x.detach() for x in tensors), "relu", 0.5)
+    )
+
+
+@pytest.mark.slow
+def test_compiled() -> None:
+    tensors = qkv(33, 33, 8, torch.float32)
+
+    def block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (attend(q * 2, k, v, "relu", 0.5) + 1).transpose(1, 2).flatten(2)
+
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    for function in (block, compiled):
+        out = function(*tensors)
+        grads = torch.autograd.grad(out.square().sum(), tensors)
+        if function is block:
+            expected = (out, *grads)
+    for ours, theirs in zip((out, *grads), expected):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_checkpointed() -> None:
+    tensors = qkv()
+    plainly = torch.autograd.grad(attend(*tensors, "relu", 0.5).square().sum(), tensors)
+    again = checkpoint(lambda *given: attend(*given, "relu", 0.5), *tensors, use_reentrant=False)
+    for ours, theirs in zip(torch.autograd.grad(again.square().sum(), tensors), plainly):
+        assert torch.equal(ours, theirs)
+
+
+def test_counted_operations() -> None:
+    tensors = qkv(dtype=torch.float32)
+    with FlopCounterMode(display=False) as forward:
+        out = attend(*tensors, "relu", 1.0)
+    assert forward.get_total_flops() == 4 * 2 * 3 * 5 * 7 * 4
+    with FlopCounterMode(display=False) as backward:
+        out.sum().backward()
+    assert backward.get_total_flops() == 10 * 2 * 3 * 5 * 7 * 4
+
+
+def test_memory_is_linear_in_the_tokens() -> None:
+    """No tensor of N x L is kept for the backward pass, nor one larger than the budget made on the way."""
+    q, k, v = (torch.randn(1, 1, 3000, 8, requires_grad=True) for _ in range(3))
+    kept: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        pointwise(q, k, v)
+    assert max(kept) <= 3000 * 8
+
+
+def test_the_order_of_products_of_identity() -> None:
+    """(q k^T) v = q (k^T v): the second, of linear cost, where it is cheaper."""
+    for keys, queries in ((3, 3), (40, 40), (200, 5)):
+        tensors = qkv(queries, keys, 8, torch.float32)
+        with FlopCounterMode(display=False) as counter:
+            out = pointwise(*tensors, h="identity")
+        quadratic, linear = 4 * 6 * queries * keys * 8, 2 * 6 * (queries + keys) * 64
+        assert counter.get_total_flops() == min(quadratic, linear)
+        assert linear_is_cheaper(queries, keys, 8) == (linear < quadratic)
+        torch.testing.assert_close(out, plain(*tensors, "identity", 1 / keys))

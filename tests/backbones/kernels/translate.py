@@ -1,0 +1,69 @@
+"""Compiles the kernels for a GPU that need not be there, and prints what came of each as JSON.
+
+    python -m tests.backbones.kernels.translate CAPABILITY HEAD_DIM TYPE     (e.g. 90 64 bf16)
+
+Triton brings the assembler; only running the result takes a GPU.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import triton
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from backbones.kernels import blocked, fused, programs
+
+POINTERS = ("q", "k", "v", "g", "out", "dq", "dk", "dv")
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+
+def translated(kernel: Any, capability: int, head_dim: int, kind: str, h: str, tile: fused.Tile) -> dict[str, Any]:
+    """Registers, shared memory and matrix instructions of a kernel as a GPU would run it, lengths being any."""
+    constants = {"H": h, "D": head_dim, "M": tile.rows, "J": tile.columns, "EVEN": False, "PRECISION": "ieee"}
+    signature, divisible = {}, {}
+    for place, name in enumerate(kernel.arg_names):
+        if name in constants:
+            signature[name] = "constexpr"
+        elif name in ("scale", "factor"):
+            signature[name] = "fp32"
+        else:
+            signature[name] = f"*{kind}" if name in POINTERS else "i32"
+            if name not in ("heads", "N", "L"):
+                divisible[(place,)] = [["tt.divisibility", 16]]
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=divisible)
+    how = {"num_warps": tile.warps, "num_stages": tile.stages}
+    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=how)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    assert found, usage
+    return {
+        "kernel": kernel.fn.__name__,
+        "h": h,
+        "registers": int(found[1]),
+        "spilled_bytes": int(found[2]),
+        "shared_bytes": made.metadata.shared,
+        "wgmma": made.asm["ptx"].count("wgmma.mma_async"),
+    }
+
+
+def main() -> None:
+    capability, head_dim, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    tile = fused.TILES[BYTES[kind]][0]
+    kernels = (programs.forward, programs.backward_keys, programs.backward_queries)
+    found = [translated(kernel, capability, head_dim, kind, h, tile) for kernel in kernels for h in blocked.FORMS]
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Four real gloo processes, two to an image, against one."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from backbones.attention import make_attention
+from backbones.backbone import Backbone, create
+from backbones.engine import dist
+from backbones.engine.dist import Ranks
+from backbones.errors import WrongWords
+from backbones.sequence_parallel import Shards, share_tokens
+from tests.support import context, fit_options
+
+SIZE = (32, 48)  # 6 patches and the class token: the ranks of a group have 3 and 4 tokens
+MODELS: dict[str, dict[str, Any]] = {
+    "softmax": {"attention": "softmax", "stem": "conv"},
+    "relu": {"attention": "relu", "alpha": "learned", "gate": True},
+    "gelu": {"attention": "gelu", "alpha": 0.5, "length": "image"},
+    "identity": {"attention": "identity", "pool": "gap"},
+    "relu_sum": {"attention": "relu_sum"},
+    "gelu_sum": {"attention": "gelu_sum"},
+}
+IMAGES = torch.rand(4, 3, *SIZE, generator=torch.Generator().manual_seed(1))
+COLLECTIVES = {"_allgather_base_", "_reduce_scatter_base_", "allreduce_"}
+
+
+def backbone(name: str) -> Backbone:
+    torch.manual_seed(0)
+    return create("tiny", img_size=SIZE, **MODELS[name])
+
+
+def loss_of(features: Tensor) -> Tensor:
+    """One that tells channels, images and signs apart."""
+    return (features * torch.linspace(-1, 2, features.shape[1])).tanh().square().mean()
+
+
+class Counted(TorchDispatchMode):
+    """The collectives that run, each with the number of values that a rank puts in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, int]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        name = function.name().removeprefix("c10d::")
+        if function.namespace == "c10d":
+            assert name in COLLECTIVES, name
+            given = arguments[0][0] if name == "allreduce_" else arguments[1]
+            self.found.append((name, given.numel()))
+        return function(*arguments, **(options or {}))
+
+
+def of_one_block(attention: str, shards: Shards) -> dict[str, list[tuple[str, int]]]:
+    """Collectives of an attention of 12 channels and 3 heads on 6 tokens of 2 images."""
+    module = make_attention(attention, 12, 3)
+    module.shards = shards
+    with Counted() as forward:
+        out = module(shards.split(torch.randn(2, 6, 12, requires_grad=True)))
+    with Counted() as backward:
+        out.sum().backward()
+    shards.tokens = None
+    return {"forward": forward.found, "backward": backward.found}
+
+
+def work(rank: int, folder: str, port: int) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "4"}
+    torch.set_num_threads(1)
+    ranks = Ranks(rank, 4, rank, 4, sharing=2)
+    dist.start(ranks, torch.device("cpu"))
+    shards, results = Shards(2), {}
+    mine = IMAGES[2 * ranks.data.rank :][:2]
+    for name in MODELS:
+        model = backbone(name).train()
+        share_tokens(model.model, shards)
+        wrapped = DistributedDataParallel(model)
+        features = wrapped(mine)
+        loss_of(features).backward()
+        gradients = {key: parameter.grad for key, parameter in model.named_parameters() if parameter.requires_grad}
+        alone = model.eval()(mine)
+        results[name] = {"features": features.detach(), "gradients": gradients, "alone": alone.detach()}
+    results["collectives"] = {name: of_one_block(name, shards) for name in ("relu", "relu_sum", "softmax")}
+    x = torch.arange(14.0).view(2, 7, 1).requires_grad_()
+    joined = shards.join(shards.split(x) * (1 + shards.rank))
+    (joined * (1 + torch.arange(7.0))[:, None]).sum().backward()
+    results["joined"], results["gradient"] = joined.detach(), x.grad
+    torch.save(results, Path(folder) / f"{rank}.pt")
+    dist.stop()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("shards")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torch.multiprocessing.spawn(work, (str(folder), port), nprocs=4)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(4)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_features_and_gradients_are_those_of_one_process(results: list[dict[str, Any]], name: str) -> None:
+    model = backbone(name).train()
+    losses = []
+    for group in (0, 1):
+        features = model(IMAGES[2 * group :][:2])
+        losses.append(loss_of(features))
+        for rank in (2 * group, 2 * group + 1):
+            torch.testing.assert_close(results[rank][name]["features"], features.detach(), atol=1e-5, rtol=1e-4)
+    torch.stack(losses).mean().backward()
+    for key, parameter in model.named_parameters():
+        for result in results:
+            if parameter.requires_grad:
+                torch.testing.assert_close(result[name]["gradients"][key], parameter.grad, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_in_evaluation_a_rank_is_on_its_own(results: list[dict[str, Any]], name: str) -> None:
+    if name != "softmax":  # whose batch norm has moved
+        model = backbone(name).eval()
+        torch.testing.assert_close(results[3][name]["alone"], model(IMAGES[2:]).detach())
+
+
+def test_split_and_join(results: list[dict[str, Any]]) -> None:
+    factors = torch.tensor([1.0, 1, 1, 2, 2, 2, 2])[:, None]  # of ranks 0 and 1, which have 3 and 4 tokens
+    for rank, result in enumerate(results):
+        assert torch.equal(result["joined"], torch.arange(14.0).view(2, 7, 1) * factors)
+        own = torch.tensor([1.0, 1, 1, 0, 0, 0, 0] if rank % 2 == 0 else [0.0, 0, 0, 1, 1, 1, 1])[:, None]
+        # the sum of both ranks' losses, of which each has the same
+        assert torch.equal(result["gradient"], (2 * own * factors * (1 + torch.arange(7.0))[:, None]).expand(2, 7, 1))
+
+
+def test_point_wise_attention_needs_fewer_collectives(results: list[dict[str, Any]]) -> None:
+    """arXiv 2309.08586, section 1: parallel over the sequence with fewer gathers than softmax."""
+    queries, outputs, rows = 2 * 3 * 12, 2 * 6 * 12, 2 * 6 * 3  # of a rank; of all ranks; sums, one for each head
+    gather, add = ("_allgather_base_", queries), ("_reduce_scatter_base_", outputs)
+    for result in results:
+        found = result["collectives"]
+        assert found["relu"] == {"forward": [gather, add], "backward": [gather, add]}
+        with_sums = ("_reduce_scatter_base_", outputs + rows)
+        assert found["relu_sum"]["forward"] == [gather, with_sums]
+        assert found["softmax"]["forward"] == [gather, ("allreduce_", rows), with_sums]
+        for name in ("relu_sum", "softmax"):
+            assert found[name]["backward"] == [("_allgather_base_", queries + rows // 2), add]
+
+
+class OneRank(Shards):
+    """A group without a process group, for what is found out before any collective."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.tokens, self.rank = size, None, 0
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "match"),
+    [
+        ("volo_d1", {"weights": "random"}, "only plain ViTs"),
+        ("vit_tiny_patch16_224", {"weights": "random"}, "only plain ViTs whose attention is of this suite"),
+        ("tiny", {"ffn": "conv1d_bn"}, "batch norm within the blocks"),
+    ],
+)
+def test_models_that_cannot_share(name: str, given: dict[str, Any], match: str) -> None:
+    with pytest.raises(WrongWords, match=match):
+        share_tokens(create(name, **given).model, OneRank(2))
+
+
+def test_a_users_attention_cannot_share(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def first(q, k, v):\n    return v\n")
+    with pytest.raises(WrongWords, match="user's attention"):
+        share_tokens(create("tiny", attention=f"{tmp_path}/mine.py:first").model, OneRank(2))
+
+
+def test_more_ranks_than_tokens() -> None:
+    with pytest.raises(WrongWords, match="only 7 tokens"):
+        OneRank(8).split(torch.zeros(1, 7, 4))
+
+
+@pytest.mark.parametrize(("given", "match"), [({"compile": True}, "--no-compile"), ({"sam": "sam"}, "--sam-sync")])
+def test_options_that_do_not_fit(given: dict[str, Any], match: str) -> None:
+    from backbones.engine.step import Stepper
+    from tests.support import Classifier
+
+    with pytest.raises(WrongWords, match=match):
+        Stepper(Classifier(), fit_options(**given), context(ranks=Ranks(0, 2, 0, 2, sharing=2)))
+
+
+def test_counts_differ_by_one_at_most() -> None:
+    for tokens in range(3, 40):
+        for size in (1, 2, 3):
+            counts = OneRank(size).counts(tokens)
+            assert sum(counts) == tokens
+            assert max(counts) - min(counts) <= 1
