@@ -78,7 +78,8 @@ def pointwise(
         if rest is not None:
             out = out * rest
         if key_mask is not None and length is None:
-            out = out * (key_mask.sum(-1).clamp_min(1) / keys).pow(-alpha).to(out.dtype).view(-1, 1, 1, 1)
+            share = key_mask.sum(-1).clamp_min(1).to(torch.promote_types(out.dtype, torch.float32)) / keys
+            out = out * share.pow(-alpha).to(out.dtype).view(-1, 1, 1, 1)
         return out
 
 
@@ -276,6 +277,19 @@ class Attention(TimmAttention):
         if self.gate is not None:
             out = out * self.gate(x).sigmoid()
         return self.proj(out)
+
+    def operations(self, images: int, tokens: int) -> int | None:
+        """Of the products with the weights, in the order that is the cheaper; a multiply-add is two.
+
+        None for a user's function, of which nobody knows.
+        """
+        own, d = getattr(self.core, "operations", None), self.head_dim
+        if own is not None:
+            return int(own(images * self.num_heads, tokens))
+        if self.core not in ATTENTIONS.values():
+            return None
+        linear = self.core is ATTENTIONS["identity"] and linear_is_cheaper(tokens, tokens, d)
+        return 4 * images * self.num_heads * tokens * d * (d if linear else tokens)
 
 
 class UserAttention(nn.Module):

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from timm.layers import Attention, LayerScale, Mlp, PatchEmbed
+from timm.layers import Attention as TimmAttention
+from timm.layers import LayerScale, Mlp, PatchEmbed
+from timm.models import volo
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from backbones.attention import Attention
 from backbones.ffn import ConvFFN
 
 COMPONENTS = ("stem", "attention", "ffn", "other")
@@ -21,7 +24,7 @@ _OWNERS = {"patch_embed": "stem", "attn": "attention", "mlp": "ffn"}
 
 
 def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]:
-    """Operations per image of a `Backbone`, or of any model of images.
+    """Operations per image of a `Backbone`, of a module that takes maps from its `backbone`, or of any model of images.
 
     Args:
         model: stays as it is. A backbone's classifier does not count.
@@ -29,24 +32,31 @@ def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]
 
     Returns:
         total and one entry per component ("stem", "attention" with its projections, "ffn", "other"), and `method`:
-        "analytic" for plain ViTs made of known parts, else "counter" (torch's, over the operations that ran).
+        "analytic" for plain ViTs and VOLOs made of known parts, else "counter" (torch's, over the operations that ran).
     """
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     inner = getattr(model, "model", model)
-    count = _analytic if isinstance(inner, VisionTransformer) and _known(inner) else _counted
-    counts = count(model, (1, 3, height, width))
-    method = "analytic" if count is _analytic else "counter"
-    return {"total": sum(counts.values()), **counts, "method": method}
+    known = _known(getattr(getattr(inner, "backbone", None), "model", inner))
+    counts = (_analytic if known else _counted)(model, (1, 3, height, width))
+    return {"total": sum(counts.values()), **counts, "method": "analytic" if known else "counter"}
 
 
-def _known(model: VisionTransformer) -> bool:
+def _known(model: nn.Module) -> bool:
     """True if every operation that counts is one of a module with a formula here."""
-    blocks: Any = model.blocks
+    if getattr(getattr(model, "patch_embed", None), "user", ""):
+        return False
+    if isinstance(model, volo.VOLO):
+        kinds: Any = volo.Outlooker | volo.Transformer
+        blocks: list[Any] = [part for part in model.modules() if isinstance(part, kinds)]
+        return all(isinstance(block.mlp, Mlp | ConvFFN) for block in blocks)
+    if not isinstance(model, VisionTransformer):
+        return False
+    blocks = list(model.blocks)
     return (
         isinstance(model.patch_embed, PatchEmbed)
-        and not getattr(model.patch_embed, "user", "")
         and model.attn_pool is None
-        and all(type(block) is Block and isinstance(block.attn, Attention) for block in blocks)
+        and all(type(block) is Block and isinstance(block.attn, TimmAttention) for block in blocks)
+        and all(not isinstance(block.attn, Attention) or block.attn.operations(1, 1) is not None for block in blocks)
         and all(
             isinstance(block.mlp, Mlp | ConvFFN) and isinstance(block.ls1, nn.Identity | LayerScale) for block in blocks
         )
@@ -76,13 +86,22 @@ def _analytic(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
 
 
 def _operations(module: nn.Module, x: Tensor, output: Tensor) -> float:
+    """Of a module itself, without those within. Of attention the two products with the weights, B N N D each."""
     if isinstance(module, nn.Linear):
         return 2.0 * output.numel() * module.in_features
     if isinstance(module, nn.Conv1d | nn.Conv2d):
         return 2.0 * output.numel() * module.weight[0].numel()
     if isinstance(module, Attention):
-        tokens = x.shape[1]
-        return 2.0 * 2 * x.shape[0] * tokens * tokens * module.attn_dim  # q k^T, and weights times v
+        return float(module.operations(x.shape[0], x.shape[1]) or 0)
+    if isinstance(module, TimmAttention):
+        return 4.0 * x.shape[0] * x.shape[1] ** 2 * module.attn_dim
+    if isinstance(module, volo.Attention):  # on [B, h, w, D]
+        return 4.0 * x.shape[0] * (x.shape[1] * x.shape[2]) ** 2 * x.shape[3]
+    if isinstance(module, volo.ClassAttention):  # one query, that of the class token
+        return 4.0 * x.shape[0] * x.shape[1] * module.head_dim * module.num_heads
+    if isinstance(module, volo.OutlookAttention):  # weights k^2 x k^2 at every place, on [B, h, w, D]
+        places = -(-x.shape[1] // module.stride) * -(-x.shape[2] // module.stride)
+        return 2.0 * x.shape[0] * places * module.kernel_size**4 * x.shape[3]
     return 0.0
 
 

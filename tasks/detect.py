@@ -87,7 +87,7 @@ class Detect(Task):
             effect = "these are ignored" if detector.masks else f"{detector.name}, and no scores of masks"
             context.note(f"{_lacking(dataset)}: {effect}")
         learner = make_learner(spec, dataset, detector, options)
-        context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size))["total"])
+        context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)))
         context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
         context.details["versions"] = mmlab.versions()
 

@@ -47,14 +47,16 @@ class Cost:
     images: int = 0
     params: int = 0
     gflops: float = 0.0
+    gflops_by: dict[str, float | str] = field(default_factory=dict)
 
-    def summary(self) -> dict[str, float | None]:
+    def summary(self) -> dict[str, Any]:
         """The rates that a record shows; None where nothing was trained."""
         rate = self.images / self.train_seconds if self.train_seconds else None
         share = self.wait_seconds / self.train_seconds if self.train_seconds else None
         return {
             "params": self.params,
             "gflops": self.gflops,
+            "gflops_by": self.gflops_by,
             "train_seconds": self.train_seconds,
             "eval_seconds": self.eval_seconds,
             "images_per_second": rate,
@@ -117,11 +119,13 @@ class Context:
         """Whether the run computes on a GPU."""
         return self.device.type == "cuda"
 
-    def note_backbone(self, backbone: "Backbone", operations: float) -> None:
-        """What the record says about the model; `operations` per image, a multiply-add being two."""
+    def note_backbone(self, backbone: "Backbone", operations: dict[str, Any]) -> None:
+        """What the record says about the model; `operations` of an image as `backbones.flops.flops` gives them."""
         self.backbone, self.untrained = backbone.spec.plain(), backbone.untrained
         self.cost.params = sum(parameter.numel() for parameter in backbone.parameters())
-        self.cost.gflops = operations / 1e9
+        parts = {name: value for name, value in operations.items() if name != "total"}
+        self.cost.gflops = operations["total"] / 1e9
+        self.cost.gflops_by = {name: part if name == "method" else part / 1e9 for name, part in parts.items()}
         if self.untrained:
             self.note(f"left untrained by --load partial: {', '.join(self.untrained)}")
 

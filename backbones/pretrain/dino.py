@@ -52,7 +52,7 @@ class Dino(Method):
         seed_torch(context.seed)
         learner = make_learner(spec, options, len(data.train) // options.batch)
         chosen = learner.teacher.backbone if options.export == "teacher" else learner.student.backbone
-        context.note_backbone(chosen, flops(chosen, (options.size, options.size))["total"])
+        context.note_backbone(chosen, flops(chosen, (options.size, options.size)))
         if data.val is None:
             context.note(f"{data.name} has no validation split: nothing is scored")
 

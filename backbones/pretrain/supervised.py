@@ -89,10 +89,10 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
 def _check_batch(options: SupervisedOptions, context: Context) -> None:
     share = context.micro_batch(options.batch, options.accumulate)
     if options.mixes and options.mixing == "timm" and share % 2:
+        ranks = context.ranks.data.world
         raise WrongWords(
-            f"--batch {options.batch}: {options.accumulate} micro-batches on {context.ranks.data.world} ranks have "
-            f"{share} images each, and --mixup and --cutmix pair the images of one: give a batch that makes this number "
-            "even"
+            f"--batch {options.batch}: {options.accumulate} micro-batches on {ranks} ranks have {share} images each, "
+            "and --mixup and --cutmix pair the images of one: give a batch that makes this number even"
         )
 
 
@@ -116,7 +116,7 @@ def train(
     backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
     if context.on_gpu:
         backbone.to(memory_format=torch.channels_last)
-    context.note_backbone(backbone, flops(backbone, (options.size, options.size))["total"])
+    context.note_backbone(backbone, flops(backbone, (options.size, options.size)))
     split = _training_split(data)
     counts = np.bincount(split.labels, minlength=len(data.classes))
     learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)

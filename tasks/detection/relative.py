@@ -35,6 +35,16 @@ class RelativeSoftmax(nn.Module):
         v = F.pad(v, (0, q.shape[-1] - d))  # the fused kernels want one width
         return F.scaled_dot_product_attention(q, k, v, scale=1.0)[..., :d]
 
+    def operations(self, pairs: int, tokens: int) -> int:
+        """Of the scores of places, q R_h and q R_w, and of the products with the weights; a multiply-add is two.
+
+        Args:
+            pairs: B times heads.
+        """
+        return 4 * pairs * tokens**2 * self.rel_pos_h.shape[1] + 2 * pairs * tokens * self.rel_pos_h.shape[1] * sum(
+            self.grid
+        )
+
     def _extended(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """[B, heads, N, d + h + w] each, whose products are the scores with the positions in them.
 

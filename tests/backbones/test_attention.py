@@ -9,6 +9,7 @@ from torch import nn
 
 from backbones.attention import ATTENTIONS, Attention, HeadNorm, make_attention, normalised, pointwise, softmax
 from backbones.errors import UserError, WrongWords
+from backbones.spec import resolve
 
 # the seven h of arXiv 2309.08586, Figure 2, on one number
 SCALAR = {
@@ -225,3 +226,116 @@ def test_a_users_attention(tmp_path):
 def test_an_unknown_name():
     with pytest.raises(WrongWords, match="did you mean 'relu'"):
         make_attention("reluu", 8, 2)
+
+
+@pytest.mark.parametrize("name", ["relu", "sigmoid", "softplus_sum", "gelu_sum", "softmax"])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_padded_keys_are_no_tokens(name, training, dtype):
+    """A batch of images of 5 and 3 keys, padded with anything, gives what each image gives by itself."""
+    q, k, v = (x.to(dtype) for x in qkv())
+    padded = [x.clone() for x in (k, v)]
+    for x in padded:
+        x[1, :, 3:] = 7.0
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    with torch.inference_mode(not training):
+        out = ATTENTIONS[name](q, *padded, key_mask=mask)
+        alone = [ATTENTIONS[name](q[:1], k[:1], v[:1]), ATTENTIONS[name](q[1:], k[1:, :, :3], v[1:, :, :3])]
+    torch.testing.assert_close(out, torch.cat(alone), atol=2e-2 if dtype == torch.bfloat16 else 1e-9, rtol=2e-2)
+
+
+def test_padding_and_a_given_length():
+    q, k, v = qkv()
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    out = pointwise(q, k, v, length=100, alpha=0.5, key_mask=mask)
+    torch.testing.assert_close(out[1:], pointwise(q[1:], k[1:, :, :3], v[1:, :, :3], alpha=0.0) / 10)
+    nothing = pointwise(q, k, v, h="sigmoid", key_mask=torch.zeros(2, 5, dtype=torch.bool))
+    assert torch.equal(nothing, torch.zeros_like(q))
+
+
+def test_learned_alpha_with_padding():
+    q, k, v = (x.requires_grad_() for x in qkv(2, 3, 2))
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    alpha = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(
+        pointwise(q, k, v, alpha=alpha, key_mask=mask), pointwise(q, k, v, alpha=0.7, key_mask=mask)
+    )
+    assert torch.autograd.gradcheck(lambda *x: pointwise(*x[:3], alpha=x[3], key_mask=mask), (q, k, v, alpha))
+
+
+@pytest.mark.parametrize("name", ["relu", "identity", "relu_sum"])
+@pytest.mark.parametrize(("queries", "keys"), [(0, 5), (3, 0), (1, 1)])
+def test_few_tokens(name, queries, keys):
+    q, k, v = (x.requires_grad_() for x in qkv(queries, keys))
+    out = ATTENTIONS[name](q, k, v)
+    assert out.shape == q.shape
+    out.sum().backward()
+    if keys == 0:
+        assert not out.any()
+    if queries * keys == 1 and name == "relu":
+        scores = (q * k).sum(-1, keepdim=True).relu() / 2
+        torch.testing.assert_close(out, scores * v)
+    assert all(torch.isfinite(x.grad).all() for x in (q, k, v))
+
+
+@pytest.mark.parametrize("name", ["relu", "relu_sum", "softmax"])
+def test_tensors_that_do_not_fit(name):
+    q, k, v = qkv()
+    with pytest.raises(ValueError, match=r"different types, without autocast: torch.float64, torch.float32"):
+        ATTENTIONS[name](q, k.float(), v)
+    with pytest.raises(ValueError, match="different devices: cpu, meta, cpu"):
+        ATTENTIONS[name](q, k.to("meta"), v)
+    for wrong in (k[0], k[:1], k[:, :1], k[..., :2]):
+        with pytest.raises(ValueError, match=r"not \(2, 2, 3, 4\)"):
+            ATTENTIONS[name](q, wrong, v)
+
+
+@pytest.mark.parametrize("alpha", [math.nan, math.inf, -math.inf])
+def test_an_alpha_that_is_not_finite(alpha):
+    with pytest.raises(ValueError, match=f"alpha = {alpha} is not finite"):
+        pointwise(*qkv(), alpha=alpha)
+    with pytest.raises(WrongWords, match=f"`alpha: {alpha}`"):
+        resolve("tiny", attention="relu", alpha=alpha)
+
+
+def test_an_h_that_there_is_not():
+    with pytest.raises(ValueError, match="did you mean 'relu'"):
+        pointwise(*qkv(), h="relu3")
+
+
+# E h(z) for z ~ N(0, 1): relu 1 / sqrt(2 pi), gelu 1 / (2 sqrt(pi)), the others by integration
+EXPECTED = {"relu": 0.39894, "gelu": 0.28209, "softplus": 0.80606, "relu6": 0.39894, "sigmoid": 0.5, "identity": 0.0}
+
+
+def mean_weight(name, tokens, gain=1.0):
+    """Mean of alpha_ij at initialisation, qk-norm on, from an attention whose values are all 1."""
+    torch.manual_seed(0)
+    module = make_attention(name, 128, 2, qk_norm=True)
+    module.q_norm.weight.data.fill_(gain)
+    module.k_norm.weight.data.fill_(gain)
+    x = torch.randn(1, tokens, 128, generator=torch.Generator().manual_seed(tokens))
+    q, k, _ = module.qkv(x).view(1, tokens, 3, 2, 64).permute(2, 0, 3, 1, 4)
+    with torch.no_grad():
+        sums = module.core(module.q_norm(q), module.k_norm(k), torch.ones_like(k))
+    return float(sums.double().mean()) / tokens
+
+
+@pytest.mark.parametrize("h", EXPECTED)
+def test_weights_are_of_order_one_over_L_at_initialisation(h):
+    """arXiv 2309.08586, section 4, footnote 2: E alpha_ij = O(1/L) for every h but relu2, from 49 to 4,096 tokens."""
+    lengths = (49, 196, 784, 4096)
+    scaled = [mean_weight(h, tokens) * tokens for tokens in lengths]
+    for found in scaled:
+        assert found == pytest.approx(EXPECTED[h], abs=0.1 * EXPECTED[h] + 0.03)
+    # queries and keys twice as large, so scores four times: no h grows faster than its argument
+    doubled = [mean_weight(h, tokens, gain=2.0) * tokens for tokens in lengths]
+    assert max(doubled) < 4.2 * max(EXPECTED[h], 0.4)
+
+
+def test_squared_relu_is_the_exception():
+    """At unit scores its weights are 1/(2 L) too, but they grow with the fourth power of queries and keys."""
+    for tokens in (49, 784):
+        unit, doubled = (mean_weight("relu2", tokens, gain) * tokens for gain in (1.0, 2.0))
+        assert unit == pytest.approx(0.5, rel=0.15)
+        assert doubled == pytest.approx(16 * unit, rel=1e-3)
+        assert mean_weight("relu", tokens, 2.0) == pytest.approx(4 * mean_weight("relu", tokens), rel=1e-3)

@@ -5,9 +5,14 @@ import timm
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from backbones.attention import ATTENTIONS
 from backbones.backbone import create
+from backbones.ffn import FFNS
 from backbones.flops import COMPONENTS, flops
+from backbones.stems import STEMS
 from tests.backbones.test_vit import VARIANTS
+
+PARTS = [{"stem": name} for name in STEMS] + [{"attention": name} for name in ATTENTIONS] + [{"ffn": f} for f in FFNS]
 
 
 def counted(model, size):
@@ -19,13 +24,30 @@ def counted(model, size):
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_equals_torchs_counter(variant):
-    backbone = create("tiny", img_size=(64, 96), **variant).eval()
+@pytest.mark.parametrize("size", [(64, 96), (96, 112)], ids=str)
+@pytest.mark.parametrize("variant", [*VARIANTS, *PARTS], ids=str)
+def test_equals_torchs_counter(variant, size):
+    backbone = create("tiny", img_size=size, **variant).eval()
+    counts = flops(backbone, size)
+    assert counts["method"] == "analytic"
+    assert counts["total"] == pytest.approx(counted(backbone, size), rel=0.01)
+    assert counts["total"] == sum(counts[component] for component in COMPONENTS)
+
+
+@pytest.mark.parametrize("variant", [{}, {"stem": "conv"}, {"ffn": "conv1d_bn"}, {"ffn": "relu"}], ids=str)
+def test_volo_equals_torchs_counter(variant):
+    backbone = create("volo_d1", img_size=(64, 96), weights="random", **variant).eval()
     counts = flops(backbone, (64, 96))
     assert counts["method"] == "analytic"
     assert counts["total"] == pytest.approx(counted(backbone, (64, 96)), rel=0.01)
-    assert counts["total"] == sum(counts[component] for component in COMPONENTS)
+    assert all(counts[component] > 0 for component in ("stem", "attention", "ffn"))
+
+
+def test_a_long_identity_counts_in_its_linear_order():
+    """(q k^T) v of N x N x d, or q (k^T v) of N x d x d, whichever is less."""
+    short, long = (flops(create("tiny", attention="identity"), size)["attention"] for size in (64, 112))
+    for tokens, found in ((17, short), (50, long)):
+        assert found == 2 * 2 * (tokens * 64 * 64 * 4 + 2 * tokens * min(tokens, 32) * 64)
 
 
 def test_the_stems_of_the_paper_at_224():
@@ -66,6 +88,13 @@ def test_other_models_are_counted(name):
     counts = flops(backbone, 224)
     assert counts["method"] == "counter"
     assert counts["total"] == pytest.approx(counted(backbone, (224, 224)), rel=0.01)
+
+
+def test_a_users_function_is_counted(tmp_path):
+    (tmp_path / "mine.py").write_text("def linear(q, k, v):\n    return q @ (k.transpose(-2, -1) @ v)\n")
+    counts = flops(create("tiny", attention=f"{tmp_path}/mine.py:linear", img_size=(64, 32)), (64, 32))
+    assert counts["method"] == "counter"
+    assert counts["attention"] == 2 * 2 * 9 * 64 * (4 * 64 + 2 * 32)
 
 
 def test_users_parts_are_counted(tmp_path):

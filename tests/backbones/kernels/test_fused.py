@@ -18,7 +18,7 @@ from backbones.kernels import blocked, operator
 from tests.backbones.test_attention import SCALAR, by_loops
 
 pytest.importorskip("triton")
-from backbones.kernels import fused  # noqa: E402
+from backbones.kernels import fused
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # the interpreter multiplies bfloat16 wrongly, and without a word
@@ -141,10 +141,11 @@ class OnGpu:
 def test_what_the_kernels_do_not_take_is_said_once() -> None:
     operator._say.cache_clear()
     assert operator._kernels(OnGpu(64, torch.bfloat16)) is fused
-    with pytest.warns(UserWarning, match="heads of 80 in bfloat16 runs as blocks") as said:
+    with pytest.warns(UserWarning, match="heads of 80 in bfloat16 runs as blocks"):
         assert operator._kernels(OnGpu(80, torch.bfloat16)) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         assert operator._kernels(OnGpu(80, torch.bfloat16)) is None
-    assert len(said) == 1
     with pytest.warns(UserWarning, match="heads of 64 in float64"):
         assert operator._kernels(OnGpu(64, torch.float64)) is None
     with warnings.catch_warnings():
@@ -168,7 +169,7 @@ def test_a_tile_that_has_no_room_gives_way(monkeypatch: pytest.MonkeyPatch) -> N
     tried: list[int] = []
 
     class Kernel:
-        class fn:  # noqa: N801
+        class fn:
             __name__ = "forward"
 
         def __getitem__(self, grid: tuple[int, ...]) -> Any:

@@ -48,7 +48,7 @@ def test_blocks_hold_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) ->
             for some, rows, found in blocked._blocks(q, k, buffers):
                 seen[some, rows] += 1
                 assert len(found) == buffers
-                assert found[0].shape == seen[some, rows].shape + (200,)
+                assert found[0].shape == (*seen[some, rows].shape, 200)
                 least = 4 * 200 * 64 * buffers  # rows that are worth a matrix product
                 assert sum(buffer.numel() * 4 for buffer in found) <= max(budget, least)
             assert (seen == 1).all()

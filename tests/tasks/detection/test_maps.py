@@ -1,9 +1,12 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from backbones.backbone import create
 from backbones.errors import WrongWords
+from backbones.flops import flops
 from tasks.detection.maps import MapOptions, StageMaps, VitMaps, joined, make_maps, windows
 from tasks.detection.relative import RelativeSoftmax, distances
 
@@ -72,6 +75,29 @@ def test_the_length_is_the_windows_the_images_or_the_pretrainings() -> None:
         with torch.no_grad():
             maps(torch.rand(1, 3, 64, 96))
     assert lengths == {"tokens": 4, "image": 24, "train": 197}
+
+
+@pytest.mark.parametrize("given", [{}, {"attention": "relu"}, {"stem": "conv", "attention": "identity"}])
+@pytest.mark.parametrize("window", [0, 3])
+def test_operations_equal_torchs_counter(given, window: int) -> None:
+    """Padded windows and their products included."""
+    options = MapOptions(taps=(0, -1), window=window, global_blocks=(1,) if window else None)
+    maps = VitMaps(backbone(depth=3, **given), options)
+    counts = flops(maps, (96, 64))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        maps(torch.rand(1, 3, 96, 64))
+    assert counts["method"] == "analytic"
+    assert counts["total"] == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+def test_operations_of_relative_positions() -> None:
+    """q R_h and q R_w for every token: 2 N d (h + w) for each head, besides what is there without."""
+    plain, relative = (
+        flops(VitMaps(backbone(depth=1), MapOptions(taps=(-1,), relative=relative)), (96, 64))
+        for relative in (False, True)
+    )
+    assert relative["attention"] - plain["attention"] == 2 * 2 * 24 * 32 * (6 + 4)
+    assert relative["method"] == "analytic"
 
 
 def test_relative_positions_start_without_effect_and_follow_the_formula() -> None:
