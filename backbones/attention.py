@@ -90,9 +90,12 @@ def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Te
         unused = q.new_empty(1, 1, 1)
         summary = torch.baddbmm(unused, k.flatten(0, 1).mT, v.flatten(0, 1), beta=0, alpha=factor)
         return torch.baddbmm(unused, q.flatten(0, 1), summary, beta=0, alpha=d**-0.5).unflatten(0, q.shape[:2])
-    few = q.device.type == "cpu" and q.shape[0] * q.shape[1] * queries * keys * q.element_size() <= _FEW
-    # the factor is applied to the N x d outputs, forward and backward, never to the N x L weights
-    return _weighted(H[h](_scores(q, k)), v) * factor if few else attend(q, k, v, h, factor)
+    if q.device.type == "cpu":
+        if q.shape[0] * q.shape[1] * queries * keys * q.element_size() <= _FEW:
+            # the factor is applied to the N x d outputs, forward and backward, never to the N x L weights
+            return _weighted(H[h](_scores(q, k)), v) * factor
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # here, so that the backward pass has them so too
+    return attend(q, k, v, h, factor)
 
 
 def linear_is_cheaper(queries: int, keys: int, head_dim: int) -> bool:
@@ -224,8 +227,10 @@ class HeadNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(head_dim, device=device, dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
+        # a CPU takes a float32 scale beside 16 bits, and is a quarter faster so
+        mixed = x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
         with own_precision(x):
-            return F.layer_norm(x, self.weight.shape, self.weight.to(x.dtype), None, 1e-6)
+            return F.layer_norm(x, self.weight.shape, self.weight if mixed else self.weight.to(x.dtype), None, 1e-6)
 
 
 class Attention(TimmAttention):
@@ -269,14 +274,22 @@ class Attention(TimmAttention):
         B, N, _ = x.shape
         q, k, v = self.qkv(x).view(B, N, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
         core, tokens = self.core, N
-        if self.shards is not None and self.shards.tokens is not None:  # x holds this rank's tokens alone
+        if self.training and self.shards is not None and self.shards.tokens is not None:  # x is this rank's share
             core, tokens = self.shards.over_ranks(core), self.shards.tokens
-        length = {"tokens": tokens, "image": image_tokens or tokens, "train": self.train_tokens}[self.length]
-        out = core(self.q_norm(q), self.k_norm(k), v, alpha=self.alpha, length=length)
+        out = core(self.q_norm(q), self.k_norm(k), v, alpha=self.alpha, length=self.counted(tokens, image_tokens))
         out = out.transpose(1, 2).reshape(B, N, self.attn_dim)
         if self.gate is not None:
             out = out * self.gate(x).sigmoid()
         return self.proj(out)
+
+    def counted(self, tokens: int, image_tokens: int | None = None) -> int | None:
+        """L of the factor L^-alpha, for so many keys at hand; see `forward` for the other."""
+        return {"tokens": tokens, "image": image_tokens or tokens, "train": self.train_tokens}[self.length]
+
+    @property
+    def scaled(self) -> bool:
+        """Whether L matters: not where the weights are divided by their sum."""
+        return getattr(self.core, "func", None) is pointwise
 
     def operations(self, images: int, tokens: int) -> int | None:
         """Of the products with the weights, in the order that is the cheaper; a multiply-add is two.

@@ -4,7 +4,9 @@ Counted from the shapes that pass through a model on the meta device, so the sam
 Shapes: B images, H x W pixels, N tokens, D channels.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,12 +35,32 @@ def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]
     Returns:
         total and one entry per component ("stem", "attention" with its projections, "ffn", "other"), and `method`:
         "analytic" for plain ViTs and VOLOs made of known parts, else "counter" (torch's, over the operations that ran).
+        `lengths`: where point-wise attention divides by L^alpha, how many blocks do so by which L.
     """
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     inner = getattr(model, "model", model)
     known = _known(getattr(getattr(inner, "backbone", None), "model", inner))
-    counts = (_analytic if known else _counted)(model, (1, 3, height, width))
-    return {"total": sum(counts.values()), **counts, "method": "analytic" if known else "counter"}
+    with _lengths(model) as lengths:
+        counts = (_analytic if known else _counted)(model, (1, 3, height, width))
+    method = "analytic" if known else "counter"
+    return {"total": sum(counts.values()), **counts, "method": method, "lengths": dict(lengths)}
+
+
+@contextmanager
+def _lengths(model: nn.Module) -> Iterator[Counter[int]]:
+    """L of every point-wise attention that runs in here, and how often."""
+    found: Counter[int] = Counter()
+
+    def note(module: Attention, inputs: tuple[Tensor, ...], options: dict[str, Any], output: Tensor) -> None:
+        found[module.counted(inputs[0].shape[1], options.get("image_tokens")) or 0] += 1
+
+    parts = [part for part in model.modules() if isinstance(part, Attention) and part.scaled]
+    handles = [part.register_forward_hook(note, with_kwargs=True) for part in parts]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _known(model: nn.Module) -> bool:

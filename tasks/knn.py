@@ -69,7 +69,7 @@ class Knn(Classification):
         start = time.monotonic()
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval()
-        context.note_backbone(backbone, flops(backbone, (options.size, options.size)))
+        context.note_backbone(backbone, flops(backbone, options.size))
         transform = eval_transform(options.size, options.resize)
         ranks = true_class_places(
             backbone,

@@ -123,9 +123,11 @@ class Context:
         """What the record says about the model; `operations` of an image as `backbones.flops.flops` gives them."""
         self.backbone, self.untrained = backbone.spec.plain(), backbone.untrained
         self.cost.params = sum(parameter.numel() for parameter in backbone.parameters())
-        parts = {name: value for name, value in operations.items() if name != "total"}
+        parts = {name: value for name, value in operations.items() if name not in ("total", "lengths")}
         self.cost.gflops = operations["total"] / 1e9
         self.cost.gflops_by = {name: part if name == "method" else part / 1e9 for name, part in parts.items()}
+        if operations["lengths"]:
+            self.details["attention_lengths"] = {str(L): blocks for L, blocks in operations["lengths"].items()}
         if self.untrained:
             self.note(f"left untrained by --load partial: {', '.join(self.untrained)}")
 

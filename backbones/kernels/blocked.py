@@ -81,8 +81,8 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: floa
     dq = torch.empty_like(q, memory_format=torch.contiguous_format)
     # sums over several blocks of queries are in float32 at least: their roundings to bfloat16 would add up
     whole = _plan(q, k, buffers)[1] == q.shape[1] > 0
-    kind = q.dtype if whole else torch.promote_types(q.dtype, torch.float32)
-    dk, dv = (torch.zeros(x.shape, dtype=kind, device=x.device) for x in (k, v))
+    wide = torch.promote_types(q.dtype, torch.float32)
+    dk, dv = (x.new_empty(x.shape) if whole else x.new_zeros(x.shape, dtype=wide) for x in (k, v))
     for some, rows, (scores, of_scores, *more) in _blocks(q, k, buffers):
         _product(q[some, rows], k[some].mT, q.shape[-1] ** -0.5, scores)
         weights = form.weigh(scores, more[0] if more else scores)

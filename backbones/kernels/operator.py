@@ -25,15 +25,14 @@ def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
         h: a name of `blocked.FORMS`.
 
     Returns:
-        [B, heads, N, d], in memory as [B, N, heads, d].
+        [B, heads, N, d].
     """
-    out = _empty(q)
     if not (q.numel() and k.numel()):
-        return out.zero_()
+        return _empty(q).zero_()
     kernels = _kernels(q)
     if kernels is not None:
         return kernels.forward(q, k, v, h, factor)
-    return out.copy_(blocked.forward(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), h, factor).view(q.shape))
+    return blocked.forward(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), h, factor).view(q.shape)
 
 
 @torch.library.custom_op("transfer::pointwise_backward", mutates_args=())
@@ -47,14 +46,18 @@ def attend_backward(
     if kernels is not None:
         return kernels.backward(grad, q, k, v, h, factor)
     flat = grad.flatten(0, 1), q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
-    found = blocked.backward(*flat, h, factor)
-    dq, dk, dv = (_empty(x).copy_(part.view(x.shape)) for x, part in zip((q, k, v), found))
-    return dq, dk, dv
+    dq, dk, dv = blocked.backward(*flat, h, factor)
+    return dq.view(q.shape), dk.view(k.shape), dv.view(v.shape)
 
 
 def _empty(x: Tensor) -> Tensor:
-    """As x [B, heads, N, d] in shape, with a token's heads side by side in memory: what projections read and write."""
+    """As x [B, heads, N, d] in shape, and in memory as what computes on its device leaves it.
+
+    The kernels have a token's heads side by side, as projections read and write them; blocks have them one by one.
+    """
     B, heads, N, d = x.shape
+    if x.device.type != "cuda" or _kernels(x) is None:
+        return x.new_empty(x.shape)
     return x.new_empty(B, N, heads, d).transpose(1, 2)
 
 

@@ -128,13 +128,20 @@ class VitMaps(nn.Module):
         """One block on tokens [B, h, w, D]."""
         block: Any = self.backbone.model.blocks[number]
         if self.shards is not None and self.training and not self.windowed[number]:
-            return self.shards.join(block(self.shards.split(x.flatten(1, 2)))).view(x.shape)
+            return self._shared(block, x, self.shards)
         if type(block) is not Block:
             return block(x.flatten(1, 2)).view(x.shape)
         size = self.options.window if self.windowed[number] else 0
         x = x + block.drop_path1(block.ls1(self._attend(block.attn, block.norm1(x), size)))
         rest = block.mlp(block.norm2(x).flatten(1, 2)).view(x.shape)
         return x + block.drop_path2(block.ls2(rest))
+
+    def _shared(self, block: Any, x: Tensor, shards: Shards) -> Tensor:
+        """A global block on this rank's share of tokens [B, h, w, D]; all of them again behind it."""
+        try:
+            return shards.join(block(shards.split(x.flatten(1, 2)))).view(x.shape)
+        finally:
+            shards.tokens = None  # checkpointing leaves its second pass by an exception, as soon as it has enough
 
     def _attend(self, attention: Any, x: Tensor, size: int) -> Tensor:
         """Attention within windows of size x size tokens, 0: over all; on [B, h, w, D]."""

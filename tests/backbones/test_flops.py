@@ -112,3 +112,15 @@ def test_users_parts_are_counted(tmp_path):
     assert counts["method"] == "counter"
     assert counts["ffn"] == 2 * 2 * 9 * 64 * 64
     assert counts["stem"] == 2 * 8 * 3 * 16 * 16 * 64
+
+
+def test_the_length_that_reaches_each_task():
+    """L of L^-alpha: the 128 patches (and class token) of ReID, and both resolutions of a multi-crop."""
+    relu = create("vit_s", attention="relu", weights="random", depth=12)
+    assert flops(relu, (256, 128))["lengths"] == {129: 12}
+    assert [flops(relu, side)["lengths"] for side in (224, 96)] == [{197: 12}, {37: 12}]
+    assert flops(create("vit_s", attention="relu", weights="random", pool="gap"), (256, 128))["lengths"] == {128: 12}
+    trained = create("vit_s", attention="relu", weights="random", length="train")
+    assert flops(trained, (256, 128))["lengths"] == {197: 12}
+    assert flops(create("vit_s", weights="random"), 224)["lengths"] == {}
+    assert flops(create("vit_s", attention="relu_sum", weights="random"), 224)["lengths"] == {}

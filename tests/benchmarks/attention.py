@@ -157,14 +157,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="0: torch's own choice")
     parser.add_argument("--tokens", type=int, default=0, help="of all images of a batch; 0: as fills the device")
     parser.add_argument("--images", type=int, default=0, help="of a training step; 0: as fills the device")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=0, help="in a round; 0: 3 on a CPU, 20 on a GPU")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=0, help="in a round; 0: 10 on a CPU, 20 on a GPU")
     parser.add_argument("--models", action="store_true")
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     device = torch.device(options.device)
     options.tokens = options.tokens or TOKENS[device.type]
-    options.steps = options.steps or (3 if device.type == "cpu" else 20)
+    options.steps = options.steps or (10 if device.type == "cpu" else 20)
     if options.threads:
         torch.set_num_threads(options.threads)
     peak = matrix_throughput(device, torch.bfloat16)

@@ -60,3 +60,21 @@ def test_two_ranks_follow_one_process(tmp_path: Path) -> None:
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=0.05)
         assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=0.3)
     assert done.stdout.count("detect-toy_coco-tiny-") == 1
+
+
+@pytest.mark.slow
+def test_two_ranks_share_the_tokens_of_global_blocks(tmp_path: Path) -> None:
+    """Both see the same images, and draw the same regions: losses are those of one process."""
+    words = [*WORDS, "--epochs", "2", "--precision", "fp32", "--workers", "0", "--attention", "relu", "--window", "3"]
+    words += ["--global-blocks", "1", "--drop-path", "0.1", "--checkpoint"]
+    assert main([*words, "--out", str(tmp_path / "one")]) == 0
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    words += ["--sequence-parallel", "2", "--out", str(tmp_path / "two")]
+    done = subprocess.run([*launch, "-m", "transfer.run", *words], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    one, two = record(tmp_path / "one"), record(tmp_path / "two")
+    assert one.identity == two.identity
+    assert one.details["attention_lengths"] == two.details["attention_lengths"] == {"9": 1, "48": 1}
+    first, second = (history(tmp_path / name) for name in ("one", "two"))
+    for mine, theirs in zip(first[:4], second[:4], strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)

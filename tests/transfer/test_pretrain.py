@@ -244,3 +244,24 @@ def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
     assert samples[0] == samples[1]
     assert done.stdout.count("pretrain-") >= 1
     assert (tmp_path / "two" / "weights" / "tiny" / "pretrain.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("recipe", "attention"), [("deit", "relu"), ("dino", "softmax")])
+def test_two_ranks_share_the_tokens_of_each_image(recipe: str, attention: str, tmp_path: Path) -> None:
+    """With mixing and stochastic depth as they are: both ranks see the same images and draw the same numbers."""
+    more = ["--attention", attention, "--precision", "fp32", "--lr", "3e-4", "--drop-path", "0.1", "--stem", "conv"]
+    assert main(words_of(recipe, tmp_path / "one", *more)) == 0
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    words = [*words_of(recipe, tmp_path / "two", *more), "--sequence-parallel", "2"]
+    done = subprocess.run([*launch, "-m", "transfer.pretrain", *words], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    one, two = (record(tmp_path / name / "runs") for name in ("one", "two"))
+    assert one.identity == two.identity
+    assert (two.environment["world_size"], two.environment["sequence_parallel"]) == (2, 2)
+    assert one.cost["images_per_second"] > 0
+    losses = [[line["loss"] for line in history(tmp_path / name / "runs") if "loss" in line] for name in ("one", "two")]
+    assert losses[0][:5] == pytest.approx(losses[1][:5], rel=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=2e-2)  # the rounding of other sums grows
+    if attention == "relu":  # 32 pixels: 4 patches and the class token, whichever rank has them
+        assert one.details["attention_lengths"] == two.details["attention_lengths"] == {"5": 2}

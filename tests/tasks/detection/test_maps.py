@@ -90,6 +90,15 @@ def test_operations_equal_torchs_counter(given, window: int) -> None:
     assert counts["total"] == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
+def test_the_lengths_of_windows_and_whole_images() -> None:
+    """1,024 pixels: 196 tokens in windows of 14, and 4,096 in the last block of each quarter."""
+    lengths = {}
+    for policy in ("tokens", "image", "train"):
+        model = create("vit_s", attention="relu", length=policy, weights="random")
+        lengths[policy] = flops(VitMaps(model, MapOptions(taps=(-1,), window=14)), 1024)["lengths"]
+    assert lengths == {"tokens": {196: 8, 4096: 4}, "image": {4096: 12}, "train": {197: 12}}
+
+
 def test_operations_of_relative_positions() -> None:
     """q R_h and q R_w for every token: 2 N d (h + w) for each head, besides what is there without."""
     plain, relative = (
