@@ -36,7 +36,7 @@ def test_a_command_is_understood(
     module: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_stem.py").write_text(blocks("python")[0])
+    (tmp_path / "my_stem.py").write_text(next(block for block in blocks("python") if "class Stem" in block))
     assert MAINS[module]([*words, "--dry-run"]) == 0, capfd.readouterr().err
 
 

@@ -85,11 +85,13 @@ def _launch(kernel: Any, tensors: Sequence[Tensor], rows: int, columns: int, h: 
         key = (kernel.fn.__name__, tile, D, q.dtype, q.device)
         if key in _too_large:
             continue
+        programs_of_all = (B * heads * -(-rows // tile.rows),)
         try:
-            kernel[(B * heads * -(-rows // tile.rows),)](
-                *arguments, heads, N, k.shape[2], D**-0.5, factor, H=h, D=D, M=tile.rows, J=tile.columns,
-                EVEN=columns % tile.columns == 0, PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
-            )  # fmt: skip
+            with torch.cuda.device_of(q):  # Triton launches on the current one
+                kernel[programs_of_all](
+                    *arguments, heads, N, k.shape[2], D**-0.5, factor, H=h, D=D, M=tile.rows, J=tile.columns,
+                    EVEN=columns % tile.columns == 0, PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
+                )  # fmt: skip
             return
         except OutOfResources:
             _too_large.add(key)

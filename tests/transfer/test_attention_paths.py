@@ -1,0 +1,56 @@
+"""Every command with ReLU attention on the fused kernels and on the plain path: the same scores up to rounding.
+
+On a CPU the kernels run in Triton's interpreter, in float32.
+"""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from backbones.kernels import operator
+from tests.transfer.test_processes import history
+from tests.transfer.test_run import record
+from transfer import pretrain, run
+
+pytest.importorskip("triton")
+from backbones.kernels import fused
+
+COMMON = ["--backbone", "tiny", "--smoke", "--attention", "relu", "--depth", "1", "--precision", "fp32"]
+COMMON += ["--threads", "1", "--workers", "0"]
+COMMANDS = {
+    "reid": (
+        run,
+        ["reid", "--epochs", "2", "--lr", "1e-4", "--identities", "4", "--subset", "8", "--size", "32", "32"],
+    ),
+    "fewshot": (run, ["fewshot", "--dataset", "toy_digits", "--size", "32", "--resize", "32", "--subset", "12"]),
+    "detect": (run, ["detect", "--epochs", "1", "--subset", "4", "--size", "64", "64", "--batch", "2"]),
+    "pretrain": (pretrain, ["deit", "--epochs", "1", "--subset", "8", "--size", "32", "--resize", "32"]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_scores_on_both_paths(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command, words = COMMANDS[name]
+    used: list[int] = []
+
+    def kernels(q: object) -> ModuleType:
+        used.append(1)
+        return fused
+
+    found = []
+    for path in ("plain", "fused"):
+        if path == "fused":
+            monkeypatch.setattr("backbones.attention._FEW", -1)
+            monkeypatch.setattr(operator, "_kernels", kernels)
+        out = ["--out", str(tmp_path / path), "--features", str(tmp_path / path / "features")]
+        out += ["--weights-to", str(tmp_path / path)] if name == "pretrain" else []
+        assert command.main([*words, *COMMON, *out]) == 0
+        found.append(record(tmp_path / path))
+    assert used
+    assert found[0].identity == found[1].identity
+    assert found[0].scores == pytest.approx(found[1].scores, abs=0.02)
+    if name != "fewshot":
+        losses = [[line["loss"] for line in history(tmp_path / path) if "loss" in line] for path in ("plain", "fused")]
+        assert losses[0][:3] == pytest.approx(losses[1][:3], rel=1e-4)
