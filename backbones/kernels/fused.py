@@ -3,6 +3,7 @@
 Letters: B images, N queries, L keys, D = head_dim.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from backbones.kernels import programs
+
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # products and sums in one rounding; unsaid, Triton 3.9 warns
 
 HEAD_DIMS = (32, 64, 128)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -80,16 +83,20 @@ def _launch(kernel: Any, tensors: Sequence[Tensor], rows: int, columns: int, h: 
     q, k = tensors[0], tensors[1]
     B, heads, N, D = q.shape
     arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]
+    scale = D**-0.5
+    # h(scale s) = scale h(s) for these: one operation less for each pair of tokens; float16 could overflow without it
+    scaled = h not in ("relu", "identity") or q.dtype == torch.float16
+    factors = scale, factor if scaled else factor * scale, factor * scale
     precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     for tile in TILES[q.element_size()]:
         key = (kernel.fn.__name__, tile, D, q.dtype, q.device)
         if key in _too_large:
             continue
-        programs_of_all = (B * heads * -(-rows // tile.rows),)
+        grid = (B * heads * -(-rows // tile.rows),)
         try:
             with torch.cuda.device_of(q):  # Triton launches on the current one
-                kernel[programs_of_all](
-                    *arguments, heads, N, k.shape[2], D**-0.5, factor, H=h, D=D, M=tile.rows, J=tile.columns,
+                kernel[grid](
+                    *arguments, heads, N, k.shape[2], *factors, H=h, SCALED=scaled, D=D, M=tile.rows, J=tile.columns,
                     EVEN=columns % tile.columns == 0, PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
                 )  # fmt: skip
             return

@@ -15,17 +15,19 @@ import triton.language as tl
 
 @triton.jit
 def _weigh(s, H: tl.constexpr):
-    """h of scores in float32. Comparisons let NaN through, which a maximum would hide."""
+    """h of scores in float32. No h hides a NaN."""
     if H == "relu":
-        w = tl.where(s < 0, 0.0, s)
+        w = tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL)
     elif H == "relu2":
-        w = tl.where(s < 0, 0.0, s * s)
+        w = tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        w = w * w
     elif H == "gelu":
         w = 0.5 * s * (1.0 + tl.erf(s * 0.7071067811865476))
     elif H == "softplus":
-        w = tl.where(s < 0, 0.0, s) + tl.log(1.0 + tl.exp(-tl.abs(s)))
+        w = tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL) + tl.log(1.0 + tl.exp(-tl.abs(s)))
     elif H == "relu6":
-        w = tl.where(s < 0, 0.0, tl.where(s > 6, 6.0, s))
+        w = tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        w = tl.minimum(w, 6.0, propagate_nan=tl.PropagateNan.ALL)
     elif H == "sigmoid":
         w = 1.0 / (1.0 + tl.exp(-s))
     else:
@@ -55,6 +57,15 @@ def _slope(g, s, H: tl.constexpr):
 
 
 @triton.jit
+def _scores(x, y, scale, SCALED: tl.constexpr, PRECISION: tl.constexpr):
+    """scale x y^T in float32, or without the scale where the caller sees to it."""
+    s = tl.dot(x, tl.trans(y), input_precision=PRECISION)
+    if SCALED:
+        s *= scale
+    return s
+
+
+@triton.jit
 def _at(base, pair, heads, of_image, of_head):
     """The pointer to a head of an image; `pair` counts both."""
     return base + (pair // heads).to(tl.int64) * of_image + (pair % heads).to(tl.int64) * of_head
@@ -80,10 +91,11 @@ def _write(base, rows, of_row, count, x, D: tl.constexpr):
 @triton.jit
 def forward(
     q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row,
-    out, out_image, out_head, out_row, heads, N, L, scale, factor,
-    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    out, out_image, out_head, out_row, heads, N, L, scale, of_weights, of_scores,
+    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """out = factor h(scale q k^T) v for M queries."""
+    """out = of_weights h(scale q k^T) v for M queries."""
     blocks = tl.cdiv(N, M)
     pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
     queries = _read(_at(q, pair, heads, q_image, q_head), rows, q_row, N, D, False)
@@ -94,16 +106,17 @@ def forward(
         columns = first + tl.arange(0, J)
         keys = _read(k, columns, k_row, L, D, EVEN)
         values = _read(v, columns, v_row, L, D, EVEN)
-        weights = _weigh(tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale, H)
+        weights = _weigh(_scores(queries, keys, scale, SCALED, PRECISION), H)
         total = tl.dot(weights.to(values.dtype), values, total, input_precision=PRECISION)
-    _write(_at(out, pair, heads, out_image, out_head), rows, out_row, N, total * factor, D)
+    _write(_at(out, pair, heads, out_image, out_head), rows, out_row, N, total * of_weights, D)
 
 
 @triton.jit
 def backward_keys(
     q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row, g, g_image, g_head, g_row,
-    dk, dk_image, dk_head, dk_row, dv, dv_image, dv_head, dv_row, heads, N, L, scale, factor,
-    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    dk, dk_image, dk_head, dk_row, dv, dv_image, dv_head, dv_row, heads, N, L, scale, of_weights, of_scores,
+    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of M keys and values."""
     blocks = tl.cdiv(L, M)
@@ -117,20 +130,21 @@ def backward_keys(
         columns = first + tl.arange(0, J)
         queries = _read(q, columns, q_row, N, D, EVEN)
         grads = _read(g, columns, g_row, N, D, EVEN)
-        scores = tl.dot(keys, tl.trans(queries), input_precision=PRECISION) * scale
+        scores = _scores(keys, queries, scale, SCALED, PRECISION)
         weights = _weigh(scores, H).to(grads.dtype)
         of_values = tl.dot(weights, grads, of_values, input_precision=PRECISION)
         slopes = _slope(tl.dot(values, tl.trans(grads), input_precision=PRECISION), scores, H).to(queries.dtype)
         of_keys = tl.dot(slopes, queries, of_keys, input_precision=PRECISION)
-    _write(_at(dk, pair, heads, dk_image, dk_head), rows, dk_row, L, of_keys * (scale * factor), D)
-    _write(_at(dv, pair, heads, dv_image, dv_head), rows, dv_row, L, of_values * factor, D)
+    _write(_at(dk, pair, heads, dk_image, dk_head), rows, dk_row, L, of_keys * of_scores, D)
+    _write(_at(dv, pair, heads, dv_image, dv_head), rows, dv_row, L, of_values * of_weights, D)
 
 
 @triton.jit
 def backward_queries(
     q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row, g, g_image, g_head, g_row,
-    dq, dq_image, dq_head, dq_row, heads, N, L, scale, factor,
-    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    dq, dq_image, dq_head, dq_row, heads, N, L, scale, of_weights, of_scores,
+    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of M queries."""
     blocks = tl.cdiv(N, M)
@@ -144,7 +158,7 @@ def backward_queries(
         columns = first + tl.arange(0, J)
         keys = _read(k, columns, k_row, L, D, EVEN)
         values = _read(v, columns, v_row, L, D, EVEN)
-        scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
+        scores = _scores(queries, keys, scale, SCALED, PRECISION)
         slopes = _slope(tl.dot(grads, tl.trans(values), input_precision=PRECISION), scores, H).to(keys.dtype)
         total = tl.dot(slopes, keys, total, input_precision=PRECISION)
-    _write(_at(dq, pair, heads, dq_image, dq_head), rows, dq_row, N, total * (scale * factor), D)
+    _write(_at(dq, pair, heads, dq_image, dq_head), rows, dq_row, N, total * of_scores, D)

@@ -236,7 +236,7 @@ def test_padded_keys_are_no_tokens(name, training, dtype):
     q, k, v = (x.to(dtype) for x in qkv())
     padded = [x.clone() for x in (k, v)]
     for x in padded:
-        x[1, :, 3:] = 7.0
+        x[1, :, 3:] = math.nan
     mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     with torch.inference_mode(not training):
         out = ATTENTIONS[name](q, *padded, key_mask=mask)

@@ -25,12 +25,13 @@ BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 def translated(kernel: Any, capability: int, head_dim: int, kind: str, h: str, tile: fused.Tile) -> dict[str, Any]:
     """Registers, shared memory and matrix instructions of a kernel as a GPU would run it, lengths being any."""
-    constants = {"H": h, "D": head_dim, "M": tile.rows, "J": tile.columns, "EVEN": False, "PRECISION": "ieee"}
+    constants = {"H": h, "SCALED": True, "D": head_dim, "M": tile.rows, "J": tile.columns, "EVEN": False}
+    constants["PRECISION"] = "ieee"
     signature, divisible = {}, {}
     for place, name in enumerate(kernel.arg_names):
         if name in constants:
             signature[name] = "constexpr"
-        elif name in ("scale", "factor"):
+        elif name in ("scale", "of_weights", "of_scores"):
             signature[name] = "fp32"
         else:
             signature[name] = f"*{kind}" if name in POINTERS else "i32"
