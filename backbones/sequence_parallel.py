@@ -24,7 +24,16 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from backbones.attention import Attention, fitting, normalised, own_precision, pointwise, softmax, weighted_and_total
+from backbones.attention import Attention
+from backbones.attention_functions import (
+    divided,
+    fitting,
+    normalised,
+    own_precision,
+    pointwise,
+    softmax,
+    weighted_and_total,
+)
 from backbones.errors import WrongWords
 
 Core = Callable[..., Tensor]
@@ -87,18 +96,29 @@ class Shards:
     def _normalised(self, h: str, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
         q, k, v = fitting(q, k, v)
         with own_precision(q):
-            parts = self._add(torch.cat(weighted_and_total(self._all(q), k, v, h), dim=-1))
-            return parts[..., :-1] / parts[..., -1:].clamp_min(torch.finfo(parts.dtype).tiny)
+            weighted, total = weighted_and_total(self._all(q), k, v, h, self._share)
+            return self._quotient(weighted, total)
 
     def _softmax(self, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
         q, k, v = fitting(q, k, v)
         with own_precision(q):
-            scores = self._all(q) @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+            scores = self._all(q) @ (k.transpose(-2, -1) * q.shape[-1] ** -0.5)
             highest = scores.detach().amax(-1, keepdim=True)
             dist.all_reduce(highest, dist.ReduceOp.MAX, self.group)
-            weights = (scores - highest).exp()
-            parts = self._add(torch.cat([weights @ v, weights.sum(-1, keepdim=True)], dim=-1))
-            return parts[..., :-1] / parts[..., -1:]
+            weights = (scores - highest).exp() * self._share
+            return self._quotient(weights @ v, weights.sum(-1, keepdim=True))
+
+    @property
+    def _share(self) -> float:
+        """What keeps sums over all tokens within float16; it cancels in quotients."""
+        assert self.tokens is not None
+        return 1 / self.tokens
+
+    def _quotient(self, weighted: Tensor, total: Tensor) -> Tensor:
+        """Both added up over ranks in one collective, and divided."""
+        parts = self._add(torch.cat([weighted, total.to(weighted.dtype)], dim=-1))
+        wide = torch.promote_types(parts.dtype, torch.float32)
+        return divided(parts[..., :-1], parts[..., -1:].to(wide))
 
     def _all(self, q: Tensor) -> Tensor:
         """[B, heads, n, d] -> [B, heads, N, d]."""

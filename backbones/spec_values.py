@@ -18,6 +18,7 @@ _CHOICES = {
     "length": ("tokens", "image", "train"),
     "load": ("strict", "partial"),
 }
+LARGEST_ALPHA = 8  # 10,000 tokens to this power are still within float32
 _FLAGS = ("qk_norm", "gate", "rep_size", "class_position")
 
 
@@ -46,6 +47,8 @@ def proper(key: str, value: Any) -> Any:
         return (int(height), int(width))
     if key in _FLAGS and not isinstance(value, bool):
         raise WrongWords(f"`{key}: {value}` is neither true nor false")
+    if key == "alpha" and value != "learned" and abs(_finite(value)) > LARGEST_ALPHA:
+        raise WrongWords(f"`alpha: {value}` is not between {-LARGEST_ALPHA} and {LARGEST_ALPHA}")
     if key == "drop_path" or (key == "alpha" and value != "learned"):
         return _finite(value)
     if key in ("patch", "depth"):

@@ -30,11 +30,13 @@ class Tile:
     stages: int
 
 
-# By bytes of an element, from what should be fastest down to what any GPU has room for; none of the first ones spills
-# registers on compute capability 9.0. `python -m tests.benchmarks.attention --tune` measures others.
-TILES: dict[int, tuple[Tile, ...]] = {
-    2: (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 1), Tile(32, 32, 4, 1)),
-    4: (Tile(32, 32, 8, 2), Tile(32, 16, 4, 1)),
+# From what should be fastest down to what any GPU has room for, by bytes of an element and head size. For ReLU the
+# first ones spill no registers on compute capability 9.0. `python -m tests.benchmarks.attention --tune` measures them.
+_HALF = (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 1), Tile(32, 32, 4, 1))
+_SINGLE = (Tile(32, 32, 8, 2), Tile(32, 16, 8, 1))
+TILES: dict[tuple[int, int], tuple[Tile, ...]] = {
+    **{(2, d): _HALF for d in HEAD_DIMS},
+    **{(4, 32): _SINGLE, (4, 64): _SINGLE, (4, 128): _SINGLE[1:]},
 }
 _too_large: set[tuple[Any, ...]] = set()
 
@@ -88,7 +90,7 @@ def _launch(kernel: Any, tensors: Sequence[Tensor], rows: int, columns: int, h: 
     scaled = h not in ("relu", "identity") or q.dtype == torch.float16
     factors = scale, factor if scaled else factor * scale, factor * scale
     precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-    for tile in TILES[q.element_size()]:
+    for tile in TILES[q.element_size(), D]:
         key = (kernel.fn.__name__, tile, D, q.dtype, q.device)
         if key in _too_large:
             continue

@@ -290,12 +290,70 @@ def test_tensors_that_do_not_fit(name):
             ATTENTIONS[name](q, wrong, v)
 
 
+@pytest.mark.parametrize(
+    "wrong", [torch.ones(2, 1, dtype=torch.bool), torch.ones(5, dtype=torch.bool), torch.ones(2, 5)]
+)
+@pytest.mark.parametrize("name", ["relu", "relu_sum", "softmax"])
+def test_masks_that_do_not_fit(name, wrong):
+    with pytest.raises(ValueError, match=r"key_mask is bool \[B, L\], here \(2, 5\), not"):
+        ATTENTIONS[name](*qkv(), key_mask=wrong)
+
+
+def test_tensors_that_are_no_numbers():
+    with pytest.raises(ValueError, match=r"floating-point tensors, not torch\.int64"):
+        pointwise(*(x.long() for x in qkv()))
+    with pytest.raises(ValueError, match="length = -5"):
+        pointwise(*qkv(), length=-5)
+
+
 @pytest.mark.parametrize("alpha", [math.nan, math.inf, -math.inf])
 def test_an_alpha_that_is_not_finite(alpha):
     with pytest.raises(ValueError, match=f"alpha = {alpha} is not finite"):
         pointwise(*qkv(), alpha=alpha)
     with pytest.raises(WrongWords, match=f"`alpha: {alpha}`"):
         resolve("tiny", attention="relu", alpha=alpha)
+    assert pointwise(*qkv(), alpha=torch.tensor(alpha)).isnan().all()  # a training is told by its numbers
+
+
+def test_an_alpha_beyond_all_numbers():
+    with pytest.raises(ValueError, match=r"alpha = -4000.0: 5\^4000.0 is larger than any number"):
+        pointwise(*qkv(), alpha=-4000.0)
+    with pytest.raises(WrongWords, match="between -8 and 8"):
+        resolve("tiny", attention="relu", alpha=-400)
+
+
+@pytest.mark.parametrize("name", ["relu", "relu_sum", "softplus_sum", "softmax", "sigmoid"])
+@pytest.mark.parametrize("tokens", [20, 2000])
+def test_half_precision_does_not_overflow_where_the_result_does_not(name, tokens):
+    """Sums over all keys reach beyond 65,504 before L^-alpha or the total weight divides them."""
+    q = torch.full((1, 1, tokens, 16), 4.0, dtype=torch.float16)
+    v = torch.full((1, 1, tokens, 16), 400.0, dtype=torch.float16)
+    out = ATTENTIONS[name](q, q, v)
+    exact = ATTENTIONS[name](q.double(), q.double(), v.double())
+    torch.testing.assert_close(out.double(), exact, rtol=5e-3, atol=1.0)
+
+
+@pytest.mark.parametrize("tokens", [8, 1800])
+def test_forward_mode_differentiation(tokens):
+    """As long as finite differences say, also where the operator would have no forward mode of its own."""
+    q = torch.randn(1, 1, tokens, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    _, tangent = torch.func.jvp(lambda q: pointwise(q, q, q, h="gelu").sum(), (q,), (torch.ones_like(q),))
+    step = 1e-6
+    plus, minus = (pointwise(q + s, q + s, q + s, h="gelu").sum() for s in (step, -step))
+    assert float(tangent) == pytest.approx(float(plus - minus) / (2 * step), rel=1e-5)
+
+
+def test_few_scores_and_many_agree(monkeypatch):
+    """torch's own operations and the operator, whichever a size would get."""
+    for h in SCALAR:
+        tensors = [x.requires_grad_() for x in qkv(9, 40, 8)]
+        found = []
+        for few in (True, False):
+            monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_, few=few: few)
+            out = pointwise(*tensors, h=h, alpha=0.5)
+            found.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
+        for one, other in zip(*found):
+            torch.testing.assert_close(one, other)
 
 
 def test_an_h_that_there_is_not():

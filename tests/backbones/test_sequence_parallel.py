@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from backbones.attention import make_attention
+from backbones.attention import ATTENTIONS, make_attention
 from backbones.backbone import Backbone, create
 from backbones.engine import dist
 from backbones.engine.dist import Ranks
@@ -29,6 +29,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "gelu_sum": {"attention": "gelu_sum"},
 }
 IMAGES = torch.rand(4, 3, *SIZE, generator=torch.Generator().manual_seed(1))
+# as many tokens, and values so large, that sums over them are beyond float16
+LARGE = [
+    x * torch.randn(1, 1, 501, 16, generator=torch.Generator().manual_seed(3)) + y
+    for x, y in ((2, 0), (2, 0), (1, 300))
+]
 COLLECTIVES = {"_allgather_base_", "_reduce_scatter_base_", "allreduce_"}
 
 
@@ -86,6 +91,14 @@ def work(rank: int, folder: str, port: int) -> None:
         gradients = {key: parameter.grad for key, parameter in model.named_parameters() if parameter.requires_grad}
         alone = model.eval()(mine)
         results[name] = {"features": features.detach(), "gradients": gradients, "alone": alone.detach()}
+    for dtype in (torch.float16, torch.bfloat16):
+        for name in ("softmax", "relu", "softplus_sum"):
+            q, k, v = (x.to(dtype) for x in LARGE)
+            parts = [
+                shards.split(x.transpose(1, 2).flatten(2)).unflatten(2, (1, 16)).transpose(1, 2) for x in (q, k, v)
+            ]
+            results[f"{name} {dtype}"] = shards.over_ranks(ATTENTIONS[name])(*parts, length=LARGE[0].shape[2])
+    shards.tokens = None
     results["collectives"] = {name: of_one_block(name, shards) for name in ("relu", "relu_sum", "softmax")}
     x = torch.arange(14.0).view(2, 7, 1).requires_grad_()
     joined = shards.join(shards.split(x) * (1 + shards.rank))
@@ -126,6 +139,15 @@ def test_in_evaluation_a_rank_is_on_its_own(results: list[dict[str, Any]], name:
     if name != "softmax":  # whose batch norm has moved
         model = backbone(name).eval()
         torch.testing.assert_close(results[3][name]["alone"], model(IMAGES[2:]).detach())
+
+
+@pytest.mark.parametrize("name", ["softmax", "relu", "softplus_sum"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_sixteen_bits(results: list[dict[str, Any]], name: str, dtype: torch.dtype) -> None:
+    rounded = [x.to(dtype).double() for x in LARGE]
+    out = torch.cat([results[rank][f"{name} {dtype}"] for rank in (0, 1)], dim=2)
+    exact = ATTENTIONS[name](*rounded)
+    assert (out.double() - exact).norm() <= (2e-3 if dtype == torch.float16 else 1e-2) * exact.norm()
 
 
 def test_split_and_join(results: list[dict[str, Any]]) -> None:

@@ -5,8 +5,9 @@
                                                          cost of gate, norms, learned alpha and normalised weights
     python -m tests.benchmarks.attention --tune          on a GPU: the fastest tiles of the kernels
 
-Heads of 64, bfloat16. Medians over interleaved rounds. The share of peak counts 4 operations per pair of tokens and
-channel forward and 10 backward, over the rate of a large matrix product on the same machine.
+Heads of 64; relu in bfloat16 unless --h and --precision say otherwise. Medians over interleaved rounds. The share of
+peak counts 4 operations per pair of tokens and channel forward and 10 backward, over the rate of a large matrix product
+on the same machine.
 """
 
 import argparse
@@ -19,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backbones.attention import H, pointwise
+from backbones.attention_functions import H, pointwise
 from backbones.backbone import create
+from backbones.engine.context import DTYPES
 from backbones.flops import flops
 from tests.benchmarks.timing import matrix_throughput, measure
 
@@ -30,10 +32,10 @@ NOMINAL = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bfloat16 ope
 Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def written_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """ReLU attention as a product, the function in place, and a product; the scores are kept for the backward pass."""
+def written_out(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu") -> Tensor:
+    """The formula as a product, h in place where it can be, and a product; scores are kept for the backward pass."""
     scores = torch.baddbmm(q.new_empty(1, 1, 1), q.flatten(0, 1), k.flatten(0, 1).mT, beta=0, alpha=HEAD_DIM**-0.5)
-    return torch.bmm(H["relu"](scores), v.flatten(0, 1)).view(q.shape) * k.shape[2] ** -1.0
+    return torch.bmm(H[h](scores), v.flatten(0, 1)).view(q.shape) * k.shape[2] ** -1.0
 
 
 CONTESTANTS: dict[str, Core] = {
@@ -43,10 +45,12 @@ CONTESTANTS: dict[str, Core] = {
 }
 
 
-def steps_of(core: Core, sizes: tuple[int, ...], device: torch.device) -> dict[str, Callable[[], object]]:
+def steps_of(
+    core: Core, sizes: tuple[int, ...], device: torch.device, dtype: torch.dtype = torch.bfloat16
+) -> dict[str, Callable[[], object]]:
     """A forward pass without, and one with the backward pass behind it."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v, grad = (torch.randn(sizes, generator=generator).to(device, torch.bfloat16) for _ in range(4))
+    q, k, v, grad = (torch.randn(sizes, generator=generator).to(device, dtype) for _ in range(4))
     tracked = [x.clone().requires_grad_() for x in (q, k, v)]
 
     def forward() -> None:
@@ -73,7 +77,8 @@ def table(options: argparse.Namespace, device: torch.device, peak: float) -> Non
     for length in options.lengths:
         images = max(options.tokens // length, 1)
         sizes = (images, HEADS, length, HEAD_DIM)
-        steps = {name: steps_of(core, sizes, device) for name, core in CONTESTANTS.items()}
+        cores = CONTESTANTS | {name: partial(CONTESTANTS[name], h=options.h) for name in ("eager", "ours")}
+        steps = {name: steps_of(core, sizes, device, DTYPES[options.precision]) for name, core in cores.items()}
         for part, factor in (("forward", 4), ("both", 14)):
             rates = measure({n: s[part] for n, s in steps.items()}, options.rounds, options.steps, 1, device)
             share = factor * images * HEADS * length**2 * HEAD_DIM * rates["ours"] / peak
@@ -139,7 +144,7 @@ def tune(options: argparse.Namespace, device: torch.device) -> None:
         for part in ("forward", "backward"):
             found: dict[Any, float] = {}
             for tile in itertools.starmap(fused.Tile, itertools.product(sides, sides, warps, stages)):
-                fused.TILES[2] = (tile,)
+                fused.TILES[2, HEAD_DIM] = (tile,)
                 run = fused.forward if part == "forward" else partial(fused.backward, grad)
                 step = partial(run, q, k, v, "relu", 1 / length)
                 try:
@@ -159,6 +164,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=0, help="of a training step; 0: as fills the device")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=0, help="in a round; 0: 10 on a CPU, 20 on a GPU")
+    parser.add_argument("--h", choices=tuple(H), default="relu")
+    parser.add_argument("--precision", choices=tuple(DTYPES), default="bf16")
     parser.add_argument("--models", action="store_true")
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
@@ -167,7 +174,7 @@ def main() -> None:
     options.steps = options.steps or (10 if device.type == "cpu" else 20)
     if options.threads:
         torch.set_num_threads(options.threads)
-    peak = matrix_throughput(device, torch.bfloat16)
+    peak = matrix_throughput(device, DTYPES[options.precision])
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
     nominal = next((rate for chip, rate in NOMINAL.items() if chip in name), None)
     print(

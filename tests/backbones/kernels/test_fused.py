@@ -30,7 +30,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tiles to few tokens; on a GPU those that users get."""
     if DEVICE == "cpu":
-        monkeypatch.setattr(fused, "TILES", {size: (fused.Tile(16, 16, 4, 1),) for size in (2, 4)})
+        monkeypatch.setattr(fused, "TILES", dict.fromkeys(fused.TILES, (fused.Tile(16, 16, 4, 1),)))
 
 
 def inputs(queries: int, keys: int, d: int, dtype: torch.dtype) -> list[Tensor]:
@@ -96,7 +96,7 @@ def test_strides_and_what_is_not_finite() -> None:
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The kernels wherever the operator runs."""
     monkeypatch.setattr(operator, "_kernels", lambda q: fused)
-    monkeypatch.setattr("backbones.attention._FEW", -1)
+    monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_: False)
     return fused
 
 
@@ -193,15 +193,19 @@ def test_a_tile_that_has_no_room_gives_way(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
-def test_translated_for_a_gpu_that_is_not_here() -> None:
+@pytest.mark.parametrize(
+    ("kind", "head_dim", "hs"),
+    [("bf16", 64, tuple(SCALAR)), ("bf16", 32, ("relu",)), ("bf16", 128, ("relu",)), ("fp32", 128, ("relu",))],
+)
+def test_translated_for_a_gpu_that_is_not_here(kind: str, head_dim: int, hs: tuple[str, ...]) -> None:
     """For compute capability 9.0: matrix units of that generation are used, and no register is spilled to memory."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.backbones.kernels.translate", "90", "64", "bf16"]
+    command = [sys.executable, "-m", "tests.backbones.kernels.translate", "90", str(head_dim), kind, *hs]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == 3 * len(SCALAR)
+    assert len(found) == 3 * len(hs)
     for what in found:
-        assert what["wgmma"], what
+        assert what["wgmma"] or kind == "fp32", what
         assert what["spilled_bytes"] == 0, what
         assert what["shared_bytes"] <= 227 * 1024, what

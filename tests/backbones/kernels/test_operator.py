@@ -1,14 +1,16 @@
 """The operator as torch sees it: gradients, compilation, checkpointing, autocast, operations, odd inputs."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from backbones.attention import H, linear_is_cheaper, pointwise
+from backbones.attention_functions import H, linear_is_cheaper, pointwise
 from backbones.kernels import blocked, operator
 from backbones.kernels.operator import attend
 
@@ -151,8 +153,35 @@ def test_counted_operations() -> None:
     assert backward.get_total_flops() == 10 * 2 * 3 * 5 * 7 * 4
 
 
-def test_memory_is_linear_in_the_tokens() -> None:
-    """No tensor of N x L is kept for the backward pass, nor one larger than the budget made on the way."""
+class Largest(TorchDispatchMode):
+    """The largest tensor that any operation gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        result = function(*arguments, **(options or {}))
+        for found in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(found, Tensor):
+                self.numel = max(self.numel, found.numel())
+        return result
+
+
+@pytest.mark.parametrize("h", blocked.FORMS)
+def test_no_tensor_is_larger_than_the_budget(h: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward or backward, with scores of 64 times the budget."""
+    monkeypatch.setitem(blocked.BUDGET, "cpu", 2**18)
+    monkeypatch.setattr(blocked, "_scratch", blocked._Scratch())
+    tensors = [torch.randn(4, 1024, 8) for _ in range(4)]
+    with Largest() as seen:
+        blocked.forward(*tensors[:3], h, 1.0)
+        blocked.backward(*tensors, h, 1.0)
+    budget = max(2**18, 4 * 1024 * blocked._SMALLEST * (2 if blocked.FORMS[h].in_place else 3))
+    assert seen.numel <= budget  # the scratch buffer, counted in bytes
+
+
+def test_nothing_of_the_scores_is_kept() -> None:
     q, k, v = (torch.randn(1, 1, 3000, 8, requires_grad=True) for _ in range(3))
     kept: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):

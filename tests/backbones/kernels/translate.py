@@ -1,6 +1,6 @@
 """Compiles the kernels for a GPU that need not be there, and prints what came of each as JSON.
 
-    python -m tests.backbones.kernels.translate CAPABILITY HEAD_DIM TYPE     (e.g. 90 64 bf16)
+    python -m tests.backbones.kernels.translate CAPABILITY HEAD_DIM TYPE [h ...]     (e.g. 90 64 bf16 relu)
 
 Triton brings the assembler; only running the result takes a GPU.
 """
@@ -60,9 +60,13 @@ def translated(kernel: Any, capability: int, head_dim: int, kind: str, h: str, t
 
 def main() -> None:
     capability, head_dim, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    tile = fused.TILES[BYTES[kind]][0]
+    tile = fused.TILES[BYTES[kind], head_dim][0]
     kernels = (programs.forward, programs.backward_keys, programs.backward_queries)
-    found = [translated(kernel, capability, head_dim, kind, h, tile) for kernel in kernels for h in blocked.FORMS]
+    found = [
+        translated(kernel, capability, head_dim, kind, h, tile)
+        for kernel in kernels
+        for h in sys.argv[4:] or blocked.FORMS
+    ]
     print(json.dumps(found, indent=1))
 
 

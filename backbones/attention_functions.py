@@ -1,0 +1,237 @@
+"""Attention as functions of queries, keys and values: softmax, and the point-wise family of arXiv 2309.08586.
+
+Shapes: B images, N query tokens, L key tokens, d = head_dim; q, k, v are [B, heads, N or L, d]. Everywhere `key_mask`
+[B, L] is True for the keys that count: padding is no token, and changes nothing.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+
+from backbones.errors import nearest
+from backbones.kernels.operator import attend
+
+# In place where the gradient needs the output alone: nothing else holds the L x L scores.
+H: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu_,
+    "relu2": lambda scores: F.relu_(scores).square(),
+    "gelu": F.gelu,
+    "softplus": F.softplus,
+    "identity": lambda scores: scores,
+    "relu6": lambda scores: F.relu6(scores, inplace=True),
+    "sigmoid": torch.sigmoid_,
+}
+_SIGNED = ("gelu", "identity")
+# Bytes of scores up to which a CPU is faster with torch's own operations; for training, where they keep the scores for
+# the backward pass, by what it costs to compute h anew.
+_FEW = 3e6
+_FEW_TO_KEEP = {"relu": 3e6, "relu2": 4e6, "gelu": 16e6, "softplus": 32e6, "identity": 16e6, "relu6": 16e6}
+_FEW_TO_KEEP["sigmoid"] = 16e6
+
+
+def pointwise(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    h: str = "relu",
+    alpha: float | Tensor = 1.0,
+    length: int | None = None,
+    key_mask: Tensor | None = None,
+) -> Tensor:
+    """Point-wise attention L^-alpha h(q k^T / sqrt(d)) v (arXiv 2309.08586, section 3), in memory linear in N and L.
+
+    Args:
+        q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, d].
+        h: relu, relu2, gelu, softplus, identity, relu6 or sigmoid.
+        alpha: exponent of the length; a scalar tensor may require gradients.
+        length: L of the factor L^-alpha; None: the number of keys, of each image those that count.
+        key_mask: [B, L], or None.
+
+    Returns:
+        [B, heads, N, d], under autocast in its precision. Zeros where there are no keys.
+
+    Raises:
+        ValueError: an h that there is not, an alpha that is not finite, or tensors that do not fit each other.
+    """
+    q, k, v = fitting(q, k, v, key_mask)
+    if h not in H:
+        raise ValueError(f"h = '{h}'{nearest(h, list(H))} is none of {', '.join(H)}")
+    if length is not None and length < 1:
+        raise ValueError(f"length = {length} is no number of tokens")
+    keys = max(k.shape[-2], 1)
+    # a learned exponent acts on the outputs, from 1 / L on, so that no precision is left on the way
+    factor = _power(length or keys, 1.0 if isinstance(alpha, Tensor) else alpha)
+    with own_precision(q):
+        out = _weighted_sums(q, *_without_padding(k, v, key_mask), h, factor)
+        if isinstance(alpha, Tensor):
+            out = out * (float(length or keys) ** (1.0 - alpha) + 0 * alpha)  # NaN where alpha is not finite
+        if key_mask is not None and length is None:
+            share = key_mask.sum(-1).clamp_min(1).to(torch.promote_types(out.dtype, torch.float32)) / keys
+            out = out * share.pow(-alpha).to(out.dtype).view(-1, 1, 1, 1)
+        return out
+
+
+def _power(length: int, alpha: float) -> float:
+    """L^-alpha. Raises ValueError where alpha is not finite, or too large for any float."""
+    if not math.isfinite(alpha):
+        raise ValueError(f"alpha = {alpha} is not finite")
+    try:
+        return float(length) ** -alpha
+    except OverflowError as error:
+        raise ValueError(f"alpha = {alpha}: {length}^{-alpha} is larger than any number") from error
+
+
+def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
+    """factor * h(q k^T / sqrt(d)) v, whichever way is the fastest."""
+    queries, keys, d = q.shape[-2], k.shape[-2], q.shape[-1]
+    if h == "identity" and linear_is_cheaper(queries, keys, d):
+        unused = q.new_empty(1, 1, 1)
+        summary = torch.baddbmm(unused, k.flatten(0, 1).mT, v.flatten(0, 1), beta=0, alpha=factor)
+        return torch.baddbmm(unused, q.flatten(0, 1), summary, beta=0, alpha=d**-0.5).unflatten(0, q.shape[:2])
+    if _is_few(q, k, v, h):
+        return _weighted(H[h](_scores(q, k)), v, factor)
+    if q.device.type == "cpu":
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # here, so that the backward pass has them so too
+    return attend(q, k, v, h, factor)
+
+
+def _is_few(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
+    """Whether torch's own operations serve better: few scores on a CPU, or forward-mode differentiation."""
+    if not torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in (q, k, v)):
+        return True
+    trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] * q.element_size()
+    return q.device.type == "cpu" and scores <= (_FEW_TO_KEEP[h] if trains else _FEW)
+
+
+def linear_is_cheaper(queries: int, keys: int, head_dim: int) -> bool:
+    """Whether q (k^T v) takes fewer operations than (q k^T) v, which it equals for h = identity."""
+    return (queries + keys) * head_dim < 2 * queries * keys
+
+
+def normalised(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    h: str = "relu",
+    alpha: float | Tensor = 1.0,
+    length: int | None = None,
+    key_mask: Tensor | None = None,
+) -> Tensor:
+    """Point-wise attention whose weights are divided by the sum of their absolute values over the keys.
+
+    For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel,
+    so that `alpha` and `length` do not matter here. The N x L weights are kept for the backward pass.
+    """
+    q, k, v = fitting(q, k, v, key_mask)
+    with own_precision(q):
+        weighted, total = weighted_and_total(q, *_without_padding(k, v, key_mask), h, 1 / max(k.shape[-2], 1), key_mask)
+        return divided(weighted, total)
+
+
+def weighted_and_total(
+    q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, key_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """h(S) v [B, heads, N, d] and the sums of |h(S)| over the keys [B, heads, N, 1], for S = q k^T / sqrt(d).
+
+    Both times `factor`, which keeps float16 from overflowing; the sums in float32 at least.
+    """
+    weights = H[h](_scores(q, k))
+    if key_mask is not None:
+        weights = weights.masked_fill(_per_head(~key_mask, q), 0)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    total = (weights.abs() if h in _SIGNED else weights).sum(-1, dtype=wide) * factor
+    return _weighted(weights, v, factor), total.view(*q.shape[:-1], 1)
+
+
+def divided(weighted: Tensor, total: Tensor) -> Tensor:
+    """Sums divided by their total weights, in the type of the sums; 0 where there is no weight."""
+    return (weighted / total.clamp_min(torch.finfo(total.dtype).tiny)).to(weighted.dtype)
+
+
+def softmax(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    alpha: float | Tensor = 1.0,
+    length: int | None = None,
+    key_mask: Tensor | None = None,
+) -> Tensor:
+    """softmax(q k^T / sqrt(d)) v; fused, unless that is slower. `alpha` and `length` do not matter here."""
+    q, k, v = fitting(q, k, v, key_mask)
+    k, v = _without_padding(k, v, key_mask)
+    trains = not torch.is_inference_mode_enabled()
+    if trains and q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= 1024:
+        # the fused kernel's backward is slow there: 54 ms a block against 19 at 129 tokens (ViT-S, 16 images, a core);
+        # its forward alone is not: 3.9 ms against 7.8 at 197 tokens (two cores)
+        with own_precision(q):
+            scores = _scores(q, k)
+            if key_mask is not None:
+                scores = scores.masked_fill(_per_head(~key_mask, q), -math.inf)
+            return _weighted(scores.softmax(-1), v)
+    mask = None if key_mask is None else key_mask[:, None, None, :]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def fitting(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """The three under autocast's precision where it is on. Raises ValueError if they do not fit each other."""
+    shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
+    if q.ndim != 4 or k.shape != v.shape or q.shape[:2] != k.shape[:2] or q.shape[3:] != k.shape[3:] or not q.shape[3]:
+        raise ValueError(f"q, k, v are [B, heads, N, d], [B, heads, L, d], [B, heads, L, d], not {shapes}")
+    if not all(x.is_floating_point() for x in (q, k, v)):
+        raise ValueError(f"q, k, v are floating-point tensors, not {q.dtype}, {k.dtype}, {v.dtype}")
+    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != (k.shape[0], k.shape[2])):
+        found = f"{key_mask.dtype} {tuple(key_mask.shape)}"
+        raise ValueError(f"key_mask is bool [B, L], here {(k.shape[0], k.shape[2])}, not {found}")
+    device = q.device.type
+    if not q.device == k.device == v.device:
+        raise ValueError(f"q, k, v are on different devices: {q.device}, {k.device}, {v.device}")
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        return q.to(dtype), k.to(dtype), v.to(dtype)
+    if not q.dtype == k.dtype == v.dtype:
+        raise ValueError(f"q, k, v are of different types, without autocast: {q.dtype}, {k.dtype}, {v.dtype}")
+    return q, k, v
+
+
+def _without_padding(k: Tensor, v: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Zeros in the place of padding: a weight of zero would not keep a NaN out."""
+    if key_mask is None:
+        return k, v
+    padding = ~key_mask[:, None, :, None]
+    return k.masked_fill(padding, 0), v.masked_fill(padding, 0)
+
+
+def _per_head(mask: Tensor, q: Tensor) -> Tensor:
+    """[B, L] -> [B * heads, 1, L]."""
+    return mask.repeat_interleave(q.shape[1], 0)[:, None]
+
+
+def own_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """Autocast off, which would compute norms, and softplus on N x L scores, in fp32."""
+    device = x.device.type
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
+def _scores(q: Tensor, k: Tensor) -> Tensor:
+    """q k^T / sqrt(d), [B * heads, N, L]; the scale within the product costs no pass of its own."""
+    flat = q.new_empty(1, 1, 1), q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2)
+    return torch.baddbmm(*flat, beta=0, alpha=q.shape[-1] ** -0.5)
+
+
+def _weighted(weights: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:
+    """factor * weights v, of [B * heads, N, L] and [B, heads, L, d] -> [B, heads, N, d].
+
+    The factor acts before the sums are rounded, and on the N x d outputs alone, never on the N x L weights.
+    """
+    product = torch.baddbmm(weights.new_empty(1, 1, 1), weights, v.flatten(0, 1), beta=0, alpha=factor)
+    return product.unflatten(0, v.shape[:2])
