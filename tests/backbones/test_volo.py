@@ -218,7 +218,7 @@ def test_exports(options, tmp_path):
 def test_operations():
     backbone = tiny(stem="conv", classes=5)
     counts = flops(backbone, SIZE)
-    assert counts["method"] == "counter"
+    assert counts["method"] == "analytic"
     assert counts["total"] == pytest.approx(counted(backbone, SIZE), rel=0.01)
     tokens = 24
     outlook = 96 * 32 * 32 * 2 + tokens * 32 * 81 * 2 + 2 * tokens * 9 * 9 * 16
