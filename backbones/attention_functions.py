@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from backbones.errors import nearest
+from backbones.kernels.blocked import product
 from backbones.kernels.operator import attend
 
 # In place where the gradient needs the output alone: nothing else holds the L x L scores.
@@ -31,8 +32,7 @@ _SIGNED = ("gelu", "identity")
 # Bytes of scores up to which a CPU is faster with torch's own operations; for training, where they keep the scores for
 # the backward pass, by what it costs to compute h anew.
 _FEW = 3e6
-_FEW_TO_KEEP = {"relu": 3e6, "relu2": 4e6, "gelu": 16e6, "softplus": 32e6, "identity": 16e6, "relu6": 16e6}
-_FEW_TO_KEEP["sigmoid"] = 16e6
+_FEW_TO_KEEP = dict.fromkeys(H, 16e6) | {"relu": 3e6, "relu2": 4e6, "softplus": 32e6}
 
 
 def pointwise(
@@ -92,9 +92,8 @@ def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Te
     """factor * h(q k^T / sqrt(d)) v, whichever way is the fastest."""
     queries, keys, d = q.shape[-2], k.shape[-2], q.shape[-1]
     if h == "identity" and linear_is_cheaper(queries, keys, d):
-        unused = q.new_empty(1, 1, 1)
-        summary = torch.baddbmm(unused, k.flatten(0, 1).mT, v.flatten(0, 1), beta=0, alpha=factor)
-        return torch.baddbmm(unused, q.flatten(0, 1), summary, beta=0, alpha=d**-0.5).unflatten(0, q.shape[:2])
+        summary = product(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
+        return product(q.flatten(0, 1), summary, d**-0.5).unflatten(0, q.shape[:2])
     if _is_few(q, k, v, h):
         return _weighted(H[h](_scores(q, k)), v, factor)
     if q.device.type == "cpu":
@@ -184,8 +183,8 @@ def softmax(
 
 def fitting(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """The three under autocast's precision where it is on. Raises ValueError if they do not fit each other."""
-    shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
     if q.ndim != 4 or k.shape != v.shape or q.shape[:2] != k.shape[:2] or q.shape[3:] != k.shape[3:] or not q.shape[3]:
+        shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q, k, v are [B, heads, N, d], [B, heads, L, d], [B, heads, L, d], not {shapes}")
     if not all(x.is_floating_point() for x in (q, k, v)):
         raise ValueError(f"q, k, v are floating-point tensors, not {q.dtype}, {k.dtype}, {v.dtype}")
@@ -224,8 +223,7 @@ def own_precision(x: Tensor) -> AbstractContextManager[Any]:
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:
     """q k^T / sqrt(d), [B * heads, N, L]; the scale within the product costs no pass of its own."""
-    flat = q.new_empty(1, 1, 1), q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2)
-    return torch.baddbmm(*flat, beta=0, alpha=q.shape[-1] ** -0.5)
+    return product(q.flatten(0, 1), k.flatten(0, 1).mT, q.shape[-1] ** -0.5)
 
 
 def _weighted(weights: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:
@@ -233,5 +231,4 @@ def _weighted(weights: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:
 
     The factor acts before the sums are rounded, and on the N x d outputs alone, never on the N x L weights.
     """
-    product = torch.baddbmm(weights.new_empty(1, 1, 1), weights, v.flatten(0, 1), beta=0, alpha=factor)
-    return product.unflatten(0, v.shape[:2])
+    return product(weights, v.flatten(0, 1), factor).unflatten(0, v.shape[:2])

@@ -1,10 +1,11 @@
-"""Two processes run the tests, each on one core: threads of several would wait for each other most of the time."""
+"""What torch and Triton must find in the environment when they are imported."""
 
 import os
 
+# two processes run the tests, each on one core: threads of several would wait for each other most of the time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
 if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported: its kernels then run on the CPU
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels then run on the CPU

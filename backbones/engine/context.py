@@ -126,10 +126,14 @@ class Context:
         parts = {name: value for name, value in operations.items() if name not in ("total", "lengths")}
         self.cost.gflops = operations["total"] / 1e9
         self.cost.gflops_by = {name: part if name == "method" else part / 1e9 for name, part in parts.items()}
-        if operations["lengths"]:
-            self.details["attention_lengths"] = {str(L): blocks for L, blocks in operations["lengths"].items()}
+        self.note_lengths("attention_lengths", operations)
         if self.untrained:
             self.note(f"left untrained by --load partial: {', '.join(self.untrained)}")
+
+    def note_lengths(self, name: str, operations: dict[str, Any]) -> None:
+        """For the record: how many blocks of point-wise attention divide by which L, if any do."""
+        if operations["lengths"]:
+            self.details[name] = {str(L): blocks for L, blocks in operations["lengths"].items()}
 
     def export(self, backbone: "Backbone", **about: Any) -> None:
         """Leaves a trained backbone in the run's folder, complete or not at all, for tasks and users to load.

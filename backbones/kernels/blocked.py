@@ -69,8 +69,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
     """
     form, out = _form(h, q, k), torch.empty_like(q, memory_format=torch.contiguous_format)
     for some, rows, (scores,) in _blocks(q, k, 1):
-        _product(q[some, rows], k[some].mT, q.shape[-1] ** -0.5, scores)
-        _product(form.weigh(scores, scores), v[some], factor, out[some, rows])
+        product(q[some, rows], k[some].mT, q.shape[-1] ** -0.5, scores)
+        product(form.weigh(scores, scores), v[some], factor, out[some, rows])
     return out
 
 
@@ -84,13 +84,13 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: floa
     wide = torch.promote_types(q.dtype, torch.float32)
     dk, dv = (x.new_empty(x.shape) if whole else x.new_zeros(x.shape, dtype=wide) for x in (k, v))
     for some, rows, (scores, of_scores, *more) in _blocks(q, k, buffers):
-        _product(q[some, rows], k[some].mT, q.shape[-1] ** -0.5, scores)
+        product(q[some, rows], k[some].mT, q.shape[-1] ** -0.5, scores)
         weights = form.weigh(scores, more[0] if more else scores)
-        _add_product(dv[some], weights.mT, grad[some, rows], factor, whole)
-        _product(grad[some, rows], v[some].mT, 1.0, of_scores)
+        _add_to(dv[some], weights.mT, grad[some, rows], factor, whole)
+        product(grad[some, rows], v[some].mT, 1.0, of_scores)
         of_scores = form.gradient(of_scores, scores, weights)
-        _add_product(dk[some], of_scores.mT, q[some, rows], scale, whole)
-        _product(of_scores, k[some], scale, dq[some, rows])
+        _add_to(dk[some], of_scores.mT, q[some, rows], scale, whole)
+        product(of_scores, k[some], scale, dq[some, rows])
     return dq, dk.to(k.dtype), dv.to(v.dtype)
 
 
@@ -107,21 +107,21 @@ def _largest(x: Tensor) -> float:
     return torch.maximum(-low, high).item()
 
 
-def _product(a: Tensor, b: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
+def product(a: Tensor, b: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
     """scale * a b, of [n, rows, inner] and [n, inner, columns], into `out` if one is given; returns it."""
     unused = a.new_empty(1, 1, 1)
     if out is None or not out.is_contiguous():  # which torch would copy first
-        product = torch.baddbmm(unused, a, b, beta=0, alpha=scale)
-        return product if out is None else out.copy_(product)
+        found = torch.baddbmm(unused, a, b, beta=0, alpha=scale)
+        return found if out is None else out.copy_(found)
     return torch.baddbmm(unused, a, b, beta=0, alpha=scale, out=out)
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float, only: bool) -> None:
-    """Adds `_product` to a sum, which is zero before the `only` one."""
+def _add_to(total: Tensor, a: Tensor, b: Tensor, scale: float, only: bool) -> None:
+    """Adds `product` to a sum, which is zero before the `only` one."""
     if only:
-        _product(a, b, scale, total)
+        product(a, b, scale, total)
     else:
-        total += _product(a, b, scale)
+        total += product(a, b, scale)
 
 
 def _plan(q: Tensor, k: Tensor, buffers: int) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 Letters: B images, N queries, L keys, D = head_dim.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,6 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from backbones.kernels import programs
-
-os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # products and sums in one rounding; unsaid, Triton 3.9 warns
 
 HEAD_DIMS = (32, 64, 128)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -100,6 +97,7 @@ def _launch(kernel: Any, tensors: Sequence[Tensor], rows: int, columns: int, h: 
                 kernel[grid](
                     *arguments, heads, N, k.shape[2], *factors, H=h, SCALED=scaled, D=D, M=tile.rows, J=tile.columns,
                     EVEN=columns % tile.columns == 0, PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
+                    enable_fp_fusion=True,
                 )  # fmt: skip
             return
         except OutOfResources:

@@ -53,9 +53,8 @@ class Dino(Method):
         learner = make_learner(spec, options, len(data.train) // options.batch)
         chosen = learner.teacher.backbone if options.export == "teacher" else learner.student.backbone
         context.note_backbone(chosen, flops(chosen, options.size))
-        if options.local_crops and "attention_lengths" in context.details:
-            local = flops(chosen, options.local_size)["lengths"]
-            context.details["attention_lengths_local"] = {str(L): blocks for L, blocks in local.items()}
+        if options.local_crops:
+            context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
         if data.val is None:
             context.note(f"{data.name} has no validation split: nothing is scored")
 

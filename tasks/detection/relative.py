@@ -41,9 +41,8 @@ class RelativeSoftmax(nn.Module):
         Args:
             pairs: B times heads.
         """
-        return 4 * pairs * tokens**2 * self.rel_pos_h.shape[1] + 2 * pairs * tokens * self.rel_pos_h.shape[1] * sum(
-            self.grid
-        )
+        d = self.rel_pos_h.shape[1]
+        return 4 * pairs * tokens**2 * d + 2 * pairs * tokens * d * sum(self.grid)
 
     def _extended(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """[B, heads, N, d + h + w] each, whose products are the scores with the positions in them.

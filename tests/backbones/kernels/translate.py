@@ -39,7 +39,7 @@ def translated(kernel: Any, capability: int, head_dim: int, kind: str, h: str, t
                 divisible[(place,)] = [["tt.divisibility", 16]]
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=divisible)
-    how = {"num_warps": tile.warps, "num_stages": tile.stages}
+    how = {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
     made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=how)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
