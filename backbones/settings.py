@@ -41,6 +41,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
+def read_value(text: str, where: str) -> Any:
+    """The value that a piece of YAML stands for. Raises WrongWords naming `where`."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise WrongWords(f"{where}: not a YAML value: {error}") from None
+
+
 def write_yaml(content: dict[str, Any]) -> str:
     """YAML text with the keys in the order given."""
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)

@@ -94,7 +94,8 @@ class Cell:
                 flat[name] = str(value.resolve())
             elif isinstance(value, str) and value.endswith((".yaml", ".yml")):
                 flat[name] = _lasting(value)
-        return flat | {"data": str(Path(flat["data"]).resolve()) if flat["data"] else None}
+        flat |= {"data": str(Path(flat["data"]).resolve()) if flat["data"] else None}
+        return {name: value for name, value in flat.items() if name != "receipt"}  # says nothing about the run
 
     @property
     def options_yaml(self) -> str:
@@ -140,4 +141,5 @@ class Cell:
             notes=context.notes,
             details=context.details,
             export=context.exported,
+            identity_content=self.identity.content,
         )

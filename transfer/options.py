@@ -44,6 +44,8 @@ class RunOptions:
     """Leave out images that cannot be read, and record how many, instead of stopping."""
     track: bool = False
     """Write TensorBoard events beside history.jsonl."""
+    receipt: Path | None = None
+    """File that gets the names of the runs with a record, and the exit status, when the command ends (for sweeps)."""
     dry_run: bool = False
     """Print the resolved options and stop."""
 
@@ -67,7 +69,7 @@ class RunOptions:
 # How a run is executed, not what it is: never part of its identity.
 EXECUTION = (
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
-    *("sequence_parallel", "name", "weights_to", "replace", "draw"),
+    *("sequence_parallel", "name", "weights_to", "replace", "draw", "receipt"),
 )
 
 
@@ -90,6 +92,58 @@ class PretrainRunOptions(RunOptions):
             raise WrongWords("--seeds: pretraining takes one; give each seed's weights a --name of their own")
         if self.name is not None and (not self.name.strip(".") or "/" in self.name):
             raise WrongWords(f"--name {self.name}: a plain name, without folders (--weights-to names the folder)")
+
+
+@dataclass(kw_only=True)
+class LaunchOptions:
+    """Where the command runs: here, or as one job of a cluster. Never part of a run's identity."""
+
+    launcher: Literal["local", "slurm"] = "local"
+    """slurm submits the command as one job, follows it, and prints its table; a job that is preempted or out of time
+    saves its state and goes back into the queue."""
+    nodes: int = 1
+    """Of the job; on each, torchrun starts a process for each GPU."""
+    gpus: int = 1
+    """On each node; 0 computes on the CPU."""
+    processes: int | None = None
+    """On each node, without GPUs."""
+    cpus: int | None = None
+    """Cores on each node."""
+    memory_gb: float | None = None
+    """Memory on each node."""
+    minutes: int = 240
+    """Time limit of the job, after which it goes back into the queue."""
+    partition: str | None = None
+    """As of sbatch."""
+    account: str | None = None
+    """As of sbatch."""
+    qos: str | None = None
+    """As of sbatch."""
+    constraint: str | None = None
+    """As of sbatch."""
+
+    def __post_init__(self) -> None:
+        for name, least in {"nodes": 1, "gpus": 0, "processes": 1, "cpus": 1, "minutes": 1}.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise WrongWords(f"--{name} {value}: must be {least} or more")
+        if self.memory_gb is not None and self.memory_gb <= 0:
+            raise WrongWords(f"--memory-gb {self.memory_gb}: must be above 0")
+        if self.gpus and self.processes not in (None, self.gpus):
+            raise WrongWords(
+                f"--processes {self.processes}: there is one for each GPU; with --gpus 0 there can be more"
+            )
+
+    def idle(self) -> dict[str, str]:
+        """Options that change nothing, and why."""
+        return {} if self.launcher == "slurm" else dict.fromkeys(RESOURCES, "--launcher local")
+
+    def resources(self) -> dict[str, Any]:
+        """What the job is asked for, as in a sweep's YAML."""
+        return {name: value for name in RESOURCES if (value := getattr(self, name)) is not None}
+
+
+RESOURCES = tuple(item.name for item in fields(LaunchOptions) if item.name != "launcher")
 
 
 @dataclass(kw_only=True)

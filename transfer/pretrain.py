@@ -21,6 +21,7 @@ The weights go to weights/NAME, where `python -m transfer.run TASK --backbone NA
 examples:
   python -m transfer.pretrain dino --backbone tiny --smoke
   python -m transfer.pretrain deit --backbone deit_s16_convstem --dataset imagenet1k --data FOLDER
+  python -m transfer.pretrain dino --backbone dino_s16 --data FOLDER --launcher slurm --nodes 2 --gpus 8
 
 exit status: 0 weights exported, 3 the training broke down (recorded, nothing exported), 1 something failed,
 2 wrong words, 143 stopped by a signal with its state saved"""
@@ -81,6 +82,7 @@ def _method_of(recipe: "Recipe") -> str:
 
 def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
     from backbones.pretrain.method import load_method
+    from transfer import receipts
     from transfer.cli import read_command
     from transfer.options import PretrainRunOptions
     from transfer.pretraining import Pretraining
@@ -94,10 +96,15 @@ def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
         raise WrongWords(f"--method {run.method}: the recipe {recipe.name} is for {name}; choose another recipe")
     if len(run.dataset) > 1:
         raise WrongWords("--dataset: pretraining takes one")
+    if command.launch.launcher == "slurm" and not run.dry_run:
+        from transfer.launching import launch
+
+        return launch("transfer.pretrain", [str(recipe.path), *words], command)
     status, records = execute(command, Pretraining(method), lambda cell: _guard(cell, run))
     for record in records:
         if record.export:
             _publish(record, run)
+    receipts.write(run.receipt, records, status)
     return status
 
 

@@ -20,6 +20,7 @@ USAGE = """usage: python -m transfer.run TASK --backbone NAME [--dataset NAME ..
 examples:
   python -m transfer.run reid --backbone dino_s16_convstem --lr 5e-2 --smoke
   python -m transfer.run reid --backbone dino_s16 --dataset market1501 --data FOLDER --lr 1.6e-3 --seeds 0 1 2
+  python -m transfer.run detect --backbone dino_s16 --data FOLDER --launcher slurm --nodes 2 --gpus 8
 
 exit status: 0 scores obtained or reused, 3 a training broke down (recorded), 1 something failed, 2 wrong words,
 143 stopped by a signal with its state saved"""
@@ -59,10 +60,18 @@ def _list() -> int:
 
 def _run(recipe: "Recipe", words: list[str]) -> int:
     from tasks.task import load_task
+    from transfer import receipts
     from transfer.cli import read_command
 
     task = load_task(recipe.name)
-    return execute(read_command(recipe, task.options, words), task)[0]
+    command = read_command(recipe, task.options, words)
+    if command.launch.launcher == "slurm" and not command.run.dry_run:
+        from transfer.launching import launch
+
+        return launch("transfer.run", [recipe.name, *words], command)
+    status, records = execute(command, task)
+    receipts.write(command.run.receipt, records, status)
+    return status
 
 
 def execute(

@@ -1,0 +1,91 @@
+"""The search of the largest stable rate, on problems whose limit is known."""
+
+import math
+import random
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transfer.searching import Search, largest_stable
+
+
+@pytest.mark.parametrize("problem", range(300))
+def test_the_limit_is_found_within_the_ratio_and_the_budget(problem: int) -> None:
+    limit = 10 ** random.Random(problem).uniform(-5, 1)
+    search = Search(1e-5, 10, seeds=(0, 1, 2), budget=12, ratio=1.5)
+    found = largest_stable(search, lambda rate, seed: rate < limit)
+    assert len(found.probes) <= 12
+    assert len(found.brackets) == 3
+    for bracket in found.brackets:
+        assert bracket.low < limit <= bracket.high
+        assert bracket.ratio <= 1.5
+    assert found.estimate <= limit <= 1.5 * found.estimate
+    assert found.violations == ()
+
+
+def test_gradient_descent_on_a_quadratic_has_the_limit_two_over_its_largest_curvature() -> None:
+    curvatures = torch.tensor([0.3, 1.0, 7.0], dtype=torch.float64)
+
+    def trains(rate: float, seed: int) -> bool:
+        point = torch.randn(3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        weights = nn.Parameter(point)
+        optimizer = torch.optim.SGD([weights], lr=rate)
+
+        def loss() -> Tensor:
+            return (curvatures * weights**2).sum() / 2
+
+        first = loss().item()
+        for _ in range(400):
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+        return math.isfinite(loss().item()) and loss().item() <= first
+
+    found = largest_stable(Search(1e-4, 100, seeds=(0, 1, 2), budget=12), trains)
+    limit = 2 / 7
+    assert len(found.probes) <= 12
+    assert limit / 1.5 <= found.estimate <= limit
+    low, high = found.interval
+    assert low <= limit <= high
+
+
+def test_a_range_without_a_limit_in_it_is_said_so() -> None:
+    always = largest_stable(Search(1e-3, 1, seeds=(0,), budget=12), lambda rate, seed: True)
+    assert always.brackets[0].low == 1
+    assert always.brackets[0].high == math.inf
+    never = largest_stable(Search(1e-3, 1, seeds=(0,), budget=12), lambda rate, seed: False)
+    assert (never.brackets[0].low, never.brackets[0].high, never.estimate) == (0, 1e-3, 0)
+
+
+def test_seeds_with_limits_of_their_own_are_told_apart() -> None:
+    limits = {0: 0.3, 1: 0.6, 2: 0.15}
+    found = largest_stable(Search(1e-3, 10, seeds=(0, 1, 2), budget=24), lambda rate, seed: rate < limits[seed])
+    for bracket in found.brackets:
+        assert bracket.low < limits[bracket.seed] <= bracket.high
+        assert bracket.ratio <= 1.5
+    low, high = found.interval
+    assert low < 0.15
+    assert high >= 0.6
+
+
+def test_what_contradicts_a_single_limit_is_reported() -> None:
+    search = Search(0.01, 100, seeds=(0, 1), budget=12)
+    plan = search.plan()
+    asked, tried = next(plan), []
+    with pytest.raises(StopIteration) as end:
+        while True:
+            rate, seed = asked
+            # seed 1 breaks down at the rate that seed 0 bore, and bears the larger one
+            stable = rate < 1 if seed == 0 else rate >= 1
+            tried.append((rate, seed, stable))
+            asked = plan.send(stable)
+    found = end.value.value
+    assert any("seed 1" in text and "is stable" in text for text in found.violations), tried
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5, 8])
+def test_a_small_budget_is_kept(budget: int) -> None:
+    found = largest_stable(Search(1e-5, 10, seeds=(0, 1, 2), budget=budget), lambda rate, seed: rate < 0.01)
+    assert len(found.probes) <= budget
+    assert found.probes or not found.brackets

@@ -1,0 +1,125 @@
+"""What a sweep's YAML may say, and how its mistakes are named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backbones.errors import WrongWords
+from backbones.settings import write_yaml
+from transfer.grid import expand
+from transfer.sweep_file import read_sweep, sweep_names
+
+SWEEP: dict[str, Any] = {
+    "about": "a sweep",
+    "steps": {
+        "pretrain": {"pretrain": "dino", "backbone": "tiny", "dataset": "toy_digits", "grid": {"stem": ["conv"]}},
+        "reid": {"run": "reid", "after": "pretrain", "dataset": ["toy_market"], "options": {"epochs": 3}},
+    },
+    "tiers": {"smoke": {"pretrain": {"options": {"smoke": True}}, "reid": {"options": {"lr": 0.1}}}},
+}
+
+
+def write(folder: Path, content: dict[str, Any]) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(write_yaml(content))
+    return str(path)
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The sweep with one of its entries, `steps.reid.options`, replaced."""
+    import copy
+
+    content = copy.deepcopy(SWEEP)
+    *parents, last = path.split(".")
+    inner = content
+    for key in parents:
+        inner = inner[key]
+    inner[last] = value
+    return content
+
+
+@pytest.mark.parametrize("name", sweep_names())
+@pytest.mark.parametrize("tier", ["full", "reduced", "smoke"])
+def test_every_shipped_sweep_expands(name: str, tier: str) -> None:
+    rows = None
+    try:
+        sweep = read_sweep(name, tier)
+    except WrongWords as error:
+        assert "has no tier" in str(error)  # noqa: PT017
+        return
+    if sweep.vary:
+        rows = [{"label": "conv", sweep.vary: {"stem": "conv"}}]
+        sweep = read_sweep(name, tier, (), rows)
+    cells = expand(sweep)
+    assert len({cell.name for cell in cells}) == len(cells)
+    places = {cell.name: place for place, cell in enumerate(cells)}
+    for cell in cells:
+        assert cell.parent is None or places[cell.parent.name] < places[cell.name]
+        assert tier != "smoke" or cell.options.get("smoke"), "a smoke tier marks every run"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("stepz", {}, "unknown key 'stepz'; did you mean 'steps'"),
+        ("steps", {}, "`steps` is missing"),
+        ("steps.reid.optionz", {}, "unknown key 'optionz'; did you mean 'options'"),
+        ("steps.reid.options", {"epoch": 3}, "unknown option 'epoch'; did you mean 'epochs'"),
+        ("steps.reid.options", {"out": "x"}, "`out` is not an option of a cell"),
+        ("steps.reid.run", "reidd", "unknown task 'reidd'; did you mean 'reid'"),
+        ("steps.reid.after", "pretrian", "did you mean 'pretrain'"),
+        ("steps.reid.dataset", ["toy_markt"], "unknown data set 'toy_markt'"),
+        ("steps.reid.dataset", [], "`dataset` is missing"),
+        ("steps.pretrain.backbone", None, "`backbone` is missing"),
+        ("steps.pretrain.pretrain", "dinoo", "unknown recipe 'dinoo'"),
+        ("steps.pretrain.grid", {"stem": []}, "the grid of `stem` is empty"),
+        ("steps.pretrain.grid", {"stm": ["conv"]}, "unknown option 'stm'"),
+        ("steps.pretrain.seeds", [], "`seeds`"),
+        ("steps.pretrain.seeds", ["a"], "`seeds`"),
+        ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
+        ("tiers", {"tiny": {}}, "unknown key 'tiny'"),
+        ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
+        ("rows", [], "`rows` is empty"),
+        ("rows", [{"reidd": {}}], "row 1: unknown key 'reidd'"),
+        ("rows", [{"reid": {"lrr": 1}}], "row 1: reid: unknown option 'lrr'"),
+        ("report", {"comparee": []}, "unknown key 'comparee'"),
+        ("search", {"lows": 1}, "unknown key 'lows'"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(tmp_path: Path, path: str, value: Any, says: str) -> None:
+    name = write(tmp_path, changed(path, value))
+    with pytest.raises(WrongWords) as error:
+        read_sweep(name, "smoke")
+    assert says in str(error.value)
+    assert "mine.yaml" in str(error.value)
+
+
+def test_unknown_sweeps_and_tiers_are_named(tmp_path: Path) -> None:
+    with pytest.raises(WrongWords, match="did you mean 'demo'"):
+        read_sweep("demmo", "full")
+    with pytest.raises(WrongWords, match="no such file"):
+        read_sweep(str(tmp_path / "none.yaml"), "full")
+    with pytest.raises(WrongWords, match="has no tier 'reduced'"):
+        read_sweep(write(tmp_path, SWEEP), "reduced")
+
+
+def test_a_tier_is_laid_over_the_steps(tmp_path: Path) -> None:
+    name = write(tmp_path, SWEEP)
+    full, smoke = read_sweep(name, "full").steps["reid"], read_sweep(name, "smoke").steps["reid"]
+    assert full.options == {"epochs": 3}
+    assert smoke.options == {"epochs": 3, "lr": 0.1}
+    assert list(read_sweep(write(tmp_path, changed("tiers.smoke.reid", None)), "smoke").steps) == ["pretrain"]
+
+
+def test_settings_of_the_command_win(tmp_path: Path) -> None:
+    name = write(tmp_path, SWEEP)
+    settings = ("pretrain.stem=[conv, patchify]", "reid.epochs=5", "reid.dataset=toy_msmt17", "reid.lr=[0.1, 1.0]")
+    sweep = read_sweep(name, "smoke", settings)
+    assert sweep.steps["pretrain"].grid == {"stem": ["conv", "patchify"]}
+    assert sweep.steps["reid"].options["epochs"] == 5
+    assert sweep.steps["reid"].dataset == ("toy_msmt17",)
+    assert len(expand(sweep)) == 2 + 4
+    for wrong, says in (("reid=1", "STEP.KEY=VALUE"), ("red.lr=1", "did you mean 'reid'"), ("reid.lrr=1", "lrr")):
+        with pytest.raises(WrongWords, match=says):
+            read_sweep(name, "smoke", (wrong,))

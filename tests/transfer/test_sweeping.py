@@ -1,0 +1,240 @@
+"""How a sweep goes on when cells are done, fail, break down or are killed. Cells are real runs of the test backbone."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transfer.pretrain
+import transfer.run
+from backbones.errors import UserError
+from backbones.settings import write_yaml
+from transfer.grid import Cell, expand
+from transfer.launchers import LocalLauncher, Work
+from transfer.results import Store
+from transfer.sweep import main
+from transfer.sweep_file import read_sweep
+from transfer.sweeping import Sweeper, locked
+
+QUICK = {"smoke": True, "threads": 1}
+PRETRAIN = {"pretrain": "cifar_deit", "backbone": "tiny", "dataset": "toy_digits", "options": {**QUICK, "epochs": 2}}
+CLASSIFY = {
+    "run": "classify",
+    "after": "pretrain",
+    "dataset": "toy_digits",
+    "options": {**QUICK, "size": 32, "resize": 32},
+}
+BREAKS = {"lr": 1e6, "epochs": 1}
+
+
+@dataclass
+class Ended:
+    """A job that is over."""
+
+    status: int
+
+    def poll(self) -> int:
+        return self.status
+
+    def state(self) -> str:
+        return "ended"
+
+    def cancel(self) -> None:
+        raise AssertionError
+
+
+@dataclass
+class InThisProcess:
+    """Runs the commands of cells one by one in here: importing torch for each would take a minute."""
+
+    slots: int | None = 1
+    words: list[tuple[str, ...]] = field(default_factory=list)
+
+    def fits(self, work: Work) -> bool:
+        return True
+
+    def start(self, works: Sequence[Work]) -> list[Ended]:
+        return [self._run(work) for work in works]
+
+    def _run(self, work: Work) -> Ended:
+        self.words.append(work.words)
+        module = {"transfer.run": transfer.run, "transfer.pretrain": transfer.pretrain}[work.words[0]]
+        with (
+            work.log.open("a", encoding="utf-8") as log,
+            contextlib.redirect_stdout(log),
+            contextlib.redirect_stderr(log),
+        ):
+            return Ended(module.main(list(work.words[1:])))
+
+    def close(self) -> None:
+        pass
+
+
+def cells_of(folder: Path, **steps: dict[str, Any]) -> list[Cell]:
+    path = folder / "mine.yaml"
+    path.write_text(write_yaml({"steps": steps}))
+    return expand(read_sweep(str(path), "full"))
+
+
+def swept(out: Path, cells: list[Cell]) -> tuple[Sweeper, InThisProcess]:
+    launcher = InThisProcess()
+    sweeper = Sweeper(out, launcher)
+    sweeper.add(cells)
+    sweeper.run()
+    return sweeper, launcher
+
+
+def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = PRETRAIN | {"grid": {"lr": [1e-3, 1e6]}, "options": {**QUICK, "epochs": 1}}
+    cells, out = cells_of(tmp_path, pretrain=broken, classify=CLASSIFY), tmp_path / "out"
+    sweeper, launcher = swept(out, cells)
+    statuses = {name: progress.status for name, progress in sweeper.cells.items()}
+    assert statuses[cells[0].name] == "completed"
+    assert statuses[cells[1].name] == "nonfinite"
+    assert statuses[cells[2].name] == "completed"
+    assert statuses[cells[3].name] == "blocked"
+    assert len(launcher.words) == 3
+    assert "nonfinite" in sweeper.cells[cells[3].name].reason
+    said = capsys.readouterr().err
+    assert "[4/4]" in said
+    assert "broke down, nonfinite at step" in said
+    records, problems = Store(out / "runs").records()
+    assert (len(records), problems) == (3, [])
+    pretrained, classified = (sweeper.cells[cells[place].name].record for place in (0, 2))
+    assert pretrained
+    assert classified
+    assert classified.weights_id == pretrained.export
+
+    again, nothing = swept(out, cells)
+    assert nothing.words == [], "finished cells are reused without a process"
+    assert {name: progress.status for name, progress in again.cells.items()} == statuses
+    assert all(progress.reused for progress in again.cells.values() if progress.record)
+
+
+def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacking = {"run": "reid", "backbone": "tiny", "dataset": "market1501", "options": {"weights": "random"}}
+    good = CLASSIFY | {"after": "pretrain"}
+    sweeper, launcher = swept(tmp_path / "out", cells_of(tmp_path, reid=lacking, pretrain=PRETRAIN, classify=good))
+    failed, *others = sweeper.cells.values()
+    assert failed.status == "failed"
+    assert failed.attempts == 2
+    assert "market1501" in failed.reason
+    assert [progress.status for progress in others] == ["completed", "completed"]
+    assert "is tried again" in capsys.readouterr().err
+    assert len(launcher.words) == 4
+
+
+def test_wrong_words_are_not_tried_again(tmp_path: Path) -> None:
+    wrong = PRETRAIN | {"options": {**QUICK, "optimizer": "adamm"}}
+    sweeper, launcher = swept(tmp_path / "out", cells_of(tmp_path, pretrain=wrong, classify=CLASSIFY))
+    first, second = sweeper.cells.values()
+    assert (first.status, first.attempts, second.status) == ("failed", 1, "blocked")
+    assert len(launcher.words) == 1
+
+
+def test_a_changed_part_of_the_user_runs_again(tmp_path: Path) -> None:
+    stem = tmp_path / "my_stem.py"
+    text = (
+        "from torch import nn\nclass Stem(nn.Module):\n    def __init__(self, dim, patch):\n        super().__init__()\n"
+        "        self.proj = nn.Conv2d(3, dim, patch, patch, bias=BIAS)\n    def forward(self, x):\n        return self.proj(x)\n"
+    )
+    stem.write_text(text.replace("BIAS", "True"))
+    step = PRETRAIN | {"options": {**PRETRAIN["options"], "stem": f"{stem}:Stem"}}  # type: ignore[dict-item]
+    first, _ = swept(tmp_path / "out", cells_of(tmp_path, pretrain=step))
+    stem.write_text(text.replace("BIAS", "False"))
+    second, launcher = swept(tmp_path / "out", cells_of(tmp_path, pretrain=step))
+    one, two = (next(iter(sweeper.cells.values())) for sweeper in (first, second))
+    assert (one.status, two.status) == ("completed", "completed")
+    assert len(launcher.words) == 1
+    assert one.record
+    assert two.record
+    assert one.record.export != two.record.export
+
+
+def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        with locked(tmp_path):
+            os.write(writer, b"x")
+            time.sleep(60)
+    os.read(reader, 1)
+    try:
+        with pytest.raises(UserError, match="another process"), locked(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_more_gpus_than_there_are_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    launcher = LocalLauncher(2)
+    with pytest.raises(UserError, match="asks for 8 GPUs, this machine has 0: give --gpus 0"):
+        launcher.fits(Work(("transfer.run",), tmp_path / "log", {"gpus": 8}))
+
+
+def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2,5")
+    launcher = LocalLauncher()
+    assert launcher.slots == 3
+    one = Work(("transfer.run", "--list"), tmp_path / "one", {"gpus": 2})
+    (job,) = launcher.start([one])
+    assert job.gpus == ("0", "2")
+    assert not launcher.fits(one)
+    assert launcher.fits(Work(("transfer.run", "--list"), tmp_path / "two"))
+    launcher.close()
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_a_failure_and_is_taken_up_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kill -9 in the middle: the second attempt goes on from the state; a second kill leaves a failure, no breakdown."""
+    long = {**QUICK, "epochs": 200, "checkpoint_seconds": 0}
+    out, kills = tmp_path / "out", 0
+    sweeper = Sweeper(out, LocalLauncher(1))
+    sweeper.add(cells_of(tmp_path, pretrain=PRETRAIN | {"options": long}))
+
+    def killer() -> None:
+        nonlocal kills
+        (progress,) = sweeper.cells.values()
+        last = None
+        while kills < 2:
+            time.sleep(0.05)
+            job: Any = progress.job
+            if job is not None and job is not last and list(out.glob("runs/*/state.pt")):
+                if kills and "resuming" not in next(out.glob("cells/*.log")).read_text():
+                    continue
+                os.killpg(job.process.pid, signal.SIGKILL)
+                kills, last = kills + 1, job
+
+    thread = threading.Thread(target=killer)
+    thread.start()
+    sweeper.run()
+    thread.join()
+    (progress,) = sweeper.cells.values()
+    assert (progress.status, progress.attempts) == ("failed", 2)
+    assert "killed by signal 9" in progress.reason
+    assert Store(out / "runs").records() == ([], [])
+    assert "resuming after step" in next(out.glob("cells/*.log")).read_text()
+    assert "memory limit" in capsys.readouterr().err
+
+
+def test_a_sweep_is_listed_without_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--dry-run", "--out", str(tmp_path / "out"), "--speed", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "10 cells" in said
+    assert said.count("python -m transfer.") == 10
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,156 @@
+"""The cells of a sweep: every combination that its steps, rows and grids stand for, each as one command. No torch."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import WrongWords
+from transfer.sweep_file import BACKBONE_OPTIONS, Step, SweepFile
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One process to be."""
+
+    name: str
+    """Unique in its sweep and stable; the name of a pretraining's weights."""
+    step: Step
+    backbone: str
+    dataset: str
+    seed: int
+    options: dict[str, Any]
+    """By name, as the command takes them."""
+    parent: "Cell | None" = None
+    """Whose weights it starts from."""
+    label: str = field(default="", compare=False)
+    """Of the row it belongs to first."""
+
+    def words(self, out: Path) -> tuple[str, ...]:
+        """What stands after `python -m`; runs, weights and features go below `out`."""
+        where: dict[str, Any] = {"out": out / "runs", "receipt": receipt(out, self.name)}
+        if self.step.kind == "pretrain":
+            where |= {"name": self.name, "weights_to": out / "weights"}
+        else:
+            where |= {"features": out / "features"}
+        if self.parent is not None:
+            where |= {"weights": out / "weights" / self.parent.name}
+        module = "transfer.pretrain" if self.step.kind == "pretrain" else "transfer.run"
+        named = {"backbone": self.backbone, "dataset": self.dataset, "seeds": self.seed}
+        return (module, self.step.recipe, *_flags(named), *_flags(self.options), *_flags(where))
+
+
+def receipt(out: Path, name: str) -> Path:
+    """Where the command of a cell leaves the names of its runs."""
+    return out / "cells" / f"{name}.json"
+
+
+def expand(sweep: SweepFile) -> list[Cell]:
+    """All cells, each after the one it needs. What several rows have in common is one cell.
+
+    Raises:
+        WrongWords: a combination that cannot be, or nothing at all.
+    """
+    cells: dict[str, Cell] = {}
+    for row in sweep.rows:
+        for cell in _row_cells(sweep, row):
+            cells.setdefault(cell.name, cell)
+    if not cells:
+        raise WrongWords(f"sweep {sweep.name}: there is nothing to run at the tier {sweep.tier}")
+    return list(cells.values())
+
+
+def _row_cells(sweep: SweepFile, row: dict[str, Any]) -> Iterator[Cell]:
+    """Those of the steps that the row names and of the ones they need; of all steps where it names none."""
+    named = [name for name in row if name in sweep.steps]
+    wanted = set(sweep.steps) if not named else _with_ancestors(sweep.steps, named)
+    made: dict[str, list[Cell]] = {}
+    for name, step in sweep.steps.items():
+        if name in wanted:
+            parents = made[step.after] if step.after else [None]
+            made[name] = [cell for parent in parents for cell in _step_cells(sweep, step, row, parent)]
+            yield from made[name]
+
+
+def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
+    found: set[str] = set()
+    for name in names:
+        step: str | None = name
+        while step is not None:
+            found.add(step)
+            step = steps[step].after
+    return found
+
+
+def _step_cells(sweep: SweepFile, step: Step, row: dict[str, Any], parent: Cell | None) -> Iterator[Cell]:
+    """One for each backbone, data set, seed and combination of the grid."""
+    given = row.get(step.name) or {}
+    inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
+    if parent and parent.options.get("smoke") and "smoke" not in step.options:
+        inherited["smoke"] = True  # what starts from a smoke run's weights is one
+    backbones = step.backbone or ((parent.backbone,) if parent else ())
+    seeds = step.seeds if step.seeds is not None else (parent.seed if parent else 0,)
+    axes = {**step.grid, **{name: _used(value) for name, value in given.items()}}
+    fixed = inherited | {name: value for name, value in step.options.items() if name not in axes}
+    for backbone, dataset, seed in product(backbones, step.dataset, seeds):
+        for values in product(*axes.values()):
+            options = fixed | dict(zip(axes, values))
+            if options.get("smoke") is False:
+                del options["smoke"]
+            yield make_cell(step, backbone, dataset, seed, options, tuple(axes), parent, str(row.get("label") or ""))
+
+
+def make_cell(
+    step: Step,
+    backbone: str,
+    dataset: str,
+    seed: int,
+    options: dict[str, Any],
+    axes: tuple[str, ...],
+    parent: Cell | None,
+    label: str,
+) -> Cell:
+    """A cell, named `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`: readable, and like no other's."""
+    said = _flags({name: options[name] for name in sorted(options)})
+    whole = [step.kind, step.recipe, backbone, dataset, seed, said, parent.name if parent else None]
+    contents = [_content(word) for word in (step.recipe, backbone, dataset, *said)]
+    digest = hashlib.sha256(repr([*whole, contents]).encode()).hexdigest()[:8]
+    inherited = [name for name in parent.options if name in BACKBONE_OPTIONS and name not in axes] if parent else []
+    varied = [str(options[name]) for name in (*inherited, *axes) if name in options]
+    words = [step.name, Path(dataset).stem, Path(backbone).stem, *varied, f"s{seed}"]
+    slug = "-".join(re.sub(r"[^A-Za-z0-9_.+@,=]+", "_", Path(word).name or word).strip("._") for word in words)
+    return Cell(f"{slug[:100]}-{digest}", step, backbone, dataset, seed, options, parent, label)
+
+
+def _used(value: Any) -> list[Any]:
+    """The values of an option in a row: one, or those that a printed one may stand for. A list is one value."""
+    if isinstance(value, dict):
+        if "used" not in value:
+            raise WrongWords(f"a row's option is a value or {{printed: ..., used: [...]}}, not {value!r}")
+        return list(value["used"])
+    return [value]
+
+
+def _content(word: str) -> str:
+    """sha256 of a user's file that a word names, so that a changed part is another cell; "" for all other words."""
+    path = Path(word.rpartition(":")[0] if ".py:" in word else word)
+    if path.suffix not in (".py", ".yaml", ".yml") or not path.is_file():
+        return ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _flags(options: dict[str, Any]) -> list[str]:
+    """The words for options, as a person would type them."""
+    words: list[str] = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{flag}")
+        elif isinstance(value, list | tuple):
+            words += [f"--{flag}", *map(str, value)]
+        else:
+            words += [f"--{flag}", str(value)]
+    return words

@@ -1,0 +1,184 @@
+"""Where the processes of a sweep run: worker slots of this machine. `transfer/slurm.py` has the same for a cluster."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from backbones.errors import UserError
+from backbones.files import cannot_write
+
+GRACE_SECONDS = 120.0  # for a process that was asked to stop to save its state
+
+
+@dataclass(frozen=True)
+class Work:
+    """One process to be: `python -m WORDS`."""
+
+    words: tuple[str, ...]
+    log: Path
+    """Its stdout and stderr are added to this file."""
+    resources: dict[str, Any] = field(default_factory=dict)
+    """cpus, gpus, nodes, memory_gb, minutes, partition, ...: what a cluster is asked for."""
+
+
+class Job(Protocol):
+    """A process that was started, or waits to be."""
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal; None while it waits or runs."""
+
+    def state(self) -> str:
+        """What it does now, in a word: waiting, running ..."""
+
+    def cancel(self) -> None:
+        """Asks it to save its state and stop."""
+
+
+class Launcher(Protocol):
+    """Starts processes."""
+
+    @property
+    def slots(self) -> int | None:
+        """How many can be under way at once; None where somebody else, as Slurm, decides."""
+
+    def fits(self, work: Work) -> bool:
+        """Whether it can be started now. Raises UserError when it never can."""
+
+    def start(self, works: Sequence[Work]) -> Sequence[Job]:
+        """Starts processes, or puts them into a queue. Raises UserError."""
+
+    def close(self) -> None:
+        """Stops what is still under way, its states saved."""
+
+
+def python_words(work: Work, gpus: int) -> list[str]:
+    """The command line of a work: by torchrun where it takes several GPUs."""
+    ranks = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus), "-m"] if gpus > 1 else []
+    return [sys.executable, "-m", *ranks, *work.words]
+
+
+@dataclass
+class LocalJob:
+    """A process of this machine, in a group of its own."""
+
+    process: subprocess.Popen[bytes]
+    gpus: tuple[str, ...] = ()
+
+    def poll(self) -> int | None:
+        """See `Job`."""
+        return self.process.poll()
+
+    def state(self) -> str:
+        """See `Job`."""
+        return "running" if self.process.poll() is None else "ended"
+
+    def cancel(self) -> None:
+        """SIGTERM to the process alone: it stops its own children, as loader processes, when its state is saved."""
+        if self.process.poll() is None:
+            self.process.terminate()
+
+    def kill(self) -> None:
+        """Ends the whole group at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class LocalLauncher:
+    """Worker slots of this machine; cores and GPUs are shared out, none is used twice.
+
+    Args:
+        workers: processes at once; None: one for each GPU, or else for each core.
+    """
+
+    def __init__(self, workers: int | None = None):
+        from backbones.engine.context import usable_cores
+
+        self.gpus = _visible_gpus()
+        self.workers = workers or len(self.gpus) or usable_cores()
+        self.threads = max(1, usable_cores() // self.workers)
+        self.jobs: list[LocalJob] = []
+
+    @property
+    def slots(self) -> int | None:
+        """See `Launcher`."""
+        return self.workers
+
+    def start(self, works: Sequence[Work]) -> list[LocalJob]:
+        """See `Launcher`.
+
+        Raises:
+            UserError: a work asks for more GPUs than there are, or its log cannot be written.
+        """
+        return [self._start(work) for work in works]
+
+    def fits(self, work: Work) -> bool:
+        """Whether a slot and the GPUs that a work takes are free now. Raises UserError when they never are."""
+        wanted = self._wanted_gpus(work)
+        if wanted > len(self.gpus):
+            raise UserError(
+                f"a cell asks for {wanted} GPUs, this machine has {len(self.gpus)}: give --gpus {len(self.gpus)}, "
+                "which is recorded, or --launcher slurm"
+            )
+        return len(self._running()) < self.workers and wanted <= len(self._free_gpus())
+
+    def close(self) -> None:
+        """See `Launcher`; what does not stop in time is killed."""
+        running = self._running()
+        for job in running:
+            job.cancel()
+        end = time.monotonic() + GRACE_SECONDS
+        for job in running:
+            try:
+                job.process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                job.kill()
+
+    def _start(self, work: Work) -> LocalJob:
+        gpus = tuple(self._free_gpus()[: self._wanted_gpus(work)])
+        words = python_words(work, len(gpus))
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else dict(os.environ)
+        if "--threads" not in work.words and not gpus:
+            words += ["--threads", str(self.threads)]
+            words += [] if "--workers" in work.words else ["--workers", "0"] if self.threads == 1 else []
+            environment |= {"OMP_NUM_THREADS": str(self.threads)}
+        try:
+            with work.log.open("ab") as log:
+                process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise cannot_write(work.log, error) from None
+        job = LocalJob(process, gpus)
+        self.jobs.append(job)
+        return job
+
+    def _running(self) -> list[LocalJob]:
+        return [job for job in self.jobs if job.poll() is None]
+
+    def _free_gpus(self) -> list[str]:
+        taken = {gpu for job in self._running() for gpu in job.gpus}
+        return [gpu for gpu in self.gpus if gpu not in taken]
+
+    def _wanted_gpus(self, work: Work) -> int:
+        return int(work.resources.get("gpus", min(1, len(self.gpus))))
+
+
+def _visible_gpus() -> list[str]:
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return [gpu for gpu in given.split(",") if gpu.strip()]
+    import torch
+
+    return [str(gpu) for gpu in range(torch.cuda.device_count())]

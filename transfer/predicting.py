@@ -1,0 +1,149 @@
+"""What a sweep will cost before it starts: operations by cell, and hours at a stated speed."""
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backbones.data.spec import resolve_dataset
+from backbones.settings import CONFIGS, read_yaml
+from transfer.grid import Cell, receipt
+from transfer.sweep_file import BACKBONE_OPTIONS, SweepFile
+
+if TYPE_CHECKING:
+    from transfer.stability import Searches
+
+UTILISATION = 0.3  # of what a large matrix product reaches
+PASSES = 3  # forward once, backward twice as much
+
+
+def plan(
+    sweep: SweepFile, cells: list[Cell], out: Path, data: Path | None, speed: float | None, searches: "Searches | None"
+) -> str:
+    """The cells of a sweep with their commands and predicted cost, as text.
+
+    Args:
+        speed: TFLOP/s that a device sustains; None: measured here.
+    """
+    import pandas as pd
+
+    from transfer.tables import markdown
+
+    measured = speed is None
+    speed = speed or _sustained()
+    rows, predicted = [], [cell_operations(cell) for cell in cells]
+    for cell, operations in zip(cells, predicted):
+        rows.append(
+            {
+                "cell": cell.name,
+                "after": cell.parent.name if cell.parent else "",
+                "PFLOP": "" if operations is None else f"{operations / 1e15:.3g}",
+                "device hours": "" if operations is None else f"{operations / (speed * 3.6e15):.3g}",
+                "ended": "yes" if receipt(out, cell.name).with_suffix(".done.json").exists() else "",
+            }
+        )
+    table = pd.DataFrame(rows)
+    hours, unknown = sum(filter(None, predicted)) / (speed * 3.6e15), predicted.count(None)
+    how = f"{UTILISATION:.0%} of a matrix product on this machine, measured now" if measured else "--speed"
+    lines = [
+        f"sweep {sweep.name}, tier {sweep.tier}: {len(cells)} cells, {hours:.3g} device hours "
+        f"at {speed:.3g} TFLOP/s ({how})",
+        "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data and start-up.",
+    ]
+    if unknown:
+        lines.append(f"{unknown} cells have no prediction: their data sets do not say how many images they hold.")
+    if searches:
+        lines.append(
+            f"Each of {len(searches.groups)} searches runs up to {searches.groups[0].search.budget} such cells."
+        )
+    commands = [f"python -m {' '.join(cell.words(out))}" for cell in cells]
+    return "\n".join([*lines, "", markdown(table), "", *commands])
+
+
+def cell_operations(cell: Cell) -> float | None:
+    """Floating-point operations of a cell's training and feature extraction; None where the images are not counted."""
+    recipe = _recipe(cell)
+    counts = resolve_dataset(cell.dataset).counts or {}
+    train, test = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery"))
+    if train is None:
+        return None
+    overrides = tuple(
+        sorted((k, _hashable(v)) for k, v in cell.options.items() if k in BACKBONE_OPTIONS and k != "weights")
+    )
+    epochs = float(recipe.get("epochs") or 0)
+    train *= float(recipe.get("label_fraction") or 1)
+    per_image = 0.0
+    for size, times in _views(recipe):
+        per_image += times * forward(cell.backbone, size, overrides)
+    whole = forward(cell.backbone, _side(recipe), overrides)
+    if not epochs:
+        return whole * (train + (test or 0))
+    rounds = 2 if recipe.get("sam", "none") != "none" else 1
+    return epochs * train * per_image * rounds + whole * (test or 0)
+
+
+def _views(recipe: dict[str, Any]) -> list[tuple[Any, float]]:
+    """(image size, forward passes' worth of operations) for one image of one epoch."""
+    if "local_crops" not in recipe:
+        return [(_side(recipe), PASSES)]
+    # the student sees all crops, the teacher, without a backward pass, the two large ones
+    return [(recipe["size"], 2 * PASSES + 2), (recipe["local_size"], PASSES * recipe["local_crops"])]
+
+
+def _side(recipe: dict[str, Any]) -> Any:
+    return _hashable(recipe.get("size", 224))
+
+
+def _recipe(cell: Cell) -> dict[str, Any]:
+    """The values that a cell's command stacks: recipe, smoke layer, options."""
+    name = cell.step.recipe
+    path = (
+        Path(name)
+        if Path(name).suffix
+        else CONFIGS / ("tasks" if cell.step.kind == "run" else "pretrain") / f"{name}.yaml"
+    )
+    smoke = CONFIGS / "smoke" / f"{Path(name).stem}.yaml"
+    layer = read_yaml(smoke) if cell.options.get("smoke") and smoke.is_file() else {}
+    return {**read_yaml(path), **layer, **cell.options}
+
+
+@cache
+def forward(backbone: str, size: Any, overrides: tuple[tuple[str, Any], ...]) -> float:
+    """Operations of a forward pass of one image."""
+    from backbones.backbone import create
+    from backbones.flops import flops
+
+    options = {**dict(overrides), "weights": "random", "load": "strict"}
+    side = size if isinstance(size, int) or size is None else (size[0], size[-1])
+    side = side or 224
+    return float(flops(create(backbone, img_size=side, **options), side)["total"])
+
+
+def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
+    found = [
+        counts[split]["images"] for split in splits if isinstance(counts.get(split), dict) and "images" in counts[split]
+    ]
+    return float(sum(found)) if found else None
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _sustained() -> float:
+    """TFLOP/s: a share of what a bf16 matrix product reaches here, on the GPU where there is one."""
+    import time
+
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    side = 8192 if device == "cuda" else 1024
+    a = torch.randn(side, side, device=device, dtype=torch.bfloat16)
+    best = float("inf")
+    for _ in range(5):
+        begun = time.perf_counter()
+        product = a @ a
+        if device == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - begun)
+    del product
+    return UTILISATION * 2 * side**3 / best / 1e12

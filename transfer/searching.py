@@ -1,0 +1,157 @@
+"""The largest rate that still trains, by a search with a budget of runs. No torch.
+
+A rate is stable when the training at it does not break down. The search assumes that rates below a stable one are
+stable; what contradicts that is reported, not hidden.
+"""
+
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A training that was asked for: its rate, its seed, and whether it was stable."""
+
+    rate: float
+    seed: int
+    stable: bool
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """What is known of one seed: the largest stable rate lies from `low` up to `high`."""
+
+    seed: int
+    low: float
+    """Largest rate that was stable; 0 where none was."""
+    high: float
+    """Smallest rate above it that broke down; infinite where none did."""
+
+    @property
+    def ratio(self) -> float:
+        """high / low."""
+        return self.high / self.low if self.low else math.inf
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a search."""
+
+    brackets: tuple[Bracket, ...]
+    probes: tuple[Probe, ...]
+    violations: tuple[str, ...]
+    """Stable rates above one that broke down, for the same seed."""
+
+    @property
+    def estimate(self) -> float:
+        """Geometric mean over the seeds of the largest stable rates; 0 where a seed had none."""
+        lows = [bracket.low for bracket in self.brackets]
+        return math.exp(sum(map(math.log, lows)) / len(lows)) if lows and all(lows) else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """From the smallest to the largest rate at which the limit of some seed can lie: its range over the seeds."""
+        return min(b.low for b in self.brackets), max(b.high for b in self.brackets)
+
+
+@dataclass
+class Search:
+    """Asks for one training after the other; `probe` is given each result.
+
+    The first seed bisects [low, high] on a logarithmic scale until the bracket's ends differ by no more than `ratio`;
+    the others start from the bracket of the one before and step outwards where theirs is elsewhere. The budget is
+    shared so that every seed has its turn, and is never exceeded.
+
+    Args:
+        low, high: rates; their ends are not tried before the middle is.
+        budget: most trainings in all.
+        ratio: above 1.
+    """
+
+    low: float
+    high: float
+    seeds: Sequence[int]
+    budget: int
+    ratio: float = 1.5
+    probes: list[Probe] = field(default_factory=list)
+
+    def plan(self) -> Generator[tuple[float, int], bool, Found]:
+        """A generator of (rate, seed) that is sent whether the training was stable, and returns what was found."""
+        brackets: list[Bracket] = []
+        for place, seed in enumerate(self.seeds):
+            left = len(self.seeds) - place - 1
+            allowance = self.budget - len(self.probes) - 2 * left  # two runs confirm a bracket
+            if allowance <= 0:
+                break
+            brackets.append((yield from self._bracket(seed, brackets[-1] if brackets else None, allowance)))
+        return Found(tuple(brackets), tuple(self.probes), tuple(_violations(self.probes)))
+
+    def _bracket(self, seed: int, near: Bracket | None, allowance: int) -> Generator[tuple[float, int], bool, Bracket]:
+        end = len(self.probes) + allowance
+        stable, broken, before = 0.0, math.inf, len(self.probes)
+        for rate in self._rates(near):
+            # both ends: one that is stable above one that is not contradicts the search's assumption
+            if len(self.probes) < end:
+                yield from self._try(rate, seed)
+        for probe in sorted(self.probes[before:], key=lambda probe: probe.rate):
+            if not probe.stable:
+                broken = probe.rate
+                break
+            stable = probe.rate
+        while len(self.probes) < end:
+            middle = self._next(stable, broken)
+            if middle is None:
+                break
+            if (yield from self._try(middle, seed)):
+                stable = middle
+            else:
+                broken = middle
+        return Bracket(seed, stable, broken)
+
+    def _rates(self, near: Bracket | None) -> Iterator[float]:
+        """The ends of the bracket of another seed."""
+        if near is not None:
+            yield from (rate for rate in (near.low, near.high) if 0 < rate < math.inf)
+
+    def _next(self, stable: float, broken: float) -> float | None:
+        """The rate to try, the middle of what is open; None when that is small enough."""
+        below, above = stable or self.low, min(broken, self.high)
+        if (stable == 0 and broken <= self.low) or (broken == math.inf and stable >= self.high):
+            return None
+        if stable and broken < math.inf:
+            return None if broken / stable <= self.ratio else _rounded(math.sqrt(stable * broken))
+        if above / below <= self.ratio:
+            return self.low if not stable else self.high  # the end itself was never tried
+        return _rounded(math.sqrt(below * above))
+
+    def _try(self, rate: float, seed: int) -> Generator[tuple[float, int], bool, bool]:
+        stable = yield rate, seed
+        self.probes.append(Probe(rate, seed, stable))
+        return stable
+
+
+def _rounded(rate: float) -> float:
+    """Four digits, as a command line shows them."""
+    return float(f"{rate:.4g}")
+
+
+def largest_stable(search: Search, probe: Callable[[float, int], bool]) -> Found:
+    """Runs a whole search; `probe(rate, seed)` says whether the training at a rate is stable."""
+    plan = search.plan()
+    try:
+        asked = next(plan)
+        while True:
+            asked = plan.send(probe(*asked))
+    except StopIteration as end:
+        found: Found = end.value
+        return found
+
+
+def _violations(probes: Sequence[Probe]) -> Iterator[str]:
+    for seed in dict.fromkeys(probe.seed for probe in probes):
+        mine = [probe for probe in probes if probe.seed == seed]
+        broken = [probe.rate for probe in mine if not probe.stable]
+        for probe in mine:
+            if probe.stable and broken and probe.rate > min(broken):
+                yield f"seed {seed}: {probe.rate:g} is stable, {min(broken):g} below it broke down"

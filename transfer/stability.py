@@ -1,0 +1,124 @@
+"""Searches of the largest stable rate as cells of a sweep: one search for each row and combination of its grid."""
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from backbones.errors import WrongWords
+from transfer.grid import Cell, expand, make_cell
+from transfer.searching import Found, Search
+from transfer.sweep_file import SweepFile
+from transfer.sweeping import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass
+class _Group:
+    """One search: the cell it varies, its plan, and what it has found."""
+
+    cell: Cell
+    plan: Generator[tuple[float, int], bool, Found]
+    search: Search
+    found: Found | None = None
+    failed: str = ""
+
+
+@dataclass
+class Searches:
+    """All searches of a sweep with `search`; `next_cells` goes to `Sweeper` as `ended`."""
+
+    sweep: SweepFile
+    groups: list[_Group] = field(default_factory=list)
+    asked: dict[str, _Group] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given = self.sweep.search or {}
+        try:
+            self.option = str(given.get("option", "lr"))
+            low, high = float(given["low"]), float(given["high"])
+            budget, ratio = int(given.get("budget", 12)), float(given.get("ratio", 1.5))
+        except (KeyError, TypeError, ValueError) as error:
+            raise WrongWords(f"sweep {self.sweep.name}: search: `low` and `high` are numbers ({error})") from None
+        seeds = [int(seed) for seed in given.get("seeds", (0, 1, 2))]
+        if not (0 < low < high < math.inf and ratio > 1 and budget >= 1 and seeds):
+            raise WrongWords(
+                f"sweep {self.sweep.name}: search: needs 0 < low < high, ratio above 1, a budget and seeds"
+            )
+        step = str(given.get("step", list(self.sweep.steps)[-1]))
+        if step not in self.sweep.steps:
+            raise WrongWords(f"sweep {self.sweep.name}: search: there is no step {step!r}")
+        self.first: list[Cell] = []
+        for cell in expand(self.sweep):
+            if cell.step.name != step:
+                self.first.append(cell)
+            elif not any(_alike(cell, group.cell, self.option) for group in self.groups):
+                search = Search(low, high, seeds, budget, ratio)
+                self.groups.append(_Group(cell, search.plan(), search))
+
+    def start(self) -> list[Cell]:
+        """The first cells: what the searched step needs, and the first training of every search."""
+        return [*self.first, *(self._cell(group, next(group.plan)) for group in self.groups)]
+
+    def next_cells(self, progress: Progress) -> Sequence[Cell]:
+        """The next training of the search that a finished cell belongs to."""
+        group = self.asked.get(progress.cell.name)
+        if group is None or group.found is not None:
+            return ()
+        if progress.record is None:
+            group.failed = f"{progress.cell.name} {progress.status}: {progress.reason}"
+            return ()
+        try:
+            return [self._cell(group, group.plan.send(not progress.broke_down))]
+        except StopIteration as end:
+            group.found = end.value
+            return ()
+
+    def table(self) -> "pd.DataFrame":
+        """One row per search: the largest stable rate, its range over the seeds, runs taken, contradictions."""
+        import pandas as pd
+
+        return pd.DataFrame([self._row(group) for group in self.groups])
+
+    def _row(self, group: _Group) -> dict[str, Any]:
+        cell, found = group.cell, group.found
+        line: dict[str, Any] = {"sweep": cell.label or cell.step.name, "backbone": cell.backbone}
+        line |= {"data set": cell.dataset, "options": _options(cell, self.option)}
+        if found is None:
+            return line | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
+        low, high = found.interval
+        each = "; ".join(f"seed {b.seed}: {b.low:.3g} to {b.high:.3g}" for b in found.brackets)
+        return line | {
+            f"largest stable {self.option}": f"{found.estimate:.3g}",
+            "range over seeds": f"{low:.3g} to {high:.3g}",
+            "each seed": each,
+            "runs": len(found.probes),
+            "note": "; ".join(found.violations),
+        }
+
+    def _cell(self, group: _Group, asked: tuple[float, int]) -> Cell:
+        rate, seed = asked
+        old = group.cell
+        options = old.options | {self.option: rate}
+        cell = make_cell(
+            old.step, old.backbone, old.dataset, seed, options, (*_axes(old), self.option), old.parent, old.label
+        )
+        self.asked[cell.name] = group
+        return cell
+
+
+def _alike(cell: Cell, other: Cell, option: str) -> bool:
+    """Whether two cells belong to one search: they differ in nothing but the seed and the rate."""
+    ours, theirs = ({k: v for k, v in one.options.items() if k != option} for one in (cell, other))
+    return (cell.backbone, cell.dataset, cell.parent, ours) == (other.backbone, other.dataset, other.parent, theirs)
+
+
+def _axes(cell: Cell) -> tuple[str, ...]:
+    return tuple(name for name in (*cell.step.grid, "stem", "attention", "ffn") if name in cell.options)
+
+
+def _options(cell: Cell, option: str) -> str:
+    shown = {name: cell.options[name] for name in dict.fromkeys(_axes(cell)) if name != option}
+    return ", ".join(f"{name}={value}" for name, value in shown.items())

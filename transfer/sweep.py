@@ -1,0 +1,182 @@
+"""`python -m transfer.sweep NAME|FILE [--tier TIER] [flags]`: a grid of runs, one process each, and a report of them."""
+
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Literal
+
+from backbones.errors import WrongWords
+
+if TYPE_CHECKING:
+    from transfer.launchers import Launcher
+    from transfer.stability import Searches
+    from transfer.sweep_file import SweepFile
+    from transfer.sweeping import Sweeper
+
+USAGE = """usage: python -m transfer.sweep NAME|FILE [--tier full|reduced|smoke] [flags]
+       python -m transfer.sweep --help-all     all flags
+       python -m transfer.sweep --list         the shipped sweeps
+
+examples:
+  python -m transfer.sweep demo
+  python -m transfer.sweep scaled_relu_table4 --tier smoke
+  python -m transfer.sweep bench --tier smoke --stem my_stem.py:Stem --against conv patchify
+  python -m transfer.sweep stability --tier reduced --data FOLDER --set pretrain.stem='[patchify, conv]'
+  python -m transfer.sweep mine.yaml --launcher slurm --dry-run
+
+exit status: 0 every cell has scores, 3 a training broke down (recorded), 1 a cell failed, 2 wrong words,
+143 stopped by a signal; the same command goes on"""
+
+
+@dataclass(kw_only=True)
+class SweepOptions:
+    """Which sweep to run, and where."""
+
+    tier: Literal["full", "reduced", "smoke"] = "full"
+    """The paper's scale, a workstation's, or embedded data in minutes."""
+    out: Path | None = None
+    """Folder of the sweep: runs, weights, features, cells and report.html; by default sweeps/NAME-TIER."""
+    data: Path | None = None
+    """Folder with the data sets; else $TRANSFER_DATA."""
+    launcher: Literal["local", "slurm"] = "local"
+    """Worker processes on this machine, or arrays of a Slurm cluster."""
+    workers: int | None = None
+    """Processes at once; by default one for each GPU, or else for each core. On Slurm: elements of an array at once."""
+    gpus: int | None = None
+    """GPUs of a cell, in place of what the sweep says."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where cells compute."""
+    set: tuple[str, ...] = ()
+    """STEP.KEY=VALUE over the sweep's own: a key of a step or an option of its command; a list makes an axis."""
+    stem: str | None = None
+    """The stem to compare, as of `transfer.run`; for sweeps that vary a part, as bench."""
+    attention: str | None = None
+    """The attention to compare."""
+    ffn: str | None = None
+    """The FFN to compare."""
+    against: tuple[str, ...] = ()
+    """What it is compared with."""
+    dry_run: bool = False
+    """List the cells, their commands and what they will cost, and stop."""
+    speed: float | None = None
+    """TFLOP/s that a device sustains, for the predicted hours; by default 30 % of a matrix product's here."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("workers", 1), ("gpus", 0), ("speed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise WrongWords(f"--{name} {value}: must be at least {least}")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; returns its exit status."""
+    from transfer.cli import guarded
+
+    return guarded(_main, argv, usage=USAGE)
+
+
+def _main(argv: list[str]) -> int:
+    from backbones.settings import parse
+    from transfer.sweep_file import sweep_names
+
+    if argv[0] == "--list":
+        print("sweeps:\n  " + "\n  ".join(sweep_names()))
+        return 0
+    name, words = ("", ["--help"]) if argv[0] == "--help-all" else (argv[0], argv[1:])
+    if name.startswith("-"):
+        raise WrongWords(f"the sweep comes first, before {name}\n{USAGE}")
+    options = parse(SweepOptions, words, prog="python -m transfer.sweep NAME")
+    return _sweep(_read(name, options), options)
+
+
+def _read(name: str, options: SweepOptions) -> "SweepFile":
+    from transfer.sweep_file import read_sweep
+
+    sweep = read_sweep(name, options.tier, options.set)
+    parts = {part: value for part in ("stem", "attention", "ffn") if (value := getattr(options, part))}
+    if sweep.vary is None:
+        if parts or options.against:
+            raise WrongWords(f"--{next(iter(parts), 'against')}: sweep {name} has no part to vary; use bench, or --set")
+        return sweep
+    if len(parts) != 1 or not options.against:
+        raise WrongWords(f"sweep {name}: give the part to compare and others, as --stem mine.py:Stem --against conv")
+    ((part, mine),) = parts.items()
+    if mine in options.against or len({*options.against}) < len(options.against):
+        raise WrongWords("--against: name others, each once")
+    rows = [{"label": value, sweep.vary: {part: value}} for value in (mine, *options.against)]
+    rows = [row | {step: {} for step in sweep.steps if step != sweep.vary} for row in rows]
+    pairs = [[f"{part}={mine}", f"{part}={other}"] for other in options.against]
+    return read_sweep(name, options.tier, options.set, rows).comparing(pairs)
+
+
+def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
+    from transfer.grid import expand
+    from transfer.stability import Searches
+    from transfer.sweeping import Sweeper
+
+    out = options.out or Path("sweeps") / f"{sweep.name}-{sweep.tier}"
+    searches = Searches(sweep) if sweep.search else None
+    cells = searches.start() if searches else expand(sweep)
+    if options.dry_run:
+        from transfer.predicting import plan
+
+        print(plan(sweep, cells, out, options.data, options.speed, searches))
+        return 0
+    sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus)
+    if searches:
+        sweeper.ended = searches.next_cells
+    sweeper.add(cells)
+    if not _run(sweeper):
+        print(f"stopped; the same command goes on from {out}", file=sys.stderr)
+        return 143
+    return _report(sweep, sweeper, searches)
+
+
+def _launcher(options: SweepOptions, out: Path) -> "Launcher":
+    if options.launcher == "slurm":
+        from transfer.slurm import SlurmLauncher
+
+        return SlurmLauncher(out / "slurm", options.workers)
+    from transfer.launchers import LocalLauncher
+
+    return LocalLauncher(options.workers)
+
+
+def _extra(options: SweepOptions) -> tuple[str, ...]:
+    """What every cell's command gets of this one's."""
+    data = ("--data", str(options.data)) if options.data else ()
+    return (*data, *(("--device", options.device) if options.device != "auto" else ()))
+
+
+def _run(sweeper: "Sweeper") -> bool:
+    """Runs the cells; False when a signal has ended it, their states saved."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        sweeper.run()
+        return True
+    except KeyboardInterrupt:
+        return False
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None") -> int:
+    from transfer.sweep_report import report
+
+    print(report(sweep, sweeper, searches))
+    failed = [progress for progress in sweeper.cells.values() if progress.status == "failed"]
+    for progress in failed:
+        print(f"failed: {progress.cell.name}: {progress.reason}", file=sys.stderr)
+    if failed:
+        return 1
+    return 3 if any(progress.broke_down for progress in sweeper.cells.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

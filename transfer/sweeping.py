@@ -1,0 +1,249 @@
+"""Runs the cells of a sweep: what is done is reused, what fails is tried again, what cannot start is blocked."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from backbones.errors import UserError
+from backbones.files import cannot_write, check_writable, write_atomic
+from transfer import receipts
+from transfer.grid import Cell, receipt
+from transfer.launchers import Job, Launcher, Work
+from transfer.results import Record, Store
+
+POLL_SECONDS = 0.2
+TRIED_AGAIN = 1  # times that a failed cell is started again
+WRONG_WORDS, STOPPED = 2, 143
+
+
+@dataclass
+class Progress:
+    """A cell and how far it is."""
+
+    cell: Cell
+    status: str = "waiting"
+    """waiting, running, failed, blocked, or the outcome of its training"""
+    reason: str = ""
+    attempts: int = 0
+    record: Record | None = None
+    reused: bool = False
+    job: Job | None = None
+    began: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.status not in ("waiting", "running")
+
+    @property
+    def broke_down(self) -> bool:
+        """Whether its training failed as a training: a result."""
+        return self.record is not None and self.record.broke_down
+
+
+@dataclass
+class Sweeper:
+    """The cells of one sweep, on one launcher.
+
+    Args:
+        out: folder of the sweep: `runs`, `weights`, `features`, and `cells` with the log of each.
+        extra: words that every cell's command gets besides, of how it is executed.
+        ended: is told of every cell that has ended; the cells it returns are run as well.
+        gpus: of a cell, in place of what its step says.
+    """
+
+    out: Path
+    launcher: Launcher
+    extra: tuple[str, ...] = ()
+    ended: Callable[[Progress], Sequence[Cell]] = lambda progress: ()
+    gpus: int | None = None
+    cells: dict[str, Progress] = field(default_factory=dict)
+
+    def add(self, cells: Sequence[Cell]) -> None:
+        """More cells; those already here stay as they are."""
+        for cell in cells:
+            self.cells.setdefault(cell.name, Progress(cell))
+
+    def run(self) -> None:
+        """Runs until every cell has ended.
+
+        Raises:
+            UserError: the folder cannot be written, another process runs this sweep, or a cell can never start.
+        """
+        check_writable(self.out / "cells", "--out")
+        with locked(self.out):
+            try:
+                while not all(progress.ended for progress in self.cells.values()):
+                    self._look()
+                    self._start()
+                    time.sleep(POLL_SECONDS)
+            finally:
+                self.launcher.close()
+
+    def count(self, status: str) -> int:
+        """How many cells have this status."""
+        return sum(progress.status == status for progress in self.cells.values())
+
+    def _look(self) -> None:
+        for progress in list(self.cells.values()):
+            if progress.status == "waiting":
+                self._block_or_reuse(progress)
+            elif progress.status == "running" and progress.job is not None:
+                status = progress.job.poll()
+                if status is not None:
+                    progress.seconds += time.monotonic() - progress.began
+                    self._finish(progress, status)
+
+    def _block_or_reuse(self, progress: Progress) -> None:
+        parent = self._parent(progress)
+        if parent is not None and parent.ended and parent.status != "completed":
+            how = f"broke down ({parent.status})" if parent.broke_down else parent.status
+            self._end(progress, "blocked", f"{parent.cell.name} {how}")
+        elif parent is None or parent.ended:
+            record = self._done(progress.cell)
+            if record is not None:
+                progress.reused = True
+                self._record(progress, record)
+
+    def _start(self) -> None:
+        ready = [progress for progress in self.cells.values() if self._ready(progress)]
+        if self.launcher.slots is None:
+            self._launch(ready)
+            return
+        for progress in ready:
+            if self.launcher.fits(self._work(progress)):
+                self._launch([progress])
+
+    def _ready(self, progress: Progress) -> bool:
+        parent = self._parent(progress)
+        return progress.status == "waiting" and (parent is None or parent.status == "completed")
+
+    def _launch(self, ready: Sequence[Progress]) -> None:
+        if not ready:
+            return
+        for progress in ready:
+            receipt(self.out, progress.cell.name).unlink(missing_ok=True)
+        jobs = self.launcher.start([self._work(progress) for progress in ready])
+        for progress, job in zip(ready, jobs, strict=True):
+            progress.job, progress.status, progress.began = job, "running", time.monotonic()
+            progress.attempts += 1
+            self.say(progress, "starts" if progress.attempts == 1 else "is tried again")
+
+    def _work(self, progress: Progress) -> Work:
+        cell = progress.cell
+        words = (*cell.words(self.out), *self.extra)
+        resources = cell.step.resources if self.gpus is None else {**cell.step.resources, "gpus": self.gpus}
+        return Work(words, self.out / "cells" / f"{cell.name}.log", resources)
+
+    def _finish(self, progress: Progress, status: int) -> None:
+        """What the end of a process says: its record, if it left one; else it failed, and is tried once more."""
+        left = receipts.read(receipt(self.out, progress.cell.name))
+        record = self._read(left.runs) if left else None
+        if record is not None and status >= 0:
+            self._remember(progress.cell, record)
+            self._record(progress, record)
+            return
+        reason = _reason(status, self.out / "cells" / f"{progress.cell.name}.log")
+        if status in (WRONG_WORDS, STOPPED) or progress.attempts > TRIED_AGAIN:
+            self._end(progress, "failed", reason)
+        else:
+            self.say(progress, f"failed: {reason}")
+            progress.status, progress.reason = "waiting", reason
+
+    def _record(self, progress: Progress, record: Record) -> None:
+        progress.record = record
+        self._end(progress, record.outcome["status"], record.outcome["reason"])
+
+    def _end(self, progress: Progress, status: str, reason: str = "") -> None:
+        progress.status, progress.reason = status, reason
+        self.say(progress, _ending(progress))
+        self.add(self.ended(progress))
+
+    def say(self, progress: Progress, text: str) -> None:
+        """A line on stderr, with how many cells have ended."""
+        ended = sum(item.ended for item in self.cells.values())
+        print(f"[{ended}/{len(self.cells)}] {progress.cell.name} {text}", file=sys.stderr, flush=True)
+
+    def _parent(self, progress: Progress) -> Progress | None:
+        return self.cells[progress.cell.parent.name] if progress.cell.parent else None
+
+    # A cell that has ended need not be started to find its record again.
+
+    def _done(self, cell: Cell) -> Record | None:
+        try:
+            content = json.loads(self._memory(cell).read_text(encoding="utf-8"))
+            runs, key = content["runs"], content["key"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return self._read(runs) if key == self._key(cell) else None
+
+    def _remember(self, cell: Cell, record: Record) -> None:
+        content = {"runs": [record.run_id], "key": self._key(cell), "label": cell.label, "step": cell.step.name}
+        write_atomic(self._memory(cell), json.dumps(content).encode())
+
+    def _memory(self, cell: Cell) -> Path:
+        return self.out / "cells" / f"{cell.name}.done.json"
+
+    def _key(self, cell: Cell) -> str:
+        """Of the words and the weights of the cell before; the name stands for the contents of users' files."""
+        parent = self.cells[cell.parent.name].record if cell.parent else None
+        parts = [cell.words(Path()), parent.export if parent else None]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def _read(self, runs: Sequence[str]) -> Record | None:
+        store = Store(self.out / "runs")
+        for name in runs:
+            with contextlib.suppress(UserError):
+                return Record.read(store.folder(name) / "record.json")
+        return None
+
+
+def _ending(progress: Progress) -> str:
+    record, reason = progress.record, f": {progress.reason}" if progress.reason else ""
+    if record is None:
+        return progress.status + reason
+    seconds = "reused" if progress.reused else f"{progress.seconds:.0f} s"
+    if record.broke_down:
+        return f"broke down, {progress.status} at step {record.outcome['step']} ({seconds}){reason}"
+    score = record.scores.get(record.primary)
+    return "completed" + (f", {record.primary} {100 * score:.2f}" if score is not None else "") + f" ({seconds})"
+
+
+def _reason(status: int, log: Path) -> str:
+    """Why a process failed, in words: the signal that ended it, or its own last ones."""
+    if status < 0:
+        killer = "; the system's memory limit does that" if status == -9 else ""
+        return f"killed by signal {-status}{killer}; see {log}"
+    if status == STOPPED:
+        return "stopped by a signal from outside, its state saved; the same command goes on"
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
+    except OSError:
+        lines = []
+    said = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in said if line.startswith("error:")]
+    last = (errors or said or ["it left no word"])[-1].removeprefix("error: ")
+    return f"exit status {status}: {last[:300]}; see {log}"
+
+
+@contextlib.contextmanager
+def locked(out: Path) -> Iterator[IO[str]]:
+    """Keeps a second process from running the same sweep. Raises UserError."""
+    try:
+        file = (out / "cells" / "lock").open("a")
+    except OSError as error:
+        raise cannot_write(out / "cells" / "lock", error) from None
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{out}: another process runs this sweep; wait for it, or give --out FOLDER") from None
+        yield file
