@@ -116,6 +116,11 @@ def differences(theirs: dict[str, Any], ours: dict[str, Any], ignored: Collectio
     return "; ".join(f"{name} {theirs[name]} there, {ours[name]} here" for name in names if theirs[name] != ours[name])
 
 
+def flag(name: str) -> Any:
+    """For `Annotated`: the flag of a field whose name Python does not allow."""
+    return tyro.conf.arg(name=name)
+
+
 def flat_schema(**groups: type[Any]) -> type[Any]:
     """A dataclass with one field per group of options, whose flags carry no group's name."""
     flat = [(name, Annotated[group, tyro.conf.arg(name="")]) for name, group in groups.items()]

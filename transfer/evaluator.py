@@ -153,7 +153,7 @@ def _run(cell: Cell, shared: Context, store: Store) -> Record:
             raise RuntimeError(f"the scores contradict themselves, nothing is recorded: {'; '.join(wrong)}")
         record = cell.record(context, scores, started)
         if context.ranks.first:
-            store.write(record, cell.options_yaml, outcomes)
+            record = store.write(record, cell.options_yaml, outcomes)
     except Exception:
         if context.ranks.first:
             with contextlib.suppress(UserError):  # the disk may be what is full

@@ -1,6 +1,5 @@
 """The weights that a pretraining run leaves for others: its export, published as WEIGHTS/NAME. Imports no torch."""
 
-import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +10,7 @@ from backbones.exports import pretraining
 from backbones.files import cannot_write, replace_folder
 from backbones.settings import differences, read_yaml
 from transfer.options import EXECUTION
-from transfer.results import LOCK, OPTIONS, RECORD, STATE
+from transfer.results import LOCK, OPTIONS, RECORD, STATE, is_locked
 
 # Options that may differ between two commands for the same weights.
 _NOT_COMPARED = (*EXECUTION, "config", "dry_run")
@@ -52,16 +51,7 @@ def _unfinished(folder: Path) -> bool:
     """Whether a run is under way, or has a state from which it can go on."""
     if (folder / RECORD).exists():
         return False
-    if (folder / STATE).exists():
-        return True
-    try:
-        with (folder / LOCK).open("r+") as file:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return False
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+    return (folder / STATE).exists() or is_locked(folder / LOCK)
 
 
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:

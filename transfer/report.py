@@ -1,33 +1,72 @@
-"""`python -m transfer.report RUNS [...]`: the records in folders of runs as a table."""
+"""`python -m transfer.report RUNS [...]`: the records in folders of runs as tables, comparisons, maps and a page."""
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from backbones.errors import UserError
-from backbones.files import cannot_write, write_atomic
-from backbones.settings import Positional, parse
+from backbones.errors import UserError, WrongWords
+from backbones.files import check_writable, write_atomic
+from backbones.settings import Positional, flag, parse
 from transfer.cli import guarded
-from transfer.results import Record, Store
-from transfer.tables import frame, markdown, over_datasets, summary
+from transfer.results import Run, Store, merged
 
 
 @dataclass(kw_only=True)
 class ReportOptions:
-    """Which records to read, and how to print them."""
+    """Which records to read, and what to show of them."""
 
     runs: Positional[tuple[Path, ...]] = (Path("runs"),)
-    """Folders of runs, as --out of the commands that made them."""
+    """Folders of runs, as --out of the commands that made them, or of sweeps."""
     format: Literal["markdown", "csv", "html"] = "markdown"
-    """Form of the tables."""
+    """Tables as text, or one self-contained page with plots, maps and galleries."""
     output: Path | None = None
-    """File to write; by default stdout."""
+    """File to write (with --hub a folder); by default stdout."""
     smoke: bool = False
     """Show smoke runs as well; they are left out otherwise."""
+    dirty: bool = False
+    """Show runs made with changed files of the suite as well; they are left out otherwise."""
     each: bool = False
     """One row per run instead of means over seeds."""
+    paper: str | None = None
+    """A paper of configs/published, beside whose numbers the own ones stand; with --table."""
+    table: str | None = None
+    """The table of that paper."""
+    compare: tuple[str, str] | None = None
+    """Two backbones: each a name, a run, or FIELD=VALUE[,FIELD=VALUE]; the difference is paired by sample."""
+    correction: Literal["holm", "bh", "none"] = "holm"
+    """Of the p values of a comparison: Holm, Benjamini-Hochberg, or none."""
+    draws: int = 10_000
+    """Of the bootstrap."""
+    interaction: tuple[str, str] | None = None
+    """Two fields, as stem attention: whether one changes what the other does."""
+    map: tuple[str, str] | None = None
+    """Two fields, as lr warmup_epochs: the ends and scores of trainings over both."""
+    by: tuple[str, ...] = ()
+    """Fields that a map has a panel for."""
+    cost: bool = False
+    """Scores against operations and hours, with the Pareto front."""
+    pictures: bool = False
+    """Embed the pictures of the runs (made by --draw) in the page."""
+    bundle: Path | None = None
+    """Pack the runs into this file, without images, weights and paths of this machine."""
+    import_: Annotated[Path | None, flag("import")] = None
+    """Check the runs in a bundle and add them to the first folder of runs."""
+    card: str | None = None
+    """Print the model card of a run."""
+    hub: str | None = None
+    """Write a run's weights and card to the folder --output, as the Hugging Face hub has models."""
+    weights: Path | None = None
+    """Folder of the weights for --hub; by default the run's own export."""
+
+    def __post_init__(self) -> None:
+        if (self.paper is None) != (self.table is None):
+            raise WrongWords("--paper and --table belong together, as --paper scaled_relu --table 4")
+        if self.draws < 100:
+            raise WrongWords(f"--draws {self.draws}: must be at least 100")
+        if self.hub and not self.output:
+            raise WrongWords("--hub: name the folder to write with --output")
 
 
 def main(argv: list[str]) -> int:
@@ -37,52 +76,113 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     options = parse(ReportOptions, argv, prog="python -m transfer.report")
-    records = _read(options.runs)
-    shown = [record for record in records if options.smoke or not record.smoke]
-    if len(shown) < len(records):
-        print(f"{len(records) - len(shown)} smoke runs left out; --smoke shows them", file=sys.stderr)
-    if not shown:
-        raise UserError(f"no finished runs in {', '.join(map(str, options.runs))}")
-    text = _render(shown, options)
-    if options.output:
-        try:
-            write_atomic(options.output, text.encode())
-        except OSError as error:
-            raise cannot_write(options.output, error) from None
-    else:
-        print(text)
+    if options.import_:
+        return _import(options.import_, options.runs[0])
+    known = read_runs(options.runs)
+    if options.card or options.hub:
+        return _share(options, known)
+    shown = _shown(known, options)
+    if options.bundle:
+        from transfer.bundles import bundle
+
+        for note in bundle(shown, options.bundle):
+            print(note, file=sys.stderr)
+        return 0
+    _print(_render(shown, known, options), options.output)
     return 0
 
 
-def _read(folders: Sequence[Path]) -> list[Record]:
-    records: list[Record] = []
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """The finished runs in folders of runs or of sweeps; what is unreadable or unfinished is said on stderr.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    found: list[Run] = []
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no such folder of runs")
-        found, problems = Store(folder).records()
-        records += found
+        store = Store(folder / "runs" if (folder / "runs").is_dir() else folder)
+        runs, problems = store.runs()
+        found += runs
         for problem in problems:
             print(f"left out: {problem}", file=sys.stderr)
-    # The same run copied into two folders is one run.
-    return list({record.identity: record for record in records}.values())
+        for one in store.unfinished():
+            print(f"{one.folder}: {one.state}{f' ({one.reason})' if one.reason else ''}", file=sys.stderr)
+    runs, disputes = merged(found)
+    for dispute in disputes:
+        print(dispute, file=sys.stderr)
+    return runs
 
 
-def _render(records: list[Record], options: ReportOptions) -> str:
-    """One table per task."""
-    tables = {}
-    for task in dict.fromkeys(record.task for record in records):
-        mine = [record for record in records if record.task == task]
-        tables[task] = frame(mine).drop(columns="protocol") if options.each else summary(mine)
-        means = over_datasets(mine)
-        if len(means):
-            tables[f"{task}: mean over data sets"] = means
-    if options.format == "csv":
-        return "\n".join(table.to_csv(index=False) for table in tables.values()).rstrip("\n")
+def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:
+    """The runs that are not left out. Raises UserError when none is left."""
+    from transfer.groups import is_dirty
+
+    shown = [run for run in known if options.smoke or not run.record.smoke]
+    if len(shown) < len(known):
+        print(f"{len(known) - len(shown)} smoke runs left out; --smoke shows them", file=sys.stderr)
+    clean = [run for run in shown if options.dirty or not is_dirty(run.record)]
+    if len(clean) < len(shown):
+        print(f"{len(shown) - len(clean)} runs of changed files left out; --dirty shows them", file=sys.stderr)
+    if not clean and not options.paper:
+        raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
+    return clean
+
+
+def _render(shown: Sequence[Run], known: Sequence[Run], options: ReportOptions) -> str:
+    from transfer.views import Wanted, as_csv, as_markdown, sections
+
+    wanted = Wanted(
+        each=options.each,
+        paper=(options.paper, options.table) if options.paper and options.table else None,
+        compare=(options.compare,) if options.compare else (),
+        correction=options.correction,
+        draws=options.draws,
+        interaction=options.interaction,
+        map=options.map,
+        by=options.by,
+        cost=options.cost,
+        pictures=options.pictures,
+        everything=options.format == "html",
+    )
+    parts = sections(shown, known, wanted)
     if options.format == "html":
         from transfer.html import page
 
-        return page(tables)
-    return "\n\n".join(f"## {task}\n\n{markdown(table)}" for task, table in tables.items())
+        return page("Transfer results", parts, shown)
+    return as_csv(parts) if options.format == "csv" else as_markdown(parts, ids=options.each)
+
+
+def _print(text: str, output: Path | None) -> None:
+    if output is None:
+        print(text)
+    else:
+        write_atomic(output, text.encode(), flag="--output")
+
+
+def _import(file: Path, folder: Path) -> int:
+    from transfer.bundles import import_bundle
+
+    check_writable(folder, "--import into")
+    result = import_bundle(file, Store(folder))
+    print(result)
+    return 1 if result.conflicts else 0
+
+
+def _share(options: ReportOptions, known: Sequence[Run]) -> int:
+    from transfer.cards import hub_layout, model_card
+
+    name = options.card or options.hub
+    found = [run for run in known if name in (run.record.run_id, str(run.folder), run.folder.name)]
+    if not found:
+        raise UserError(f"there is no run {name!r} in {', '.join(map(str, options.runs))}")
+    if options.hub:
+        assert options.output
+        print(hub_layout(found[0], options.weights, options.output, known))
+        return 0
+    _print(model_card(found[0], known), options.output)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,21 +1,23 @@
 """Records of runs, what identifies a run, and the folder of runs. Imports no torch."""
 
 import fcntl
-import hashlib
-import json
-import re
-from collections.abc import Callable, Iterator
+import gc
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
 from backbones.errors import UserError
 from backbones.files import cannot_write, check_writable, replaced, write_atomic
+from transfer.records import SCHEMA, Identity, Record, unreadable
+from transfer.seals import listed, sealed
 
-SCHEMA = 1
+__all__ = ["SCHEMA", "Identity", "Record", "Run", "Store", "Unfinished", "is_locked", "merged", "same_result"]
+
 RECORD, OPTIONS, OUTCOMES, ERROR, LOCK, STATE = (
     "record.json",
     "options.yaml",
@@ -24,109 +26,26 @@ RECORD, OPTIONS, OUTCOMES, ERROR, LOCK, STATE = (
     "lock",
     "state.pt",
 )
-
-
-# What `Record.read` insists on, so that reports can rely on it.
-KINDS = {
-    **dict.fromkeys(("run_id", "identity", "protocol", "task", "weights_id", "primary"), str),
-    **dict.fromkeys(
-        ("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost", "environment", "details"), dict
-    ),
-    **dict.fromkeys(("untrained", "notes"), list),
-    "seed": int,
-    "smoke": bool,
-}
-ADDED: dict[str, Any] = {"export": None, "details": {}}  # what older records of this schema lack
-STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
+HISTORY = "history.jsonl"
+NOT_LISTED = (RECORD, ERROR, LOCK, STATE)
+TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE)
 
 
 @dataclass(frozen=True)
-class Identity:
-    """What makes two runs the same run; everything else about them is how they were executed.
+class Run:
+    """A finished run where it lies: `folder` holds `record.json`, `outcomes.npz` and the other files of it."""
 
-    `content` holds plain values: task and version, the resolved backbone with users' files, weights, data digest,
-    options, seed, smoke, subset, precision.
-    """
-
-    content: dict[str, Any]
-
-    @property
-    def digest(self) -> str:
-        """sha256 of the canonical JSON of `content`, in hex."""
-        text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def without(self, *keys: str) -> "Identity":
-        """The same without some entries."""
-        return Identity({key: value for key, value in self.content.items() if key not in keys})
-
-    def run_id(self, task: str, dataset: str, backbone: str) -> str:
-        """`<task>-<dataset>-<backbone>-<12 hex>`, a folder's name."""
-        names = (re.sub(r"[^A-Za-z0-9_.+@,]+", "_", name).strip("._")[:80] for name in (dataset, backbone))
-        return "-".join([task, *names, self.digest[:12]])
+    folder: Path
+    record: Record
 
 
-@dataclass(kw_only=True)
-class Record:
-    """One finished run: `record.json`. Scores are fractions in [0, 1]; empty when the training broke down."""
+@dataclass(frozen=True)
+class Unfinished:
+    """A run's folder without a record. `state` says whether it can go on, and `reason` what is known of its end."""
 
-    schema: int = SCHEMA
-    run_id: str
-    identity: str
-    protocol: str
-    """Digest of the identity without its seed: runs that differ in nothing else."""
-    task: str
-    task_version: int
-    dataset: dict[str, Any]
-    backbone: dict[str, Any]
-    weights_id: str
-    untrained: list[str]
-    options: dict[str, Any]
-    seed: int
-    smoke: bool
-    subset: int | None
-    outcome: dict[str, Any]
-    scores: dict[str, float]
-    primary: str
-    metrics: dict[str, dict[str, Any]]
-    cost: dict[str, Any]
-    environment: dict[str, Any]
-    notes: list[str] = field(default_factory=list)
-    details: dict[str, Any] = field(default_factory=dict)
-    """What a task says about its scores besides: draws and their spread, support sets, features."""
-    export: str | None = None
-    """Weights id of what the run left in its folder `export`; the `weights_id` of runs that start from it."""
-
-    @property
-    def broke_down(self) -> bool:
-        """Whether the training failed as a training."""
-        return self.outcome["status"] != "completed"
-
-    @classmethod
-    def read(cls, path: Path) -> "Record":
-        """A record from its file.
-
-        Raises:
-            UserError: not a record, or one of a newer schema.
-        """
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            schema = content.pop("schema")
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise UserError(f"{path}: not a readable record ({error}); delete its folder to run it again") from None
-        if schema != SCHEMA:
-            raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
-        names = {item.name for item in fields(cls)} - {"schema"}
-        content = ADDED | content
-        if set(content) != names:
-            differing = ", ".join(sorted(set(content) ^ names))
-            raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
-        wrong = [name for name, kind in KINDS.items() if not isinstance(content[name], kind)]
-        if wrong or content["outcome"].get("status") not in STATUSES:
-            raise UserError(
-                f"{path}: not a readable record ({', '.join(wrong) or 'outcome'}); delete its folder to run it again"
-            )
-        return cls(**content)
+    folder: Path
+    state: Literal["under way", "interrupted", "failed"]
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -180,24 +99,126 @@ class Store:
                 scrap.unlink()  # of a process that was killed while it wrote
             yield folder
 
-    def write(self, record: Record, options: str, outcomes: dict[str, np.ndarray]) -> None:
-        """Writes a finished run; the record comes last, so a folder with one is complete."""
+    def write(self, record: Record, options: str, outcomes: dict[str, np.ndarray]) -> Record:
+        """Writes a finished run; the record comes last, so a folder with one is complete. Returns it with its files."""
         folder = self.folder(record.run_id)
         write_atomic(folder / OPTIONS, options.encode())
         if outcomes:
             with replaced(folder / OUTCOMES) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **outcomes)
-        text = json.dumps(asdict(record), indent=1, ensure_ascii=False, allow_nan=False)
-        write_atomic(folder / RECORD, text.encode())
+        else:
+            (folder / OUTCOMES).unlink(missing_ok=True)
+        whole = replace(record, files=listed(folder, besides=NOT_LISTED, export=record.export is not None))
+        write_atomic(folder / RECORD, sealed(asdict(whole)))
         for name in (STATE, ERROR, LOCK):
             (folder / name).unlink(missing_ok=True)
+        return whole
+
+    def runs(self) -> tuple[list[Run], list[str]]:
+        """All finished runs in order of their folders' names, and what could not be read or is there twice."""
+        found, problems = [], []
+        with _collector_at_rest():
+            for folder in self._folders():
+                path = folder / RECORD
+                try:
+                    found.append(Run(folder, Record.parse(path.read_bytes(), path)))
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    problems.append(str(unreadable(path, error)))
+                except UserError as error:
+                    problems.append(str(error))
+        kept, disputes = merged(found)
+        return kept, problems + disputes
 
     def records(self) -> tuple[list[Record], list[str]]:
-        """All finished records in order of their names, and what could not be read."""
-        found, problems = [], []
-        for path in sorted(self.root.glob(f"*/{RECORD}")):
-            try:
-                found.append(Record.read(path))
-            except UserError as error:
-                problems.append(str(error))
-        return found, problems
+        """The records of `runs`."""
+        runs, problems = self.runs()
+        return [run.record for run in runs], problems
+
+    def unfinished(self) -> list[Unfinished]:
+        """The runs without a record, in order of their folders' names. Nothing is written, and no lock is held."""
+        folders = (folder for folder in self._folders() if not (folder / RECORD).exists())
+        return [_unfinished(folder) for folder in folders if any((folder / name).exists() for name in TRACES)]
+
+    def _folders(self) -> list[Path]:
+        try:
+            with os.scandir(self.root) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UserError(f"{self.root}: cannot be read ({error.strerror}); it should be a folder of runs") from None
+        return [self.root / name for name in names]
+
+
+def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """One run for each identity, and what is there twice with different results.
+
+    Copies with equal outcome and scores are one run; one's own is taken before a shared one. Where they differ, the
+    one that started first stands: repeating a run until it comes out well changes nothing.
+    """
+    of_identity: dict[str, list[Run]] = {}
+    for run in runs:
+        of_identity.setdefault(run.record.identity, []).append(run)
+    kept, disputes = [], []
+    for copies in of_identity.values():
+        first, *rest = sorted(copies, key=_precedence) if len(copies) > 1 else copies
+        kept.append(first)
+        disputes += [_dispute(first, other) for other in rest if not same_result(first.record, other.record)]
+    return kept, disputes
+
+
+def _precedence(run: Run) -> tuple[str, bool]:
+    return str(run.record.environment.get("started")), run.record.shared is not None
+
+
+def same_result(one: Record, other: Record) -> bool:
+    """Whether two records of one identity ended alike, with the same scores to the bit."""
+    return one.outcome["status"] == other.outcome["status"] and one.scores == other.scores
+
+
+def _dispute(first: Run, other: Run) -> str:
+    one, two = ({"outcome": run.record.outcome["status"], **run.record.scores} for run in (first, other))
+    differing = [
+        f"{name} {one.get(name)} and {two.get(name)}" for name in {**one, **two} if one.get(name) != two.get(name)
+    ]
+    return (
+        f"{first.folder} and {other.folder}: two records of one run, with {', '.join(differing)}; the first, which "
+        "started earlier, is taken. `python -m transfer.verify` tells whether one was changed; delete the wrong one"
+    )
+
+
+def _unfinished(folder: Path) -> Unfinished:
+    if is_locked(folder / LOCK):
+        return Unfinished(folder, "under way")
+    try:
+        said = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
+        return Unfinished(folder, "failed", said.splitlines()[-1] if said else "")
+    except OSError:
+        saved = "goes on from its last saved state" if (folder / STATE).exists() else "starts anew: nothing was saved"
+        return Unfinished(folder, "interrupted", f"the same command {saved}")
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds a run's lock. Works on a read-only disk; not for a lock of this process."""
+    try:
+        with path.open("rb") as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except (FileNotFoundError, PermissionError):
+        return False
+    except OSError:
+        return True
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Records are trees that stay; looking for cycles among them takes longer than reading them."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from transfer.results import Identity, Record, Store
+from transfer.results import Identity, Record, Run, Store, merged
 
 CONTENT = {
     "task": "reid",
@@ -88,12 +88,13 @@ def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
     mine = record(identity)
     with store.lock(mine.run_id, waiting=lambda: None) as folder:
         (folder / "state.pt").touch()
-        store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
-    assert store.find(mine.run_id, identity) == mine
+        written = store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
+    assert replace(written, files={}) == mine
+    assert store.find(mine.run_id, identity) == written
     assert sorted(path.name for path in folder.iterdir()) == ["options.yaml", "outcomes.npz", "record.json"]
     with np.load(folder / "outcomes.npz") as outcomes:
         assert outcomes["ap"].tolist() == [0.1, 0.2]
-    assert store.records() == ([mine], [])
+    assert store.records() == ([written], [])
 
 
 def test_a_folder_without_record_is_unfinished(tmp_path: Path) -> None:
@@ -157,3 +158,97 @@ def test_an_output_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
     with pytest.raises(UserError, match=r"--out .*runs: cannot be written"):
         Store(tmp_path / "runs").prepare()
+
+
+def written(root: Path, name: str = "", **given: Any) -> Run:
+    """A finished run in a store, under another folder's name if one is given."""
+    store, mine = Store(root), record(Identity(CONTENT), **given)
+    store.folder(mine.run_id).mkdir(parents=True, exist_ok=True)
+    whole = store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
+    folder = store.folder(mine.run_id)
+    return Run(folder.rename(root / name) if name else folder, whole)
+
+
+def test_a_run_without_outcomes_does_not_keep_those_of_another(tmp_path: Path) -> None:
+    folder = written(tmp_path).folder
+    (folder / "record.json").unlink()
+    Store(tmp_path).write(record(Identity(CONTENT)), "lr: 0.05\n", {})
+    assert not (folder / "outcomes.npz").exists()
+
+
+def test_copies_of_a_run_are_one_and_those_that_differ_are_named(tmp_path: Path) -> None:
+    late = written(tmp_path, "copy", environment={"started": "2026-01-02"})
+    early = written(tmp_path, environment={"started": "2026-01-01"})
+    assert Store(tmp_path).runs() == ([early], [])
+    other = written(tmp_path, "other", environment={"started": "2026-01-03"}, scores={"mAP": 0.6, "rank1": 0.75})
+    assert merged([other, late]) == ([late], merged([late, other])[1]), "the one that started first stands"
+    written(tmp_path, environment={"started": "2026-01-01"})
+    runs, (problem,) = Store(tmp_path).runs()
+    assert runs == [early]
+    for part in (str(early.folder), str(other.folder), "mAP 0.5 and 0.6", "is taken"):
+        assert part in problem
+    assert "rank1" not in problem
+
+
+def test_ones_own_run_comes_before_a_shared_copy_of_it(tmp_path: Path) -> None:
+    shared = written(tmp_path, "a", shared={"left_out": []})
+    own = written(tmp_path)
+    assert merged([shared, own]) == ([own], [])
+
+
+def test_unfinished_runs_say_how_they_stand(tmp_path: Path) -> None:
+    written(tmp_path)
+    for name, files in {"a": ["state.pt"], "b": ["error.txt", "lock"], "c": ["options.yaml"], "notes": ["x"]}.items():
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).write_text("Traceback\nMemoryError: it was too much\n")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER.format(root=str(tmp_path))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout
+    assert holder.stdout.readline() == b"locked\n"
+    found = {left.folder.name: (left.state, left.reason) for left in Store(tmp_path).unfinished()}
+    holder.communicate(b"")
+    assert found.pop("d") == ("under way", "")
+    assert found.pop("b") == ("failed", "MemoryError: it was too much")
+    assert {name: state for name, (state, _) in found.items()} == {"a": "interrupted", "c": "interrupted"}
+    assert "saved state" in found["a"][1]
+    assert "nothing was saved" in found["c"][1]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from transfer.results import Store
+with Store(Path({root!r})).lock("d", lambda: None):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_reading_writes_nothing(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "lock").touch()
+    before = {path: path.stat().st_mtime_ns for path in [tmp_path, *tmp_path.rglob("*")]}
+    assert len(Store(tmp_path).runs()[0]) == len(Store(tmp_path).unfinished()) == 1
+    assert {path: path.stat().st_mtime_ns for path in [tmp_path, *tmp_path.rglob("*")]} == before
+
+
+def test_a_disk_that_takes_nothing_is_said_with_what_mends_it() -> None:
+    with pytest.raises(UserError, match=r"--out /sys/runs: cannot be written .*choose another folder"):
+        Store(Path("/sys/runs")).prepare()
+    with pytest.raises(UserError, match="choose another folder with --out"), Store(Path("/sys/runs")).lock("a", list):
+        pass
+
+
+def test_a_store_that_is_not_there_has_no_runs_and_a_file_is_no_store(tmp_path: Path) -> None:
+    assert Store(tmp_path / "none").runs() == ([], [])
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="should be a folder of runs"):
+        Store(tmp_path / "file").runs()
+
+
+def test_runs_are_read_without_torch() -> None:
+    code = "import sys; import transfer.results, transfer.bundles, transfer.cards; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -1,0 +1,255 @@
+"""Runs go from one store to another by way of a file, without paths, and nothing that was changed gets in."""
+
+import json
+import stat
+import zipfile
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backbones.errors import UserError
+from tasks.ranking import rank
+from tasks.reid import TASK
+from tests.transfer.test_results import CONTENT, record
+from transfer.bundles import bundle, import_bundle
+from transfer.records import Identity, Record
+from transfer.results import Run, Store
+from transfer.seals import sealed
+from transfer.verify import main as verify
+
+HOME = "/home/me/some place"
+OPTIONS = {
+    "lr": 0.05,
+    "size": [64, 32],
+    "margin": None,
+    "rerank": False,
+    "data": f"{HOME}/data",
+    "out": f"{HOME}/runs",
+    "features": "features",
+    "weights": f"{HOME}/weights/mine",
+    "stem": f"{HOME}/my_stem.py:Mine",
+    "dataset": [f"{HOME}/people.yaml"],
+    "backbone": "hf-hub:owner/name",
+}
+
+
+def made(root: Path, seed: int = 0, sample: str = "0001_c1s1_000151_00.jpg", **given: Any) -> Run:
+    """A finished run of ReID whose scores are those of its outcomes."""
+    random = np.random.default_rng(seed)
+    ids, cameras = np.arange(4), np.zeros(4, int)
+    ranking = rank(random.normal(size=(4, 8)), random.normal(size=(4, 8)), ids, ids, cameras, cameras + 1)
+    outcomes = ranking.outcomes() | {"sample": np.array([sample] * 4), "cluster": ids}
+    identity = Identity(CONTENT | {"seed": seed})
+    values: dict[str, Any] = {
+        "identity_content": identity.content,
+        "seed": seed,
+        "smoke": True,
+        "scores": TASK.rescore(outcomes),
+        "options": OPTIONS,
+        "backbone": {"name": "tiny", "stem": OPTIONS["stem"], "files": {"stem": 64 * "a"}},
+        "environment": {"precision": "bf16", "started": "2026-01-01"},
+        "notes": [f"the weights in {HOME}/weights/mine were pretrained with --smoke", "see /etc/x/y, or a/b and 1 / 2"],
+    }
+    mine = record(identity, **(values | given))
+    store = Store(root)
+    store.folder(mine.run_id).mkdir(parents=True, exist_ok=True)
+    (store.folder(mine.run_id) / "history.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    (store.folder(mine.run_id) / "detections.json").write_text("[]")
+    options = "# python -m transfer.run reid\n" + json.dumps(OPTIONS)
+    return Run(store.folder(mine.run_id), store.write(mine, options, outcomes))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Run]:
+    return [made(tmp_path / "runs", seed) for seed in (0, 1)]
+
+
+@pytest.fixture
+def file(runs: list[Run], tmp_path: Path) -> Path:
+    assert bundle(runs, tmp_path / "runs.zip") == sorted(run.record.run_id for run in runs)
+    return tmp_path / "runs.zip"
+
+
+def test_runs_come_through_whole_and_verify(runs: list[Run], file: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "other")
+    result = import_bundle(file, store)
+    assert sorted(result.added) == sorted(run.record.run_id for run in runs)
+    assert verify([str(file), str(store.root)]) == 0
+    found = {run.record.identity: run for run in store.runs()[0]}
+    for run in runs:
+        other = found[run.record.identity]
+        for name in ("scores", "seed", "outcome", "identity_content", "protocol", "cost", "environment"):
+            assert getattr(other.record, name) == getattr(run.record, name)
+        for name in ("outcomes.npz", "history.jsonl"):
+            assert (other.folder / name).read_bytes() == (run.folder / name).read_bytes()
+        assert other.record.shared
+        assert other.record.shared["left_out"] == ["detections.json"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert len(list(store.root.iterdir())) == 2
+
+
+def test_no_path_of_the_machine_gets_into_a_bundle(file: Path) -> None:
+    with zipfile.ZipFile(file) as archive:
+        texts = {name: archive.read(name).decode() for name in archive.namelist() if not name.endswith(".npz")}
+    for text in texts.values():
+        for part in ("/home", "some place", "/etc", str(Path.home()) + "/", str(file.parent)):
+            assert part not in text
+    shared = json.loads(next(text for name, text in texts.items() if name.endswith("record.json")))
+    assert shared["options"] == {
+        "lr": 0.05,
+        "size": [64, 32],
+        "margin": None,
+        "rerank": False,
+        "weights": "mine",
+        "stem": "my_stem.py:Mine",
+        "dataset": ["people.yaml"],
+        "backbone": "hf-hub:owner/name",
+    }
+    assert shared["backbone"]["files"] == {"stem": 64 * "a"}
+    assert shared["notes"] == ["the weights in mine were pretrained with --smoke", "see y, or a/b and 1 / 2"]
+    options = next(text for name, text in texts.items() if name.endswith("options.yaml"))
+    assert options.startswith("# python -m transfer.run reid\n")
+    assert "data:" not in options
+
+
+def test_equal_runs_make_equal_bytes_and_so_does_a_bundle_of_a_bundle(
+    runs: list[Run], file: Path, tmp_path: Path
+) -> None:
+    bundle(runs[::-1], tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == file.read_bytes()
+    import_bundle(file, Store(tmp_path / "other"))
+    bundle(Store(tmp_path / "other").runs()[0], tmp_path / "copy.zip")
+    assert (tmp_path / "copy.zip").read_bytes() == file.read_bytes()
+
+
+def test_runs_that_are_there_stay_and_conflicts_are_named(runs: list[Run], file: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    before = (runs[0].folder / "record.json").read_bytes()
+    result = import_bundle(file, store)
+    assert (len(result.added), len(result.equal), result.conflicts) == (0, 2, [])
+    mine = replace(runs[0].record, scores=runs[0].record.scores | {"mAP": 0.001})
+    (runs[0].folder / "record.json").write_bytes(sealed(asdict(mine)))
+    result = import_bundle(file, store)
+    assert (len(result.added), len(result.equal)) == (0, 1)
+    assert "mAP" in result.conflicts[0]
+    assert "of the bundle" in result.conflicts[0]
+    (runs[0].folder / "record.json").unlink()
+    assert "unfinished" in import_bundle(file, store).conflicts[0]
+    (runs[0].folder / "record.json").write_bytes(before)
+    assert len(list(store.root.iterdir())) == 2
+
+
+Files = dict[str, bytes]
+
+
+def rewritten(file: Path, change: Callable[[Files], object], attributes: int = 0) -> None:
+    """The bundle with other files, and a manifest as it was unless `change` makes another."""
+    with zipfile.ZipFile(file) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    change(files)
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = attributes << 16
+            archive.writestr(entry, content)
+
+
+def manifest(files: Files, change: Callable[[Any], object]) -> None:
+    content = json.loads(files["manifest.json"])
+    change(content)
+    files["manifest.json"] = json.dumps(content).encode()
+
+
+def named(files: Files, part: str) -> str:
+    return next(name for name in files if name.endswith(part))
+
+
+def added(files: Files, run: str, name: str) -> None:
+    """A file that the manifest knows."""
+    files[f"{run}/{name}"] = b""
+    empty = {"sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "size": 0}
+    manifest(files, lambda content: content["runs"].setdefault(run, {}).update({name: empty}))
+
+
+def forged(files: Files, change: Callable[[Record], Record]) -> None:
+    """A record with another content, and digests to match."""
+    import hashlib
+
+    name = named(files, "record.json")
+    mine = change(Record.parse(files[name], Path(name)))
+    files[name] = sealed(asdict(mine))
+    told = {"sha256": hashlib.sha256(files[name]).hexdigest(), "size": len(files[name])}
+    manifest(files, lambda content: content["runs"][name.partition("/")[0]].update({"record.json": told}))
+
+
+BAD: dict[str, tuple[Callable[[Files], object], str]] = {
+    "a parent folder": (lambda files: added(files, "..", "record.json"), "no place in a bundle"),
+    "an absolute name": (lambda files: added(files, "/tmp/x", "record.json"), "no place in a bundle"),
+    "a deeper name": (lambda files: added(files, "a", "b/record.json"), "no place in a bundle"),
+    "a hidden folder": (lambda files: added(files, ".a", "record.json"), "no place in a bundle"),
+    "a program": (lambda files: added(files, "a", "x.py"), "no place in a bundle"),
+    "a file of nobody's": (lambda files: files.update({"a/record.json": b""}), "no place in a bundle"),
+    "a missing file": (lambda files: files.pop(named(files, "options.yaml")), "no place in a bundle, or is not as"),
+    "another file": (
+        lambda files: files.update({named(files, "history.jsonl"): b"{}"}),
+        "is not the file of the manifest",
+    ),
+    "no manifest": (lambda files: files.pop("manifest.json"), "not a bundle of runs"),
+    "a damaged manifest": (lambda files: files.update({"manifest.json": b"[]"}), "manifest.json is damaged"),
+    "a newer schema": (lambda files: manifest(files, lambda m: m.update(schema=9)), "schema 9.*update the suite"),
+    "a record of a newer schema": (lambda files: forged(files, lambda r: replace(r, schema=9)), "schema 9.*update"),
+    "forged scores": (
+        lambda files: forged(files, lambda r: replace(r, scores=r.scores | {"mAP": 0.99})),
+        "mAP: 0.99 in the record",
+    ),
+    "another seed": (lambda files: forged(files, lambda r: replace(r, seed=5)), "seed: 5 in the record"),
+    "no record": (lambda files: added(files, "a", "options.yaml"), "a: .*not a readable record"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_bundle_is_refused_as_a_whole(file: Path, what: str, tmp_path: Path) -> None:
+    change, said = BAD[what]
+    rewritten(file, change)
+    with pytest.raises(UserError, match=f"(?s){said}"):
+        import_bundle(file, Store(tmp_path / "other"))
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_links_are_refused(file: Path, tmp_path: Path) -> None:
+    rewritten(file, lambda files: None, attributes=stat.S_IFLNK | 0o777)
+    with pytest.raises(UserError, match="no place in a bundle"):
+        import_bundle(file, Store(tmp_path / "other"))
+
+
+@pytest.mark.parametrize("cut", [0, 10, 2000])
+def test_torn_files_and_others_are_no_bundles(file: Path, cut: int, tmp_path: Path) -> None:
+    file.write_bytes(file.read_bytes()[:cut])
+    with pytest.raises(UserError, match="not a readable bundle"):
+        import_bundle(file, Store(tmp_path / "other"))
+    with pytest.raises(UserError, match="cannot be read"):
+        import_bundle(tmp_path / "nowhere.zip", Store(tmp_path / "other"))
+
+
+def test_what_does_not_verify_is_not_shared(runs: list[Run], tmp_path: Path) -> None:
+    (runs[0].folder / "history.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"history\.jsonl: not the file that the run wrote"):
+        bundle(runs, tmp_path / "runs.zip")
+    assert not (tmp_path / "runs.zip").exists()
+    with pytest.raises(UserError, match="no finished runs"):
+        bundle([], tmp_path / "runs.zip")
+
+
+def test_samples_that_are_named_by_paths_are_not_shared(tmp_path: Path) -> None:
+    run = made(tmp_path / "runs", sample="/home/me/images/0001.jpg")
+    with pytest.raises(UserError, match="named by paths"):
+        bundle([run], tmp_path / "runs.zip")
+    content = CONTENT | {"options": {"lr": 0.05, "labels": "/home/me/labels"}}
+    run = made(tmp_path / "others", identity_content=content)
+    with pytest.raises(UserError, match="its identity names /home/me/labels"):
+        bundle([run], tmp_path / "runs.zip")
+    assert not list(tmp_path.glob("*.zip"))

@@ -1,0 +1,66 @@
+"""A record shows when it, or a file of its run, was changed."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backbones.errors import UserError
+from tests.transfer.test_results import CONTENT, record, written
+from transfer.results import Identity, Record, Store
+
+
+def test_the_record_lists_the_files_of_the_run_and_no_others(tmp_path: Path) -> None:
+    mine = record(Identity(CONTENT), export="sha256:" + 64 * "0")
+    folder = Store(tmp_path).folder(mine.run_id)
+    for name in ("export", "pictures"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "a file").write_text(name)
+    for name in ("history.jsonl", "support.csv", "state.pt", "lock", "error.txt", ".x.1.tmp", "events.out.tfevents.1"):
+        (folder / name).write_text(name)
+    told = Store(tmp_path).write(mine, "lr: 0.05\n", {"ap": np.array([0.1])}).files
+    assert list(told) == ["export/a file", "history.jsonl", "options.yaml", "outcomes.npz", "support.csv"]
+    for name, entry in told.items():
+        content = (folder / name).read_bytes()
+        assert entry == {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+
+
+def test_the_record_ends_in_the_digest_of_what_stands_before_it(tmp_path: Path) -> None:
+    raw = (written(tmp_path).folder / "record.json").read_bytes()
+    body, _, _ = raw.rpartition(b',\n "digest"')
+    assert json.loads(raw)["digest"] == hashlib.sha256(body).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: text.replace('"mAP": 0.5', '"mAP": 0.6'),
+        lambda text: text.replace('"seed": 0', '"seed": 1'),
+        lambda text: text.replace(',\n "digest"', ', "digest"'),
+        lambda text: text + "\n",
+        lambda text: json.dumps({key: value for key, value in json.loads(text).items() if key != "digest"}, indent=1),
+    ],
+)
+def test_an_edited_record_is_refused_and_named(tmp_path: Path, edit: Callable[[str], str]) -> None:
+    path = written(tmp_path).folder / "record.json"
+    before = path.read_text()
+    path.write_text(edit(before))
+    assert path.read_text() != before
+    runs, problems = Store(tmp_path).runs()
+    assert not runs
+    assert f"{path}: edited" in problems[0]
+    assert "transfer.verify" in problems[0]
+    with pytest.raises(UserError, match="edited after it was written"):
+        Store(tmp_path).find(path.parent.name, Identity(CONTENT))
+    assert Record.read(path, edited=True).task == "reid"
+
+
+def test_a_record_of_a_version_without_digests_still_reads(tmp_path: Path) -> None:
+    added = ("files", "identity_content", "shared", "export", "details")
+    old = {name: value for name, value in asdict(record(Identity(CONTENT))).items() if name not in added}
+    (tmp_path / "record.json").write_text(json.dumps(old))
+    assert Record.read(tmp_path / "record.json") == record(Identity(CONTENT))

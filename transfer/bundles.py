@@ -1,0 +1,236 @@
+"""Runs in one file, to be shared: records, options, outcomes, histories; no images, no weights, no paths of a machine.
+
+A bundle is a zip archive: `manifest.json` with the sha256 and size of every file, and a folder for each run. The same
+runs give the same bytes. Nothing is taken from a bundle that does not verify as `python -m transfer.verify` would.
+"""
+
+import json
+import re
+import stat
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UserError
+from backbones.files import cannot_write, check_writable, replaced
+from backbones.settings import read_yaml, write_yaml
+from transfer.portable import PLACES, found_in, short_values, without_paths
+from transfer.results import HISTORY, OPTIONS, OUTCOMES, RECORD, Record, Run, Store, merged, same_result
+from transfer.seals import described, sealed
+from transfer.verifying import check_files
+
+MANIFEST, SCHEMA = "manifest.json", 1
+SUPPORT = "support.csv"
+SHARED = (HISTORY, OPTIONS, OUTCOMES, SUPPORT)
+_RUN = re.compile(r"[A-Za-z0-9_+@,-][A-Za-z0-9_.+@,-]*")
+_LARGEST_MANIFEST = 2**28  # bytes: a million runs
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass
+class Imported:
+    """What came of an import: names of runs."""
+
+    added: list[str] = field(default_factory=list)
+    equal: list[str] = field(default_factory=list)
+    """There before, with the same result."""
+    conflicts: list[str] = field(default_factory=list)
+    """There before with another result, or unfinished; what was there stays. Whole sentences."""
+
+    def __str__(self) -> str:
+        counts = f"{len(self.added)} runs added, {len(self.equal)} were there, {len(self.conflicts)} conflicts"
+        return "\n".join([counts, *self.conflicts])
+
+
+def bundle(runs: Sequence[Run], file: Path) -> list[str]:
+    """Writes runs into one file, whole or not at all; returns their names.
+
+    Raises:
+        UserError: no runs, files that are not those of their records, names that hold paths, a disk that is full.
+    """
+    runs, disputes = merged(runs)
+    if disputes or not runs:
+        raise UserError("\n".join(disputes) or "there are no finished runs to bundle")
+    runs = sorted(runs, key=lambda run: run.record.run_id)
+    check_writable(file.parent, "--bundle")
+    manifest: dict[str, Any] = {"schema": SCHEMA, "runs": {}}
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as scratch:
+        for run in runs:
+            shared = _shared_copy(run, Path(scratch) / run.record.run_id)
+            manifest["runs"][run.record.run_id] = {path.name: described(path) for path in sorted(shared.iterdir())}
+        try:
+            with replaced(file, "--bundle") as temporary, zipfile.ZipFile(temporary, "w") as archive:
+                _add(archive, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
+                for run_id, files in manifest["runs"].items():
+                    for name in files:
+                        _add(archive, f"{run_id}/{name}", (Path(scratch) / run_id / name).read_bytes())
+        except OSError as error:
+            raise cannot_write(file, error, "--bundle") from error
+    return list(manifest["runs"])
+
+
+def _shared_copy(run: Run, folder: Path) -> Path:
+    """A run's folder as it is shared; a copy of a copy is the same again."""
+    record = run.record
+    wrong = check_files(run.folder, replace(record, files=_kept(record.files)))[0]
+    if wrong:
+        raise UserError(f"{run.folder}: {'; '.join(wrong)}; only runs that verify can be shared")
+    folder.mkdir()
+    for name in SHARED:
+        if (run.folder / name).is_file():
+            (folder / name).write_bytes((run.folder / name).read_bytes())
+    _check_names(folder, record)
+    options = folder / OPTIONS
+    if options.exists():
+        options.write_text(_without_places(options), encoding="utf-8")
+    files = {path.name: described(path) for path in sorted(folder.iterdir())}
+    left_out = sorted(record.files.keys() - files.keys())
+    shared = record.shared or {"left_out": left_out, "record": described(run.folder / RECORD)["sha256"]}
+    (folder / RECORD).write_bytes(sealed(asdict(replace(without_paths(record), files=files, shared=shared))))
+    return folder
+
+
+def _kept(files: dict[str, Any]) -> dict[str, Any]:
+    return {name: told for name, told in files.items() if name in SHARED}
+
+
+def _check_names(folder: Path, record: Record) -> None:
+    """Raises UserError when the names of samples are paths of this machine."""
+    import numpy as np
+
+    names = [(folder / SUPPORT).read_text(encoding="utf-8")] if (folder / SUPPORT).exists() else []
+    if (folder / OUTCOMES).exists():
+        with np.load(folder / OUTCOMES) as outcomes:
+            names += [str(name) for key in ("sample",) if key in outcomes for name in outcomes[key]]
+    if paths := found_in(names):
+        raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
+
+
+def _without_places(options: Path) -> str:
+    """The options of a run without paths: still what repeats it, where the data is found."""
+    comments = [line for line in options.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    kept = {name: value for name, value in read_yaml(options).items() if name not in PLACES}
+    return "".join(f"{line}\n" for line in comments) + write_yaml(short_values(kept))
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
+    entry.external_attr = (stat.S_IFREG | 0o644) << 16
+    archive.writestr(entry, content)
+
+
+def import_bundle(file: Path, store: Store) -> Imported:
+    """Adds the runs of a bundle that a store lacks. When anything in the bundle is wrong, nothing is added.
+
+    Raises:
+        UserError: not a bundle, one of a newer schema, one that was changed, or a store that cannot be written.
+    """
+    from transfer.verify import verify
+
+    check_writable(store.root, "--import")
+    with unpacked(file, store.root) as folder:
+        wrong = [
+            f"{verdict.folder.name}: {text}"
+            for verdict in map(verify, sorted(folder.iterdir()))
+            for text in verdict.wrong
+        ]
+        if wrong:
+            raise UserError(f"{file}: nothing is imported:\n" + "\n".join(wrong))
+        result = Imported()
+        mine = {run.record.identity: run for run in store.runs()[0]}
+        for run in Store(folder).runs()[0]:
+            _import(run, mine.get(run.record.identity), store, result)
+        return result
+
+
+def _import(run: Run, mine: Run | None, store: Store, result: Imported) -> None:
+    name, target = run.record.run_id, store.folder(run.record.run_id)
+    if mine is not None:
+        if same_result(mine.record, run.record):
+            result.equal.append(name)
+        else:
+            result.conflicts += [
+                text.replace(str(run.folder), f"{name} of the bundle") for text in merged([mine, run])[1]
+            ]
+    elif target.exists():
+        result.conflicts.append(f"{target}: unfinished, or no run at all; finish it or move it away, then import again")
+    else:
+        try:
+            run.folder.rename(target)
+        except OSError as error:
+            raise cannot_write(target, error, "--import") from error
+        result.added.append(name)
+
+
+@contextmanager
+def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
+    """The runs of a bundle in a folder that goes away again, each file held against the manifest.
+
+    Args:
+        beside: the folder in which it is made; None: the system's, for temporary files.
+
+    Raises:
+        UserError: not a bundle, one of a newer schema, or one whose files are not those of its manifest.
+    """
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".bundle-") as scratch:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                manifest = _manifest(archive, file)
+                for name, told in manifest.items():
+                    target = Path(scratch) / name
+                    target.parent.mkdir(exist_ok=True)
+                    _extract(archive, name, told["size"], target)
+                    if described(target) != told:
+                        raise UserError(f"{file}: {name} is not the file of the manifest; get the bundle again")
+        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+            raise UserError(f"{file}: not a readable bundle ({error}); get it again") from None
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read or unpacked ({error.strerror or error})") from None
+        yield Path(scratch)
+
+
+def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]:
+    """sha256 and size of every file, by its name in the archive, once these names are safe and those of the archive."""
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
+    if MANIFEST not in names or archive.getinfo(MANIFEST).file_size > _LARGEST_MANIFEST:
+        raise UserError(f"{file}: not a bundle of runs: it has no {MANIFEST}")
+    try:
+        content = json.loads(archive.read(MANIFEST))
+        if content["schema"] != SCHEMA:
+            raise UserError(f"{file}: schema {content['schema']}, but this version reads {SCHEMA}; update the suite")
+        manifest = {f"{run}/{name}": told for run, files in content["runs"].items() for name, told in files.items()}
+        wrong = [name for name, told in manifest.items() if not _is_in_place(name) or not _is_described(told)]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{file}: its {MANIFEST} is damaged ({error!r}); get the bundle again") from None
+    wrong += [entry.filename for entry in entries if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG)]
+    wrong += [name for name in names if names.count(name) > 1] if len({*names}) < len(names) else []
+    wrong += sorted({*names} ^ {*manifest, MANIFEST})
+    if wrong:
+        raise UserError(
+            f"{file}: {wrong[0]!r} has no place in a bundle, or is not as its manifest says; nothing is taken"
+        )
+    return manifest
+
+
+def _is_in_place(name: str) -> bool:
+    run, _, file = name.partition("/")
+    return _RUN.fullmatch(run) is not None and file in (RECORD, *SHARED)
+
+
+def _is_described(told: Any) -> bool:
+    return set(told) == {"sha256", "size"} and isinstance(told["size"], int) and isinstance(told["sha256"], str)
+
+
+def _extract(archive: zipfile.ZipFile, name: str, size: int, target: Path) -> None:
+    """Unpacks no more than the size that the manifest gives, whatever the archive would unfold to."""
+    with archive.open(name) as source, target.open("wb") as file:
+        left = size + 1
+        while left and (part := source.read(min(left, 2**20))):
+            file.write(part)
+            left -= len(part)

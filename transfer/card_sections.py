@@ -1,0 +1,172 @@
+"""The sections of a model card as Markdown, from records whose paths are gone."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from backbones.archs import ARCHS
+from backbones.data.spec import dataset_names, resolve_dataset
+from transfer.records import Record
+
+UNKNOWN = "unknown"
+_PARTS = ("arch", "stem", "attention", "ffn", "patch", "depth", "pool", "pos", "qk_norm", "gate", "alpha", "length")
+_RECIPE = (
+    "epochs",
+    "batch",
+    "optimizer",
+    "lr",
+    "warmup_epochs",
+    "weight_decay",
+    "drop_path",
+    "size",
+    "label_fraction",
+    "export",
+)
+
+
+def marks_of(records: Sequence[Record]) -> list[str]:
+    """What forbids to take the numbers for results."""
+    found = {
+        "Made with `--smoke`: embedded toy data and a few seconds of training. No result.": [r.smoke for r in records],
+        "Made from a subset of the data.": [r.subset is not None for r in records],
+        "Made by source code that was changed after its commit.": [bool(r.environment.get("dirty")) for r in records],
+        "Its training broke down.": [r.broke_down for r in records],
+    }
+    return [text for text, held in found.items() if any(held)]
+
+
+def model(record: Record, weights: str) -> str:
+    """The parts of a backbone, its size, and the id of its weights."""
+    named = {name: record.backbone.get(name) for name in _PARTS}
+    files = record.backbone.get("files") or {}
+    rows = {name: value for name, value in named.items() if value is not None}
+    rows |= {f"file of the {part}": f"sha256 {digest}; not part of this card" for part, digest in files.items()}
+    rows |= {f"image {name}": record.backbone.get(name) or UNKNOWN for name in ("mean", "std")}
+    rows |= {"parameters": record.cost.get("params", UNKNOWN), "GFLOPs of an image": record.cost.get("gflops", UNKNOWN)}
+    rows["weights"] = weights
+    rows |= {"left untrained": ", ".join(record.untrained)} if record.untrained else {}
+    return _table(("", "value"), [(name, value) for name, value in rows.items()])
+
+
+def pretraining_table(record: Record) -> str:
+    """What one pretraining was."""
+    rows: list[tuple[str, Any]] = [
+        ("recipe", record.task),
+        ("data", _dataset(record)),
+        ("images by split", _counts(record)),
+    ]
+    rows += [("digest of the data", record.dataset["digest"]), ("seed", record.seed), ("outcome", _outcome(record))]
+    rows += [(name, record.options[name]) for name in _RECIPE if record.options.get(name) is not None]
+    rows += [("started from", record.weights_id), ("run", record.run_id), ("train_seconds", _seconds(record))]
+    return _table(("", "value"), rows)
+
+
+def no_lineage(weights: str) -> str:
+    """What stands there instead when no pretraining is known."""
+    if weights == "random":
+        return "None: the runs started from random weights."
+    return f"{UNKNOWN.capitalize()}: no record of it is at hand. The weights are `{weights}`."
+
+
+def scores(records: Sequence[Record]) -> str:
+    """A row for each protocol and score, in percent."""
+    rows = []
+    for group in by_protocol(records):
+        trained = [record for record in group if not record.broke_down]
+        seeds = ", ".join(str(record.seed) for record in group)
+        broken = len(group) - len(trained)
+        ended = f"{len(trained)} completed" + (f", {broken} broke down" if broken else "")
+        where = (group[0].task, _dataset(group[0]))
+        about = (seeds, ended, group[0].protocol[:12], ", ".join(record.run_id for record in group))
+        names = dict.fromkeys(name for record in trained for name in record.scores) or ("",)
+        rows += [
+            (*where, name, _mean([record.scores[name] for record in trained] if name else []), *about) for name in names
+        ]
+    head = ("task", "data", "score", "percent", "seeds", "runs that", "protocol", "records")
+    note = "In percent: the mean over the seeds that completed, and their standard deviation."
+    return f"{note}\n\n{_table(head, rows)}" if rows else f"{UNKNOWN.capitalize()}: there are no records of scores."
+
+
+def by_protocol(records: Sequence[Record]) -> list[list[Record]]:
+    """Records of seeds that differ in nothing else, together; sorted."""
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: (record.task, record.dataset["name"], record.seed)):
+        groups.setdefault(record.protocol, []).append(record)
+    return list(groups.values())
+
+
+def _mean(scores: list[float]) -> str:
+    if not scores:
+        return "none"
+    spread = f" ± {100 * statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
+    return f"{100 * statistics.mean(scores):.2f}{spread}"
+
+
+def made_with(record: Record) -> str:
+    """What a run has cost, and where it was made."""
+    cost, environment = record.cost, record.environment
+    names = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second")
+    rows = [(name, f"{cost[name]:.4g}") for name in names if isinstance(cost.get(name), int | float)]
+    kept = ("device", "world_size", "threads", "precision", "git", "started")
+    rows += [(name, environment.get(name) or UNKNOWN) for name in kept]
+    rows += [(name, version) for name, version in environment.get("versions", {}).items() if version]
+    return f"Of the run `{record.run_id}`.\n\n{_table(('', 'value'), rows)}"
+
+
+def licence(records: Sequence[Record]) -> str:
+    """What is known of the terms of the data; nobody has stated those of the weights."""
+    lines = ["The licence of the weights is unknown: records do not say it."]
+    for name in dict.fromkeys(record.dataset["name"] for record in records):
+        said = resolve_dataset(name).license if name in dataset_names() else ""
+        lines.append(f"Data `{name}`: {said or UNKNOWN}.")
+    return "\n\n".join(lines)
+
+
+def use(record: Record, weights: str) -> str:
+    """How to load the weights, as far as there are any and timm can build the model."""
+    if weights == "random":
+        return "There are no weights to load."
+    arch = record.backbone.get("arch", "")
+    released = weights.startswith("timm:")
+    source, name = (weights.removeprefix("timm:"), weights) if released else ("local-dir:FOLDER", "FOLDER")
+    first = "import backbones.vit  # registers the architecture\n" if arch in ARCHS else ""
+    code = f'{first}import timm\n\nmodel = timm.create_model("{source}", pretrained=True)\n'
+    parts = [] if ".py:" in arch or (released and arch in ARCHS) else [f"```python\n{code}```"]
+    parts += [
+        f"The user's file behind its {part} must lie in the working directory."
+        for part in record.backbone.get("files") or {}
+    ]
+    flags = f"--backbone {record.backbone.get('name')} --weights {name}" if released else f"--backbone {name}"
+    return "\n\n".join([*parts, f"`python -m transfer.run reid {flags}` evaluates it."])
+
+
+def _dataset(record: Record) -> str:
+    version = record.dataset.get("version")
+    marks = [f"version {version}"] * bool(version) + ["smoke"] * record.smoke
+    marks += [f"subset {record.subset}"] * (record.subset is not None)
+    return record.dataset["name"] + (f" ({', '.join(marks)})" if marks else "")
+
+
+def _counts(record: Record) -> str:
+    splits = {name: counts for name, counts in record.dataset.get("counts", {}).items() if isinstance(counts, dict)}
+    return ", ".join(f"{name} {counts.get('images', UNKNOWN)}" for name, counts in splits.items()) or UNKNOWN
+
+
+def _outcome(record: Record) -> str:
+    reason = record.outcome.get("reason")
+    return record.outcome["status"] + (f": {reason}" if reason else "")
+
+
+def _seconds(record: Record) -> str:
+    seconds = record.cost.get("train_seconds")
+    return UNKNOWN if seconds is None else f"{seconds:.4g}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(item) for item in line) + " |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")

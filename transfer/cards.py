@@ -1,0 +1,144 @@
+"""Model cards from records, and weights in the layout of the Hugging Face hub. Nothing is uploaded, nothing invented.
+
+What no record says is unknown, and the card says so.
+"""
+
+import json
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UserError
+from backbones.exports import CONFIG, PRETRAIN, WEIGHTS, pretraining, read_config
+from backbones.files import cannot_write, check_writable, replace_folder
+from backbones.settings import write_yaml
+from transfer.card_sections import (
+    UNKNOWN,
+    by_protocol,
+    licence,
+    made_with,
+    marks_of,
+    model,
+    no_lineage,
+    pretraining_table,
+    scores,
+    use,
+)
+from transfer.portable import portable, short_values, without_paths
+from transfer.results import Record, Run
+from transfer.seals import described
+
+CARD, EXPORT = "README.md", "export"
+# The hub's words for what is scored; retrieval has none among them.
+_HUB_TASKS = {"detect": "object-detection", "reid": "image-feature-extraction"}
+
+
+def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
+    """A card in Markdown, with the front matter that the hub reads.
+
+    Args:
+        run: a pretraining, whose export the card is for, or a run that started from the weights it is for.
+        runs: where the pretraining behind the weights, and further scores with them, are looked for.
+    """
+    others = list({other.record.identity: other.record for other in (*runs, run)}.values())
+    weights = run.record.export or run.record.weights_id
+    lineage = [without_paths(other) for other in _lineage(weights, others)]
+    scored = [without_paths(other) for other in others if _belongs(other, run.record, weights)]
+    record = without_paths(run.record)
+    marks = marks_of([record, *lineage])
+    sections = [
+        f"# {record.backbone.get('name', UNKNOWN)}",
+        *(["> " + " ".join(marks)] if marks else []),
+        "## Model\n\n" + model(record, weights),
+        "## Pretraining\n\n" + ("\n\n".join(map(pretraining_table, lineage)) or no_lineage(weights)),
+        "## Scores\n\n" + scores(scored),
+        "## Cost and environment\n\n" + made_with(record),
+        "## Licence\n\n" + licence([record, *lineage]),
+        "## Use\n\n" + use(record, weights),
+    ]
+    return "---\n" + write_yaml(_front_matter(record, scored, marks)) + "---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def hub_layout(run: Run, weights: Path | None, folder: Path, runs: Sequence[Run] = ()) -> Path:
+    """Writes a folder as the hub holds models: card, `config.json`, `model.safetensors`, `pretrain.json`.
+
+    `timm.create_model("local-dir:FOLDER", pretrained=True)` and `--backbone FOLDER` load it.
+
+    Args:
+        weights: an exported folder; None: what the run itself exported.
+        folder: must not exist, or be empty.
+
+    Raises:
+        UserError: the weights are not there or not those of the record, or the folder cannot be written.
+    """
+    source = weights or run.folder / EXPORT
+    wanted = run.record.export or run.record.weights_id
+    if not (source / WEIGHTS).is_file():
+        raise UserError(f"{source}: there is no {WEIGHTS}; name the exported folder with --weights")
+    found = f"sha256:{described(source / WEIGHTS)['sha256']}"
+    if found != wanted:
+        raise UserError(f"{source / WEIGHTS}: {found}, but the record of {run.record.run_id} is about {wanted}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"--output {folder}: is there already; choose a folder that does not exist, or an empty one")
+    config, about, card = read_config(source), pretraining(source), model_card(run, runs)
+    config["model_args"] = short_values(config.get("model_args", {}))
+    check_writable(folder.parent, "--output")
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
+            new = Path(scratch) / "new"
+            new.mkdir()
+            (new / CARD).write_text(card, encoding="utf-8")
+            (new / CONFIG).write_text(_json(config | short_values({"architecture": config["architecture"]})))
+            if about:
+                (new / PRETRAIN).write_text(_json(portable(about)), encoding="utf-8")
+            shutil.copyfile(source / WEIGHTS, new / WEIGHTS)
+            replace_folder(new, folder)
+    except OSError as error:
+        raise cannot_write(folder, error, "--output") from error
+    return folder
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _lineage(weights: str, records: Sequence[Record]) -> Iterator[Record]:
+    """The pretrainings behind some weights, the last one first."""
+    seen: set[str] = set()
+    while found := [record for record in records if record.export == weights and record.identity not in seen]:
+        yield found[0]
+        seen.add(found[0].identity)
+        weights = found[0].weights_id
+
+
+def _belongs(other: Record, record: Record, weights: str) -> bool:
+    """Whether a run's scores stand in the card: those of the same weights; of random ones, of the same protocol."""
+    if other.smoke > record.smoke or (other.subset is not None and record.subset is None):
+        return False
+    if other.protocol == record.protocol:
+        return other.export in (None, record.export)
+    return weights != "random" and other.weights_id == weights
+
+
+def _front_matter(record: Record, scored: Sequence[Record], marks: Sequence[str]) -> dict[str, Any]:
+    """The hub's keys. Scores of smoke runs, subsets and changed sources stay out of them."""
+    tags = ["image-feature-extraction", "vit-transfer", *(["smoke"] if record.smoke else [])]
+    front: dict[str, Any] = {"library_name": "timm", "license": UNKNOWN, "tags": tags}
+    front["pipeline_tag"] = "image-feature-extraction"
+    groups = [[r for r in group if not r.broke_down and r.scores] for group in by_protocol(scored)]
+    results = [_hub_result(group) for group in groups if group and not marks and not marks_of(group)]
+    name = record.backbone.get("name", UNKNOWN)
+    return front | ({"model-index": [{"name": name, "results": results}]} if results else {})
+
+
+def _hub_result(group: list[Record]) -> dict[str, Any]:
+    first, seeds = group[0], f"mean of seeds {', '.join(str(record.seed) for record in group)}"
+    means = {name: statistics.mean(record.scores[name] for record in group) for name in first.scores}
+    return {
+        "task": {"type": _HUB_TASKS.get(first.task, "image-classification"), "name": first.task},
+        "dataset": {"type": first.dataset["name"], "name": first.dataset["name"]},
+        "metrics": [{"type": name, "name": f"{name}, {seeds}", "value": mean} for name, mean in means.items()],
+    }

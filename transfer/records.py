@@ -1,0 +1,144 @@
+"""What one finished run says about itself, `record.json`, and what identifies a run. Imports no torch."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UserError
+from transfer.seals import is_edited
+
+SCHEMA = 1
+
+# What `Record.read` insists on, so that reports can rely on it.
+KINDS = {
+    **dict.fromkeys(("run_id", "identity", "protocol", "task", "weights_id", "primary"), str),
+    **dict.fromkeys(("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost"), dict),
+    **dict.fromkeys(("environment", "details", "files", "identity_content"), dict),
+    **dict.fromkeys(("untrained", "notes"), list),
+    "seed": int,
+    "smoke": bool,
+}
+# What older records of this schema lack.
+ADDED: dict[str, Any] = {"export": None, "details": {}, "files": {}, "identity_content": {}, "shared": None}
+STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What makes two runs the same run; everything else about them is how they were executed.
+
+    `content` holds plain values: task and version, the resolved backbone with users' files, weights, data digest,
+    options, seed, smoke, subset, precision.
+    """
+
+    content: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON of `content`, in hex."""
+        text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def without(self, *keys: str) -> "Identity":
+        """The same without some entries."""
+        return Identity({key: value for key, value in self.content.items() if key not in keys})
+
+    def run_id(self, task: str, dataset: str, backbone: str) -> str:
+        """`<task>-<dataset>-<backbone>-<12 hex>`, a folder's name."""
+        names = (re.sub(r"[^A-Za-z0-9_.+@,]+", "_", name).strip("._")[:80] for name in (dataset, backbone))
+        return "-".join([task, *names, self.digest[:12]])
+
+
+@dataclass(kw_only=True)
+class Record:
+    """One finished run: `record.json`. Scores are fractions in [0, 1]; empty when the training broke down."""
+
+    schema: int = SCHEMA
+    run_id: str
+    identity: str
+    protocol: str
+    """Digest of the identity without its seed: runs that differ in nothing else."""
+    task: str
+    task_version: int
+    dataset: dict[str, Any]
+    backbone: dict[str, Any]
+    weights_id: str
+    untrained: list[str]
+    options: dict[str, Any]
+    seed: int
+    smoke: bool
+    subset: int | None
+    outcome: dict[str, Any]
+    scores: dict[str, float]
+    primary: str
+    metrics: dict[str, dict[str, Any]]
+    cost: dict[str, Any]
+    environment: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    """What a task says about its scores besides: draws and their spread, support sets, features."""
+    export: str | None = None
+    """Weights id of what the run left in its folder `export`; the `weights_id` of runs that start from it."""
+    identity_content: dict[str, Any] = field(default_factory=dict)
+    """What `identity` is the digest of; see `Identity`."""
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """sha256 (hex) and size (bytes) of the other files of the run, by name. `Store.write` fills it in."""
+    shared: dict[str, Any] | None = None
+    """Of a copy without the paths of the machine it comes from; see `bundles.py`."""
+
+    @property
+    def broke_down(self) -> bool:
+        """Whether the training failed as a training."""
+        return self.outcome["status"] != "completed"
+
+    @classmethod
+    def read(cls, path: Path, *, edited: bool = False) -> "Record":
+        """A record from its file.
+
+        Args:
+            edited: take also one that was changed after it was written.
+
+        Raises:
+            UserError: not a record, one of a newer schema, or one that was edited.
+        """
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise unreadable(path, error) from None
+        return cls.parse(raw, path, edited=edited)
+
+    @classmethod
+    def parse(cls, raw: bytes, path: Path, *, edited: bool = False) -> "Record":
+        """The same from the bytes of the file; `path` is for messages."""
+        try:
+            content = json.loads(raw)
+            schema = content.pop("schema")
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise unreadable(path, error) from None
+        if schema != SCHEMA:
+            raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
+        seal = content.pop("digest", None)
+        content = ADDED | content
+        if content.keys() != NAMES:
+            differing = ", ".join(sorted(content.keys() ^ NAMES))
+            raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
+        wrong = [name for name, kind in KINDS.items() if not isinstance(content[name], kind)]
+        if wrong or content["outcome"].get("status") not in STATUSES:
+            raise unreadable(path, ", ".join(wrong) or "outcome")
+        if not edited and is_edited(raw, seal, content["files"]):
+            raise UserError(
+                f"{path}: edited after it was written; `python -m transfer.verify {path.parent}` says what differs. "
+                "Put the old file back, or delete its folder to run it again"
+            )
+        return cls(**content)
+
+
+NAMES = {item.name for item in fields(Record)} - {"schema"}
+
+
+def unreadable(path: Path, reason: object) -> UserError:
+    """The error for a file that holds no record."""
+    return UserError(f"{path}: not a readable record ({reason}); delete its folder to run it again")

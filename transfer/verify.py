@@ -1,0 +1,150 @@
+"""`python -m transfer.verify RUN...`: whether runs are as they were written, and their scores what their outcomes give.
+
+Each run is held against itself: the record's own digest, the sha256 of its files, its identity, its scores (computed
+anew from `outcomes.npz`, to the bit), and its weights, where they are here. Nothing is trained and nothing written.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UserError, WrongWords
+from backbones.settings import Positional, parse
+from transfer.cli import guarded
+from transfer.results import RECORD, Record, Run, Store, merged
+from transfer.verifying import check_files, check_identity, check_scores, check_weights
+
+
+@dataclass(kw_only=True)
+class VerifyOptions:
+    """Which runs to verify."""
+
+    runs: Positional[tuple[Path, ...]]
+    """Folders of a run each, folders of runs, or files that `python -m transfer.report --bundle` wrote."""
+    weights: Path | None = None
+    """Folder to look for the weights in, by default where the runs found them."""
+
+
+@dataclass
+class Verdict:
+    """What was found in one run."""
+
+    folder: Path
+    name: str
+    """What it is called in messages: the folder, or a bundle and the run within."""
+    wrong: list[str] = field(default_factory=list)
+    """What is not as it was written."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be looked at, and what is different on this machine."""
+    record: Record | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{'WRONG' if self.wrong else 'right'}  {self.name}"]
+        return "\n       ".join([*lines, *self.wrong, *(f"({note})" for note in self.notes)])
+
+
+def main(argv: list[str]) -> int:
+    """Prints a verdict on each run; 1 when anything is wrong."""
+    return guarded(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    options = parse(VerifyOptions, argv, prog="python -m transfer.verify")
+    if not options.runs:
+        raise WrongWords("name a run's folder, a folder of runs, or a bundle; --help says more")
+    verdicts = []
+    with ExitStack() as opened:
+        for folder, name in _folders(options.runs, opened):
+            verdicts.append(verify(folder, options.weights, name))
+            print(verdicts[-1])
+    runs = [Run(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
+    disputes = merged(runs)[1]
+    for dispute in disputes:
+        print(f"WRONG  {dispute}")
+    wrong = sum(bool(verdict.wrong) for verdict in verdicts)
+    print(f"{len(verdicts) - wrong} of {len(verdicts)} runs are right")
+    return int(bool(wrong or disputes))
+
+
+def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict:
+    """Looks at everything that can be looked at in a run's folder.
+
+    Args:
+        weights: folder in which the weights are looked for, below which they may lie; None: where the run found them.
+        name: of the run in messages, by default its folder.
+    """
+    verdict = Verdict(folder, name or str(folder))
+    try:
+        record = verdict.record = Record.read(folder / RECORD, edited=True)
+    except UserError as error:
+        verdict.wrong.append(str(error))
+        return verdict
+    try:
+        Record.read(folder / RECORD)
+    except UserError:
+        verdict.wrong.append(f"{RECORD}: edited after it was written")
+    try:
+        found = [check_files(folder, record), check_identity(folder, record), check_scores(folder, record)]
+        found.append(check_weights(folder, record, weights))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        found = [([f"{RECORD}: holds what no run writes ({error!r})"], [])]
+    for wrong, notes in found:
+        verdict.wrong += wrong
+        verdict.notes += notes
+    differing = differences_here(record)
+    verdict.notes += [f"other than here: {'; '.join(differing)}"] if differing else []
+    return verdict
+
+
+def differences_here(record: Record) -> list[str]:
+    """What differs between the environment that a run was made in and this one, as `name THERE there, HERE here`."""
+    there, here = record.environment, _here()
+    flat_there, flat_here = (
+        {key: value for key, value in given.items() if key != "versions"} | given.get("versions", {})
+        for given in (there, here)
+    )
+    ignored = ("started", "workers", *(("precision",) if record.options.get("precision") != "auto" else ()))
+    names = [name for name in flat_there if name not in ignored]
+    return [
+        f"{name} {flat_there[name]} there, {flat_here.get(name)} here"
+        for name in names
+        if flat_there[name] != flat_here.get(name)
+    ]
+
+
+@lru_cache
+def _here() -> dict[str, Any]:
+    from backbones.engine.context import Context, choose_device, choose_precision
+    from backbones.engine.dist import ALONE
+    from transfer.environment import environment
+
+    device = choose_device("auto", ALONE)
+    return environment(Context(device, choose_precision("auto", device)))
+
+
+def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path, str]]:
+    """The folders of runs that the words of the command mean, in order, and what to call them."""
+    from transfer.bundles import unpacked
+
+    for path in paths:
+        given = path.parent if path.name == RECORD else path
+        folder = opened.enter_context(unpacked(given)) if given.is_file() else given
+        if (folder / RECORD).exists():
+            yield folder, str(folder)
+            continue
+        found = sorted(record.parent for record in folder.glob(f"*/{RECORD}"))
+        if not found:
+            raise UserError(f"{path}: neither a run with a {RECORD}, nor a folder with such runs, nor a bundle")
+        yield from ((run, f"{given}/{run.name}" if given.is_file() else str(run)) for run in found)
+        for left in Store(folder).unfinished():
+            print(
+                f"no record: {left.folder}: {left.state}{f' ({left.reason})' if left.reason else ''}", file=sys.stderr
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,180 @@
+"""The checks of a run against itself that `python -m transfer.verify` and imported bundles go through.
+
+Each check gives what is wrong, and what could not be looked at.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backbones.errors import UserError
+from backbones.exports import FILES, WEIGHTS, pretraining
+from transfer.records import Identity, Record
+from transfer.results import NOT_LISTED, OUTCOMES
+from transfer.seals import described, listed
+
+if TYPE_CHECKING:
+    from tasks.task import Task
+
+Checks = tuple[list[str], list[str]]
+PRETRAIN = "pretrain-"
+_EXPORT = "export"
+
+
+def check_files(folder: Path, record: Record) -> Checks:
+    """The files of a run are those of its record."""
+    if not record.files:
+        return [], ["files not checked: the record is of a version that did not list them"]
+    present = listed(folder, besides=NOT_LISTED, export=(folder / _EXPORT).is_dir())
+    wrong = [f"{name}: missing" for name in record.files if name not in present]
+    for name, told in record.files.items():
+        found = present.get(name, told)
+        if found != told:
+            what = "changed" if found["size"] == told["size"] else f"{found['size']} bytes instead of {told['size']}"
+            wrong.append(f"{name}: not the file that the run wrote ({what})")
+    extra = [name for name in present if name not in record.files]
+    notes = [f"not of the record: {', '.join(extra)}"] if extra else []
+    left_out = (record.shared or {}).get("left_out", [])
+    return wrong, notes + ([f"a shared copy, without {', '.join(left_out) or 'its paths'}"] if record.shared else [])
+
+
+def check_identity(folder: Path, record: Record) -> Checks:
+    """The name of the run, its identity and what the identity is the digest of belong together."""
+    wrong = []
+    if not record.run_id.endswith(f"-{record.identity[:12]}"):
+        wrong.append(f"run_id: {record.run_id} is not that of identity {record.identity[:12]}")
+    if folder.resolve().name != record.run_id:
+        wrong.append(f"the folder is named {folder.resolve().name}, its run {record.run_id}")
+    content = record.identity_content
+    if not content:
+        return wrong, ["identity not checked: the record is of a version that did not keep what it was made from"]
+    identity = Identity(content)
+    if identity.digest != record.identity:
+        wrong.append(f"identity: {record.identity[:12]} in the record, {identity.digest[:12]} from its content")
+    if identity.without("seed").digest != record.protocol:
+        wrong.append("protocol: not the digest of the identity's content")
+    return wrong + _contradictions(content, record), []
+
+
+def _contradictions(content: dict[str, Any], record: Record) -> list[str]:
+    """Entries that the record gives twice, in and outside its identity's content, and differently."""
+    names = ("task", "task_version", "weights_id", "seed", "smoke", "subset")
+    pairs = [(name, content.get(name), getattr(record, name)) for name in names]
+    pairs += [(f"dataset {name}", value, record.dataset.get(name)) for name, value in content["dataset"].items()]
+    pairs += [
+        (name, value, record.options.get(name))
+        for name, value in content["options"].items()
+        if not _is_digest(value)  # of a file that the option names
+    ]
+    pairs.append(("precision", content["precision"], record.environment.get("precision")))
+    return [f"{name}: {told} in the record, {hashed} in its identity" for name, hashed, told in pairs if hashed != told]
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def check_scores(folder: Path, record: Record) -> Checks:
+    """The scores are what the task computes from the outcomes, to the bit."""
+    path = folder / OUTCOMES
+    if not path.exists():
+        return ([f"{OUTCOMES}: missing, and there are scores"] if record.scores else []), []
+    try:
+        task = _task(record)
+    except UserError as error:
+        return [], [f"scores not computed anew: {error}"]
+    try:
+        with np.load(path) as file:
+            found = task.rescore(dict(file))
+    except UserError as error:  # a library that scoring needs is not here
+        return [], [f"scores not computed anew: {error}"]
+    except Exception as error:  # whatever a damaged file leads to
+        return [f"{OUTCOMES}: cannot be scored ({type(error).__name__}: {error})"], []
+    names = dict.fromkeys([*record.scores, *found])
+    differing = [name for name in names if record.scores.get(name) != found.get(name)]
+    told = {name: (record.scores.get(name), found.get(name)) for name in differing}
+    return [f"{name}: {there} in the record, {here} from {OUTCOMES}" for name, (there, here) in told.items()], []
+
+
+def _task(record: Record) -> "Task":
+    """The task that made a record.
+
+    Raises:
+        UserError: there is none of that name and version here.
+    """
+    from backbones.pretrain.method import load_method
+    from tasks.task import load_task
+    from transfer.pretraining import Pretraining
+
+    name = record.task
+    try:
+        if name.startswith(PRETRAIN):
+            task: Task = Pretraining(load_method(name.removeprefix(PRETRAIN)))
+        else:
+            task = load_task(name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"there is no task {name} here ({error})") from None
+    if task.version != record.task_version:
+        raise UserError(
+            f"version {record.task_version} of task {name} made the record, and here is version {task.version}, which "
+            "scores differently; use that version of the suite"
+        )
+    return task
+
+
+def check_weights(folder: Path, record: Record, elsewhere: Path | None) -> Checks:
+    """The weights that a run started from, and those it left, are those of its record, where they are here."""
+    wrong, notes = _started_from(record, elsewhere)
+    export = folder / _EXPORT / WEIGHTS
+    if record.export and export.is_file() and _weights_id(export) != record.export:
+        wrong.append(f"{_EXPORT}/{WEIGHTS}: not the weights that the run left ({record.export})")
+    for target in _published(record, elsewhere):
+        if _weights_id(target / WEIGHTS) != record.export:
+            wrong.append(f"{target / WEIGHTS}: not the weights that the run left ({record.export})")
+    return wrong, notes
+
+
+def _published(record: Record, elsewhere: Path | None) -> Iterator[Path]:
+    """Folders with what says to be the export of this run."""
+    if record.export is None:
+        return
+    name = record.options.get("name") or record.backbone.get("name", "")
+    usual = [Path(record.options["weights_to"]) / name] if "weights_to" in record.options else []
+    for folder in _below(elsewhere) if elsewhere else usual:
+        if (folder / WEIGHTS).is_file() and pretraining(folder).get("identity") == record.identity:
+            yield folder
+
+
+def _started_from(record: Record, elsewhere: Path | None) -> Checks:
+    if not record.weights_id.startswith("sha256:"):
+        return [], []
+    if record.shared and elsewhere is None:
+        return [], ["weights not checked: a shared copy does not say where they are; --weights FOLDER does"]
+    sources = [record.options.get("weights"), record.backbone.get("weights")]
+    places = _below(elsewhere) if elsewhere else [Path(source) for source in sources if source not in (None, "config")]
+    found = {file: _weights_id(file) for place in places for file in _files(place)}
+    if record.weights_id in found.values():
+        return [], []
+    if not found:
+        where = f"in {elsewhere}" if elsewhere else "where the run found them"
+        return [], [f"weights not checked: there are none {where}; --weights FOLDER looks elsewhere"]
+    named = ", ".join(f"{file} ({digest[:19]})" for file, digest in found.items())
+    return [f"weights: the run started from {record.weights_id[:19]}, but here are {named}"], []
+
+
+def _below(folder: Path) -> list[Path]:
+    """A folder and those in it, sorted."""
+    return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
+
+
+def _files(place: Path) -> list[Path]:
+    if place.is_file():
+        return [place]
+    return [path for name in FILES if (path := place / name).is_file()]
+
+
+def _weights_id(path: Path) -> str:
+    return f"sha256:{described(path)['sha256']}"

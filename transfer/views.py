@@ -1,0 +1,180 @@
+"""What a report shows of runs, part by part: tables, comparisons, published numbers, maps, costs, curves, pictures."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from transfer.html import RUN_COLUMNS, Section
+from transfer.results import Run
+from transfer.tables import csv, markdown
+
+CURVES = 12  # runs of a task whose training curves are drawn
+STABILITY = ("lr", "warmup_epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which parts are asked for besides the tables of scores."""
+
+    each: bool = False
+    paper: tuple[str, str] | None = None
+    compare: Sequence[tuple[str, str]] = ()
+    correction: str = "holm"
+    draws: int = 10_000
+    interaction: tuple[str, str] | None = None
+    map: tuple[str, str] | None = None
+    by: Sequence[str] = ()
+    cost: bool = False
+    pictures: bool = False
+    everything: bool = False
+    """Also what was not asked for and can be shown: maps of rates that vary, similarity, curves, galleries."""
+    extra: Sequence[Section] = field(default=())
+
+    @property
+    def special(self) -> bool:
+        """Whether a part is asked for by name."""
+        return bool(self.paper or self.compare or self.interaction or self.map or self.cost)
+
+
+def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[Section]:
+    """The parts of a report in the order of reading.
+
+    Args:
+        runs: what is shown.
+        known: all runs at hand, among which the runs are looked for that weights come from.
+
+    Raises:
+        UserError: what is asked for cannot be had from these runs.
+    """
+    found = list(wanted.extra)
+    if wanted.paper:
+        found.append(_paper(runs, wanted.paper))
+    found += _comparisons(runs, wanted)
+    if wanted.interaction:
+        from transfer.comparing import interaction
+
+        first, second = wanted.interaction
+        table = interaction(runs, first, second, draws=wanted.draws)
+        found.append(Section(title=f"Interaction of {first} and {second}", table=table))
+    if wanted.map:
+        found += _map(runs, known, wanted.map, wanted.by, "Stability map")
+    if wanted.everything or not wanted.special:
+        found += _tables(runs, known, wanted.each)
+    if wanted.cost or wanted.everything:
+        found += _cost(runs, known)
+    if wanted.everything:
+        if not wanted.map:
+            found += _varying(runs, known)
+        found += [*_similarity(runs), *_curves(runs), *_pictures(runs, wanted.pictures)]
+    return found
+
+
+def _tables(runs: Sequence[Run], known: Sequence[Run], each: bool) -> Iterator[Section]:
+    """Scores, a table per task."""
+    from transfer.tables import frame, over_datasets, summary
+
+    others = [run.record for run in known]
+    for task in dict.fromkeys(run.record.task for run in runs):
+        records = [run.record for run in runs if run.record.task == task]
+        table = frame(records).drop(columns="protocol") if each else summary(records, others)
+        yield Section(title=task, table=table)
+        means = over_datasets(records, others)
+        if len(means):
+            yield Section(title=f"{task}: mean over data sets", table=means)
+
+
+def _paper(runs: Sequence[Run], paper: tuple[str, str]) -> Section:
+    from transfer.published import paper_table
+
+    table, notes = paper_table(runs, *paper)
+    return Section(title=f"{paper[0]}, table {paper[1]}", table=table, note="\n".join(notes))
+
+
+def _comparisons(runs: Sequence[Run], wanted: Wanted) -> Iterator[Section]:
+    """Each pair of backbones; p values are adjusted over the table of a pair."""
+    if not wanted.compare:
+        return
+    from transfer.comparing import compare
+
+    for a, b in wanted.compare:
+        table = compare(runs, a, b, draws=wanted.draws, correction=wanted.correction)
+        yield Section(title=f"{a} against {b}", table=table)
+
+
+def _map(
+    runs: Sequence[Run], known: Sequence[Run], axes: tuple[str, str], by: Sequence[str], title: str
+) -> Iterator[Section]:
+    from transfer.heat_maps import heat_map
+    from transfer.maps import largest_stable, stability_map
+
+    folders = {run.record.run_id: run.folder for run in runs}
+    others = [run.record for run in known]
+    rows = stability_map([run.record for run in runs], *axes, by, known=others, folders=folders)
+    plot = heat_map(rows)
+    yield Section(title=title, table=rows, figure=plot.svg, data=plot.csv)
+    yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows))
+
+
+def _varying(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
+    """Maps of the tasks whose rate was varied, over the warm-up too."""
+    for task in dict.fromkeys(run.record.task for run in runs):
+        mine = [run for run in runs if run.record.task == task]
+        rates, warmups = ({run.record.options.get(name) for run in mine} for name in STABILITY)
+        if len(rates - {None}) > 1 and None not in warmups:
+            yield from _map(mine, known, STABILITY, (), f"{task}: stability map")
+
+
+def _cost(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
+    from transfer.cost_plots import cost_plot
+    from transfer.costs import cost_table
+
+    others = [run.record for run in known]
+    for task in dict.fromkeys(run.record.task for run in runs):
+        rows = cost_table([run.record for run in runs if run.record.task == task], known=others)
+        if rows["score"].notna().any():
+            plot = cost_plot(rows)
+            yield Section(title=f"{task}: score against cost", table=rows, figure=plot.svg, data=plot.csv)
+
+
+def _similarity(runs: Sequence[Run]) -> Iterator[Section]:
+    from transfer.plots import similarity_plot
+
+    mine = [run for run in runs if run.record.details.get("layers")]
+    if mine:
+        plot = similarity_plot(mine)
+        yield Section(title="Token similarity by layer", figure=plot.svg, data=plot.csv)
+
+
+def _curves(runs: Sequence[Run]) -> Iterator[Section]:
+    from transfer.plots import histories
+
+    for task in dict.fromkeys(run.record.task for run in runs):
+        mine = [run for run in runs if run.record.task == task and (run.folder / "history.jsonl").exists()]
+        if mine:
+            plot = histories(mine[:CURVES])
+            left = f"The first {CURVES} of {len(mine)} runs." if len(mine) > CURVES else ""
+            yield Section(title=f"{task}: training", figure=plot.svg, data=plot.csv, note=left)
+
+
+def _pictures(runs: Sequence[Run], pictures: bool) -> list[Section]:
+    from transfer.galleries import picture_sections
+
+    return picture_sections(runs, pictures=pictures)
+
+
+def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
+    """The tables of a report, titled, for a terminal or a paper; with the names of their runs where these are asked for."""
+    return "\n\n".join(_text(part, ids) for part in parts if part.table is not None)
+
+
+def _text(part: Section, ids: bool) -> str:
+    table = part.table
+    assert table is not None
+    if not ids:
+        table = table.drop(columns=[name for name in RUN_COLUMNS if name in table])
+    notes = "".join(f"\n\n{line}" for line in part.note.splitlines() if line.strip())
+    return f"## {part.title}\n\n{markdown(table)}{notes}"
+
+
+def as_csv(parts: Sequence[Section]) -> str:
+    """The tables of a report as comma-separated values, one below the other."""
+    return "\n".join(csv(part.table) for part in parts if part.table is not None).rstrip("\n")
