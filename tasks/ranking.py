@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from tasks.distances import as_matrix, blocks, full_precision, order_of_distances
@@ -46,6 +47,9 @@ class Ranking:
     """[Q] gallery entries ranked, those of the same identity and camera left out"""
     max_rank: int = 50
     """ranks of the CMC curve"""
+    nearest: np.ndarray | None = None
+    """[Q, k] the gallery images at the first k places, -1 where fewer are ranked; equal distances in the gallery's
+    order. None unless asked for; no score depends on it"""
 
     def __post_init__(self) -> None:
         if not self.valid.any():
@@ -113,7 +117,7 @@ class Ranking:
         return cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
 
 
-OUTCOMES = tuple(field.name for field in fields(Ranking) if field.name != "max_rank")
+OUTCOMES = tuple(field.name for field in fields(Ranking) if field.name not in ("max_rank", "nearest"))
 
 
 def rank(
@@ -126,6 +130,7 @@ def rank(
     *,
     max_rank: int = 50,
     ap: str = "rectangle",
+    keep: int = 0,
 ) -> Ranking:
     """Ranks the gallery for each query by squared Euclidean distance of the features as given.
 
@@ -138,6 +143,7 @@ def rank(
         query_ids, gallery_ids, query_cameras, gallery_cameras: [Q] or [G] integers or strings.
         max_rank: ranks of the CMC curve.
         ap: "rectangle" (torchreid, TransReID, fast-reid) or "trapezoid" (the code published with Market-1501).
+        keep: places of each list that are kept, as `Ranking.nearest`.
 
     Raises:
         ValueError: if shapes, types or values do not fit, features are not finite, or no query has a match.
@@ -145,7 +151,7 @@ def rank(
     query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
     matches = Matches(query_ids, gallery_ids, query_cameras, gallery_cameras, (len(query), len(gallery)), query.device)
     with full_precision(query.device.type):
-        return _rank(order_of_distances(query, gallery), matches, max_rank, ap)
+        return _rank(order_of_distances(query, gallery), matches, max_rank, ap, keep)
 
 
 def rank_distances(
@@ -157,16 +163,17 @@ def rank_distances(
     *,
     max_rank: int = 50,
     ap: str = "rectangle",
+    keep: int = 0,
 ) -> Ranking:
     """Ranks the gallery by given distances [Q, G], of any scale and sign, the smallest first. Otherwise as `rank`."""
     given = as_matrix(distances, "distances")
     matches = Matches(
         query_ids, gallery_ids, query_cameras, gallery_cameras, (given.shape[0], given.shape[1]), given.device
     )
-    return _rank(lambda rows: given[rows].clone(), matches, max_rank, ap)
+    return _rank(lambda rows: given[rows].clone(), matches, max_rank, ap, keep)
 
 
-def _rank(distances_of: Callable[[slice], Tensor], matches: Matches, max_rank: int, ap: str) -> Ranking:
+def _rank(distances_of: Callable[[slice], Tensor], matches: Matches, max_rank: int, ap: str, keep: int) -> Ranking:
     """Scores blocks of queries; `distances_of(rows)` gives a block [b, G] that may be overwritten."""
     if ap not in AP_RULES:
         raise ValueError(f"ap must be one of {', '.join(AP_RULES)}, not {ap!r}")
@@ -176,9 +183,27 @@ def _rank(distances_of: Callable[[slice], Tensor], matches: Matches, max_rank: i
     queries, gallery = matches.sizes
     for rows in blocks(queries, row_bytes=8 * gallery + 64 * int(matches.counts.max())):
         columns, match, left_out = matches.of(rows)
-        groups, kept = tie_groups(distances_of(rows), columns, match, left_out)
-        parts.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept})
-    return Ranking(**{name: np.concatenate([part[name] for part in parts]) for name in OUTCOMES}, max_rank=max_rank)
+        distances = distances_of(rows)
+        first = {"nearest": _nearest(distances, columns, left_out, keep)} if keep else {}
+        groups, kept = tie_groups(distances, columns, match, left_out)
+        parts.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept} | first)
+    return Ranking(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, max_rank=max_rank)
+
+
+def _nearest(distances: Tensor, columns: Tensor, left_out: Tensor, keep: int) -> np.ndarray:
+    """The columns [b, k] of the smallest of distances [b, G] that are not left out, which become infinite."""
+    distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
+    k = min(keep, distances.shape[1])
+    found = []
+    for block in distances.split(max(2**20 // distances.shape[1], 1)):
+        last = block.topk(k, largest=False).values[:, -1:]
+        rows, places = (block <= last).nonzero(as_tuple=True)  # in the gallery's order, which stable sorts keep
+        order = block[rows, places].argsort(stable=True)
+        order = order[rows[order].argsort(stable=True)]
+        start = torch.searchsorted(rows, torch.arange(len(block), device=rows.device))
+        first = places[order[start[:, None] + torch.arange(k, device=rows.device)]]
+        found.append(first.masked_fill_(block.gather(1, first) == torch.inf, -1).cpu().numpy())
+    return np.concatenate(found)
 
 
 def _score(groups: list[np.ndarray], matches: np.ndarray, ap: str) -> dict[str, np.ndarray]:

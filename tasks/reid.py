@@ -30,6 +30,7 @@ from backbones.errors import UserError, WrongWords
 from backbones.flops import flops
 from backbones.spec import BackboneSpec
 from tasks.data.reid import ReidData, Sample, open_reid
+from tasks.galleries import PLACES, RANKED, RankedLists, save_pictures
 from tasks.heads import BNNeck
 from tasks.losses import batch_hard_triplet
 from tasks.ranking import Ranking, rank, rank_distances
@@ -81,11 +82,13 @@ class ReidOptions(FitOptions):
     """Whether MSMT17's validation half is trained on as well."""
     eval_batch: int
     """Images per batch when features are extracted, per rank."""
+    draw: int
+    """Queries, evenly spaced over their list, that are saved as pictures with their first ten gallery images."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 0, 1, "flip", "erase", "label_smoothing", "drop_path", "rerank_lambda")
-        check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin")
+        check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin", "draw")
         check_ranges(self, 1, None, "size", "eval_batch", "rerank_k1", "rerank_k2")
         if self.drop_path == 1 or self.identity_weight + self.triplet_weight == 0:
             raise WrongWords("--drop-path must be below 1, and one of --identity-weight and --triplet-weight above 0")
@@ -191,7 +194,19 @@ class Reid(Task):
             "sample": np.array([dataset.name_of(sample) for sample in dataset.query]),
             "cluster": np.array([sample.identity for sample in dataset.query]),
         }
+        if context.folder and context.ranks.first:
+            assert ranking.nearest is not None
+            query, gallery = (
+                [(dataset.name_of(sample), sample.identity, sample.camera) for sample in samples]
+                for samples in (dataset.query, dataset.gallery)
+            )
+            RankedLists.of(ranking.nearest, query, gallery).save(context.folder / RANKED)
         return self.rescore(outcomes), outcomes
+
+    def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
+        """Saves pictures of `draw` queries with their first gallery images."""
+        if options.draw:
+            save_pictures(folder, dataset.root, options.draw)
 
     def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking | None:
         """The ranking, the same on every rank; None when a feature is not finite."""
@@ -208,11 +223,10 @@ class Reid(Task):
         if context.ranks.first:
             if options.rerank:
                 k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
-                ranking = rank_distances(
-                    rerank(query, gallery, k1=k1, k2=k2, lambda_value=weight), *labels, ap=options.ap
-                )
+                distances = rerank(query, gallery, k1=k1, k2=k2, lambda_value=weight)
+                ranking = rank_distances(distances, *labels, ap=options.ap, keep=PLACES)
             else:
-                ranking = rank(query, gallery, *labels, ap=options.ap)
+                ranking = rank(query, gallery, *labels, ap=options.ap, keep=PLACES)
         return broadcast_object(ranking)
 
     def rescore(self, outcomes: Outcomes) -> Scores:

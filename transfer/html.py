@@ -1,28 +1,260 @@
-"""Tables as one self-contained HTML page."""
+"""The report as one self-contained page: tables, plots, pictures, and the record behind every number.
 
-from collections.abc import Mapping
+Nothing on it comes from elsewhere, and its security policy forbids that anything does. All text is escaped.
+"""
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-import pandas as pd
+from transfer.facts import json_block, marks_of, run_facts
+from transfer.results import Run
 
-STYLE = """
-body { font: 15px/1.4 system-ui, sans-serif; margin: 2rem; color: #222; }
-table { border-collapse: collapse; margin: 0 0 2rem; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; }
-th { background: #f4f4f4; }
-td { font-variant-numeric: tabular-nums; }
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from transfer.galleries import Gallery, Picture
+
+CELLS = 6000
+"""Cells of all tables together that are laid out at once; the rest waits for a click."""
+RUN_COLUMNS = ("run", "runs")
+WIDE = 48
+"""Characters of a cell from which its text may wrap."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One part of the page; what is None or empty is left out."""
+
+    title: str
+    table: "pd.DataFrame | None" = None
+    """A column `run` or `runs` names the runs behind a row, ids in a list or with blanks between; it is shown first.
+    `attrs["notes"]` is a list of texts that stand below."""
+    note: str = ""
+    """Plain text, a paragraph per line."""
+    figure: str | None = None
+    """SVG of `transfer.plots`, or of a source that is trusted as much: it goes in as it is."""
+    data: str | None = None
+    """CSV of what the figure shows."""
+    galleries: "Sequence[Gallery]" = ()
+    pictures: "Sequence[Picture]" = ()
+
+
+def page(title: str, sections: Sequence[Section], runs: Sequence[Run]) -> str:
+    """The page. `runs` are those whose records it holds: a table may name others, which then have no link."""
+    marks = {run.record.run_id: marks_of(run.record) for run in runs}
+    columns = sum(len(section.table.columns) for section in sections if section.table is not None)
+    rows = min(max(CELLS // max(columns, 1), 10), 100)
+    style, script = _part("page.css"), _part("page.js")
+    links = "".join(f'<li><a href="#part-{n}">{text(one.title)}</a></li>' for n, one in enumerate(sections))
+    body = "\n".join(_section(one, f"part-{number}", marks, rows) for number, one in enumerate(sections))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{text(title)}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<a class="skip" href="#main">To the tables</a>
+<header>
+<h1>{text(title)}</h1>
+<p class="soft">{_extent(marks)}</p>
+<nav aria-label="Parts of the page"><ul>{links}</ul></nav>
+</header>
+<main id="main">
+{body}
+</main>
+<footer><p>One file that needs no network. A run's name opens its record; a click on a column's title sorts.</p>
+<noscript><p>Sorting, filters and records need JavaScript, which is off.</p></noscript></footer>
+<dialog id="record" aria-labelledby="record-title"></dialog>
+<script type="application/json" id="records">{json_block(run_facts(runs))}</script>
+<script>{script}</script>
+</body>
+</html>
 """
 
 
-def page(tables: Mapping[str, pd.DataFrame]) -> str:
-    """A page with one titled table after the other; all text is escaped."""
-    body = "\n".join(f"<h2>{escape(title)}</h2>\n{_table(rows)}" for title, rows in tables.items())
+def text(value: object) -> str:
+    """Any text as HTML, in an element or between quotes. What no file can hold is replaced."""
+    return escape(str(value).encode("utf-8", "replace").decode())
+
+
+def _part(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+def _policy(script: str) -> str:
+    """No address but that of the page itself; only this script runs, whatever got into the text."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+
+
+def _extent(marks: dict[str, list[str]]) -> str:
+    """How many runs there are, and how many of them carry a mark."""
+    counts: dict[str, int] = {}
+    for found in marks.values():
+        for mark in found:
+            counts[mark] = counts.get(mark, 0) + 1
+    marked = "".join(f" · {count} {_badge(mark)}" for mark, count in sorted(counts.items()))
+    return f"{len(marks)} run{'s' * (len(marks) != 1)}{marked}"
+
+
+def _badge(mark: str) -> str:
+    kind = mark if mark in ("smoke", "dirty") else "broken"
+    return f'<span class="mark {kind}">{text(mark)}</span>'
+
+
+def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int) -> str:
+    parts = [f'<section id="{name}" aria-labelledby="{name}-title">\n<h2 id="{name}-title">{text(section.title)}</h2>']
+    parts += [f"<p>{text(line)}</p>" for line in section.note.splitlines() if line.strip()]
+    if section.figure is not None:
+        label = f'role="img" aria-label="{text(section.title)}" '
+        svg = section.figure[section.figure.index("<svg") :].replace("<svg ", f"<svg {label}", 1)
+        parts.append(f'<figure class="plot">{svg}{_download(section)}</figure>')
+    if section.table is not None:
+        parts.append(_table(section.table, section.title, marks, rows))
+        parts += [f'<p class="soft">{text(note)}</p>' for note in section.table.attrs.get("notes", ())]
+    if section.galleries:
+        drawn = " drawn" if any(gallery.picture for gallery in section.galleries) else ""
+        parts.append(
+            f'<div class="galleries{drawn}">{"".join(_gallery(one, marks) for one in section.galleries)}</div>'
+        )
+    if section.pictures:
+        figures = "".join(_figure(one, marks) for one in section.pictures)
+        parts.append(f'<div class="pictures">{figures}</div>')
+    return "\n".join([*parts, "</section>"])
+
+
+def _download(section: Section) -> str:
+    if section.data is None:
+        return ""
+    name = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "data"
+    address = f"data:text/csv;charset=utf-8,{quote(section.data.encode('utf-8', 'replace'), safe=',')}"
+    return f'<figcaption><a download="{name}.csv" href="{address}">The plot\'s data as CSV</a></figcaption>'
+
+
+def _table(rows: "pd.DataFrame", title: str, marks: dict[str, list[str]], most: int) -> str:
+    """The first `most` rows, and the others in a template, which costs no layout."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    order = sorted(range(rows.shape[1]), key=lambda place: str(rows.columns[place]) not in RUN_COLUMNS)
+    names = [str(rows.columns[place]) for place in order]
+    series = [rows.iloc[:, place] for place in order]
+    numeric = [is_numeric_dtype(column) and not is_bool_dtype(column) for column in series]
+    columns = [
+        _numbers(column.tolist()) if is_number else [_words(name, value, marks) for value in column]
+        for name, column, is_number in zip(names, series, numeric)
+    ]
+    named = [column.tolist() for name, column in zip(names, series) if name in RUN_COLUMNS]
+    lines = [
+        _row(
+            list(cells),
+            sorted({mark for column in named for run in runs_in(column[place]) for mark in marks.get(run, ())}),
+        )
+        for place, cells in enumerate(zip(*columns))
+    ]
+    heads = "".join(
+        f'<th scope="col" aria-sort="none"{" class=n" * is_number}><button type="button">{text(name)}</button></th>'
+        for name, is_number in zip(names, numeric)
+    )
+    rest = f"<template>{''.join(lines[most:])}</template>" if lines[most:] else ""
     return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Transfer results</title>\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<h1>Transfer results</h1>\n"
-        f"<p>Scores in percent; mean and standard deviation over seeds.</p>\n{body}\n</body>\n</html>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(title)}">\n'
+        f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
     )
 
 
-def _table(rows: pd.DataFrame) -> str:
-    return rows.to_html(index=False, border=0, na_rep="", float_format="{:.2f}".format, escape=True)
+def _row(cells: list[str], marks: list[str]) -> str:
+    """A row; its marks stand in its first cell, whose value stays what it was."""
+    marks = [mark for mark in marks if mark in ("smoke", "dirty")]
+    if not marks:
+        return f"<tr>{''.join(cells)}</tr>\n"
+    opening, _, inner = cells[0].partition(">")
+    if "data-v=" not in opening:
+        opening += f' data-v="{re.sub("<[^>]*>", "", inner)}"'
+    badges = "".join(map(_badge, marks))
+    return f'<tr class="{" ".join(marks)}">{opening}>{badges}{inner}{"".join(cells[1:])}</tr>\n'
+
+
+def _numbers(values: list[Any]) -> list[str]:
+    """Cells of numbers: whole ones as they are, others with two decimals, or four digits where some are tiny."""
+    real = [_plain(value) for value in values]
+    whole = all(value is None or value.is_integer() for value in real)
+    tiny = any(value and abs(value) < 0.01 for value in real)
+    cells = []
+    for value in real:
+        shown = "" if value is None else f"{value:.0f}" if whole else f"{value:.4g}" if tiny else f"{value:.2f}"
+        exact = "" if value is None else f"{value:.10g}"
+        cells.append(f"<td class=n>{shown}</td>" if exact == shown else f'<td class=n data-v="{exact}">{shown}</td>')
+    return cells
+
+
+def _plain(value: Any) -> float | None:
+    """A number, or None for pandas' own ways of saying that there is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return None if math.isnan(number) else number
+
+
+def runs_in(value: Any) -> list[str]:
+    """The runs that a cell names."""
+    if isinstance(value, str):
+        return value.split()
+    return [str(one) for one in value] if isinstance(value, (list, tuple)) else []
+
+
+def _words(name: str, value: Any, marks: dict[str, list[str]]) -> str:
+    """A cell of text, of the name of a run or of several."""
+    import pandas as pd
+
+    if name in RUN_COLUMNS and (found := runs_in(value)):
+        links = " ".join(_link(run, run.rpartition("-")[2], marks) for run in found)
+        return f'<td data-v="{text(" ".join(found))}">{links}</td>'
+    if isinstance(value, (list, tuple)):
+        value = " ".join(map(str, value))
+    if pd.isna(value):
+        return "<td></td>"
+    shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return f"<td{' class=w' * (len(shown) > WIDE)}>{text(shown)}</td>"
+
+
+def _link(run: str, shown: str, marks: dict[str, list[str]]) -> str:
+    """A link that opens the record, where the page has it."""
+    if run not in marks:
+        return text(shown)
+    address = quote(run.encode("utf-8", "replace"), safe="")
+    return f'<a href="#run={address}" title="the record of {text(run)}">{text(shown)}</a>'
+
+
+def _gallery(gallery: "Gallery", marks: dict[str, list[str]]) -> str:
+    """A query and the marks of its first gallery images, with their picture where there is one."""
+    kinds = {True: ("right", "✓"), False: ("wrong", "✗")}
+    marked = ((place, *kinds[place.right]) for place in gallery.places)
+    places = "".join(f'<li class="{kind}" title="{text(place.about)}">{mark}</li>' for place, kind, mark in marked)
+    caption = f"{text(gallery.about)} · {_link(gallery.run_id, gallery.run_id, marks)}"
+    image = _image(gallery.picture) if gallery.picture else ""
+    return f'<figure><figcaption>{caption}</figcaption><ol class="places">{places}</ol>{image}</figure>'
+
+
+def _figure(picture: "Picture", marks: dict[str, list[str]]) -> str:
+    link = _link(picture.run_id, picture.run_id, marks)
+    return f"<figure>{_image(picture)}<figcaption>{text(picture.about)} · {link}</figcaption></figure>"
+
+
+def _image(picture: "Picture") -> str:
+    address = f"data:{picture.media_type};base64,{base64.b64encode(picture.content).decode()}"
+    return f'<img decoding="async" alt="{text(picture.about)}" src="{address}">'

@@ -185,5 +185,10 @@ def _share(options: ReportOptions, known: Sequence[Run]) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Entry point of the console script."""
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    command()

@@ -178,5 +178,10 @@ def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None")
     return 3 if any(progress.broke_down for progress in sweeper.cells.values()) else 0
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Entry point of the console script."""
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    command()

@@ -146,5 +146,10 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path,
             )
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Entry point of the console script."""
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    command()

@@ -351,3 +351,39 @@ def test_torchreid_gives_the_same_scores(seed):
     for found in (rank(query, images, *names), rank_distances(distances, *names)):
         assert found.mAP == pytest.approx(mean_ap, abs=1e-12)
         np.testing.assert_allclose(found.cmc, cmc, atol=1e-7)  # torchreid's curve is float32
+
+
+def plain_nearest(distances, names, k):
+    """The first k columns of each list, equal distances in the gallery's order, -1 behind its end."""
+    query_ids, gallery_ids, query_cameras, gallery_cameras = names
+    found = []
+    for row, query_id, camera in zip(distances, query_ids, query_cameras):
+        kept = [
+            column
+            for column in range(len(gallery_ids))
+            if not (gallery_ids[column] == query_id and gallery_cameras[column] == camera)
+        ]
+        ranked = sorted(kept, key=lambda column: (row[column], column))[:k]
+        found.append(ranked + [-1] * (min(k, len(gallery_ids)) - len(ranked)))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("levels", [1, 3, 1000])
+@pytest.mark.parametrize(("gallery", "keep"), [(40, 10), (6, 10), (40, 1)])
+def test_the_first_places_of_each_list_with_equal_distances_in_the_gallerys_order(levels, gallery, keep):
+    names = labels(60, gallery, identities=3, cameras=2, seed=levels)
+    distances = np.random.default_rng(levels).integers(0, levels, (60, gallery)).astype(np.float32)
+    found = rank_distances(distances, *names, keep=keep)
+    np.testing.assert_array_equal(found.nearest, plain_nearest(distances, names, keep))
+    assert_same(found, rank_distances(distances, *names))
+    assert rank_distances(distances, *names).nearest is None
+
+
+def test_the_first_places_do_not_depend_on_the_blocks(monkeypatch):
+    names = labels(130, 300, identities=20, cameras=3)
+    query, gallery = features(130, 300, 8, ids=(names[0], names[1]))
+    gallery[150:] = gallery[:150]
+    whole = rank(query, gallery, *names, keep=10)
+    monkeypatch.setattr(distances_module, "BLOCK_BYTES", 1 << 10)
+    np.testing.assert_array_equal(rank(query, gallery, *names, keep=10).nearest, whole.nearest)
+    np.testing.assert_array_equal(whole.nearest, plain_nearest(np.float32(squared(query, gallery)).round(4), names, 10))

@@ -1,0 +1,158 @@
+"""The first gallery images of every query, kept with a run, and drawn as pictures with right and wrong marked.
+
+Letters: Q queries, U gallery images that stand in some list, k places of a list.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from backbones.errors import UserError
+from backbones.files import cannot_write, replaced
+
+RANKED, PICTURES = "ranked.npz", "pictures"  # in a run's folder
+PLACES = 10
+RIGHT, WRONG, QUERY = "#0072b2", "#d55e00", "#555555"  # told apart by any eye; the marks differ in shape as well
+HEIGHT, WIDEST, FRAME, GAP, BAND = 128, 192, 3, 6, 16  # pixels
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RankedLists:
+    """Who stands at the first places of every query's list. Gallery images that do not count for it are left out."""
+
+    query: np.ndarray
+    """[Q] file names relative to the data set's folder"""
+    query_identity: np.ndarray
+    """[Q]"""
+    query_camera: np.ndarray
+    """[Q]"""
+    gallery: np.ndarray
+    """[U] file names"""
+    gallery_identity: np.ndarray
+    """[U]"""
+    gallery_camera: np.ndarray
+    """[U]"""
+    places: np.ndarray
+    """[Q, k] index into the gallery's arrays, nearest first; -1 behind the end of a list"""
+
+    @property
+    def right(self) -> np.ndarray:
+        """bool [Q, k] whether the image at a place shows the query's identity."""
+        return (self.gallery_identity[self.places] == self.query_identity[:, None]) & (self.places >= 0)
+
+    @classmethod
+    def of(
+        cls, nearest: np.ndarray, query: Sequence[tuple[str, int, int]], gallery: Sequence[tuple[str, int, int]]
+    ) -> "RankedLists":
+        """The lists of a ranking.
+
+        Args:
+            nearest: [Q, k] as `tasks.ranking.Ranking` keeps it.
+            query, gallery: name, identity and camera of every image.
+        """
+        used = np.unique(nearest[nearest >= 0])
+        places = np.where(nearest >= 0, np.searchsorted(used, nearest), -1)
+        columns = [np.array(column) for column in zip(*query)]
+        columns += [np.array(column) for column in zip(*(gallery[place] for place in used))]
+        return cls(**dict(zip(_NAMES, columns)), places=places.astype(np.int32))
+
+    def save(self, path: Path) -> None:
+        """Writes a .npz file. Raises UserError when it cannot be written."""
+        with replaced(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **{name: getattr(self, name) for name in (*_NAMES, "places")})
+
+    @classmethod
+    def load(cls, path: Path) -> "RankedLists":
+        """Reads what `save` wrote.
+
+        Raises:
+            UserError: it is not there, or is something else.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                found = cls(**{name: file[name] for name in (*_NAMES, "places")})
+            found._check()
+            return found
+        except FileNotFoundError:
+            raise UserError(f"{path} is gone; remove the folder to run it again") from None
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise UserError(f"{path}: no ranked lists ({error}); remove the folder to run it again") from None
+
+    def _check(self) -> None:
+        """Raises ValueError where arrays do not fit together."""
+        sizes = [len({len(getattr(self, name)) for name in _NAMES if name.startswith(side)}) for side in ("q", "g")]
+        inside = self.places.ndim == 2 and self.places.min(initial=-1) >= -1
+        if sizes != [1, 1] or not inside or len(self.places) != len(self.query):
+            raise ValueError("its arrays do not fit together")
+        if self.places.max(initial=-1) >= len(self.gallery):
+            raise ValueError("it names gallery images that it lacks")
+
+
+_NAMES = [item.name for item in fields(RankedLists) if item.name != "places"]
+
+
+def evenly(total: int, count: int) -> list[int]:
+    """`count` places, or all, evenly spaced over a list: a choice that is nobody's taste."""
+    return [int(place) for place in np.linspace(0, total - 1, min(count, total)).round()]
+
+
+def save_pictures(folder: Path, root: Path, count: int) -> None:
+    """Draws the lists of `count` queries of a run into its folder `pictures`.
+
+    Args:
+        folder: of the run.
+        root: of the data set's images.
+
+    Raises:
+        UserError: the lists are gone, an image cannot be read, or a picture cannot be written.
+    """
+    lists = RankedLists.load(folder / RANKED)
+    try:
+        (folder / PICTURES).mkdir(exist_ok=True)
+        for row in evenly(len(lists.query), count):
+            picture(lists, row, root).save(folder / PICTURES / picture_name(row), quality=85)
+    except OSError as error:
+        raise cannot_write(folder / PICTURES, error) from error
+
+
+def picture_name(row: int) -> str:
+    """The file of a query's picture, by its place among the queries."""
+    return f"query-{row:05d}.jpg"
+
+
+def picture(lists: RankedLists, row: int, root: Path) -> Image.Image:
+    """A query and, beside it, its list: each image in a frame, with a tick or a cross below. Raises UserError."""
+    tiles = [_tile(root / str(lists.query[row]), QUERY, None)]
+    for place, right in zip(lists.places[row], lists.right[row]):
+        if place >= 0:
+            tiles.append(_tile(root / str(lists.gallery[place]), RIGHT if right else WRONG, bool(right)))
+    width = sum(tile.width + GAP for tile in tiles) + GAP
+    strip = Image.new("RGB", (width, tiles[0].height), "white")
+    x = 0
+    for number, tile in enumerate(tiles):
+        strip.paste(tile, (x, 0))
+        x += tile.width + (GAP if number else 2 * GAP)
+    return strip
+
+
+def _tile(path: Path, colour: str, right: bool | None) -> Image.Image:
+    """An image in its frame, over a band that says whether it is right; the query's band is plain."""
+    from backbones.data.images import read_image
+
+    image = read_image(str(path))
+    width = min(max(round(image.width * HEIGHT / image.height), 1), WIDEST)
+    image = image.resize((width, HEIGHT), Image.Resampling.BICUBIC)
+    tile = Image.new("RGB", (width + 2 * FRAME, HEIGHT + 2 * FRAME + BAND), colour)
+    tile.paste(image, (FRAME, FRAME))
+    if right is not None:
+        pen, x, y = ImageDraw.Draw(tile), tile.width // 2, tile.height - BAND // 2 - 2
+        if right:
+            pen.line([(x - 6, y), (x - 2, y + 4), (x + 6, y - 5)], fill="white", width=3)
+        else:
+            pen.line([(x - 5, y - 5), (x + 5, y + 5)], fill="white", width=3)
+            pen.line([(x - 5, y + 5), (x + 5, y - 5)], fill="white", width=3)
+    return tile

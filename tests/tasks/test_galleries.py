@@ -1,0 +1,125 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageColor
+
+from backbones.errors import UserError
+from tasks.galleries import (
+    FRAME,
+    GAP,
+    HEIGHT,
+    QUERY,
+    RANKED,
+    RIGHT,
+    WRONG,
+    RankedLists,
+    evenly,
+    picture,
+    picture_name,
+    save_pictures,
+)
+
+QUERIES = [("q/a.jpg", 7, 1), ("q/b.jpg", 8, 2)]
+GALLERY = [("g/a.jpg", 7, 2), ("g/never.jpg", 7, 3), ("g/c.jpg", 8, 1), ("g/d.jpg", -1, 1)]
+NEAREST = np.array([[2, 0, 3], [3, 2, -1]])
+
+
+def lists() -> RankedLists:
+    return RankedLists.of(NEAREST, QUERIES, GALLERY)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The images of the lists, each in one colour."""
+    for name, _, _ in (*QUERIES, *GALLERY):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (32, 64), (0, 120, 0)).save(tmp_path / name, "PNG")
+    return tmp_path
+
+
+def test_right_is_the_querys_identity_and_nothing_stands_behind_the_end() -> None:
+    assert lists().right.tolist() == [[False, True, False], [False, True, False]]
+    names = [[str(lists().gallery[place]) if place >= 0 else "" for place in row] for row in lists().places]
+    assert names == [["g/c.jpg", "g/a.jpg", "g/d.jpg"], ["g/d.jpg", "g/c.jpg", ""]]
+    assert "g/never.jpg" not in lists().gallery
+
+
+def test_an_end_is_never_right_even_where_the_last_image_would_be() -> None:
+    found = RankedLists.of(np.array([[0, -1]]), [("q", 7, 1)], [("g", 7, 2)])
+    assert found.right.tolist() == [[True, False]]
+
+
+def test_lists_come_back_from_their_file(tmp_path: Path) -> None:
+    lists().save(tmp_path / RANKED)
+    found = RankedLists.load(tmp_path / RANKED)
+    for name, value in vars(lists()).items():
+        np.testing.assert_array_equal(getattr(found, name), value)
+
+
+def test_a_file_that_is_gone_or_something_else(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is gone"):
+        RankedLists.load(tmp_path / RANKED)
+    for content in (b"", b"text", b"PK\x03\x04"):
+        (tmp_path / RANKED).write_bytes(content)
+        with pytest.raises(UserError, match="no ranked lists"):
+            RankedLists.load(tmp_path / RANKED)
+    np.savez(tmp_path / RANKED, query=np.arange(3))
+    with pytest.raises(UserError, match="no ranked lists"):
+        RankedLists.load(tmp_path / RANKED)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"places": NEAREST + 2}, {"places": NEAREST - 1}, {"places": NEAREST[0]}, {"query_camera": np.arange(3)}]
+)
+def test_arrays_that_do_not_fit_together(tmp_path: Path, wrong: dict[str, np.ndarray]) -> None:
+    replace(lists(), **wrong).save(tmp_path / RANKED)
+    with pytest.raises(UserError, match="no ranked lists"):
+        RankedLists.load(tmp_path / RANKED)
+
+
+@pytest.mark.parametrize(("total", "count"), [(10, 3), (10, 10), (3, 10), (1, 1), (10, 1), (1000, 7)])
+def test_queries_are_evenly_spaced(total: int, count: int) -> None:
+    found = evenly(total, count)
+    assert len(found) == len(set(found)) == min(total, count)
+    assert found[0] == 0
+    assert max(np.diff(found), default=0) - min(np.diff(found), default=0) <= 1
+    assert found[-1] == total - 1 or count == 1
+
+
+def test_a_picture_shows_the_query_and_marks_each_place(root: Path) -> None:
+    pixels = np.asarray(picture(lists(), 0, root))
+    width = HEIGHT // 2 + 2 * FRAME
+    starts = [0, *(2 * GAP + width + place * (width + GAP) for place in range(3))]
+    for start, colour in zip(starts, (QUERY, WRONG, RIGHT, WRONG)):
+        assert tuple(pixels[1, start + 1]) == ImageColor.getrgb(colour)
+        assert tuple(pixels[FRAME + HEIGHT // 2, start + width // 2]) == (0, 120, 0)
+    bands = [pixels[HEIGHT + 2 * FRAME :, start : start + width] for start in starts]
+    white = [(band == 255).all(2) for band in bands]
+    assert not white[0].any()
+    assert np.array_equal(white[1], white[3])
+    assert white[1].any()
+    assert not np.array_equal(white[1], white[2]), "tick and cross differ in shape"
+    assert picture(lists(), 1, root).width == picture(lists(), 0, root).width - width - GAP
+
+
+def test_odd_shapes_stay_small(root: Path) -> None:
+    for size in ((1, 3000), (3000, 1), (1, 1)):
+        Image.new("RGB", size).save(root / "q/a.jpg")
+        assert picture(lists(), 0, root).width < 1000
+
+
+def test_pictures_of_a_run_and_what_keeps_them_from_being_drawn(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with pytest.raises(UserError, match=r"ranked\.npz is gone"):
+        save_pictures(folder, root, 2)
+    lists().save(folder / RANKED)
+    save_pictures(folder, root, 5)
+    assert sorted(path.name for path in (folder / "pictures").iterdir()) == [picture_name(0), picture_name(1)]
+    with Image.open(folder / "pictures" / picture_name(1)) as image:
+        assert image.format == "JPEG"
+    (root / "g/a.jpg").unlink()
+    with pytest.raises(UserError, match=r"a\.jpg: cannot be read"):
+        save_pictures(folder, root, 1)

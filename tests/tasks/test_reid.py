@@ -1,0 +1,77 @@
+"""What a ReID run keeps besides its scores: the first gallery images of every query, and pictures of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from backbones.data.spec import resolve_dataset
+from tasks.data.reid import open_reid
+from tasks.galleries import PLACES, RANKED, RankedLists
+from tasks.reid import TASK
+from transfer.results import Record
+from transfer.run import main
+
+WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "1"]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one epoch."""
+    folder = tmp_path_factory.mktemp("runs")
+    assert main([*WORDS, "--warmup-epochs", "0", "--out", str(folder)]) == 0
+    return folder
+
+
+def run_folder(out: Path) -> Path:
+    (found,) = out.glob("*/record.json")
+    return found.parent
+
+
+def test_the_lists_kept_are_those_that_were_scored(out: Path) -> None:
+    folder = run_folder(out)
+    lists = RankedLists.load(folder / RANKED)
+    data = open_reid(resolve_dataset("toy_market"), None)
+    with np.load(folder / "outcomes.npz") as file:
+        outcomes = dict(file)
+    assert lists.query.tolist() == outcomes["sample"].tolist()
+    assert lists.query_identity.tolist() == outcomes["cluster"].tolist()
+    assert lists.places.shape == (len(data.query), PLACES)
+    shown = {data.name_of(sample): (sample.identity, sample.camera) for sample in data.gallery}
+    for place, name in enumerate(lists.gallery):
+        assert shown[str(name)] == (lists.gallery_identity[place], lists.gallery_camera[place])
+    same_camera = lists.gallery_camera[lists.places] == lists.query_camera[:, None]
+    assert not (lists.right & same_camera).any(), "junk has no place in a list"
+    # without ties the first match stands where the outcomes count it
+    hits = outcomes["hits"] > 0
+    single = hits & (outcomes["tied"] == 1) & (outcomes["before"] < PLACES)
+    assert single.any()
+    assert (lists.right[single].argmax(1) == outcomes["before"][single]).all()
+    assert not lists.right[hits & (outcomes["before"] >= PLACES)].any()
+
+
+def test_scores_come_from_the_outcomes_alone(out: Path) -> None:
+    with np.load(run_folder(out) / "outcomes.npz") as file:
+        assert TASK.rescore(dict(file)) == Record.read(run_folder(out) / "record.json").scores
+
+
+def test_pictures_are_drawn_of_a_finished_run_and_change_nothing_else(
+    out: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_folder(out)
+    assert not (folder / "pictures").exists()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    words = [*WORDS, "--warmup-epochs", "0", "--out", str(out), "--draw", "3"]
+    assert main(words) == 0
+    assert "has a record, reused" in capfd.readouterr().err
+    pictures = sorted(path.name for path in (folder / "pictures").iterdir())
+    assert pictures == ["query-00000.jpg", "query-00024.jpg", "query-00047.jpg"]
+    with Image.open(folder / "pictures" / pictures[0]) as image:
+        assert image.width > 8 * image.height / 2
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    (folder / RANKED).unlink()
+    assert main(words) == 1
+    assert "ranked.npz is gone" in capfd.readouterr().err
+    (folder / RANKED).write_bytes(before[RANKED])
+    assert main([*words[:-1], "-1"]) == 2

@@ -1,0 +1,73 @@
+"""Runs and a map for tests of the page, its plots and its galleries."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from tasks.galleries import RANKED, RankedLists, save_pictures
+from tests.transfer.test_results import CONTENT, record
+from transfer.results import Identity, Run
+
+HOSTILE = (
+    "<script>document.title='broken in'</script>",
+    "</script><script>document.title='broken in'</script><!--<script>",
+    '"><img src=x onerror="document.title=\'broken in\'">',
+    "' onmouseover='alert(1)",
+    "</style></textarea></template></title><svg/onload=alert(1)>",
+    "javascript:alert(1)",
+    "$\\frac{1$ ${x} %s \\ & &lt; \x00\x07 \ud800 \u202e\n<b>牛",
+)
+
+
+def make_run(seed: int = 0, folder: Path = Path("none"), **given: Any) -> Run:
+    """A run; what is said of it replaces the entries of its record."""
+    identity = Identity({**CONTENT, "seed": seed, "of": str(sorted(given.items(), key=str))})
+    return Run(folder, record(identity, seed=seed, **given))
+
+
+def stability_rows() -> pd.DataFrame:
+    """A map of two stems, three rates and two warm-ups, with a cell of each ending and a mixed one."""
+    endings = ["completed", "diverged", "nonfinite", "completed", "at_chance", "collapsed"]
+    rows = []
+    for stem in ("patchify", "conv"):
+        for place, (lr, warmup) in enumerate((lr, warmup) for lr in (1e-4, 1e-3, 1e-2) for warmup in (0.0, 5.0)):
+            ending = endings[place] if stem == "patchify" else "completed"
+            mixed = stem == "conv" and place == 5
+            completed = 0 if ending != "completed" else 2 if mixed else 3
+            rows.append(
+                {"task": "reid", "dataset": "toy_market", "backbone": "tiny", "pretraining": "", "protocol": ""}
+                | {"stem": stem, "lr": lr, "warmup_epochs": warmup, "seeds": 3, "completed": completed}
+                | {"outcome": ending, "metric": "mAP", "score": 10.0 * place if completed else None}
+                | {"score_sd": 1.0, "run": "one two three"}
+            )
+    table = pd.DataFrame(rows)
+    table.attrs |= {"x": "lr", "y": "warmup_epochs", "by": ["stem"]}
+    return table
+
+
+def ranked_run(folder: Path, *, draw: int = 0) -> Run:
+    """A ReID run with three queries, whose lists are kept and of which `draw` are drawn."""
+    folder.mkdir(parents=True)
+    query = [(f"query/{name}.png", identity, 1) for name, identity in (("a", 1), ("b", 2), ("c", 3))]
+    gallery = [(f"gallery/{place}.png", place % 4, 2) for place in range(6)]
+    nearest = np.array([[1, 0, 5, 2], [0, 2, 1, -1], [5, 4, 3, -1]])
+    RankedLists.of(nearest, query, gallery).save(folder / RANKED)
+    names = np.array([name for name, _, _ in query])
+    np.savez(folder / "outcomes.npz", ap=np.array([0.75, np.nan, 0.5]), sample=names)
+    if draw:
+        for name, _, _ in (*query, *gallery):
+            (folder / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (16, 32), (10, 90, 160)).save(folder / "data" / name)
+        save_pictures(folder, folder / "data", draw)
+    return make_run(folder=folder)
+
+
+def write_history(folder: Path, losses: list[float | None]) -> None:
+    """A training history with these losses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps({"step": step, "loss": loss}) for step, loss in enumerate(losses, start=1))
+    (folder / "history.jsonl").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,258 @@
+"""The page in a real browser: sorting, filters, records, what it looks like, and that hostile names do nothing."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image, ImageColor
+
+from tests.transfer.browser import Browser, find_browser
+from tests.transfer.pages import make_run, ranked_run, stability_rows
+from tests.transfer.test_html import HOSTILE, hostile_page
+from transfer.galleries import picture_sections
+from transfer.heat_maps import ENDINGS
+from transfer.html import Section, page
+from transfer.plots import heat_map
+from transfer.results import Run
+
+ROWS = 500
+SHOWN = "[...document.querySelectorAll('#part-0 tbody tr')]"
+HASHES = f"{SHOWN}.map(row => row.querySelector('a').textContent)"
+OPEN = "document.querySelector('dialog h2')?.textContent.endsWith(%r) && document.querySelector('dialog').open"
+CLOSED = "!document.querySelector('dialog').open && !location.hash"
+VALUES = f"{SHOWN}.map(row => row.cells[3].textContent)"
+MARKUP = "document.querySelectorAll('script, img, iframe, object, textarea, b').length"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = find_browser()
+    if program is None:
+        pytest.skip("no chromium on PATH (apt-get install chromium)")
+    driven = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield driven
+    driven.close()
+
+
+def many_runs() -> list[Run]:
+    parent = make_run(0, task="pretrain-dino", export="sha256:abc", run_id="pretrain-dino-toy-000000000000")
+    runs = [make_run(seed, smoke=seed % 2 == 0, run_id=f"reid-toy-tiny-{seed:012x}") for seed in range(ROWS)]
+    runs[3] = make_run(3, weights_id="sha256:abc", run_id=runs[3].record.run_id, notes=["a word of caution"])
+    return [*runs, parent]
+
+
+def many_rows(runs: list[Run]) -> pd.DataFrame:
+    """mAP falls and rises again, with gaps; stems take turns."""
+    return pd.DataFrame(
+        {
+            "stem": [("conv", "patchify")[place % 2] for place in range(ROWS)],
+            "mAP": [None if place % 50 == 7 else abs(place - 250) + place / 1000 for place in range(ROWS)],
+            "lr": [(0.1, 0.02, 10.0)[place % 3] for place in range(ROWS)],
+            "run": [run.record.run_id for run in runs[:ROWS]],
+        }
+    ).iloc[:, [3, 0, 2, 1]]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with a long table, a map and galleries."""
+    folder = tmp_path_factory.mktemp("page")
+    runs, drawn = many_runs(), ranked_run(folder / "run", draw=2)
+    plot = heat_map(stability_rows())
+    sections = [
+        Section(title="All runs", table=many_rows(runs), note="Of every seed."),
+        Section(title="Map", figure=plot.svg, data=plot.csv),
+        *picture_sections([drawn], pictures=True),
+    ]
+    (folder / "page.html").write_text(page("A report", sections, [*runs, drawn]), encoding="utf-8")
+    return folder / "page.html"
+
+
+@pytest.fixture
+def opened(browser: Browser, written: Path) -> Browser:
+    browser.open(written)
+    return browser
+
+
+def click_head(browser: Browser, name: str) -> Any:
+    """Clicks a column's title; returns its `aria-sort`."""
+    place = browser.js(f"[...document.querySelectorAll('#part-0 th')].findIndex(head => head.textContent === '{name}')")
+    browser.click(f"#part-0 th:nth-child({place + 1}) button")
+    return browser.js(f"document.querySelector('#part-0 th:nth-child({place + 1})').ariaSort")
+
+
+def test_columns_sort_numbers_as_numbers_and_back_again(opened: Browser) -> None:
+    table = many_rows(many_runs())
+    first = opened.js(HASHES)
+    assert first == [run.rpartition("-")[2] for run in table["run"]][: len(first)]
+    for name, ascending in (("ascending", True), ("descending", False)):
+        assert click_head(opened, "mAP") == name
+        expected = table.sort_values("mAP", ascending=ascending, kind="stable", na_position="last")
+        assert opened.js(HASHES) == [run.rpartition("-")[2] for run in expected["run"]][: len(first)]
+    assert click_head(opened, "mAP") == "none"
+    assert opened.js(HASHES) == first
+    assert click_head(opened, "lr") == "ascending"
+    assert opened.js(f"{SHOWN}[0].cells[2].textContent") == "0.02"
+    assert opened.js("document.querySelectorAll('#part-0 th[aria-sort=ascending]').length") == 1
+
+
+def test_empty_cells_stand_last_in_both_directions(opened: Browser) -> None:
+    opened.click("#part-0 .more")
+    for _ in range(2):
+        click_head(opened, "mAP")
+        assert opened.js(VALUES)[-10:] == [""] * 10
+        assert "" not in opened.js(VALUES)[:-10]
+
+
+def test_tables_are_filtered_by_words_and_by_choices(opened: Browser) -> None:
+    count = "document.querySelector('#part-0 output').value"
+    assert opened.js(count) == f"{ROWS} of {ROWS} rows"
+    opened.click("#part-0 input[type=search]")
+    opened.type("SMOKE conv")
+    assert opened.js(count) == f"250 of {ROWS} rows"
+    opened.type(" 00000000000a")
+    assert opened.js(HASHES) == ["00000000000a"]
+    opened.click("#part-0 .tools button")
+    assert opened.js(count) == f"{ROWS} of {ROWS} rows"
+    titles = opened.js("[...document.querySelectorAll('#part-0 select')].map(select => select.title)")
+    assert titles == ["stem", "lr"], "columns with few values"
+    choose = "(() => { const it = document.querySelector('#part-0 select[title=%s]'); it.value = '=%s';"
+    opened.js(choose % ("lr", 10) + " it.dispatchEvent(new Event('change')); })()")
+    assert opened.js(count) == f"166 of {ROWS} rows"
+    opened.js(choose % ("stem", "patchify") + " it.dispatchEvent(new Event('change')); })()")
+    assert opened.js(count) == f"83 of {ROWS} rows"
+    assert opened.js(f"{SHOWN}.every(row => row.cells[1].textContent === 'patchify')")
+
+
+def test_a_long_table_begins_short_and_shows_all_on_demand(opened: Browser) -> None:
+    assert opened.js("document.querySelectorAll('*').length") < 10_000
+    assert opened.js(f"{SHOWN}.length") <= 100
+    opened.click("#part-0 .more")
+    assert opened.js(f"{SHOWN}.length") == ROWS
+    assert opened.js("document.querySelector('#part-0 .more').hidden")
+
+
+def test_a_click_on_a_run_shows_its_record_and_escape_closes_it(opened: Browser) -> None:
+    opened.click("#part-0 tbody tr:nth-child(4) a")
+    opened.until(OPEN % "reid-toy-tiny-000000000003")
+    facts = opened.js("document.querySelector('dialog').innerText")
+    assert "a word of caution" in facts
+    assert "50.00 %" in facts
+    assert opened.js("document.activeElement.textContent") == "Close"
+    opened.click("dialog dd a")
+    opened.until(OPEN % "pretrain-dino-toy-000000000000")
+    opened.key("Escape")
+    opened.until(CLOSED)
+
+
+def test_only_what_differs_can_be_shown(opened: Browser) -> None:
+    opened.click("#part-0 tbody tr:nth-child(2) a")
+    opened.until(OPEN % "reid-toy-tiny-000000000001")
+    visible = "[...document.querySelectorAll('dialog dt')].filter(it => it.offsetHeight).map(it => it.textContent)"
+    assert {"seed", "lr", "primary"} <= {*opened.js(visible)}
+    opened.click("dialog input")
+    assert "seed" in opened.js(visible)
+    assert "primary" not in opened.js(visible)
+
+
+def test_an_address_names_a_record_and_the_keyboard_is_enough(opened: Browser) -> None:
+    opened.js("location.hash = '#run=reid-toy-tiny-000000000005'")
+    opened.until(OPEN % "reid-toy-tiny-000000000005")
+    opened.key("Enter")  # on the button that closes
+    opened.until(CLOSED)
+    opened.js("document.querySelector('#part-0 th:nth-child(4) button').focus()")
+    opened.key("Enter")
+    assert opened.js("document.querySelector('#part-0 th:nth-child(4)').ariaSort") == "ascending"
+    for address in ("nobody", "%"):
+        opened.js(f"new Promise(done => {{ addEventListener('hashchange', done); location.hash = '#run={address}'; }})")
+        assert not opened.js("document.querySelector('dialog').open")
+    assert opened.seen("Runtime.exceptionThrown") == []
+
+
+def test_the_plots_data_can_be_saved(opened: Browser) -> None:
+    address = opened.js("document.querySelector('#part-1 a[download]').getAttribute('href')")
+    assert unquote(address.partition(",")[2]) == heat_map(stability_rows()).csv
+
+
+def commonest(image: Image.Image, box: dict[str, float]) -> tuple[int, ...]:
+    """The colour that most of a box has."""
+    corners = (box["x"] + 2, box["y"] + 2, box["x"] + box["width"] - 2, box["y"] + box["height"] - 2)
+    pixels = np.asarray(image.crop(tuple(map(round, corners)))).reshape(-1, 3)  # type: ignore[arg-type]
+    return Counter(map(tuple, pixels.tolist())).most_common(1)[0][0]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_as_it_looks(opened: Browser, dark: bool) -> None:
+    opened.screenshot(1200, 900, dark)
+    opened.js("document.querySelector('#part-1').scrollIntoView({behavior: 'instant'})")
+    image = opened.screenshot(1200, 900, dark)
+    assert image.size == (1200, 900)
+    paper = image.getpixel((2, 450))
+    assert (max(paper) < 60) if dark else (min(paper) > 240)  # type: ignore[arg-type]
+    assert len(image.getcolors(1 << 24)) > 100, "not blank"
+    boxes = opened.js(
+        "Object.fromEntries([...document.querySelectorAll('[id*=cell-]')].map(cell => {"
+        "const box = cell.querySelector('path').getBoundingClientRect();"
+        "return [cell.id.match(/cell-(.*)/)[1], {x: box.x, y: box.y, width: box.width, height: box.height}]; }))"
+    )
+    assert len(boxes) == 12
+    assert all(box["width"] > 40 and box["height"] > 20 for box in boxes.values())
+    for place, ending in {
+        "0-0-1": "diverged",
+        "0-1-0": "nonfinite",
+        "0-2-0": "at_chance",
+        "0-2-1": "collapsed",
+    }.items():
+        assert commonest(image, boxes[place]) == ImageColor.getrgb(ENDINGS[ending][0])
+    scores = [commonest(image, boxes[f"1-{column}-{row}"]) for column in range(3) for row in range(2)]
+    assert len(set(scores)) == 6
+    assert sorted(scores, key=sum, reverse=True) == scores, "the higher the score, the darker"
+    text = opened.js("getComputedStyle(document.querySelector('#part-1 svg')).color")
+    assert (text == "rgb(228, 233, 239)") == dark
+
+
+def test_nothing_is_wider_than_a_phone_but_what_scrolls_in_itself(opened: Browser) -> None:
+    opened.screenshot(390, 800)
+    assert opened.js("document.documentElement.scrollWidth") <= 390
+    opened.js("document.querySelector('.galleries').scrollIntoView({behavior: 'instant'})")
+    assert len(opened.screenshot(390, 800).getcolors(1 << 24)) > 50
+    assert opened.js("[...document.images].every(image => image.naturalWidth > 100)")
+    assert opened.js("[...document.querySelectorAll('.places .right')].length") == 3
+
+
+def test_the_page_asks_for_nothing_and_runs_nothing_else(opened: Browser) -> None:
+    opened.js(
+        "(() => { const script = document.createElement('script'); script.textContent = 'window.broken = 1';"
+        " document.body.append(script); document.body.insertAdjacentHTML('beforeend', '<p onclick=\"broken = 1\">');"
+        " document.body.lastChild.click(); })()"
+    )
+    assert opened.js("window.broken") is None
+    requests = [event["request"]["url"] for event in opened.seen("Network.requestWillBeSent")]
+    assert requests
+    assert all(address.startswith(("file:", "data:image/")) for address in requests)
+
+
+def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(hostile_page()[0], encoding="utf-8")
+    browser.open(path)
+    title = browser.js("document.title")
+    before = browser.js(MARKUP)
+    assert before == 2, "the records and the script"
+    for name in HOSTILE[:-1]:
+        quoted = json.dumps(name)
+        browser.js(f"location.hash = '#run=' + encodeURIComponent({quoted})")
+        browser.until(f"document.querySelector('dialog h2')?.textContent.endsWith({quoted})")
+        browser.click("dialog button")
+        browser.until(CLOSED)
+    browser.js("document.querySelectorAll('th button').forEach(button => button.click())")
+    assert browser.js(MARKUP) == before
+    assert browser.js("document.title") == title == HOSTILE[0]
+    for bad in ("Page.javascriptDialogOpening", "Runtime.exceptionThrown", "Log.entryAdded"):
+        assert browser.seen(bad) == []

@@ -1,0 +1,88 @@
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from backbones.errors import UserError
+from tasks.galleries import RANKED
+from tests.transfer.pages import make_run, ranked_run
+from transfer.galleries import detections, galleries, picture_sections
+from transfer.html import page
+from transfer.results import Run
+
+
+def test_places_are_marked_against_the_labels(tmp_path: Path) -> None:
+    found = galleries(ranked_run(tmp_path / "run"), pictures=False)
+    # identities of the gallery are 0 1 2 3 0 1, the queries' 1 2 3
+    assert [[place.right for place in gallery.places] for gallery in found] == [
+        [True, False, True, False],
+        [False, True, False],
+        [False, False, True],
+    ]
+    assert found[0].about == "query/a.png (identity 1, camera 1) · AP 75.0 %"
+    assert found[1].about == "query/b.png (identity 2, camera 1)", "a query without a match has no AP"
+    assert found[0].places[2].about == "3: gallery/5.png (identity 1, camera 2)"
+    assert all(gallery.picture is None for gallery in found)
+
+
+def test_drawn_queries_are_shown_where_pictures_are_asked_for(tmp_path: Path) -> None:
+    run = ranked_run(tmp_path / "run", draw=2)
+    found = galleries(run, pictures=True)
+    assert [gallery.about[:11] for gallery in found] == ["query/a.png", "query/c.png"]
+    assert all(gallery.picture and gallery.picture.content.startswith(b"\xff\xd8") for gallery in found)
+    assert len(galleries(run, pictures=False)) == 3
+    (section,) = picture_sections([run], pictures=True)
+    text = page("t", [section], [run])
+    assert text.count('src="data:image/jpeg;base64,') == 2
+    assert "--draw" not in section.note
+    (section,) = picture_sections([run], pictures=False)
+    assert "data:image" not in page("t", [section], [run])
+    assert "--draw 12" in section.note
+
+
+def test_a_run_with_its_lists_stands_for_its_configuration(tmp_path: Path) -> None:
+    with_lists = ranked_run(tmp_path / "run")
+    protocol = with_lists.record.protocol
+    without = make_run(1, protocol=protocol)
+    (section,) = picture_sections([without, with_lists], pictures=False)
+    assert {gallery.run_id for gallery in section.galleries} == {with_lists.record.run_id}
+    (section,) = picture_sections([without], pictures=False)
+    assert not section.galleries
+    assert f"without a run that has a file {RANKED}, as older ones: 1" in section.note
+
+
+def test_damaged_lists_are_named_and_keep_no_others_out(tmp_path: Path) -> None:
+    good, bad = ranked_run(tmp_path / "good"), ranked_run(tmp_path / "bad")
+    bad = Run(bad.folder, make_run(0, options={"lr": 9}).record)
+    (bad.folder / RANKED).write_bytes(b"")
+    with pytest.raises(UserError, match="no ranked lists"):
+        galleries(bad, pictures=False)
+    (section,) = picture_sections([good, bad], pictures=False)
+    assert {gallery.run_id for gallery in section.galleries} == {good.record.run_id}
+    assert bad.record.run_id in section.note
+    assert str(tmp_path) not in section.note
+
+
+def test_outcomes_of_other_queries_give_no_precision(tmp_path: Path) -> None:
+    run = ranked_run(tmp_path / "run")
+    (run.folder / "outcomes.npz").unlink()
+    assert "AP" not in galleries(run, pictures=False)[0].about
+
+
+def test_detection_pictures_are_taken_from_the_runs_folder(tmp_path: Path) -> None:
+    run = make_run(0, tmp_path, task="detect")
+    assert detections(run) == []
+    (section,) = picture_sections([run], pictures=True)
+    assert "--draw 8" in section.note
+    (tmp_path / "pictures").mkdir()
+    for name in ("b", "a"):
+        Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / f"{name}.png")
+    (tmp_path / "pictures" / "notes.txt").write_text("no picture")
+    assert [picture.about for picture in detections(run)] == ["a", "b"]
+    (section,) = picture_sections([run], pictures=True)
+    assert page("t", [section], [run]).count('src="data:image/png;base64,') == 2
+    assert picture_sections([run], pictures=False)[0].pictures == []
+
+
+def test_runs_that_broke_down_and_other_tasks_have_none(tmp_path: Path) -> None:
+    assert picture_sections([make_run(0, scores={}), make_run(1, task="knn")], pictures=True) == []

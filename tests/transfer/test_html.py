@@ -1,0 +1,212 @@
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.transfer.pages import HOSTILE, make_run
+from transfer.facts import LONGEST, marks_of, run_facts
+from transfer.html import Section, page
+from transfer.results import Run
+
+
+class Parsed(HTMLParser):
+    """Elements with their attributes, and the text of each `td`."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.cells: list[str] = []
+        self.inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag == "td" or (self.inside and tag in ("a", "span"))
+        if tag == "td":
+            self.cells.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag != "td"
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.cells[-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def block(text: str) -> Any:
+    """The records of a page."""
+    found = re.search(r'<script type="application/json" id="records">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def facts_of(content: Any, run: str) -> dict[tuple[str, str], str]:
+    """What the page shows of a run, read as its script reads it."""
+    which = iter(content["which"][content["runs"].index(run)])
+    values = [((group, name), of[next(which)] if len(of) > 1 else of[0]) for group, name, of in content["facts"]]
+    return {name: value for name, value in values if value is not None}
+
+
+def test_numbers_are_shown_short_and_sorted_whole() -> None:
+    table = pd.DataFrame(
+        {"mAP": [12.3456, None, 50.0], "lr": [1e-4, 0.05, 1.0], "seed": [0, 1, 12], "epochs": [20.0, 3.0, None]}
+    )
+    found = Parsed(page("t", [Section(title="s", table=table)], []))
+    assert found.cells[0::4] == ["12.35", "", "50.00"]
+    assert found.cells[1::4] == ["0.0001", "0.05", "1"]
+    assert found.cells[2::4] == ["0", "1", "12"]
+    assert found.cells[3::4] == ["20", "3", ""]
+    values = [cell.get("data-v", shown) for cell, shown in zip(found.all("td"), found.cells)]
+    assert [float(value) for value in values[0::4] if value] == [12.3456, 50.0]
+    assert [head["class"] for head in found.all("th")] == ["n"] * 4
+
+
+def test_runs_stand_first_as_links_to_their_records_and_marks_beside_them() -> None:
+    runs = [make_run(0, smoke=True), make_run(1, environment={"dirty": True}), make_run(2)]
+    ids = [run.record.run_id for run in runs]
+    table = pd.DataFrame(
+        {"mAP": [1.5, 2.5, 3.5, 4.5, 5.5], "run": [ids[0], ids[1], ids[2], " ".join(ids[::2]), "elsewhere"]}
+    )
+    found = Parsed(page("t", [Section(title="s", table=table)], runs))
+    hashes = [run.rpartition("-")[2] for run in ids]
+    assert found.cells[0::2] == [
+        f"smoke{hashes[0]}", f"dirty{hashes[1]}", hashes[2], f"smoke{hashes[0]} {hashes[2]}", "elsewhere"
+    ]  # fmt: skip
+    assert [row.get("class") for row in found.all("tr")] == [None, "smoke", "dirty", None, "smoke", None]
+    links = [link["href"] for link in found.all("a") if str(link["href"]).startswith("#run=")]
+    assert links == [f"#run={ids[place]}" for place in (0, 1, 2, 0, 2)]
+    assert [cell.get("data-v") for cell in found.all("td")][0::2] == [*ids, " ".join(ids[::2]), "elsewhere"]
+
+
+def test_what_is_behind_the_first_rows_waits_in_a_template() -> None:
+    table = pd.DataFrame({f"column {number}": range(1000) for number in range(10)})
+    text = page("t", [Section(title=title, table=table) for title in "ab"], [])
+    assert 100 <= text.partition("<template>")[0].count("<tr>") <= 400
+    assert text.count("<tr>") == 2 * 1001
+    waiting = sum(part.count("<td") for part in re.findall("<template>.*?</template>", text, re.DOTALL))
+    assert text.count("<td") - waiting < 7000
+    small = page("t", [Section(title="a", table=table[:5])], [])
+    assert "<template>" not in small
+
+
+def test_every_fact_of_a_record_can_be_found_and_paths_cannot() -> None:
+    pretraining = make_run(9, task="pretrain-dino", export="sha256:abc", scores={})
+    runs = [
+        make_run(seed, options={"lr": lr, "out": "/home/me", "size": [64, 32]}, notes=["a note"] * seed)
+        for seed, lr in enumerate((0.1, 0.2, 0.1))
+    ]
+    child = make_run(5, weights_id="sha256:abc", backbone={"name": "x", "parts": {"stem": "conv"}})
+    text = page("t", [], [*runs, child, pretraining])
+    content = block(text)
+    assert "/home/me" not in text
+    for run, lr in zip(runs, ("0.1", "0.2", "0.1")):
+        facts = facts_of(content, run.record.run_id)
+        assert facts["options", "lr"] == lr
+        assert facts["options", "size"] == "[64, 32]"
+        assert facts["scores", "mAP"] == "50.00 %  (0.5)"
+        assert facts["scores", "rank1"] == "0.75", "its unit is not known"
+        assert facts["identity", "seed"] == str(run.record.seed)
+        assert facts["outcome", "notes"] == ("\n".join(["a note"] * run.record.seed) or "none")
+        assert facts["origin", "weights"] == "random"
+        assert ("origin", "pretraining") not in facts
+    facts = facts_of(content, child.record.run_id)
+    assert facts["origin", "pretraining"] == pretraining.record.run_id
+    assert facts["backbone", "parts stem"] == "conv"
+    assert ("options", "size") not in facts
+    assert ("scores", "mAP") not in facts_of(content, pretraining.record.run_id)
+
+
+def test_long_facts_are_left_to_the_record() -> None:
+    run = make_run(details={"layers": [{"place": "stem"}] * LONGEST, "short": [1, 2]})
+    facts = facts_of(run_facts([run]), run.record.run_id)
+    assert facts["details", "layers"] == f"{LONGEST} entries, in record.json"
+    assert facts["details", "short"] == "[1, 2]"
+
+
+def test_marks_say_what_a_reader_must_know() -> None:
+    broken = {"status": "diverged", "reason": "", "step": 3}
+    run = make_run(smoke=True, subset=8, outcome=broken, environment={"dirty": True})
+    assert marks_of(run.record) == ["smoke", "dirty", "subset 8", "diverged"]
+    assert marks_of(make_run(environment={"dirty": None}).record) == []
+
+
+def hostile_page() -> tuple[str, list[Run]]:
+    """A page with every hostile text in every place that takes text."""
+    runs, sections = [], []
+    for number, words in enumerate(HOSTILE):
+        runs.append(
+            make_run(
+                number,
+                run_id=words,
+                backbone={"name": words, words: words},
+                options={words: words},
+                notes=[words],
+                outcome={"status": "diverged", "reason": words, "step": 1},
+                dataset={"name": words},
+            )
+        )
+        held = words.replace("\ud800", "")  # pandas holds no lone surrogate
+        table = pd.DataFrame({held: [held, "other"], "run": [held, "x"], "runs": [[words], []]})
+        table.attrs["notes"] = [words]
+        sections.append(Section(title=words, table=table, note=words, figure="<svg></svg>", data=words))
+    return page(HOSTILE[0], sections, runs), runs
+
+
+def test_hostile_text_stays_text() -> None:
+    text, runs = hostile_page()
+    text.encode()
+    found = Parsed(text)
+    assert [attributes.get("type") for attributes in found.all("script")] == ["application/json", None]
+    assert {tag for tag, _ in found.tags}.isdisjoint({"img", "b", "textarea"})
+    assert not [name for _, attributes in found.tags for name in attributes if name.startswith("on")]
+    assert all(str(link["href"]).startswith(("#", "data:text/csv")) for link in found.all("a"))
+    content = block(text)
+    assert content["runs"] == list(HOSTILE)
+    for run in runs:
+        assert facts_of(content, run.record.run_id)["outcome", "reason"] == run.record.run_id
+
+
+def test_the_policy_allows_this_script_alone_and_nothing_from_elsewhere() -> None:
+    text = page("t", [], [])
+    policy = next(str(meta["content"]) for meta in Parsed(text).all("meta") if "http-equiv" in meta)
+    script = text.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in policy
+    assert "default-src 'none'" in policy
+    assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", text)
+    assert "@import" not in text
+
+
+def test_five_hundred_runs_make_a_small_page() -> None:
+    environment = {"versions": {f"package {n}": "1.2.3" for n in range(20)}, "device": "a processor" * 5}
+    options = {f"option {number}": number for number in range(120)}
+    runs = [
+        make_run(seed, options={**options, "lr": seed / 7}, scores={f"score {n}": seed / 501 for n in range(10)})
+        for seed in range(500)
+    ]
+    for run in runs:
+        run.record.environment.update(environment, started=str(run.record.seed))
+    ids = [run.record.run_id for run in runs]
+    table = pd.DataFrame({"run": ids} | {f"score {n}": [seed / 501 for seed in range(500)] for n in range(15)})
+    text = page("t", [Section(title="s", table=table)], runs)
+    assert len(text.encode()) < 1_500_000
+    assert text.count("package 7") == 1
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame(), pd.DataFrame({"run": []}), pd.DataFrame({"a": [pd.NA, pd.NaT]})])
+def test_tables_with_nothing_in_them(table: pd.DataFrame) -> None:
+    found = Parsed(page("t", [Section(title="s", table=table)], []))
+    assert len(found.all("table")) == 1
+    assert not any(found.cells)
+
+
+def test_equal_content_gives_equal_bytes() -> None:
+    assert hostile_page()[0] == hostile_page()[0]

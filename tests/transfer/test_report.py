@@ -1,0 +1,128 @@
+"""The report command: what it shows, what it leaves out, and how it says so."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.transfer.recorded import broken, made
+from transfer.records import Record
+from transfer.report import main
+from transfer.results import Store
+
+
+def store(root: Path, *records: Record) -> str:
+    root.mkdir(parents=True, exist_ok=True)
+    for record in records:
+        (root / record.run_id).mkdir()
+        Store(root).write(record, "lr: 0.05\n", {})
+    return str(root)
+
+
+def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dirty = made(seed=2)
+    dirty.environment["dirty"] = True
+    runs = store(tmp_path / "runs", made(), made(seed=1, smoke=True), dirty)
+    assert main([runs, "--each"]) == 0
+    said = capsys.readouterr()
+    assert said.out.count("reid-toy_market-tiny-") == 1
+    assert "1 smoke runs left out; --smoke shows them" in said.err
+    assert "1 runs of changed files left out; --dirty shows them" in said.err
+    assert main([runs, "--each", "--smoke", "--dirty"]) == 0
+    said = capsys.readouterr()
+    assert said.out.count("reid-toy_market-tiny-") == 3
+    assert "(smoke" in said.out
+    assert "(dirty" in said.out
+
+
+def test_nothing_to_show_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([store(tmp_path / "runs", made(smoke=True))]) == 1
+    assert "no finished runs to show" in capsys.readouterr().err
+    assert main([str(tmp_path / "none")]) == 1
+    assert "there is no such folder of runs" in capsys.readouterr().err
+
+
+def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = Path(store(tmp_path / "runs", made()))
+    for name, text in (("torn", '{"schema": 1, "run'), ("newer", '{"schema": 99}')):
+        (runs / name).mkdir()
+        (runs / name / "record.json").write_text(text)
+    (runs / "failed").mkdir()
+    (runs / "failed" / "error.txt").write_text("Traceback\nRuntimeError: the disk is full")
+    assert main([str(runs)]) == 0
+    said = capsys.readouterr()
+    assert "19" in said.out or "reid" in said.out
+    assert "torn" in said.err
+    assert "schema 99" in said.err
+    assert "update" in said.err
+    assert "failed" in said.err
+
+
+def test_the_folder_of_a_sweep_stands_for_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store(tmp_path / "runs", made())
+    assert main([str(tmp_path), "--format", "csv"]) == 0
+    assert "toy_market" in capsys.readouterr().out
+
+
+def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = store(tmp_path / "runs", made(lr=0.01), made(lr=0.1), broken("nonfinite", lr=10.0))
+    assert main([runs, "--map", "lr", "warmup_epochs"]) == 0
+    said = capsys.readouterr().out
+    assert "nonfinite" in said
+    assert "largest stable lr" in said
+    assert main([runs, "--map", "lrr", "warmup_epochs"]) == 2
+    assert "did you mean 'lr'" in capsys.readouterr().err
+
+
+def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, says in (
+        (["--paper", "scaled_relu"], "--paper and --table belong together"),
+        (["--hub", "x"], "--output"),
+        (["--draws", "3"], "at least 100"),
+    ):
+        assert main([str(tmp_path), *words]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, target = store(tmp_path / "runs", made(), broken("nonfinite", lr=10.0)), tmp_path / "page.html"
+    assert main([runs, "--format", "html", "--output", str(target)]) == 0
+    text = target.read_text()
+    assert text.startswith("<!doctype html>")
+    assert "<svg" in text, "a rate that was varied gets its map"
+    assert main([runs, "--format", "html", "--output", str(tmp_path / "none" / "page.html")]) == 1
+    assert "--output" in capsys.readouterr().err
+
+
+def test_published_numbers_stand_alone_where_nothing_was_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs").mkdir()
+    assert main([str(tmp_path / "runs"), "--paper", "scaled_relu", "--table", "4"]) == 0
+    said = capsys.readouterr().out
+    assert "84.3" in said
+    assert "crash" in said
+    assert main([str(tmp_path / "runs"), "--paper", "scaled_relu", "--table", "44"]) == 2
+    assert main([str(tmp_path / "runs"), "--paper", "scaled_rellu", "--table", "4"]) == 2
+    assert "did you mean 'scaled_relu'" in capsys.readouterr().err
+
+
+def test_bundles_go_out_and_come_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, file = store(tmp_path / "runs", broken(), broken(seed=1)), tmp_path / "runs.zip"
+    assert main([runs, "--bundle", str(file)]) == 0
+    other = tmp_path / "other"
+    assert main([str(other), "--import", str(file)]) == 0
+    assert "2 runs added" in capsys.readouterr().out
+    assert main([str(other)]) == 0
+
+
+def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = made()
+    runs = store(tmp_path / "runs", record)
+    assert main([runs, "--card", record.run_id]) == 0
+    assert capsys.readouterr().out.startswith("---\n")
+    assert main([runs, "--card", "reid-none"]) == 1
+    assert "there is no run 'reid-none'" in capsys.readouterr().err

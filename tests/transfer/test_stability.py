@@ -1,0 +1,62 @@
+"""A search as cells of a sweep: real trainings of the test backbone, whose rate is searched."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backbones.errors import WrongWords
+from backbones.settings import write_yaml
+from tests.transfer.test_sweeping import PRETRAIN, QUICK, InThisProcess
+from transfer.stability import Searches
+from transfer.sweep_file import read_sweep
+from transfer.sweeping import Sweeper
+
+SEARCH = {"step": "pretrain", "option": "lr", "low": 1e-4, "high": 1e6, "budget": 6, "ratio": 10, "seeds": [0]}
+
+
+def searches(folder: Path, **given: Any) -> Searches:
+    path = folder / "mine.yaml"
+    step = PRETRAIN | {"options": {**QUICK, "epochs": 1}}
+    path.write_text(write_yaml({"steps": {"pretrain": step}, "search": SEARCH | given}))
+    return Searches(read_sweep(str(path), "full"))
+
+
+def test_the_limit_of_a_real_training_is_bracketed_within_the_budget(tmp_path: Path) -> None:
+    found = searches(tmp_path)
+    sweeper = Sweeper(tmp_path / "out", InThisProcess(), ended=found.next_cells)
+    sweeper.add(found.start())
+    sweeper.run()
+    (group,) = found.groups
+    assert group.found is not None
+    (bracket,) = group.found.brackets
+    assert len(group.found.probes) == len(sweeper.cells) <= 6
+    by_rate = {progress.cell.options["lr"]: progress for progress in sweeper.cells.values()}
+    assert by_rate[bracket.low].status == "completed"
+    assert by_rate[bracket.high].broke_down
+    (row,) = found.table().to_dict("records")
+    assert row["runs"] == len(sweeper.cells)
+
+
+def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    step = PRETRAIN | {"grid": {"stem": ["patchify", "conv"], "lr": [1, 2, 3]}, "seeds": [0, 1]}
+    path.write_text(write_yaml({"steps": {"pretrain": step}, "search": SEARCH}))
+    found = Searches(read_sweep(str(path), "full"))
+    assert [group.cell.options["stem"] for group in found.groups] == ["patchify", "conv"]
+    assert len(found.start()) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"low": 1, "high": 0.1}, "0 < low < high"),
+        ({"ratio": 1}, "ratio"),
+        ({"seeds": []}, "seeds"),
+        ({"low": "a"}, "low"),
+        ({"step": "reid"}, "no step 'reid'"),
+    ],
+)
+def test_a_search_without_sense_is_named(tmp_path: Path, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(WrongWords, match=says):
+        searches(tmp_path, **given)

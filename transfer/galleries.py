@@ -1,0 +1,165 @@
+"""Ranked galleries and detection pictures of runs, as sections of the page. Imports no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from backbones.errors import UserError, some
+from tasks.galleries import PICTURES, RANKED, RankedLists, evenly, picture_name
+from transfer.html import Section
+from transfer.results import OUTCOMES, Run
+
+RUNS, QUERIES, IMAGES = 12, 6, 12
+"""At most: runs shown, queries of a run, and pictures of a detection run."""
+MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image that the page holds."""
+
+    about: str
+    media_type: str
+    content: bytes
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place of a ranked list."""
+
+    about: str
+    right: bool
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """A query, and whether the images at the first places of its list show the same identity."""
+
+    run_id: str
+    about: str
+    places: tuple[Place, ...]
+    picture: Picture | None = None
+
+
+def galleries(run: Run, *, pictures: bool, most: int = QUERIES) -> list[Gallery]:
+    """Ranked lists of a ReID run: with `pictures` those that were drawn, else some evenly spaced over the queries.
+
+    Raises:
+        UserError: the run's folder holds no ranked lists, or damaged ones.
+    """
+    lists = RankedLists.load(run.folder / RANKED)
+    rows = [row for row in range(len(lists.query)) if (run.folder / PICTURES / picture_name(row)).is_file()]
+    drawn = bool(pictures and rows)
+    chosen = [rows[place] for place in evenly(len(rows), most)] if drawn else evenly(len(lists.query), most)
+    precisions = _precisions(run, lists)
+    return [_gallery(run, lists, row, precisions[row], drawn) for row in chosen]
+
+
+def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, drawn: bool) -> Gallery:
+    places = tuple(
+        Place(f"{number}: {_who(lists.gallery, lists.gallery_identity, lists.gallery_camera, place)}", bool(right))
+        for number, (place, right) in enumerate(zip(lists.places[row], lists.right[row]), start=1)
+        if place >= 0
+    )
+    about = _who(lists.query, lists.query_identity, lists.query_camera, row)
+    about += "" if precision is None else f" · AP {100 * precision:.1f} %"
+    name = f"the query {lists.query[row]} and its first {len(places)} gallery images"
+    picture = _read(run, run.folder / PICTURES / picture_name(row), name) if drawn else None
+    return Gallery(run.record.run_id, about, places, picture)
+
+
+def _who(names: np.ndarray, identities: np.ndarray, cameras: np.ndarray, place: int) -> str:
+    return f"{names[place]} (identity {identities[place]}, camera {cameras[place]})"
+
+
+def _precisions(run: Run, lists: RankedLists) -> list[float | None]:
+    """The average precision of each query; None for one without a match, or where the outcomes are not at hand."""
+    try:
+        with np.load(run.folder / OUTCOMES, allow_pickle=False) as file:
+            values, names = file["ap"], file["sample"]
+    except (OSError, ValueError, KeyError):
+        return [None] * len(lists.query)
+    if not np.array_equal(names, lists.query):
+        return [None] * len(lists.query)
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def detections(run: Run, most: int = IMAGES) -> list[Picture]:
+    """The pictures that a detection run left in its folder. Raises UserError when one cannot be read."""
+    files = sorted(path for path in (run.folder / PICTURES).glob("*") if path.suffix in MEDIA)
+    return [_read(run, path, path.stem) for path in files[:most]]
+
+
+def _read(run: Run, path: Path, about: str) -> Picture:
+    try:
+        return Picture(about, MEDIA[path.suffix], path.read_bytes(), run.record.run_id)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); --draw on the run's command makes it anew"
+        ) from None
+
+
+def picture_sections(runs: Sequence[Run], *, pictures: bool) -> list[Section]:
+    """The galleries of the ReID runs and the pictures of the detection runs, of one seed of each configuration."""
+    return [*_gallery_section(runs, pictures), *_detection_section(runs, pictures)]
+
+
+def _gallery_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
+    reid = _one_of_each(runs, "reid", RANKED)
+    kept = [run for run in reid if (run.folder / RANKED).is_file()]
+    found: list[Gallery] = []
+    damaged = []
+    for run in kept[:RUNS]:
+        try:
+            found += galleries(run, pictures=pictures)
+        except UserError:
+            damaged.append(run.record.run_id)
+    if not reid:
+        return []
+    lines = [
+        "Queries evenly spaced over their list, with the first gallery images: ✓ shows the same identity, ✗ another. "
+        "Images of the query's identity under its own camera are left out, as in the score; equal distances stand in "
+        "the gallery's order.",
+        _left_out(kept),
+    ]
+    if len(kept) < len(reid):
+        lines.append(f"Configurations without a run that has a file {RANKED}, as older ones: {len(reid) - len(kept)}.")
+    if damaged:
+        lines.append(f"The file {RANKED} cannot be read, or a picture: {some(damaged)}.")
+    if not any(gallery.picture for gallery in found):
+        lines.append(_how_to_draw("reid", "12"))
+    return [Section(title="Ranked galleries", note="\n".join(lines), galleries=found)]
+
+
+def _detection_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
+    detect = _one_of_each(runs, "detect", PICTURES)
+    if not detect:
+        return []
+    found = [picture for run in detect[:RUNS] for picture in detections(run)] if pictures else []
+    lines = ["Validation images with the boxes that were found.", _left_out(detect)]
+    if not found:
+        lines.append(_how_to_draw("detect", "8"))
+    return [Section(title="Detections", note="\n".join(lines), pictures=found)]
+
+
+def _one_of_each(runs: Sequence[Run], task: str, needed: str) -> list[Run]:
+    """Of a task's runs with scores one of each protocol: rather with `needed` in its folder, then of the least seed."""
+    found: dict[str, Run] = {}
+    for run in sorted(runs, key=lambda run: (not (run.folder / needed).exists(), run.record.seed)):
+        if run.record.task == task and run.record.scores:
+            found.setdefault(run.record.protocol, run)
+    return list(found.values())
+
+
+def _left_out(runs: Sequence[Run]) -> str:
+    return f"Further configurations, left out here: {len(runs) - RUNS}." if len(runs) > RUNS else ""
+
+
+def _how_to_draw(task: str, count: str) -> str:
+    return (
+        f"For pictures, give a finished run's command again with --draw {count} (python -m transfer.run {task} "
+        f"--config RUN/options.yaml --out RUNS --draw {count}), and the report --pictures."
+    )

@@ -1,0 +1,199 @@
+"use strict";
+// Sorts and filters the tables, and shows the record behind a row. All text goes in as text, never as markup.
+
+const MOST_CHOICES = 12;
+const natural = new Intl.Collator("en", { numeric: true });
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+const valueOf = (cell) => cell.dataset.v ?? cell.textContent;
+
+class Table {
+  constructor(table) {
+    this.body = table.tBodies[0];
+    this.heads = [...table.tHead.rows[0].cells];
+    const room = table.closest(".scroll");
+    this.atStart = this.shown = this.body.rows.length;
+    const rest = room.nextElementSibling?.matches("template") ? [...room.nextElementSibling.content.children] : [];
+    this.rows = [...this.body.rows, ...rest];
+    this.order = this.rows;
+    this.words = [];
+    this.choices = new Map();
+    this.heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => this.sort(column)));
+    if (this.rows.length > 1) room.before(this.tools());
+    this.more = element("button", { type: "button", className: "more", hidden: true });
+    this.more.addEventListener("click", () => this.showAll());
+    room.after(this.more);
+    this.draw();
+  }
+
+  tools() {
+    const search = element("input", { type: "search" });
+    search.addEventListener("input", () => {
+      this.words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      this.draw();
+    });
+    const room = element("div", { className: "tools" }, element("label", {}, "Find rows with", search));
+    const selects = this.heads.map((head, column) => this.choice(head, column)).filter(Boolean);
+    for (const select of selects) room.append(element("label", {}, select.title, select));
+    const reset = element("button", { type: "button", textContent: "Reset" });
+    reset.addEventListener("click", () => {
+      search.value = "";
+      for (const select of selects) select.selectedIndex = 0;
+      this.words = [];
+      this.choices.clear();
+      this.order = this.rows;
+      this.shown = this.atStart;
+      for (const head of this.heads) head.setAttribute("aria-sort", "none");
+      this.draw();
+    });
+    this.count = element("output");
+    room.append(reset, this.count);
+    return room;
+  }
+
+  // A list to choose from, where a column has few values and some of them stand in several rows.
+  choice(head, column) {
+    const values = new Set();
+    for (const row of this.rows) {
+      values.add(valueOf(row.cells[column]));
+      if (values.size > MOST_CHOICES) return null;
+    }
+    const often = head.classList.contains("n") ? 3 : 2;
+    if (values.size < 2 || values.size * often > this.rows.length) return null;
+    const title = head.textContent;
+    const select = element("select", { title }, element("option", { value: "", textContent: "all" }));
+    [...values].sort(natural.compare).forEach((value) => {
+      select.append(element("option", { value: "=" + value, textContent: value || "(empty)" }));
+    });
+    select.addEventListener("change", () => {
+      if (select.value) this.choices.set(column, select.value.slice(1));
+      else this.choices.delete(column);
+      this.draw();
+    });
+    return select;
+  }
+
+  sort(column) {
+    const head = this.heads[column];
+    const next = { none: "ascending", ascending: "descending", descending: "none" }[head.getAttribute("aria-sort")];
+    for (const other of this.heads) other.setAttribute("aria-sort", other === head ? next : "none");
+    const numbers = head.classList.contains("n");
+    const keyed = this.rows.map((row) => {
+      const text = valueOf(row.cells[column]);
+      return { row, empty: text === "", key: numbers ? Number(text) : text };
+    });
+    const sign = next === "descending" ? -1 : 1;
+    const compare = numbers ? (a, b) => (a < b ? -1 : a > b ? 1 : 0) : natural.compare;
+    if (next !== "none") keyed.sort((a, b) => a.empty - b.empty || (a.empty ? 0 : sign * compare(a.key, b.key)));
+    this.order = keyed.map((entry) => entry.row);
+    this.draw();
+  }
+
+  matches(row) {
+    for (const [column, value] of this.choices) if (valueOf(row.cells[column]) !== value) return false;
+    if (!this.words.length) return true;
+    const text = [...row.cells].map((cell) => `${cell.textContent} ${cell.dataset.v ?? ""}`).join(" ").toLowerCase();
+    return this.words.every((word) => text.includes(word));
+  }
+
+  draw() {
+    const found = this.order.filter((row) => this.matches(row));
+    this.body.replaceChildren(...found.slice(0, this.shown));
+    if (this.count) this.count.value = `${found.length} of ${this.rows.length} rows`;
+    this.more.hidden = found.length <= this.shown;
+    this.more.textContent = `Show all ${found.length} rows`;
+  }
+
+  showAll() {
+    this.shown = Infinity;
+    this.draw();
+  }
+}
+
+// The records: each fact is kept once for all runs that share it.
+class Records {
+  constructor(block, dialog) {
+    this.block = block;
+    this.dialog = dialog;
+    dialog.addEventListener("close", () => {
+      if (location.hash.startsWith("#run=")) history.replaceState(null, "", location.href.split("#")[0]);
+    });
+    dialog.addEventListener("click", (event) => {
+      if (event.target === dialog) dialog.close();
+    });
+    addEventListener("hashchange", () => this.follow());
+    this.follow();
+  }
+
+  follow() {
+    const named = /^#run=(.*)$/.exec(location.hash);
+    if (named) {
+      try {
+        this.open(decodeURIComponent(named[1]));
+      } catch (error) {
+        if (!(error instanceof URIError)) throw error;
+      }
+    } else if (this.dialog.open) this.dialog.close();
+  }
+
+  open(run) {
+    this.data ??= JSON.parse(this.block.textContent);
+    const place = this.data.runs.indexOf(run);
+    if (place < 0) return;
+    const close = element("button", { type: "button", textContent: "Close", autofocus: true });
+    close.addEventListener("click", () => this.dialog.close());
+    const bar = element("div", { className: "bar" }, element("h2", { id: "record-title" }, ...this.marks(place), run));
+    if (this.data.runs.length > 1) bar.append(this.differing());
+    bar.append(close);
+    this.dialog.replaceChildren(bar, this.facts(place));
+    if (!this.dialog.open) this.dialog.showModal();
+    this.dialog.scrollTop = 0;
+  }
+
+  marks(place) {
+    return this.data.marks[place].map((mark) => {
+      const kind = mark === "smoke" || mark === "dirty" ? mark : "broken";
+      return element("span", { className: `mark ${kind}`, textContent: mark });
+    });
+  }
+
+  differing() {
+    const box = element("input", { type: "checkbox" });
+    box.addEventListener("change", () => this.dialog.classList.toggle("differing", box.checked));
+    box.checked = this.dialog.classList.contains("differing");
+    return element("label", {}, box, " only what differs between runs");
+  }
+
+  facts(place) {
+    const room = element("div", { className: "facts" });
+    const lists = new Map();
+    const which = this.data.which[place].values();
+    this.data.facts.forEach(([group, name, values]) => {
+      const value = values.length > 1 ? values[which.next().value] : values[0];
+      if (value === null) return;
+      if (!lists.has(group)) {
+        lists.set(group, element("dl"));
+        room.append(element("h3", { textContent: group }), lists.get(group));
+      }
+      const className = values.length > 1 ? "" : "same";
+      lists.get(group).append(element("dt", { className, textContent: name }), this.value(group, value, className));
+    });
+    return room;
+  }
+
+  value(group, value, className) {
+    if (group === "origin" && this.data.runs.includes(value)) {
+      return element("dd", { className }, element("a", { href: "#run=" + encodeURIComponent(value), textContent: value }));
+    }
+    return element("dd", { className, textContent: value });
+  }
+}
+
+const tables = [...document.querySelectorAll("table")].map((table) => new Table(table));
+addEventListener("beforeprint", () => tables.forEach((table) => table.showAll()));
+new Records(document.getElementById("records"), document.getElementById("record"));

@@ -1,0 +1,108 @@
+"""Plots of a report as SVG, each with the same rows as CSV."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from transfer.cost_plots import cost_plot
+from transfer.drawing import LINES, Plot, canvas, finish, logarithmic, look, plain, say_cut, to_svg
+from transfer.heat_maps import heat_map
+from transfer.results import Run
+
+__all__ = ["Plot", "cost_plot", "heat_map", "histories", "similarity_plot"]
+
+BACKBONE = {"backbone": "name", "stem": "stem"}
+
+
+def similarity_plot(runs: Sequence[Run]) -> Plot:
+    """Similarity of tokens at every place, a curve for each run of task `tokens` (Figure 1 of arXiv 2109.03810).
+
+    Columns of the CSV: run, backbone, stem, place, kind, similarity, similarity_sd.
+    """
+    import pandas as pd
+
+    rows = pd.DataFrame(
+        [
+            {"run": run.record.run_id, **{key: run.record.backbone.get(name) for key, name in BACKBONE.items()}}
+            | {name: layer.get(name) for name in ("place", "kind", "similarity", "similarity_sd")}
+            for run in runs
+            for layer in run.record.details.get("layers", [])
+        ],
+        columns=["run", *BACKBONE, "place", "kind", "similarity", "similarity_sd"],
+    )
+    places = merged_order(curve["place"] for _, curve in rows.groupby("run", sort=False))
+    with canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
+        for number, (run, curve) in enumerate(list(rows.groupby("run", sort=False))[:LINES]):
+            points = curve[curve["similarity"].notna()]
+            at = [places.index(place) for place in points["place"]]
+            name = plain(f"{curve['backbone'].iloc[0]}, stem {curve['stem'].iloc[0]}", 40)
+            label = f"{name} {plain(str(run)[-6:])}"
+            axes.plot(at, points["similarity"], marker="o", markersize=4, label=label, **look(number))
+        axes.set_xticks(range(len(places)), [plain(place, 24) for place in places], rotation=60, ha="right")
+        axes.set_ylabel("cosine similarity of tokens")
+        say_cut(figure, min(rows["run"].nunique(), LINES), rows["run"].nunique(), "runs")
+        finish(figure, [axes])
+        return Plot(to_svg(figure, "similarity"), rows.to_csv(index=False))
+
+
+def merged_order(lists: Iterable[Iterable[str]]) -> list[str]:
+    """The places of all lists, each list's own in its order wherever the lists agree on one."""
+    merged: list[str] = []
+    for places in lists:
+        at = 0
+        for place in places:
+            if place not in merged:
+                merged.insert(at, place)
+            at = merged.index(place) + 1
+    return merged
+
+
+def histories(runs: Sequence[Run], name: str = "loss", *, points: int = 200) -> Plot:
+    """A value of the training histories against the step, thinned to about `points` of each run.
+
+    A cross marks the last finite value of a training that broke down. Columns of the CSV: run, status, step and `name`.
+    """
+    import pandas as pd
+
+    found = [(run, _history(run, name, points)) for run in runs[:LINES]]
+    rows = [(run.record.run_id, run.record.outcome["status"], *point) for run, curve in found for point in curve]
+    table = pd.DataFrame(rows, columns=["run", "status", "step", name])
+    with canvas(8.5, 4.2) as (figure, (axes,)):
+        for number, (run, curve) in enumerate(found):
+            if not curve:
+                continue
+            record, style = run.record, look(number)
+            status = f", {record.outcome['status']}" if record.broke_down else ""
+            label = f"{record.backbone.get('name')} seed {record.seed}{status} {record.run_id[-6:]}"
+            axes.plot(*zip(*curve), label=plain(label), linewidth=1.4, **style)
+            if record.broke_down:
+                axes.plot(*curve[-1], marker="x", markersize=9, markeredgewidth=2.2, color=style["color"])
+        values = table[name]
+        if len(values) and values.min() > 0 and values.max() > 100 * values.min():
+            logarithmic(axes.yaxis, values)
+        axes.set_xlabel("step")
+        axes.set_ylabel(plain(name))
+        say_cut(figure, len(found), len(runs), "runs")
+        finish(figure, [axes])
+        return Plot(to_svg(figure, f"history-{re.sub('[^a-z0-9]+', '-', name.lower())}"), table.to_csv(index=False))
+
+
+def _history(run: Run, name: str, points: int) -> list[tuple[int, float]]:
+    """Finite (step, value) pairs, the first and the last among them; none where there is no history."""
+    try:
+        lines = (run.folder / "history.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:  # torn, as the process was killed
+            continue
+        step, value = entry.get("step"), entry.get(name)
+        if isinstance(step, int) and isinstance(value, (int, float)) and math.isfinite(value):
+            found.append((step, float(value)))
+    if len(found) <= points:
+        return found
+    return [found[round(place * (len(found) - 1) / (points - 1))] for place in range(points)]
