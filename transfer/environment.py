@@ -19,6 +19,7 @@ def environment(context: Context) -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version()} | {name: package_version(name) for name in PACKAGES},
         "device": torch.cuda.get_device_name(context.device) if context.on_gpu else _processor(),
+        "device_type": context.device.type,
         "world_size": context.ranks.world,
         "sequence_parallel": context.ranks.sharing,
         "threads": torch.get_num_threads(),

@@ -1,5 +1,6 @@
 """`python -m transfer.report RUNS [...]`: the records in folders of runs as tables, comparisons, maps and a page."""
 
+import gc
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ def _main(argv: list[str]) -> int:
     if options.import_:
         return _import(options.import_, options.runs[0])
     known = read_runs(options.runs)
+    gc.freeze()  # records stay to the end: the collector need not go through them again and again
     if options.card or options.hub:
         return _share(options, known)
     shown = _shown(known, options)

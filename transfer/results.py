@@ -214,7 +214,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def _collector_at_rest() -> Iterator[None]:
-    """Records are trees that stay; looking for cycles among them takes longer than reading them."""
+    """Records are trees that stay; looking for cycles among them, now or later, takes longer than reading them."""
     running = gc.isenabled()
     gc.disable()
     try:

@@ -64,8 +64,7 @@ def _cells(sweeper: Sweeper) -> Section:
     counts = Counter(progress.status for progress in everything)
     note = f"{len(everything)} cells: " + ", ".join(f"{count} {status}" for status, count in counts.most_common())
     rows = [_row(progress) for progress in everything if progress.status != "completed"]
-    columns = ["cell", "end", "why"]
-    return Section(title="Cells", table=pd.DataFrame(rows, columns=columns), note=note)
+    return Section(title="Cells", table=pd.DataFrame(rows) if rows else None, note=note)
 
 
 def _row(progress: Progress) -> dict[str, str]:

@@ -1,23 +1,36 @@
-"""Records as tables. Scores are printed in percent."""
+"""Records as tables. Scores are printed in percent. pandas is imported where a table is made, as it takes long."""
 
-import json
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
+from transfer.groups import Group, dataset_label, grouped, marks
+from transfer.protocols import OF_DATA, backbone_of, by_export, digest_of, pretraining, protocol
 from transfer.results import Record
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def frame(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per record: what it is, how it ended, its scores in percent, and what it cost."""
+RUN = "run"
+"""Column of the ids of a row's runs, separated by blanks."""
+NOTES = "notes"
+"""Key of `DataFrame.attrs` under which a table carries what is to be said below it: a list of texts."""
+SIGNIFICANT = "significant"
+"""Key of `DataFrame.attrs` for the columns, of any size, that are printed with four significant digits."""
+
+
+def frame(records: Sequence[Record], known: Sequence[Record] | None = None) -> "pd.DataFrame":
+    """One row per record: what it is, how it ended, its scores in percent, what it cost. `known` as in `summary`."""
+    import pandas as pd
+
+    exports = by_export(records if known is None else known)
     rows: list[dict[str, Any]] = []
     for record in records:
         rows.append(
             {
                 "task": record.task,
-                "dataset": _dataset(record),
+                "dataset": dataset_label([record], exports),
                 "backbone": record.backbone.get("name"),
                 "seed": record.seed,
                 "outcome": record.outcome["status"],
@@ -46,13 +59,6 @@ def _standard_error(record: Record, name: str) -> float | None:
     return details.get("standard_error") if isinstance(details, dict) else None
 
 
-def _dataset(record: Record) -> str:
-    marks = ["smoke"] * record.smoke + [f"subset {record.subset}"] * (record.subset is not None)
-    version, skipped = record.dataset.get("version"), record.dataset.get("skipped")
-    marks += [f"version {version}"] * bool(version) + [f"{skipped} unreadable"] * bool(skipped)
-    return record.dataset["name"] + (f" ({', '.join(marks)})" if marks else "")
-
-
 def run_table(records: Sequence[Record]) -> str:
     """The table that `transfer.run` prints: a row per record, of the standard errors that of the primary score alone.
 
@@ -62,89 +68,157 @@ def run_table(records: Sequence[Record]) -> str:
     kept = {f"{record.primary} se" for record in records}
     tables = [rows.drop(columns=[name for name in map(str, rows) if name.endswith(" se") and name not in kept])]
     if len({record.seed for record in records}) > 1:
-        tables.append(summary(records))
+        tables.append(summary(records).drop(columns=RUN))
     tables.append(over_datasets(records))
     return "\n\n".join(markdown(table) for table in tables if len(table))
 
 
-def over_datasets(records: Sequence[Record]) -> pd.DataFrame:
+def summary(records: Sequence[Record], known: Sequence[Record] | None = None) -> "pd.DataFrame":
+    """One row per configuration (backbone, pretraining, protocol): mean and standard deviation over its seeds.
+
+    Seeds are those of the task and, where the weights' runs are known, those of pretraining. A run that broke down has
+    no score: `outcomes` counts each way of ending, `broke down` gives the rate with its 95 % Wilson interval. Rows of a
+    task with unlike protocols have letters, which `attrs["notes"]` explains.
+
+    `run` has the ids of its runs.
+
+    Args:
+        known: all records at hand, among which the runs are looked for that weights come from; by default `records`.
+    """
+    import pandas as pd
+
+    groups, notes = grouped(records, known)
+    scores = list(dict.fromkeys(name for record in records for name in record.scores))
+    several = any(len(group.records) > 1 for group in groups)
+    rates = several and any(record.broke_down for record in records)
+    table = pd.DataFrame([_line(group, scores, rates) for group in groups])
+    empty = [name for name in map(str, table) if name.endswith(" sd") and table[name].isna().all()]
+    empty += [name for name in ("pretraining", "protocol") if name in table and not table[name].any()]
+    table = table.drop(columns=empty)
+    table.attrs[NOTES] = [f"protocol {note}" for note in notes]
+    return table
+
+
+def _line(group: Group, scores: Sequence[str], rates: bool) -> dict[str, Any]:
+    counts = Counter(record.outcome["status"] for record in group.records)
+    line: dict[str, Any] = {
+        "task": group.first.task,
+        "dataset": group.dataset,
+        "backbone": group.backbone,
+        "pretraining": group.pretraining,
+        "protocol": group.protocol,
+        "seeds": len(group.records),
+        "outcomes": ", ".join(f"{count} {status}" for status, count in counts.most_common()),
+    }
+    if rates:
+        line["broke down"] = breakdown_rate(sum(record.broke_down for record in group.records), len(group.records))
+    for name in scores:
+        values = [100 * record.scores[name] for record in group.records if name in record.scores]
+        line[name], line[f"{name} sd"] = mean_and_deviation(values)
+        errors = [error for record in group.records if (error := _standard_error(record, name)) is not None]
+        if len(errors) == 1:
+            line[f"{name} se"] = 100 * errors[0]
+    return line | {RUN: " ".join(record.run_id for record in group.records)}
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and the standard deviation (n - 1) of a sample; nan where there are too few."""
+    if not values:
+        return math.nan, math.nan
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return mean, math.nan
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def breakdown_rate(broken: int, runs: int) -> str:
+    """How many of several runs broke down, with the 95 % Wilson interval of their rate in percent."""
+    if runs < 2:
+        return f"{broken} of {runs}"
+    from transfer.statistics import wilson
+
+    interval = wilson(broken, runs)
+    return f"{broken} of {runs} ({100 * interval.low:.0f} to {100 * interval.high:.0f} %)"
+
+
+def over_datasets(records: Sequence[Record], known: Sequence[Record] | None = None) -> "pd.DataFrame":
     """The unweighted mean over data sets of what differs in nothing else, where the scores are meant to be averaged.
 
     One row per backbone, seed and set of options. Of several records of a data set (it was stored in another form, or
     mended) the latest counts. Where a data set's run broke down there is no mean, and `data sets` says how many did.
-    The standard error is that of the mean, the data sets' own being independent.
+    The standard error is that of the mean, the data sets' own being independent. `known` is that of `summary`.
     """
+    import pandas as pd
+
     groups: dict[str, dict[str, Record]] = {}
     for record in sorted(records, key=lambda record: str(record.environment.get("started"))):
         if any(metric.get("averaged") for metric in record.metrics.values()):
             groups.setdefault(_all_but_dataset(record), {})[record.dataset["name"]] = record
-    lines = []
-    for group in (list(of_name.values()) for of_name in groups.values() if len(of_name) > 1):
-        first, broken = group[0], sum(record.broke_down for record in group)
-        names = " (smoke)" if first.smoke else ""
-        line: dict[str, Any] = {"task": first.task, "backbone": first.backbone.get("name"), "seed": first.seed}
-        line["data sets"] = f"mean of {len(group)}{names}" + (f", but {broken} broke down" if broken else "")
-        for name in first.scores if not broken else ():
-            if all(name in record.scores for record in group):
-                line[name] = 100 * sum(record.scores[name] for record in group) / len(group)
-        errors = [_standard_error(record, first.primary) for record in group]
-        if first.primary in line and None not in errors:
-            line[f"{first.primary} se"] = 100 * math.hypot(*(error or 0.0 for error in errors)) / len(group)
-        lines.append(line)
-    return pd.DataFrame(lines)
+    several = [list(of_name.values()) for of_name in groups.values() if len(of_name) > 1]
+    exports = by_export(records if known is None else known)
+    labels, notes = grouped([group[0] for group in several], records if known is None else known)
+    named = {id(record): group for group in labels for record in group.records}
+    lines = [_mean_line(group, named[id(group[0])], exports) for group in several]
+    table = pd.DataFrame(lines).dropna(axis="columns", how="all")
+    constant = [name for name in ("pretraining", "protocol") if name in table and not table[name].any()]
+    constant += ["pretraining seed"] if "pretraining seed" in table and table["pretraining seed"].nunique() == 1 else []
+    table = table.drop(columns=constant)
+    table.attrs[NOTES] = [f"protocol {note}" for note in notes]
+    return table
+
+
+def _mean_line(group: Sequence[Record], labels: Group, exports: Mapping[str, Record]) -> dict[str, Any]:
+    first, broken = group[0], sum(record.broke_down for record in group)
+    parent, marked = pretraining(first, exports), ", ".join(marks(group, exports))
+    line: dict[str, Any] = {"task": first.task, "backbone": labels.backbone, "pretraining": labels.pretraining}
+    line |= {"protocol": labels.protocol, "pretraining seed": parent.seed if parent else None, "seed": first.seed}
+    line["data sets"] = f"mean of {len(group)}" + (f" ({marked})" if marked else "")
+    line["data sets"] += f", but {broken} broke down" if broken else ""
+    for name in first.scores if not broken else ():
+        if all(name in record.scores for record in group):
+            line[name] = 100 * sum(record.scores[name] for record in group) / len(group)
+    errors = [_standard_error(record, first.primary) for record in group]
+    if first.primary in line and None not in errors:
+        line[f"{first.primary} se"] = 100 * math.hypot(*(error or 0.0 for error in errors)) / len(group)
+    return line
 
 
 def _all_but_dataset(record: Record) -> str:
-    from transfer.options import EXECUTION
-
-    ignored = {*EXECUTION, "dataset", "config", "dry_run"}
-    options = {name: value for name, value in record.options.items() if name not in ignored}
-    parts = [record.task, record.task_version, record.backbone, record.weights_id, record.environment.get("precision")]
-    return json.dumps([*parts, options], sort_keys=True)
+    content = protocol(record)
+    content = {name: value for name, value in content.items() if name not in ("dataset", "skipped")}
+    content = {name: value for name, value in content.items() if not name.startswith(OF_DATA)}
+    return digest_of([content, backbone_of(record), record.weights_id, record.seed])
 
 
-def summary(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per protocol: mean and standard deviation over the seeds that completed, and the options that differ.
-
-    A run that broke down has no score; `outcomes` counts each way of ending.
-    """
-    rows = frame(records)
-    scores = list(dict.fromkeys(name for record in records for name in record.scores))
-    differing = _differing_options(records)
-    lines = []
-    for protocol, group in rows.groupby("protocol", sort=False):
-        first = next(record for record in records if record.protocol == protocol)
-        line: dict[str, Any] = {name: group[name].iloc[0] for name in ("task", "dataset", "backbone")}
-        options = {name: first.options.get(name) for name in differing}
-        line |= {"options": ", ".join(f"{name}={value}" for name, value in options.items())} if differing else {}
-        line |= {
-            "seeds": len(group),
-            "outcomes": ", ".join(f"{n} {s}" for s, n in group["outcome"].value_counts().items()),
-        }
-        for name in scores:
-            values = group[name].dropna() if name in group else pd.Series(dtype=float)
-            line[name] = values.mean() if len(values) else float("nan")
-            line[f"{name} sd"] = values.std(ddof=1) if len(values) > 1 else float("nan")
-            errors = group.get(f"{name} se", pd.Series(dtype=float)).dropna()
-            if len(errors) == 1:
-                line[f"{name} se"] = errors.iloc[0]
-        lines.append(line)
-    return pd.DataFrame(lines)
+def markdown(rows: "pd.DataFrame") -> str:
+    """A Markdown table with what its notes say below; scores with two decimals, nothing where there is none."""
+    columns = []
+    significant = rows.attrs.get(SIGNIFICANT, ())
+    for place, name in enumerate(rows.columns):
+        form = ".4g" if name in significant else ".2f"
+        texts = [_one_line(str(name)), *(_one_line(_text(value, form)) for value in rows.iloc[:, place].tolist())]
+        width = max(len(texts[0]) + 2, *map(len, texts))
+        columns.append([f" {texts[0]:{width}} ", ":" + "-" * (width + 1), *(f" {text:{width}} " for text in texts[1:])])
+    lines = [f"|{'|'.join(cells)}|" for cells in zip(*columns, strict=True)]
+    notes = [f"- {_one_line(note)}" for note in rows.attrs.get(NOTES, [])]
+    return "\n".join([*lines, "", *notes] if notes else lines)
 
 
-def _differing_options(records: Sequence[Record]) -> list[str]:
-    """Options that belong to the protocol and are not the same in all records of a task."""
-    from transfer.options import EXECUTION
+def csv(rows: "pd.DataFrame") -> str:
+    """Comma-separated values with all digits; a protocol's letter is followed by what it stands for."""
+    lettered = (note.removeprefix("protocol ") for note in rows.attrs.get(NOTES, []) if note.startswith("protocol "))
+    stands = dict(mark.split(": ", 1) for mark in lettered)
+    if stands and "protocol" in rows:
+        rows = rows.assign(protocol=[stands.get(mark, mark) for mark in rows["protocol"]])
+    return str(rows.to_csv(index=False)).rstrip("\n")
 
-    ignored = {*EXECUTION, "seeds", "dataset", "backbone", "config", "dry_run", "smoke", "subset"}
-    names = dict.fromkeys(name for record in records for name in record.options if name not in ignored)
-    return [name for name in names if len({str(record.options.get(name)) for record in records}) > 1]
+
+def _text(value: Any, form: str) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else format(value, form)
+    return "" if value is None else str(value)
 
 
-def markdown(rows: pd.DataFrame) -> str:
-    """A Markdown table; scores with two decimals, nothing where there is none."""
-    text = rows.copy()
-    for name in text.columns:
-        if pd.api.types.is_float_dtype(text[name]):
-            text[name] = [f"{value:.2f}" if pd.notna(value) else "" for value in text[name]]
-    return text.to_markdown(index=False, disable_numparse=True)
+def _one_line(text: str) -> str:
+    """Text that cannot leave its cell."""
+    return " ".join(text.splitlines()).replace("|", "\\|")

@@ -48,12 +48,12 @@ def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[
     found = list(wanted.extra)
     if wanted.paper:
         found.append(_paper(runs, wanted.paper))
-    found += _comparisons(runs, wanted)
+    found += _comparisons(runs, known, wanted)
     if wanted.interaction:
         from transfer.comparing import interaction
 
         first, second = wanted.interaction
-        table = interaction(runs, first, second, draws=wanted.draws)
+        table = interaction(runs, first, second, draws=wanted.draws, correction=wanted.correction, known=known)
         found.append(Section(title=f"Interaction of {first} and {second}", table=table))
     if wanted.map:
         found += _map(runs, known, wanted.map, wanted.by, "Stability map")
@@ -75,7 +75,7 @@ def _tables(runs: Sequence[Run], known: Sequence[Run], each: bool) -> Iterator[S
     others = [run.record for run in known]
     for task in dict.fromkeys(run.record.task for run in runs):
         records = [run.record for run in runs if run.record.task == task]
-        table = frame(records).drop(columns="protocol") if each else summary(records, others)
+        table = frame(records, others).drop(columns="protocol") if each else summary(records, others)
         yield Section(title=task, table=table)
         means = over_datasets(records, others)
         if len(means):
@@ -89,14 +89,14 @@ def _paper(runs: Sequence[Run], paper: tuple[str, str]) -> Section:
     return Section(title=f"{paper[0]}, table {paper[1]}", table=table, note="\n".join(notes))
 
 
-def _comparisons(runs: Sequence[Run], wanted: Wanted) -> Iterator[Section]:
+def _comparisons(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> Iterator[Section]:
     """Each pair of backbones; p values are adjusted over the table of a pair."""
     if not wanted.compare:
         return
     from transfer.comparing import compare
 
     for a, b in wanted.compare:
-        table = compare(runs, a, b, draws=wanted.draws, correction=wanted.correction)
+        table = compare(runs, a, b, draws=wanted.draws, correction=wanted.correction, known=known)
         yield Section(title=f"{a} against {b}", table=table)
 
 
@@ -163,16 +163,15 @@ def _pictures(runs: Sequence[Run], pictures: bool) -> list[Section]:
 
 def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
     """The tables of a report, titled, for a terminal or a paper; with the names of their runs where these are asked for."""
-    return "\n\n".join(_text(part, ids) for part in parts if part.table is not None)
+    return "\n\n".join(_text(part, ids) for part in parts if part.table is not None or part.figure is None)
 
 
 def _text(part: Section, ids: bool) -> str:
-    table = part.table
-    assert table is not None
-    if not ids:
-        table = table.drop(columns=[name for name in RUN_COLUMNS if name in table])
-    notes = "".join(f"\n\n{line}" for line in part.note.splitlines() if line.strip())
-    return f"## {part.title}\n\n{markdown(table)}{notes}"
+    pieces, table = [f"## {part.title}"], part.table
+    if table is not None:
+        hidden = [] if ids else [name for name in RUN_COLUMNS if name in table]
+        pieces.append(markdown(table.drop(columns=hidden)))
+    return "\n\n".join([*pieces, *filter(str.strip, part.note.splitlines())])
 
 
 def as_csv(parts: Sequence[Section]) -> str:

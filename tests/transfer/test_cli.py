@@ -144,7 +144,7 @@ def test_help_and_lists_import_nothing_heavy(module: str, words: list[str]) -> N
 
 
 def test_a_task_has_a_yaml_of_its_name() -> None:
-    assert task_names() == ["classify", "detect", "fewshot", "finetune", "knn", "linear", "reid"]
+    assert task_names() == ["classify", "detect", "fewshot", "finetune", "knn", "linear", "reid", "tokens"]
 
 
 def test_the_list_shows_tasks_backbones_and_data_sets(capsys: pytest.CaptureFixture[str]) -> None:

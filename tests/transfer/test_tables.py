@@ -1,13 +1,16 @@
+import io
+import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from tests.transfer.recorded import made, trained
 from tests.transfer.test_results import CONTENT, record
-from transfer.html import page
 from transfer.results import Identity, Record
-from transfer.tables import frame, markdown, over_datasets, run_table, summary
+from transfer.statistics import wilson
+from transfer.tables import breakdown_rate, csv, frame, markdown, mean_and_deviation, over_datasets, run_table, summary
 
 
 def runs() -> list[Record]:
@@ -37,7 +40,8 @@ def test_a_row_per_record_in_percent() -> None:
 
 def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     rows = summary(runs())
-    assert rows["options"].tolist() == ["lr=0.05", "lr=0.1"]
+    assert rows["protocol"].tolist() == ["a", "b"]
+    assert rows.attrs["notes"] == ["protocol a: lr 0.05", "protocol b: lr 0.1"]
     assert rows["seeds"].tolist() == [3, 2]
     assert rows["mAP"].tolist() == pytest.approx([60.0, 20.0])
     assert rows["mAP sd"].iloc[0] == pytest.approx(10.0)
@@ -45,9 +49,46 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     assert rows["outcomes"].iloc[1] == "1 completed, 1 diverged"
 
 
+def test_rows_of_one_protocol_have_no_column_for_it() -> None:
+    rows = summary(runs()[:3])
+    assert not {"protocol", "pretraining", "broke down"} & {*rows}
+    assert rows.attrs["notes"] == []
+    assert not [name for name in summary(runs()[:1]) if name.endswith(" sd")]
+
+
+def test_break_downs_are_rates_with_their_interval() -> None:
+    rows = summary(runs())
+    interval = wilson(1, 2)
+    assert rows["broke down"].iloc[1] == f"1 of 2 ({100 * interval.low:.0f} to {100 * interval.high:.0f} %)"
+    assert rows["broke down"].iloc[0] == "0 of 3 (0 to 56 %)"
+    assert breakdown_rate(1, 1) == "1 of 1"
+
+
+def test_seeds_of_pretraining_are_averaged_over() -> None:
+    parents = [trained("sha256:a"), trained("sha256:b", seed=1)]
+    records = [made(weights_id=f"sha256:{name}", scores={"mAP": score}) for name, score in (("a", 0.4), ("b", 0.6))]
+    rows = summary(records, [*records, *parents])
+    assert rows["seeds"].tolist() == [2]
+    assert rows["mAP"].tolist() == pytest.approx([50.0])
+    assert len(summary(records)) == 2
+
+
+@pytest.mark.parametrize("values", [[], [3.0], [1.0, 4.0], [0.1] * 5, [1e9, 1e9 + 1, 1e9 + 5]])
+def test_mean_and_deviation_are_those_of_a_sample(values: list[float]) -> None:
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = np.mean(values), np.std(values, ddof=1)
+    assert mean_and_deviation(values) == pytest.approx(expected, nan_ok=True, abs=1e-9)
+
+
 def test_marks_stay_visible() -> None:
     marked = [record(Identity(CONTENT), smoke=True), record(Identity(CONTENT), subset=8)]
     assert frame(marked)["dataset"].tolist() == ["toy_market (smoke)", "toy_market (subset 8)"]
+
+
+def test_rows_of_single_runs_inherit_marks_too() -> None:
+    rows = frame([made(weights_id="sha256:a")], [trained("sha256:a", smoke=True)])
+    assert rows["dataset"].tolist() == ["toy_market (pretraining smoke, version 1)"]
 
 
 def test_the_printed_table_has_means_only_over_several_seeds() -> None:
@@ -56,12 +97,24 @@ def test_the_printed_table_has_means_only_over_several_seeds() -> None:
     assert "| 50.00 " in markdown(frame(runs()))
 
 
-def test_the_page_is_whole_and_escapes_text() -> None:
-    text = page({"<reid>": pd.DataFrame({"backbone": ["<script>alert(1)</script>"], "mAP": [12.345]})})
-    assert "<script>" not in text
-    assert "&lt;reid&gt;" in text
-    assert "12.35" in text or "12.34" in text
-    assert "http" not in text
+def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None:
+    rows = pd.DataFrame({"a": ["x", "longer text"], "number": [1.0, np.nan], "n": [1, 2], "none": [None, "y"]})
+    texts = rows.assign(number=["1.00", ""], none=["", "y"])
+    assert markdown(rows) == texts.to_markdown(index=False, disable_numparse=True)
+    hostile = markdown(pd.DataFrame({"a": ["x | y\nz"]}))
+    assert len(hostile.splitlines()) == 3
+    assert "x \\| y z" in hostile
+
+
+def test_notes_follow_the_table() -> None:
+    assert markdown(summary(runs())).endswith("|\n\n- protocol a: lr 0.05\n- protocol b: lr 0.1")
+    assert "- protocol" not in run_table(runs()[:3])
+
+
+def test_csv_says_the_protocol_itself_and_all_digits() -> None:
+    rows = pd.read_csv(io.StringIO(csv(summary(runs()))))
+    assert rows["protocol"].tolist() == ["lr 0.05", "lr 0.1"]
+    assert rows["mAP"].iloc[0] == pytest.approx(60.0)
 
 
 def probes(*scores: float | None, **given: Any) -> list[Record]:
@@ -115,3 +168,27 @@ def test_standard_errors_stand_beside_their_scores() -> None:
     assert rows["accuracy_10shot se"].tolist() == pytest.approx([3.0])
     assert "accuracy_1shot se" not in rows
     assert "accuracy_10shot se" in run_table(probes(0.2))
+
+
+def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
+    parents = [trained("sha256:a"), trained("sha256:b", seed=1), trained("sha256:c", epochs=5, smoke=True)]
+    given = {"primary": "accuracy", "metrics": {"accuracy": {"averaged": True}}}
+    records = [
+        made(
+            "fewshot",
+            weights_id=parent.export,
+            dataset={"name": name, "digest": name * 20},
+            identity_content={"content": {"images": name}},  # as few-shot probes count their images
+            scores={"accuracy": 0.5},
+            lr=lr,
+            **given,
+        )
+        for parent in parents
+        for lr in (1.0, 2.0)
+        for name in ("one", "two")
+    ]
+    rows = over_datasets(records, [*records, *parents])
+    assert len(rows) == 6
+    assert not rows[["pretraining", "pretraining seed", "protocol"]].duplicated().any()
+    assert rows.attrs["notes"] == ["protocol a: lr 1", "protocol b: lr 2"]
+    assert rows["data sets"].tolist().count("mean of 2 (pretraining smoke)") == 2

@@ -1,0 +1,54 @@
+"""Records of reid and of pretraining as the evaluator writes them, for tests that need many that differ in little."""
+
+from typing import Any
+
+from tests.transfer.test_results import record
+from transfer.records import Identity, Record
+
+SPEC = {
+    "name": "tiny", "arch": "vit_tiny", "stem": "patchify", "attention": "softmax", "ffn": "mlp", "patch": 16,
+    "length": "tokens", "train_size": [224, 224], "drop_path": 0.1,
+}  # fmt: skip
+OPTIONS: dict[str, Any] = {"lr": 0.05, "epochs": 20, "warmup_epochs": 7.0, "optimizer": "sgd", "size": [64, 32]}
+IDLE = {"sam_rho": 0.05}
+ASIDE = {"backbone": "tiny", "out": "runs", "threads": 2, "precision": "auto", "stem": None, "weights": "config"}
+
+
+def made(task: str = "reid", *, idle: tuple[str, ...] = tuple(IDLE), **given: Any) -> Record:
+    """A record of the suite's own making: what is given goes to the options, the backbone or the record itself.
+
+    Args:
+        idle: options that have no effect, and so are no part of the identity.
+    """
+    options = {**OPTIONS, **IDLE, **{name: given.pop(name) for name in list(given) if name in {**OPTIONS, **IDLE}}}
+    spec = {**SPEC, **{name: given.pop(name) for name in list(given) if name in SPEC}, **given.pop("backbone", {})}
+    data = {"name": "toy_market", "version": "1", "digest": "d" * 64, "skipped": 0, **given.pop("dataset", {})}
+    values = {"seed": 0, "smoke": False, "subset": None, "weights_id": "random", "task_version": 1} | given
+    content = {name: values[name] for name in ("seed", "smoke", "subset", "weights_id", "task_version")}
+    content |= {"task": task, "backbone": {name: value for name, value in spec.items() if name != "files"}}
+    content |= {"dataset": data, "precision": "bf16", **values.pop("identity_content", {})}
+    content["options"] = {name: value for name, value in options.items() if name not in idle}
+    identity = Identity(content)
+    return record(
+        identity,
+        **{
+            "run_id": identity.run_id(task, str(data["name"]), str(spec["name"])),
+            "task": task,
+            "dataset": data,
+            "backbone": {**spec, "weights": "random", "files": spec.get("files", {})},
+            "options": options | ASIDE | {"seeds": [values["seed"]]},
+            "identity_content": content,
+            "environment": {"precision": "bf16", "dirty": False, "device": "cpu", "threads": 2, "workers": 1},
+            **values,
+        },
+    )
+
+
+def trained(export: str, **given: Any) -> Record:
+    """A record of pretraining that left weights."""
+    return made("pretrain-dino", **{"export": export, "dataset": {"name": "toy_digits"}, **given})
+
+
+def broken(status: str = "diverged", step: int = 12, **given: Any) -> Record:
+    """A record of a training that broke down."""
+    return made(scores={}, outcome={"status": status, "reason": "", "step": step}, **given)

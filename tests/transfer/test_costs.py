@@ -1,0 +1,135 @@
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from backbones.errors import WrongWords
+from tests.transfer.recorded import broken, made, trained
+from transfer.costs import COSTS, cost_fits, cost_table, fit_log, hours, pareto
+from transfer.records import Record
+from transfer.tables import markdown
+
+CPU = {"precision": "bf16", "device": "AMD EPYC 9R14", "threads": 2, "workers": 1}
+GPU = {"precision": "bf16", "device": "NVIDIA H200", "threads": 8, "workers": 16}
+
+
+def run(score: float, gflops: float = 1.0, name: str = "tiny", **given: object) -> Record:
+    cost = {"gflops": gflops, "params": 2_000_000, "device_hours": 0.5, "images_per_second": 200.0}
+    return made(scores={"mAP": score}, **{"cost": cost, "backbone": {"name": name}, "environment": CPU, **given})
+
+
+def test_a_row_says_what_a_configuration_took() -> None:
+    (row,) = cost_table([run(0.4), run(0.6, seed=1), broken(seed=2, environment=CPU)]).to_dict("records")
+    assert (row["metric"], row["score"], row["seeds"], row["broke_down"]) == ("mAP", pytest.approx(50.0), 2, 1)
+    assert (row["gflops"], row["params_million"], row["images_per_second"]) == (1.0, 2.0, 200.0)
+    assert row["ms_per_image"] == pytest.approx(5.0)
+    assert (row["train_hours"], row["hours_of"]) == (pytest.approx(0.5 * 3), "core")
+    assert (row["pretrain_hours"], row["total_hours"]) == (0.0, pytest.approx(1.5))
+
+
+def test_hours_are_those_of_gpus_or_of_cores() -> None:
+    assert hours(run(0.5, environment=GPU)) == pytest.approx(0.5)
+    assert hours(run(0.5)) == pytest.approx(1.5)
+    assert hours(run(0.5, environment={**CPU, "device_type": "cuda"})) == pytest.approx(0.5)
+    assert math.isnan(hours(run(0.5, cost={})))
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "GPU"), ("Tesla V100-PCIE-16GB", "GPU"), ("AMD Instinct MI300X", "GPU"),
+        ("Intel(R) Xeon(R) Processor", "core"), ("AMD EPYC 7763 64-Core Processor", "core"), ("cpu", "core"),
+        ("Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz", "core"), ("Neoverse-V1", "core"), ("AMD Ryzen 9 5950X", "core"),
+    ],
+)  # fmt: skip
+def test_devices_are_known_by_name_where_their_kind_is_not_recorded(device: str, kind: str) -> None:
+    rows = cost_table([run(0.5, environment={**CPU, "device": device})])
+    assert rows["hours_of"].tolist() == [kind]
+
+
+def test_small_costs_are_printed() -> None:
+    assert "| 0.00012 " in markdown(cost_table([run(0.5, gflops=0.00012)]))
+
+
+def test_pretraining_of_all_stages_is_added() -> None:
+    cost = {"device_hours": 10.0}
+    first = trained("sha256:a", cost=cost, environment=CPU)
+    second = trained("sha256:b", weights_id="sha256:a", epochs=1, cost=cost, environment=CPU)
+    known = [first, second]
+    assert cost_table([run(0.5, weights_id="sha256:b")], known=known)["total_hours"].tolist() == [61.5]
+    rows = cost_table([run(0.5, weights_id="timm:x"), run(0.6, weights_id="random")], known=known)
+    assert rows["pretrain_hours"].isna().tolist() == [True, False]
+    mixed = cost_table([run(0.5, weights_id="sha256:a", environment=GPU)], known=known)
+    assert mixed["hours_of"].tolist() == ["mixed"]
+    assert mixed["total_hours"].isna().all()
+
+
+def test_the_front_is_what_nothing_beats() -> None:
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 7, 30):
+        scores, costs = rng.integers(0, 6, size).astype(float), rng.integers(0, 6, size).astype(float)
+        points = list(zip(scores, costs, strict=True))
+        expected = [
+            not any(s >= score and c <= cost and (s > score or c < cost) for s, c in points) for score, cost in points
+        ]
+        assert pareto(scores.tolist(), costs.tolist()) == expected
+    assert pareto([1.0, math.nan, 2.0], [1.0, 0.1, math.nan]) == [True, False, False]
+
+
+def test_fronts_are_among_rows_that_can_be_compared() -> None:
+    runs = [run(0.9, 1.0, "good"), run(0.5, 2.0, "bad"), run(0.5, 2.0, "other", lr=0.1)]
+    assert cost_table(runs)["pareto_gflops"].tolist() == [True, False, True]
+    assert cost_table(runs, across=["lr"])["pareto_gflops"].tolist() == [True, False, False]
+    assert {f"pareto_{cost}" for cost in COSTS} <= {*cost_table(runs)}
+    lower = {"mAP": {"unit": "error", "direction": "lower", "bounds": [0, 1]}}
+    runs = [run(0.9, 1.0, "worse", metrics=lower), run(0.5, 1.0, "better", metrics=lower)]
+    assert cost_table(runs)["pareto_gflops"].tolist() == [False, True]
+
+
+def test_a_configuration_that_never_trained_has_a_row_and_no_place_on_a_front() -> None:
+    (row,) = cost_table([broken(environment=CPU)]).to_dict("records")
+    assert math.isnan(row["score"])
+    assert not any(row[f"pareto_{cost}"] for cost in COSTS)
+
+
+def test_the_fit_is_least_squares_on_the_logarithm() -> None:
+    rng = np.random.default_rng(1)
+    costs = np.array([1.0, 3.0, 10.0, 40.0, 100.0])
+    scores = 50 + 7 * np.log10(costs) + rng.normal(0, 1, 5)
+    fit = fit_log(list(zip(costs, scores, strict=True)))
+    assert fit is not None
+    plain = stats.linregress(np.log10(costs), scores)
+    half = stats.t.ppf(0.975, 3) * plain.stderr
+    assert (fit.slope, fit.intercept) == pytest.approx((plain.slope, plain.intercept))
+    assert (fit.slope_low, fit.slope_high) == pytest.approx((plain.slope - half, plain.slope + half))
+    # at cost 1 the line is the intercept, whose own error linregress gives
+    first = fit.curve.iloc[0]
+    margin = stats.t.ppf(0.975, 3) * plain.intercept_stderr
+    assert (first["low"], first["high"]) == pytest.approx((plain.intercept - margin, plain.intercept + margin))
+
+
+def test_there_is_no_fit_through_too_little() -> None:
+    assert fit_log([(1.0, 1.0), (2.0, 2.0), (3.0, 2.0)]) is None
+    assert fit_log([(1.0, float(score)) for score in range(5)]) is None
+    assert fit_log([]) is None
+
+
+def test_fits_are_apart_by_the_series_asked_for() -> None:
+    runs = [
+        run(0.1 * step + 0.2 * (attention == "relu"), 2.0**step, f"{attention}{step}", attention=attention)
+        for attention, step in product(("softmax", "relu"), range(1, 6))
+    ]
+    fits = cost_fits(cost_table(runs, ["attention"]), "gflops")
+    assert [key[-1] for key in fits] == ["softmax", "relu"]
+    for fit in fits.values():
+        assert fit.points == 5
+        assert fit.slope == pytest.approx(10 / math.log10(2))
+    assert cost_fits(cost_table(runs[:3]), "gflops") == {}
+    assert cost_fits(cost_table(runs), "pretrain_hours") == {}  # at no cost there is no logarithm
+
+
+def test_unknown_series_are_said() -> None:
+    with pytest.raises(WrongWords, match="did you mean 'attention'"):
+        cost_table([run(0.5)], ["atention"])

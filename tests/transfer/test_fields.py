@@ -1,0 +1,43 @@
+import pytest
+
+from backbones.errors import WrongWords
+from tests.transfer.recorded import made, trained
+from transfer.fields import check_fields, known_fields, order, value_of
+from transfer.protocols import by_export
+
+
+def test_fields_are_found_where_they_are() -> None:
+    parent = trained("sha256:a", lr=0.5, seed=4)
+    mine, exports = made(weights_id="sha256:a", seed=2), by_export([parent])
+    names = ("lr", "size", "seed", "task", "dataset", "backbone", "attention", "pretraining.lr", "pretraining.seed")
+    assert [value_of(mine, name, exports) for name in names] == [
+        0.05, "64 32", 2, "reid", "toy_market", "tiny", "softmax", 0.5, 4,
+    ]  # fmt: skip
+    assert value_of(mine, "pretraining.lr", {}) is None
+    assert value_of(mine, "nothing", exports) is None
+
+
+def test_a_part_is_what_the_backbone_has_not_what_was_said() -> None:
+    mine = made(stem="conv")
+    assert mine.options["stem"] is None
+    assert value_of(mine, "stem", {}) == "conv"
+    own = made(backbone={"stem": "/home/me/my.py:Stem", "files": {"stem": "0" * 64}})
+    assert value_of(own, "stem", {}) == f"sha256:{'0' * 64}:Stem"
+
+
+def test_every_known_field_is_one_that_check_takes() -> None:
+    records = [made(weights_id="sha256:a")]
+    exports = by_export([trained("sha256:a")])
+    known = known_fields(records, exports)
+    check_fields(known, records, exports)
+    assert {"lr", "stem", "pretraining.lr", "seed"} <= {*known}
+    assert not {"out", "threads", "weights", "name", "files"} & {*known}
+
+
+def test_an_unknown_field_is_named_with_the_nearest() -> None:
+    with pytest.raises(WrongWords, match=r"no run has a field 'warmup'; did you mean 'warmup_epochs'"):
+        check_fields(["lr", "warmup"], [made()], {})
+
+
+def test_numbers_sort_by_size_before_words() -> None:
+    assert sorted([0.1, "b", 10, 2, None, "a"], key=order) == [0.1, 2, 10, None, "a", "b"]

@@ -1,0 +1,179 @@
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from tests.transfer.recorded import ASIDE, OPTIONS, made, trained
+from transfer.protocols import (
+    NOT_RECORDED,
+    backbone_of,
+    by_export,
+    configurations,
+    differing,
+    digest,
+    lineage,
+    pretraining,
+    protocol,
+)
+from transfer.records import Record
+
+CHANGES: dict[str, Any] = {
+    **dict.fromkeys(OPTIONS, "something else"),
+    "dataset": {"name": "market1501"},
+    "task_version": 2,
+    "smoke": True,
+    "subset": 8,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_field_of_the_protocol_counts(name: str) -> None:
+    assert digest(made(**{name: CHANGES[name]})) != digest(made())
+
+
+@pytest.mark.parametrize("name", ["version", "digest", "skipped"])
+def test_the_state_of_the_data_counts(name: str) -> None:
+    other = made(dataset={name: 3})
+    assert digest(other) != digest(made())
+    assert list(differing([made(), other])) == [f"dataset_{name}".replace("dataset_skipped", "skipped")]
+
+
+def test_the_task_and_the_precision_that_was_used_count() -> None:
+    assert digest(made("linear")) != digest(made())
+    other = made(environment={"precision": "fp32"})
+    assert differing([made(), other]) == {"precision": ["bf16", "fp32"]}
+
+
+@pytest.mark.parametrize(
+    "given", [{"seed": 3}, {"weights_id": "timm:x"}, {"stem": "conv"}, {"backbone": {"name": "other"}}], ids=str
+)
+def test_backbone_weights_and_seed_do_not_count(given: dict[str, Any]) -> None:
+    assert digest(made(**given)) == digest(made())
+
+
+@pytest.mark.parametrize("name", ASIDE)
+def test_how_a_run_was_executed_or_put_together_does_not_count(name: str) -> None:
+    mine = made()
+    assert digest(replace(mine, options={**mine.options, name: "other"})) == digest(mine)
+
+
+def test_options_without_effect_do_not_count() -> None:
+    assert digest(made(sam_rho=0.1)) == digest(made())
+    assert "sam_rho" not in protocol(made())
+    assert digest(made(sam_rho=0.1, idle=())) != digest(made(idle=()))
+
+
+def test_files_that_options_name_count_by_content() -> None:
+    one, same, other = (made(identity_content={"content": {"detector": {"fpn": width}}}) for width in (64, 64, 256))
+    for record, path in ((one, "/a/fpn.yaml"), (same, "/b/copy.yaml"), (other, "/a/fpn.yaml")):
+        record.options["detector"] = path
+    assert digest(one) == digest(same)
+    assert list(differing([one, other])) == ["detector"]
+
+
+def test_a_record_that_does_not_tell_its_identity_counts_all_options() -> None:
+    assert "sam_rho" in protocol(replace(made(), identity_content={}))
+
+
+def test_the_digest_does_not_depend_on_order_or_process() -> None:
+    mine = made()
+    backwards = replace(mine, options=dict(reversed(mine.options.items())))
+    assert digest(backwards) == digest(mine)
+    code = (
+        "import sys; from transfer.protocols import digest; from transfer.records import Record\n"
+        f"print(digest(Record(**{asdict(mine)!r})))\nassert 'torch' not in sys.modules"
+    )
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == digest(mine)
+
+
+def test_differing_names_fields_with_their_values() -> None:
+    later = made()
+    later.identity_content["options"] = {**later.identity_content["options"], "new": 1}
+    found = differing([made(), made(lr=0.1), made(lr=0.2, seed=1), made(lr=0.1), later])
+    assert found == {"lr": [0.05, 0.1, 0.2], "new": [NOT_RECORDED, 1]}
+    assert differing([made(), made(seed=1)]) == {}
+
+
+def test_what_another_option_takes_the_effect_from_tells_nothing() -> None:
+    none, some = made(warmup_epochs=0.0, idle=("sam_rho", "size")), made()
+    assert differing([none, some]) == {"warmup_epochs": [0.0, 7.0]}
+    assert list(differing([none, some, made(size=[8, 8])])) == ["warmup_epochs", "size"]
+
+
+def test_what_is_varied_on_purpose_can_be_left_out() -> None:
+    assert digest(made(lr=0.1), ["lr"]) == digest(made(), ["lr"])
+    # without a warm-up its start has no effect, with one it has
+    none, some = made(warmup_epochs=0.0, idle=("sam_rho",)), made(idle=())
+    assert digest(none, ["warmup_epochs"]) == digest(some, ["warmup_epochs"])
+
+
+def test_backbones_are_compared_by_what_they_are() -> None:
+    whole = "3Conv+3BN+3ReLU+1Proj@2,1,1,8"
+    assert backbone_of(made(stem="conv")) == backbone_of(made(stem=whole))
+    own, moved, edited = (
+        made(backbone={"stem": f"/{folder}/my.py:Stem", "files": {"stem": sha * 64}})
+        for folder, sha in (("a", "0"), ("b", "0"), ("a", "1"))
+    )
+    assert backbone_of(own) == backbone_of(moved)
+    assert backbone_of(own) != backbone_of(edited)
+    assert backbone_of(made(stem="of another version"))["stem"] == "of another version"
+
+
+def test_lineage_leads_back_through_the_weights() -> None:
+    first = trained("sha256:a")
+    second = trained("sha256:b", weights_id="sha256:a", epochs=5)
+    last = made(weights_id="sha256:b")
+    exports = by_export([last, second, first])
+    assert pretraining(last, exports) is second
+    assert lineage(last, exports) == [second, first]
+    assert lineage(first, exports) == []
+    assert pretraining(made(weights_id="sha256:lost"), exports) is None
+
+
+def test_a_circle_of_weights_ends() -> None:
+    one, two = trained("sha256:a", weights_id="sha256:b"), trained("sha256:b", weights_id="sha256:a", lr=1.0)
+    exports = by_export([one, two])
+    assert lineage(one, exports) == [two]
+    assert len(configurations([one, two], exports)) == 2
+
+
+def pair(**given: Any) -> tuple[list[Record], list[Record]]:
+    """Two runs of pretraining, the second with what is given, and the two runs that start from them."""
+    parents = [trained("sha256:a"), trained("sha256:b", **given)]
+    names = ("tiny_a", "tiny_b")  # those of the exported folders
+    children = [
+        made(weights_id=parent.export, backbone={"name": name}) for parent, name in zip(parents, names, strict=True)
+    ]
+    return parents, children
+
+
+def test_seeds_of_pretraining_are_seeds() -> None:
+    parents, children = pair(seed=1)
+    assert len({*configurations(children, by_export(parents))}) == 1
+    assert len({*configurations(children, {})}) == 2
+
+
+@pytest.mark.parametrize("given", [{"lr": 0.1, "seed": 1}, {"stem": "conv"}, {"weights_id": "timm:x"}], ids=str)
+def test_other_pretraining_is_another_configuration(given: dict[str, Any]) -> None:
+    parents, children = pair(**given)
+    assert len({*configurations(children, by_export(parents))}) == 2
+
+
+def test_axes_of_the_pretraining_can_be_left_out() -> None:
+    parents, children = pair(lr=0.1)
+    exports = by_export(parents)
+    assert len({*configurations(children, exports, ["lr"])}) == 2
+    assert len({*configurations(children, exports, ["pretraining.lr"])}) == 1
+    parents, children = pair(stem="conv")
+    children[1].backbone["stem"] = "conv"
+    assert len({*configurations(children, by_export(parents), ["stem"])}) == 1
+
+
+def test_a_configuration_differs_in_seeds_alone() -> None:
+    records = [made(), made(seed=1), made(lr=0.1), made(stem="conv"), made(dataset={"skipped": 2})]
+    keys = configurations(records, {})
+    assert keys[0] == keys[1]
+    assert len({*keys}) == 4

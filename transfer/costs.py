@@ -1,0 +1,206 @@
+"""Scores against what they cost: operations, parameters, hours with those of pretraining. Imports no torch.
+
+The axis of "Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586, Figure 1), for any task.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from transfer.fields import check_fields, value_of
+from transfer.groups import Group, grouped
+from transfer.protocols import by_export, digest, lineage
+from transfer.results import Record
+from transfer.tables import NOTES, SIGNIFICANT, mean_and_deviation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COSTS = ("gflops", "params_million", "train_hours", "pretrain_hours", "total_hours", "ms_per_image")
+"""Columns that can be the horizontal axis; less is better in each."""
+FEWEST = 4  # points of a fit: three leave its error to one degree of freedom
+_GPU = re.compile(r"nvidia|geforce|tesla|quadro|titan|instinct|radeon|\brtx\b|\b[ahbv]\d{3}\b", re.IGNORECASE)
+
+
+def cost_table(
+    records: Sequence[Record],
+    by: Sequence[str] = (),
+    *,
+    known: Sequence[Record] | None = None,
+    across: Sequence[str] = (),
+) -> "pd.DataFrame":
+    """One row per configuration: its primary score and what it took. What is plotted, to the digit.
+
+    Columns: `task dataset backbone pretraining protocol`, those of `by`; `metric`, `score` and `score_sd` (percent,
+    over seeds that completed; nan where none did), `seeds` (of these), `broke_down` (runs); `gflops` (of one image),
+    `params_million`, `train_hours` (of one run with its evaluation), `pretrain_hours` (of all runs that the weights
+    come from; 0 for random weights, nan where they are not known), `total_hours`, `hours_of` ("GPU", "core", or
+    "mixed", and then there is no total), `images_per_second` (in training), `ms_per_image` (its inverse);
+    `pareto_<cost>` for each of `COSTS`: whether no row that it can be compared with has a better score for no more, or
+    the same for less; `run` (ids). Costs are means over the seeds that completed.
+
+    Args:
+        by: fields to have as columns, for a plot's series; see `transfer.fields.value_of`.
+        known: all records at hand, among which the runs are looked for that weights come from; by default `records`.
+        across: options in which rows may differ and yet be compared, as the rate; else they are of equal protocol.
+
+    Raises:
+        WrongWords: an unknown field in `by` or `across`.
+    """
+    import pandas as pd
+
+    exports = by_export(records if known is None else known)
+    check_fields([*by, *across], records, exports)
+    groups, notes = grouped(records, known)
+    lines = [_line(group, by, exports) for group in groups]
+    keys = [(group.first.primary, digest(group.first, across)) for group in groups]
+    lower = [group.first.metrics.get(group.first.primary, {}).get("direction") == "lower" for group in groups]
+    for cost in COSTS:
+        fronts: dict[Any, list[int]] = {}
+        for place, (key, line) in enumerate(zip(keys, lines, strict=True)):
+            fronts.setdefault((key, line["hours_of"] if "hours" in cost else ""), []).append(place)
+        for places in fronts.values():
+            scores = [-lines[place]["score"] if lower[place] else lines[place]["score"] for place in places]
+            flags = pareto(scores, [lines[place][cost] for place in places])
+            for place, flag in zip(places, flags, strict=True):
+                lines[place][f"pareto_{cost}"] = flag
+    table = pd.DataFrame([line | {"run": line.pop("run")} for line in lines])
+    shown = [*by, *COSTS, "images_per_second"]
+    table.attrs |= {"by": list(by), NOTES: [f"protocol {note}" for note in notes], SIGNIFICANT: shown}
+    return table
+
+
+def _line(group: Group, by: Sequence[str], exports: Mapping[str, Record]) -> dict[str, Any]:
+    records, first = group.records, group.first
+    metric = first.primary
+    mean, deviation = mean_and_deviation([100 * run.scores[metric] for run in records if metric in run.scores])
+    done = [record for record in records if not record.broke_down] or records  # a break-down is short
+    rate = _mean([record.cost.get("images_per_second") for record in done])
+    return {
+        "task": first.task,
+        **{name: getattr(group, name) for name in ("dataset", "backbone", "pretraining", "protocol")},
+        **{name: value_of(first, name, exports) for name in by},
+        "metric": metric,
+        "score": mean,
+        "score_sd": deviation,
+        "seeds": sum(metric in record.scores for record in records),
+        "broke_down": sum(record.broke_down for record in records),
+        "gflops": _mean([record.cost.get("gflops") for record in done]),
+        "params_million": _mean([record.cost.get("params") for record in done]) / 1e6,
+        **_hours(done, exports),
+        "images_per_second": rate,
+        "ms_per_image": 1000 / rate if rate else math.nan,
+        "run": " ".join(record.run_id for record in records),
+    }
+
+
+def _hours(records: Sequence[Record], exports: Mapping[str, Record]) -> dict[str, Any]:
+    own, before, kinds = [], [], set()
+    for record in records:
+        chain = lineage(record, exports)
+        kinds |= {kind_of_hours(run) for run in (record, *chain)}
+        own.append(hours(record))
+        unknown = (chain[-1] if chain else record).weights_id != "random"
+        before.append(math.nan if unknown else math.fsum(hours(run) for run in chain))
+    train, pretrain = _mean(own), math.fsum(before) / len(before)
+    mixed = len(kinds) > 1
+    return {
+        "train_hours": train,
+        "pretrain_hours": pretrain,
+        "total_hours": math.nan if mixed else train + pretrain,
+        "hours_of": "mixed" if mixed else kinds.pop(),
+    }
+
+
+def hours(record: Record) -> float:
+    """GPU hours of a run, or core hours where it ran on CPUs: threads and loader processes of each rank count."""
+    found = record.cost.get("device_hours")
+    of_devices = math.nan if found is None else float(found)
+    if kind_of_hours(record) == "GPU":
+        return of_devices
+    environment = record.environment
+    return of_devices * ((environment.get("threads") or 1) + (environment.get("workers") or 0))
+
+
+def kind_of_hours(record: Record) -> str:
+    """ "GPU" or "core", by the kind of device; by its name where the record does not say the kind."""
+    kind = record.environment.get("device_type")
+    on_gpu = kind == "cuda" if kind else bool(_GPU.search(str(record.environment.get("device"))))
+    return "GPU" if on_gpu else "core"
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    return mean_and_deviation([value for value in values if value is not None])[0]
+
+
+def pareto(scores: Sequence[float], costs: Sequence[float]) -> list[bool]:
+    """For each point whether none has a higher score at no more cost, or the same score at less; nan is never on it."""
+    order = sorted(
+        (place for place in range(len(scores)) if not math.isnan(scores[place]) and not math.isnan(costs[place])),
+        key=lambda place: (costs[place], -scores[place]),
+    )
+    flags, best, cost_of_best = [False] * len(scores), -math.inf, math.nan
+    for place in order:
+        if scores[place] > best or (scores[place] == best and costs[place] == cost_of_best):
+            flags[place], best, cost_of_best = True, scores[place], costs[place]
+    return flags
+
+
+@dataclass(frozen=True)
+class CostFit:
+    """score = intercept + slope * log10(cost) by least squares, with 95 % intervals by Student's t.
+
+    `slope` is in points of percent for ten times the cost. The intervals take the points as independent and their
+    scatter about the line as equal; seeds' own spread does not enter.
+    """
+
+    points: int
+    intercept: float
+    slope: float
+    slope_low: float
+    slope_high: float
+    curve: "pd.DataFrame"
+    """Columns `cost score low high`: the line and the interval of its mean."""
+
+
+def cost_fits(rows: "pd.DataFrame", cost: str = "total_hours") -> dict[tuple[Any, ...], CostFit]:
+    """A fit for each task, data set, metric, kind of hours and combination of `by` that has at least `FEWEST` points.
+
+    Args:
+        rows: of `cost_table`.
+        cost: one of `COSTS`; points without it, at 0 or without a score are left out.
+    """
+    names = ["task", "dataset", "metric", *(["hours_of"] if "hours" in cost else []), *rows.attrs.get("by", [])]
+    series: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    for line in rows.to_dict("records"):
+        if line[cost] > 0 and not math.isnan(line["score"]):
+            series.setdefault(tuple(line[name] for name in names), []).append((line[cost], line["score"]))
+    return {key: found for key, points in series.items() if (found := fit_log(points)) is not None}
+
+
+def fit_log(points: Sequence[tuple[float, float]], level: float = 0.95, steps: int = 50) -> CostFit | None:
+    """The fit through (cost, score) points; None for fewer than `FEWEST` or all at one cost."""
+    import pandas as pd
+    from scipy.special import stdtrit
+
+    costs, scores = np.array(points, dtype=float).reshape(-1, 2).T
+    x = np.log10(costs)
+    if len(x) < FEWEST or np.ptp(x) == 0:
+        return None
+    centre, spread = x.mean(), ((x - x.mean()) ** 2).sum()
+    slope = ((x - centre) * (scores - scores.mean())).sum() / spread
+    residual = scores - scores.mean() - slope * (x - centre)
+    freedom = len(x) - 2
+    variance = (residual**2).sum() / freedom
+    t = stdtrit(freedom, 0.5 + level / 2)
+    grid = np.linspace(x.min(), x.max(), steps)
+    line = scores.mean() + slope * (grid - centre)
+    margin = t * np.sqrt(variance * (1 / len(x) + (grid - centre) ** 2 / spread))
+    half = float(t * math.sqrt(variance / spread))
+    curve = pd.DataFrame({"cost": 10**grid, "score": line, "low": line - margin, "high": line + margin})
+    slope = float(slope)
+    return CostFit(len(x), float(scores.mean() - slope * centre), slope, slope - half, slope + half, curve)

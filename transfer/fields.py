@@ -1,0 +1,69 @@
+"""Fields of records by name, for the axes of maps and plots. Imports neither torch nor pandas."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from backbones.errors import WrongWords, nearest
+from transfer.groups import value_label
+from transfer.options import EXECUTION, BackboneOptions, PretrainRunOptions
+from transfer.protocols import PRETRAINING, backbone_of, pretraining
+from transfer.results import Record
+
+_RUN = {item.name for item in fields(PretrainRunOptions)} | set(EXECUTION)
+_PARTS = {item.name for item in fields(BackboneOptions)} - {"weights"}
+
+
+def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
+    """The value of a field as a number, text, bool or None; None too where the record has no such field.
+
+    Args:
+        name: task, dataset, backbone, seed, a field of the backbone (as resolved, stems in canonical form where the
+            record has no shorter name), an option of the task, or one of these behind `pretraining.`.
+        exports: see `transfer.protocols.by_export`.
+    """
+    if name.startswith(PRETRAINING):
+        parent = pretraining(record, exports)
+        return None if parent is None else value_of(parent, name.removeprefix(PRETRAINING), {})
+    value = _plain(record, name)
+    return value_label(value) if isinstance(value, list | tuple | dict) else value
+
+
+def _plain(record: Record, name: str) -> Any:
+    if name in ("task", "seed"):
+        return getattr(record, name)
+    if name in ("dataset", "backbone"):
+        return getattr(record, name).get("name")
+    # What the backbone was, not what was said of it on the command line.
+    if name in _PARTS or name not in record.options:
+        value = record.backbone.get(name)
+        return value if name not in (record.backbone.get("files") or {}) else backbone_of(record)[name]
+    return record.options[name]
+
+
+def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> list[str]:
+    """All names that `value_of` knows in any of the records."""
+    found = dict.fromkeys(("task", "dataset", "backbone", "seed"))
+    for record in records:
+        found |= dict.fromkeys(name for name in record.options if name not in _RUN)
+        found |= dict.fromkeys(name for name in record.backbone if name not in ("name", "weights", "files"))
+        parent = pretraining(record, exports)
+        if parent is not None:
+            found |= {f"{PRETRAINING}{name}": None for name in known_fields([parent], {})}
+    found.pop("weights", None)
+    return list(found)
+
+
+def check_fields(names: Iterable[str], records: Iterable[Record], exports: Mapping[str, Record]) -> None:
+    """Raises WrongWords, with the nearest names, for a field that no record has."""
+    known = known_fields(records, exports)
+    for name in names:
+        if name not in known:
+            raise WrongWords(f"no run has a field '{name}'{nearest(name, known)} (fields: {', '.join(sorted(known))})")
+
+
+def order(value: Any) -> tuple[int, float, str]:
+    """A key that sorts numbers by size, then all else by its text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 0, float(value), ""
+    return 1, 0.0, str(value)
