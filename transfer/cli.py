@@ -9,17 +9,18 @@ from typing import Any
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
-from transfer.options import BackboneOptions, RunOptions
+from transfer.options import BackboneOptions, LaunchOptions, RunOptions
 
 
 @dataclass
 class Command:
-    """One command, read: a task's name and its three groups of options."""
+    """One command, read: a task's name and its groups of options."""
 
     task: str
     run: RunOptions
     backbone: BackboneOptions
     options: Any = field(default=None)
+    launch: LaunchOptions = field(default_factory=LaunchOptions)
 
     def overrides(self, from_scratch: bool) -> dict[str, Any]:
         """What `backbones.resolve` gets besides the name; training from scratch starts from random weights."""
@@ -96,7 +97,7 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
         WrongWords: a layer with a wrong key or value (it is named), no backbone, no data set.
         SystemExit: after `--help`, or a wrong flag; tyro has printed why.
     """
-    schema = flat_schema(run=run, backbone=BackboneOptions, options=options)
+    schema = flat_schema(run=run, backbone=BackboneOptions, options=options, launch=LaunchOptions)
     layers = [recipe.path, *_config_files(words)]
     if "--smoke" in words:
         if not recipe.smoke.is_file():
@@ -109,8 +110,9 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
         flags = as_flags(_beside(layer, read_yaml(layer)))
         stacked = parse(schema, flags, prog=recipe.program, default=stacked, layer=str(layer))
     parsed = parse(schema, words, prog=recipe.program, default=stacked)
-    command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options)
+    command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch)
     _check_idle(command.options, words)
+    _check_idle(command.launch, words)
     if not command.run.backbone:
         raise WrongWords("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
     if not command.run.dataset:

@@ -147,7 +147,9 @@ def _flags(options: dict[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in options.items():
         flag = name.replace("_", "-")
-        if isinstance(value, bool):
+        if (
+            isinstance(value, bool) and name not in BACKBONE_OPTIONS
+        ):  # those may also be left open, so they take a value
             words.append(f"--{'' if value else 'no-'}{flag}")
         elif isinstance(value, list | tuple):
             words += [f"--{flag}", *map(str, value)]

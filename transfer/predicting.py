@@ -47,7 +47,7 @@ def plan(
     lines = [
         f"sweep {sweep.name}, tier {sweep.tier}: {len(cells)} cells, {hours:.3g} device hours "
         f"at {speed:.3g} TFLOP/s ({how})",
-        "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data and start-up.",
+        "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data, start-up.",
     ]
     if unknown:
         lines.append(f"{unknown} cells have no prediction: their data sets do not say how many images they hold.")

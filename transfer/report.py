@@ -81,6 +81,13 @@ def _main(argv: list[str]) -> int:
         return _import(options.import_, options.runs[0])
     known = read_runs(options.runs)
     gc.freeze()  # records stay to the end: the collector need not go through them again and again
+    try:
+        return _report(options, known)
+    finally:
+        gc.unfreeze()
+
+
+def _report(options: ReportOptions, known: Sequence[Run]) -> int:
     if options.card or options.hub:
         return _share(options, known)
     shown = _shown(known, options)

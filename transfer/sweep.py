@@ -1,4 +1,4 @@
-"""`python -m transfer.sweep NAME|FILE [--tier TIER] [flags]`: a grid of runs, one process each, and a report of them."""
+"""`python -m transfer.sweep NAME|FILE [--tier TIER] [flags]`: a grid of runs, one process each, and their report."""
 
 import signal
 import sys

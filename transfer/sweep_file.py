@@ -17,6 +17,7 @@ search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +230,12 @@ def check_option(name: str, known: set[str]) -> None:
 
 def step_options(step: Step) -> set[str]:
     """All options that a step knows."""
-    found = (task_recipe if step.kind == "run" else pretraining_recipe)(step.recipe)
+    return _options_of(step.kind, step.recipe)
+
+
+@cache
+def _options_of(kind: str, recipe: str) -> set[str]:
+    found = (task_recipe if kind == "run" else pretraining_recipe)(recipe)
     return {*read_yaml(found.path), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
 
 

@@ -47,7 +47,7 @@ def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[
     """
     found = list(wanted.extra)
     if wanted.paper:
-        found.append(_paper(runs, wanted.paper))
+        found.append(_paper(runs, known, wanted.paper))
     found += _comparisons(runs, known, wanted)
     if wanted.interaction:
         from transfer.comparing import interaction
@@ -82,10 +82,10 @@ def _tables(runs: Sequence[Run], known: Sequence[Run], each: bool) -> Iterator[S
             yield Section(title=f"{task}: mean over data sets", table=means)
 
 
-def _paper(runs: Sequence[Run], paper: tuple[str, str]) -> Section:
+def _paper(runs: Sequence[Run], known: Sequence[Run], paper: tuple[str, str]) -> Section:
     from transfer.published import paper_table
 
-    table, notes = paper_table(runs, *paper)
+    table, notes = paper_table(runs, *paper, known=known)
     return Section(title=f"{paper[0]}, table {paper[1]}", table=table, note="\n".join(notes))
 
 
@@ -162,7 +162,7 @@ def _pictures(runs: Sequence[Run], pictures: bool) -> list[Section]:
 
 
 def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
-    """The tables of a report, titled, for a terminal or a paper; with the names of their runs where these are asked for."""
+    """The tables of a report, titled, for a terminal or a paper; `ids` are the names of their runs."""
     return "\n\n".join(_text(part, ids) for part in parts if part.table is not None or part.figure is None)
 
 

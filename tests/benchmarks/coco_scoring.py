@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tasks.detection.coco_scores import NAMES, evaluate, scores
+from tasks.detection.coco_averages import NAMES
+from tasks.detection.coco_scores import evaluate, scores
 
 CATEGORIES, OBJECTS = 80, 7.3
 SIDE = 640

@@ -75,10 +75,17 @@ def test_a_printed_rate_becomes_one_cell_for_each_reading(tmp_path: Path) -> Non
 
 
 def test_values_become_the_words_of_a_person(tmp_path: Path) -> None:
-    options = {"decay_norm": True, "local_bn": False, "clip": None, "global_area": [0.5, 1], "weights": "random"}
+    options = {
+        "decay_norm": True,
+        "local_bn": False,
+        "clip": None,
+        "global_area": [0.5, 1],
+        "weights": "random",
+        "gate": False,
+    }
     cell, *_ = cells_of(tmp_path, changed("steps.pretrain.options", options))
     words = " ".join(cell.words(Path("out")))
-    assert "--decay-norm --no-local-bn --clip None --global-area 0.5 1 --weights random" in words
+    assert "--decay-norm --no-local-bn --clip None --global-area 0.5 1 --weights random --gate False" in words
 
 
 def test_a_cell_has_the_same_name_in_another_sweep_and_another_one_for_other_options(tmp_path: Path) -> None:

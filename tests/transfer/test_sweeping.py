@@ -146,8 +146,13 @@ def test_wrong_words_are_not_tried_again(tmp_path: Path) -> None:
 def test_a_changed_part_of_the_user_runs_again(tmp_path: Path) -> None:
     stem = tmp_path / "my_stem.py"
     text = (
-        "from torch import nn\nclass Stem(nn.Module):\n    def __init__(self, dim, patch):\n        super().__init__()\n"
-        "        self.proj = nn.Conv2d(3, dim, patch, patch, bias=BIAS)\n    def forward(self, x):\n        return self.proj(x)\n"
+        "from torch import nn\n\n\n"
+        "class Stem(nn.Module):\n"
+        "    def __init__(self, dim, patch):\n"
+        "        super().__init__()\n"
+        "        self.proj = nn.Conv2d(3, dim, patch, patch, bias=BIAS)\n\n"
+        "    def forward(self, x):\n"
+        "        return self.proj(x)\n"
     )
     stem.write_text(text.replace("BIAS", "True"))
     step = PRETRAIN | {"options": {**PRETRAIN["options"], "stem": f"{stem}:Stem"}}  # type: ignore[dict-item]
@@ -201,7 +206,7 @@ def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_killed_process_is_a_failure_and_is_taken_up_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """kill -9 in the middle: the second attempt goes on from the state; a second kill leaves a failure, no breakdown."""
+    """kill -9 in the middle: the second attempt goes on; a second kill leaves a failure, no breakdown."""
     long = {**QUICK, "epochs": 200, "checkpoint_seconds": 0}
     out, kills = tmp_path / "out", 0
     sweeper = Sweeper(out, LocalLauncher(1))

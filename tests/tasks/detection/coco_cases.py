@@ -6,7 +6,8 @@ import io
 
 import numpy as np
 
-from tasks.detection.coco_scores import NAMES, PREFIX
+from tasks.detection.coco_averages import NAMES
+from tasks.detection.coco_scores import PREFIX
 
 HEIGHT, WIDTH = 240, 320
 

@@ -5,8 +5,9 @@ import pytest
 
 from backbones.errors import UserError
 from tasks.detection import coco_tables
+from tasks.detection.coco_averages import NAMES, RECALLS, Averager, _needed
 from tasks.detection.coco_matching import AREAS, THRESHOLDS
-from tasks.detection.coco_scores import PREFIX, RECALLS, Matches, _needed, evaluate, scores
+from tasks.detection.coco_scores import PREFIX, Matches, evaluate, scores
 from tests.tasks.detection.coco_cases import drawn, encoded, official, rectangle, repeated, same
 
 
@@ -134,6 +135,28 @@ def test_weights_are_repetitions(seed):
     assert weighted == scores(evaluate(*again, "bbox"))
     same(weighted, official(*again, "bbox"))
     assert weighted != scores(evaluate(truth, results, "bbox"))
+
+
+@pytest.mark.parametrize("kind", ["bbox", "segm"])
+def test_one_layout_serves_many_weights(kind):
+    matches = evaluate(*drawn(3, crowded=True), kind)
+    averager = Averager(matches, ("AP75", "AR10", "APm"), most=9)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        weights = rng.multinomial(12, np.full(12, 1 / 12))
+        every = {name.partition("_")[2]: value for name, value in scores(matches, weights=weights).items()}
+        assert averager.means(weights) == {name: every[name] for name in ("AP75", "AR10", "APm")}
+    with pytest.raises(ValueError, match="weights up to 10, but they were said to be 9 at most"):
+        averager.means(np.full(12, 10))
+
+
+def test_only_the_numbers_asked_for():
+    matches = evaluate(*drawn(1), "bbox")
+    every = scores(matches)
+    for name in NAMES:
+        assert scores(matches, names=(name,)) == {f"box_{name}": every[f"box_{name}"]}
+    with pytest.raises(ValueError, match="no number of COCO is called AP90"):
+        scores(matches, names=("AP", "AP90"))
 
 
 def test_weights_of_one_and_of_nothing():

@@ -1,0 +1,126 @@
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+from backbones.archs import ARCHS
+from backbones.errors import WrongWords
+from backbones.stems import find_stem
+from transfer.grid import expand
+from transfer.published_rows import Table, paper_names, parse_paper, read_paper, rows_of, used_values
+from transfer.sweep_file import TIERS, read_sweep, sweep_names
+
+TABLES = [table for name in paper_names() for table in read_paper(name).tables.values()]
+FIGURES = [figure for name in paper_names() for figure in read_paper(name).figures.values()]
+SWEEP = attrgetter("sweep")
+
+
+def test_every_cell_of_the_tables_is_there() -> None:
+    tables = read_paper("scaled_relu").tables
+    values = {name: [value for row in table.rows for value in row.values] for name, table in tables.items()}
+    counts = {name: len(found) for name, found in values.items()}
+    assert counts == {"1": 13, "2": 30, "3": 8, "4": 56, "5": 12, "6": 8, "7": 10}
+    crashes = {name: sum(value.crash for value in found) for name, found in values.items()}
+    assert crashes == {"1": 2, "2": 5, "3": 2, "4": 16, "5": 2, "6": 0, "7": 0}
+    doubts = [(value.dataset, value.metric, value.printed) for value in values["4"] if value.doubt]
+    assert doubts == [("msmt17", "rank1", "715"), ("msmt17", "rank1", "36.0"), ("msmt17", "rank1", "88.6")]
+    assert all(value.percent is None for value in values["4"] if value.doubt or value.crash)
+    # checksums of the paper's columns, without crashes and what is in doubt
+    sums = {name: round(sum(value.percent or 0 for value in found), 1) for name, found in values.items()}
+    assert sums == {"1": 884.6, "2": 1986.4, "3": 482.4, "4": 2765.4, "5": 826.4, "6": 649.0, "7": 778.0}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=SWEEP)
+def test_a_table_has_a_sweep_that_runs_each_of_its_cells(table: Table) -> None:
+    sweep = read_sweep(table.sweep, "full")
+    assert sweep.paper == (table.paper, table.name)
+    runnable = [row for row in table.rows if not row.reference]
+    assert [row["label"] for row in rows_of(table.paper, table.name)] == [row.label for row in runnable]
+    for row in table.rows:
+        for value in row.values:
+            assert value.dataset in sweep.steps[value.step].dataset
+    for row in runnable:
+        assert {value.step for value in row.values} <= set(row.steps)
+    labels = {cell.label for cell in expand(sweep)}
+    # a reading of one row may be the run of another
+    assert len(labels) >= len(runnable) - 1
+
+
+@pytest.mark.parametrize("table", TABLES, ids=SWEEP)
+def test_stems_and_rates_of_rows(table: Table) -> None:
+    for row in table.rows:
+        for step, options in row.steps.items():
+            patch, arch = (8, "volo_d1") if step == "volo" else (16, "vit_s")
+            if "stem" in options:
+                assert find_stem(options["stem"]).layers(ARCHS[arch].dim, patch)
+            if table.paper != "scaled_relu" or step not in ("deit", "finetune"):
+                continue
+            crash = any(value.crash for value in row.values)
+            printed, used = options["lr"]["printed"], options["lr"]["used"]
+            assert used == pytest.approx([2 * printed, printed] if crash else [2 * printed])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("table", [table for table in [*TABLES, *FIGURES] if table.paper != "anchors"], ids=SWEEP)
+def test_every_table_and_figure_has_its_tiers(table: Table, tier: str) -> None:
+    assert table.sweep in sweep_names()
+    cells = expand(read_sweep(table.sweep, tier))
+    assert all(bool(cell.options.get("smoke")) == (tier == "smoke") for cell in cells)
+    names = {cell.dataset for cell in cells}
+    stood_in = {"full": set(), "reduced": {"cifar10", "market1501"}}.get(tier, {n for n in names if n[:4] == "toy_"})
+    assert names <= stood_in if stood_in else not any(name.startswith(("toy_", "cifar10_")) for name in names)
+
+
+def content() -> dict[str, Any]:
+    value = {"step": "deit", "dataset": "imagenet1k", "top1": 79.8}
+    row = {"label": "baseline", "deit": {"lr": {"printed": 5e-4, "used": [1e-3]}}, "values": [value]}
+    table = {"title": "t", "notes": [], "rows": [row]}
+    return {"title": "a", "source": "b", "stand_ins": {"imagenet1k": ["toy_digits"]}, "tables": {"1": table}}
+
+
+def test_the_plain_form_reads() -> None:
+    (row,) = parse_paper("p", content(), "file").tables["1"].rows
+    assert used_values(row.steps["deit"]["lr"]) == [1e-3]
+    assert (row.values[0].percent, row.values[0].decimals) == (79.8, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("titel",), "x", r"file: unknown key 'titel'; did you mean 'title'"),
+        (("tables",), {}, "neither `tables` nor `figures`"),
+        (("stand_ins",), {"imagenet1k": ["toy_digit"]}, "toy_digit.*did you mean"),
+        (("tables", "1", "row"), [], "table 1: unknown key 'row'"),
+        (("tables", "1", "rows"), [], "table 1: rows: expected a list of one or more"),
+        (("tables", "1", "rows", 0, "label"), 3, "row 1: label: expected text"),
+        (("tables", "1", "rows", 0, "deit"), None, r"row 1 \(baseline\): deit: expected"),
+        (
+            ("tables", "1", "rows", 0, "deit", "lr"),
+            {"printed": 1.0},
+            r"row 1 \(baseline\): deit: lr: `used` is missing",
+        ),
+        (("tables", "1", "rows", 0, "deit", "lr"), {"printed": 1.0, "used": 2.0}, "lr: used: expected a list"),
+        (("tables", "1", "rows", 0, "reference"), "other", "or `reference: WHY`"),
+        (("tables", "1", "rows", 0, "values"), [], r"row 1 \(baseline\): values: expected a list"),
+        (("tables", "1", "rows", 0, "values", 0, "step"), "diet", "the step 'diet'; did you mean 'deit'"),
+        (("tables", "1", "rows", 0, "values", 0, "top1"), "crashed", "top1: 'crashed' is neither"),
+        (("tables", "1", "rows", 0, "values", 0, "top1"), 798, "top1: 798 is neither"),
+        (("tables", "1", "rows", 0, "values", 0, "top1"), True, "top1: True is neither"),
+        (("tables", "1", "rows", 0, "values", 0, "top1"), {"printed": "7 9"}, "top1: `doubt` is missing"),
+        (("tables", "1", "rows", 0, "values", 0, "dataset"), "imagenet", "unknown data set 'imagenet'"),
+    ],
+)
+def test_a_wrong_file_names_the_place(path: tuple[Any, ...], value: Any, said: str) -> None:
+    wrong = place = content()
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(WrongWords, match=said):
+        parse_paper("p", wrong, "file")
+
+
+def test_two_rows_of_one_label_are_refused() -> None:
+    wrong = content()
+    wrong["tables"]["1"]["rows"] *= 2
+    with pytest.raises(WrongWords, match="two rows are called 'baseline'"):
+        parse_paper("p", wrong, "file")

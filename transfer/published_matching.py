@@ -1,0 +1,240 @@
+"""Own runs for published cells: which run belongs to which row, and what keeps their numbers apart. Imports no torch.
+
+A run belongs to a cell by its task, its data set or one that stands in for it, and the row's options; of the training
+that its weights come from, the row's parts of the backbone must be the same. Whatever else differs from the full tier
+of the table's sweep, and so from the recipe behind it, makes its number not comparable, and is named.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+from backbones.archs import VOLOS
+from backbones.errors import UserError
+from backbones.settings import read_yaml
+from backbones.spec import FIELDS, BackboneSpec, resolve
+from backbones.stems import find_stem
+from transfer.cli import pretraining_recipe, task_recipe
+from transfer.groups import is_dirty, value_label
+from transfer.options import EXECUTION
+from transfer.protocols import lineage, protocol
+from transfer.published_rows import Row, Value, used_values
+from transfer.records import Record
+from transfer.sweep_file import BACKBONE_OPTIONS, Step, SweepFile
+
+# Of a backbone, what two numbers must have in common besides the row's own options; the name and the weights are not.
+_BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
+_NO_OPTIONS = frozenset((*EXECUTION, *BACKBONE_OPTIONS, "dataset", "method"))
+
+
+@dataclass(frozen=True)
+class Match:
+    """A run that belongs to a cell: why its number cannot be compared, and which reading of a printed option it has."""
+
+    record: Record
+    reasons: tuple[str, ...]
+    reading: str = ""
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """Finds the runs of a cell among records.
+
+    Args:
+        exports: see `transfer.protocols.by_export`.
+        sweep: the table's, at its full tier.
+        stand_ins: by data set, those taken in its place.
+    """
+
+    sweep: SweepFile
+    stand_ins: Mapping[str, Sequence[str]]
+    exports: Mapping[str, Record]
+    records: Sequence[Record] = field(repr=False)
+
+    @cached_property
+    def _by_task(self) -> dict[tuple[str, str], list[Record]]:
+        found: dict[tuple[str, str], list[Record]] = {}
+        for record in self.records:
+            found.setdefault((record.task, str(record.dataset.get("name"))), []).append(record)
+        return found
+
+    @cached_property
+    def _tasks(self) -> dict[str, str]:
+        return {name: step.task for name, step in self.sweep.steps.items()}
+
+    def of(self, row: Row, value: Value) -> list[Match]:
+        """The runs of one cell."""
+        step = self.sweep.steps[value.step]
+        names = (value.dataset, *self.stand_ins.get(value.dataset, ()))
+        found = [record for name in names for record in self._by_task.get((self._tasks[step.name], name), ())]
+        matches = [self._match(record, row, step, value) for record in found if row.steps]
+        return [match for match in matches if match is not None]
+
+    def broken_before(self, row: Row, step: Step) -> list[Record]:
+        """The breakdowns of the training that a cell's weights would have come from."""
+        parent = self.sweep.steps.get(step.after or "")
+        if parent is None:
+            return []
+        found = [
+            record
+            for (task, _), records in self._by_task.items()
+            if task == self._tasks[parent.name]
+            for record in records
+        ]
+        given = row.steps.get(parent.name, {})
+        return [r for r in found if r.broke_down and r.backbone and _reading(r, given) is not None]
+
+    def _match(self, record: Record, row: Row, step: Step, value: Value) -> Match | None:
+        given = row.steps.get(step.name, {})
+        reading = _reading(record, given)
+        if reading is None or _is_volo(record) != self._expects_volo(step):
+            return None
+        chain = lineage(record, self.exports)
+        behind = self._behind(record, chain, row, step)
+        if behind is None:
+            return None
+        reasons = _marks([record, *chain])
+        name = str(record.dataset.get("name"))
+        reasons += [f"{name} for {value.dataset}"] if name != value.dataset else []
+        reasons += _differences(record, self._expected(step, row)) + behind
+        return Match(record, tuple(dict.fromkeys(reasons)), reading)
+
+    def _behind(self, record: Record, chain: Sequence[Record], row: Row, step: Step) -> list[str] | None:
+        """Why the weights that a run starts from are not the table's; None where they belong to another row."""
+        parent = self.sweep.steps.get(step.after or "")
+        if parent is None:
+            return _other_weights(record, step, bool(chain))
+        given = row.steps.get(parent.name, {})
+        parts = {name: option for name, option in given.items() if name in FIELDS}
+        if not chain:
+            return (
+                [f"unknown pretraining: weights {record.weights_id[:40]}"]
+                if _reading(record, parts) is not None
+                else None
+            )
+        if chain[0].task != self._tasks[parent.name] or _reading(chain[0], parts) is None:
+            return None
+        behind = self._behind(chain[0], chain[1:], row, parent)
+        if behind is None:
+            return None
+        name, expected = str(chain[0].dataset.get("name")), parent.dataset
+        reasons = [f"{name} for {', '.join(expected)}"] if name not in expected else []
+        reasons += _differences(chain[0], self._expected(parent, row))
+        return [f"{parent.name}: {reason}" for reason in reasons] + behind
+
+    def _expects_volo(self, step: Step) -> bool:
+        return self._expected_backbone(step, {}).arch in VOLOS
+
+    def _expected(self, step: Step, row: Row) -> tuple[dict[str, Any], BackboneSpec]:
+        """All options of a step at its full tier, a row's laid over them, and the backbone."""
+        return _recipe(step) | step.options | row.steps.get(step.name, {}), self._expected_backbone(step, row.steps)
+
+    def _expected_backbone(self, step: Step, given: Mapping[str, dict[str, Any]]) -> BackboneSpec:
+        parts: dict[str, Any] = {}
+        names: tuple[str, ...] = ()
+        found: Step | None = step
+        while found is not None:
+            values = _recipe(found) | found.options | given.get(found.name, {})
+            parts = {name: item for name, item in values.items() if name in FIELDS and name != "drop_path"} | parts
+            names = names or found.backbone
+            found = self.sweep.steps[found.after] if found.after else None
+        parts = {name: used_values(item)[0] for name, item in parts.items()} | {"weights": "random"}
+        return _resolved(names[0], json.dumps(parts, sort_keys=True))
+
+
+def _reading(record: Record, given: Mapping[str, Any]) -> str | None:
+    """Which values of the options of a row a run has, in words where there are several; None where it has others."""
+    words = []
+    for name, option in given.items():
+        used = used_values(option)
+        same = [value for value in used if _has(record, name, value)]
+        if not same:
+            return None
+        if isinstance(option, dict):
+            words.append(f"{name} {value_label(same[0])}, printed {value_label(option['printed'])}")
+    return "; ".join(words)
+
+
+def _has(record: Record, name: str, value: Any) -> bool:
+    if name == "weights":
+        return record.weights_id == value
+    if name == "stem":
+        return _same_stem(record, str(value))
+    held = record.backbone.get(name) if name in FIELDS and name != "drop_path" else record.options.get(name)
+    return _equal(held, value)
+
+
+def _same_stem(record: Record, text: str) -> bool:
+    stem, patch = record.backbone.get("stem"), record.backbone.get("patch")
+    if not stem or not patch or "stem" in (record.backbone.get("files") or {}):
+        return False
+    try:
+        return find_stem(stem).sized(patch) == find_stem(text).sized(patch)
+    except UserError:  # its strides do not fit this patch size
+        return False
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right)]
+    return math.isclose(left, right, rel_tol=1e-9) if all(numbers) else bool(left == right)
+
+
+def _marks(records: Iterable[Record]) -> list[str]:
+    records = list(records)
+    marks = [("smoke", any(record.smoke for record in records)), ("dirty", any(map(is_dirty, records)))]
+    subsets = [f"subset {record.subset}" for record in records if record.subset is not None]
+    unreadable = [f"{skipped} images unreadable" for record in records if (skipped := record.dataset.get("skipped"))]
+    return [mark for mark, there in marks if there] + subsets + unreadable
+
+
+def _differences(record: Record, expected: tuple[dict[str, Any], BackboneSpec]) -> list[str]:
+    """Options and parts of the backbone that are not the table's, as "epochs 20 (300)"."""
+    options, spec = expected
+    effective = protocol(record)  # options without effect are no difference
+    found = []
+    for name, value in options.items():
+        held = record.options.get(name)
+        if name not in _NO_OPTIONS and name in effective and not any(_equal(held, used) for used in used_values(value)):
+            found.append(f"{name} {value_label(held)} ({value_label(used_values(value)[0])})")
+    for name in _BACKBONE if record.backbone else ():
+        held, value = record.backbone.get(name), getattr(spec, name)
+        if name == "stem" and value and _same_stem(record, value):
+            continue
+        if name in ("alpha", "length") and spec.attention == record.backbone.get("attention") == "softmax":
+            continue  # softmax has neither
+        if name in ("mean", "std") and held is None:
+            continue  # those of timm's weights
+        if not _equal(held, value):
+            found.append(f"{name} {value_label(held)} ({value_label(value)})")
+    return found
+
+
+def _other_weights(record: Record, step: Step, trained: bool) -> list[str]:
+    """Of a step that starts from no other step's weights: from random ones, or from those that its options name."""
+    named = step.options.get("weights", "random")
+    if record.weights_id == named:
+        return []
+    return [f"starts from {'an own pretraining' if trained else f'weights {record.weights_id[:40]}'} ({named})"]
+
+
+@lru_cache
+def _recipe_values(kind: str, name: str) -> dict[str, Any]:
+    return read_yaml((pretraining_recipe if kind == "pretrain" else task_recipe)(name).path)
+
+
+def _recipe(step: Step) -> dict[str, Any]:
+    return _recipe_values(step.kind, step.recipe)
+
+
+@lru_cache
+def _resolved(name: str, parts: str) -> BackboneSpec:
+    return resolve(name, **json.loads(parts))
+
+
+def _is_volo(record: Record) -> bool:
+    return (record.backbone.get("arch") or record.options.get("arch")) in VOLOS
