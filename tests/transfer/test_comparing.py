@@ -1,0 +1,246 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from backbones.errors import UserError, WrongWords
+from tests.transfer.test_results import CONTENT, record
+from transfer.comparing import compare, interaction, verdict
+from transfer.contrasts import contrast
+from transfer.estimating import mean_score
+from transfer.results import Identity, Run
+from transfer.statistics import Estimate
+from transfer.tables import NOTES
+
+IMAGES = 300
+LEVELS = {("patchify", "softmax"): 0.5, ("patchify", "relu"): 0.4, ("conv", "softmax"): 0.8, ("conv", "relu"): 0.5}
+
+
+def made(root: Path, stem: str, attention: str = "softmax", seed: int = 0, level: float | None = None, **given) -> Run:
+    """A k-NN run whose images are right by chance; the same seed gives the same chances whatever the backbone."""
+    lr, weights_id, broke = given.pop("lr", 0.1), given.pop("weights_id", "random"), given.pop("broke", False)
+    level = LEVELS[stem, attention] if level is None else level
+    chance = np.random.default_rng(seed).random(IMAGES)
+    rank = np.where(chance < level, 0, 7)
+    backbone = {"name": f"{stem}_{attention}", "stem": stem, "attention": attention, "qk_norm": attention == "relu"}
+    identity = Identity({**CONTENT, "backbone": backbone, "seed": seed, "lr": lr, "weights": weights_id, **given})
+    folder = root / identity.run_id("knn", "toy", backbone["name"])
+    folder.mkdir(parents=True)
+    if not broke:
+        names = np.array([f"{number}.png" for number in range(IMAGES)])
+        np.savez(folder / "outcomes.npz", sample=names, cluster=np.arange(IMAGES), rank=rank)
+    values: dict[str, Any] = {
+        "run_id": folder.name, "task": "knn", "backbone": backbone, "options": {"lr": lr}, "seed": seed,
+        "weights_id": weights_id, "primary": "top1",
+        "scores": {} if broke else {"top1": float((rank < 1).mean()), "top5": float((rank < 5).mean())},
+        "outcome": {"status": "diverged" if broke else "completed", "reason": "", "step": 1},
+    }  # fmt: skip
+    return Run(folder, record(identity, **{**values, **given}))
+
+
+def both(root: Path, seeds: int = 3, **given) -> list[Run]:
+    return [made(root, stem, seed=seed, **given) for stem in ("conv", "patchify") for seed in range(seeds)]
+
+
+def notes(table: pd.DataFrame) -> str:
+    return "\n".join(table.attrs[NOTES])
+
+
+def row(table: pd.DataFrame, **wanted: Any) -> dict[str, Any]:
+    (found,) = [line for line in table.to_dict("records") if all(line[name] == one for name, one in wanted.items())]
+    return {str(name): value for name, value in found.items()}
+
+
+def test_a_row_is_the_difference_of_means_in_percent(tmp_path: Path) -> None:
+    runs = both(tmp_path)
+    table = compare(runs, "stem=conv", "stem=patchify", draws=2000)
+    top1 = row(table, score="top1")
+    means = [100 * np.mean([run.record.scores["top1"] for run in runs[part]]) for part in (slice(3), slice(3, None))]
+    assert (top1["a"], top1["b"]) == pytest.approx(tuple(means))
+    assert top1["difference"] == pytest.approx(means[0] - means[1])
+    assert top1["low"] < 30 < top1["high"]
+    assert top1["verdict"] == "a better"
+    assert (top1["seeds"], top1["clusters"], top1["draws"]) == ("3 in pairs", IMAGES, 2000)
+    assert top1["broke down a"] == "0 of 3 (0 to 56 %)"
+    assert row(compare(runs, "stem=patchify", "stem=conv", draws=500), score="top1")["verdict"] == "b better"
+
+
+def test_the_interval_is_that_of_the_contrast(tmp_path: Path) -> None:
+    """With one seed: the paired bootstrap of the images on which the two differ."""
+    runs = [made(tmp_path, "conv"), made(tmp_path, "patchify")]
+    table = compare(runs, "conv_softmax", runs[1].record.run_id, scores=["top1"], draws=4000)
+    (found,) = table.to_dict("records")
+    share = runs[0].record.scores["top1"] - runs[1].record.scores["top1"]
+    error = 100 * np.sqrt(share * (1 - share) / IMAGES)  # conv is right wherever patchify is
+    assert found["high"] - found["low"] == pytest.approx(2 * 1.97 * error, rel=0.08)
+    assert "one seed, so the interval is that of these models" in notes(table)
+
+
+def test_identical_predictions(tmp_path: Path) -> None:
+    runs = [made(tmp_path, stem, level=0.5, seed=seed) for stem in ("conv", "patchify") for seed in range(3)]
+    found = row(compare(runs, "stem=conv", "stem=patchify", draws=200), score="top1")
+    assert (found["low"], found["difference"], found["high"]) == (0.0, 0.0, 0.0)
+    assert found["verdict"] == "no difference at all"
+
+
+def test_runs_that_broke_down_are_counted(tmp_path: Path) -> None:
+    runs = both(tmp_path) + [made(tmp_path, "patchify", seed=seed, broke=True) for seed in (3, 4)]
+    found = row(compare(runs, "stem=conv", "stem=patchify", draws=200), score="top1")
+    assert found["broke down b"] == "2 of 5 (12 to 77 %)"
+    assert found["seeds"] == "3 in pairs"
+    only = [run for run in runs if run.record.broke_down or run.record.backbone["stem"] == "conv"]
+    (line,) = compare(only, "stem=conv", "stem=patchify", draws=200).to_dict("records")
+    assert line["verdict"] == "nothing to compare: b broke down"
+    assert line["broke down b"] == "2 of 2 (34 to 100 %)"
+
+
+def test_seeds_that_are_not_the_same_are_not_paired(tmp_path: Path) -> None:
+    runs = [*both(tmp_path), made(tmp_path, "conv", seed=9)]
+    assert row(compare(runs, "stem=conv", "stem=patchify", draws=200), score="top1")["seeds"] == "4, 3"
+
+
+def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
+    runs = [made(tmp_path, "conv", lr=0.1), made(tmp_path, "patchify", lr=0.2)]
+    with pytest.raises(UserError, match="knn on toy_market: not compared, since the protocols differ in lr"):
+        compare(runs, "stem=conv", "stem=patchify")
+    runs += [made(tmp_path, "patchify", lr=0.1), made(tmp_path, "conv", lr=0.3, broke=True)]
+    table = compare(runs, "stem=conv", "stem=patchify", draws=200)
+    assert len(table) == 2
+    assert "1 run of 'stem=conv' in no row, 1 of which broke down" in notes(table)
+    # what chooses the sides may differ
+    chosen = compare(runs[1:3], "lr=2e-1", "lr=0.1", draws=200)
+    assert row(chosen, score="top1")["verdict"] == "no difference at all"
+
+
+def test_smoke_and_dirty_runs_are_marked(tmp_path: Path) -> None:
+    runs = both(tmp_path, seeds=1, smoke=True, environment={"dirty": True})
+    assert (
+        compare(runs, "stem=conv", "stem=patchify", draws=50)["dataset"].tolist() == ["toy_market (smoke, dirty)"] * 2
+    )
+
+
+def test_what_sides_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) -> None:
+    runs = [made(tmp_path, stem, attention) for stem, attention in LEVELS]
+    table = compare(runs, "stem=conv", "stem=patchify", draws=500)
+    assert table["setting"].unique().tolist() == ["attention relu, qk_norm yes", "attention softmax, qk_norm no"]
+    differences = [row(table, score="top1", setting=one)["difference"] for one in table["setting"].unique()]
+    assert differences[0] < 15 < differences[1]
+    by_attention = compare(runs, "attention=softmax", "attention=relu", draws=200)
+    assert by_attention["setting"].unique().tolist() == ["stem conv", "stem patchify"]
+    assert "besides, the sides have qk_norm no against qk_norm yes" in notes(by_attention)
+
+
+def test_a_side_that_mixes_backbones_is_not_compared(tmp_path: Path) -> None:
+    mixed = [made(tmp_path, "patchify", attention) for attention in ("softmax", "relu")]
+    for run, alpha in zip(mixed, (1.0, 2.0)):
+        run.record.backbone |= {"attention": "mine.py:Gate", "qk_norm": False, "alpha": alpha}
+    mixed.append(made(tmp_path, "conv"))
+    with pytest.raises(UserError, match=r"the runs of 'stem=patchify' differ in .*alpha.*; narrow it"):
+        compare(mixed, "stem=conv", "stem=patchify")
+
+
+def pretraining(root: Path, stem: str, seed: int) -> Run:
+    found = made(root / "pre", stem, seed=seed, export=f"sha256:{stem}{seed}")
+    found.record.task, found.record.options = "pretrain-dino", {"epochs": 5}
+    found.record.scores = {}
+    return found
+
+
+def test_several_pretraining_runs_are_the_seeds(tmp_path: Path) -> None:
+    runs, tuned = [], []
+    for stem in ("conv", "patchify"):
+        for seed in range(3):
+            runs.append(pretraining(tmp_path, stem, seed))
+            weights = f"sha256:{stem}{seed}"
+            tuned += [made(tmp_path, stem, seed=again, weights_id=weights) for again in (0, 1)]
+    table = compare(tuned, "stem=conv", "stem=patchify", known=[*runs, *tuned], draws=200)
+    assert row(table, score="top1")["seeds"] == "3 in pairs"
+    assert "nothing is known of pretraining's seeds" not in notes(table)
+    one = [run for run in tuned if run.record.weights_id.endswith("0")]
+    assert "nothing is known of pretraining's seeds" in notes(compare(one, "stem=conv", "stem=patchify", draws=50))
+    by_field = compare([*runs, *tuned], "pretraining.seed=0,stem=conv", "pretraining.seed=0,stem=patchify", draws=50)
+    assert row(by_field, score="top1")["seeds"] == "2, 2"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        ("stem=convv", "stem=conv", "no run has stem=convv; did you mean 'conv'"),
+        ("stm=conv", "stem=conv", "no run has a field 'stm'; did you mean 'stem'"),
+        ("conv_softmx", "stem=conv", "neither a run nor a backbone of these runs; did you mean 'conv_softmax'"),
+        ("conv_softmax", "stem=conv", "both mean"),
+    ],
+)
+def test_selectors_that_mean_nothing_or_the_same(tmp_path: Path, a: str, b: str, message: str) -> None:
+    with pytest.raises(WrongWords, match=message):
+        compare(both(tmp_path, seeds=1), a, b)
+
+
+def test_a_run_by_its_folder(tmp_path: Path) -> None:
+    runs = both(tmp_path, seeds=1)
+    table = compare(runs, str(runs[0].folder), str(runs[1].folder) + "/", draws=50)
+    assert row(table, score="top1")["verdict"] == "a better"
+
+
+def test_p_values_are_adjusted_in_two_families(tmp_path: Path) -> None:
+    runs = both(tmp_path, seeds=1, level=None)
+    runs += [
+        made(tmp_path, stem, dataset={"name": "other"}, level=level)
+        for stem, level in (("conv", 0.52), ("patchify", 0.5))
+    ]
+    table = compare(runs, "stem=conv", "stem=patchify", draws=1000)
+    top1 = table[table["score"] == "top1"].sort_values("p")
+    assert top1["adjusted p"].tolist() == pytest.approx([2 * top1["p"].iloc[0], top1["p"].iloc[1]], abs=1e-12)
+    assert "adjusted p: holm over the 2 primary scores and over the 2 other scores" in notes(table)
+    plain = compare(runs, "stem=conv", "stem=patchify", draws=1000, correction="none")
+    assert plain["adjusted p"].tolist() == plain["p"].tolist()
+
+
+def test_interaction_of_a_two_by_two(tmp_path: Path) -> None:
+    runs = [made(tmp_path, *corner, seed=seed) for corner in LEVELS for seed in range(3)]
+    table = interaction(runs, "stem", "attention=softmax/relu", draws=1000)
+    assert len(table) == 10
+    effects = {line["effect"]: line["difference"] for line in table[table["score"] == "top1"].to_dict("records")}
+    planted = {
+        "stem: conv less patchify, attention softmax": 30, "stem: conv less patchify, attention relu": 10,
+        "attention: softmax less relu, stem conv": 30, "attention: softmax less relu, stem patchify": 10,
+        "interaction of stem and attention": 20,
+    }  # fmt: skip
+    assert effects == {name: pytest.approx(value, abs=4) for name, value in planted.items()}
+    last = row(table, effect="interaction of stem and attention", score="top1")
+    assert last["low"] < last["difference"] < last["high"]
+    assert last["seeds"] == "3 in pairs"
+    assert last["broke down"] == "0 of 12 (0 to 24 %)"
+
+
+def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:
+    runs = [made(tmp_path, *corner) for corner in LEVELS]
+    with pytest.raises(UserError, match="no run with stem conv, attention relu"):
+        interaction([run for run in runs if run.record.backbone["name"] != "conv_relu"], "stem", "attention")
+    broken = [made(tmp_path / "b", *corner, broke=corner == ("conv", "relu")) for corner in LEVELS]
+    with pytest.raises(UserError, match="all runs broke down with stem conv, attention relu"):
+        interaction(broken, "stem", "attention")
+    with pytest.raises(WrongWords, match="an interaction takes two: seed=ONE/OTHER"):
+        interaction(runs, "stem", "seed")
+
+
+def test_verdicts() -> None:
+    sure = Estimate(0.02, 0.01, 0.03, p=0.001, error=0.005)
+    assert verdict(sure) == "a better"
+    assert verdict(sure, higher=False) == "b better"
+    assert verdict(sure, p=0.2).startswith("no difference shown; smallest detectable 1.")
+    assert verdict(Estimate(0.0, 0.0, 0.0)) == "no difference at all"
+
+
+def test_the_mean_of_one_configuration(tmp_path: Path) -> None:
+    runs = both(tmp_path)[:3]
+    found = mean_score(runs, "top1", draws=2000)
+    assert found is not None
+    assert found.estimate == pytest.approx(np.mean([run.record.scores["top1"] for run in runs]))
+    assert found.low < 0.8 < found.high
+    assert found.seeds == (3,)
+    assert mean_score(runs, "mAP") is None
+    scores = [np.array([run.record.scores["top1"] for run in runs])]
+    assert contrast(scores, [np.repeat(scores[0][:, None], 9, 1)], (1,), clusters=IMAGES).estimate == found.estimate

@@ -1,0 +1,206 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backbones.errors import UserError
+from backbones.pretrain.accuracy import accuracies
+from tasks.detection.coco_scores import Matches, evaluate, scores
+from tasks.ranking import Ranking, rank_distances
+from tasks.task import load_task
+from tests.tasks.detection.coco_cases import drawn as drawn_coco
+from tests.transfer.test_results import CONTENT, record
+from transfer.resampling import per_sample, read_outcomes, resample
+from transfer.results import Identity, Run
+
+Outcomes = dict[str, np.ndarray]
+
+
+def run_of(folder: Path, task: str, outcomes: Outcomes, found: dict[str, float], **given: Any) -> Run:
+    """A finished run in a folder, of which only its record and outcomes are there."""
+    folder.mkdir(parents=True)
+    np.savez(folder / "outcomes.npz", **outcomes)
+    primary = next(iter(found), "mAP")
+    identity = Identity({**CONTENT, "folder": folder.name})
+    return Run(folder, record(identity, run_id=folder.name, task=task, scores=found, primary=primary, **given))
+
+
+def ranked(seed: int = 0, queries: int = 60) -> Outcomes:
+    """Queries of 20 identities with tied distances; those of the last identity have no match."""
+    rng = np.random.default_rng(seed)
+    identity = np.repeat(np.arange(20), queries // 20)
+    gallery = rng.integers(0, 19, 200)
+    distances = rng.integers(0, 12, (queries, 200)) - 3.0 * (identity[:, None] == gallery)
+    ranking = rank_distances(distances, identity, gallery, np.zeros(queries, dtype=int), np.ones(200, dtype=int))
+    assert (~ranking.valid).any()
+    assert (ranking.tied > ranking.hits).any()
+    names = np.array([f"query/{number:04d}.jpg" for number in range(queries)])
+    return ranking.outcomes() | {"sample": names, "cluster": identity}
+
+
+def images(**columns: np.ndarray) -> Outcomes:
+    """Outcomes of a classification, every image a cluster."""
+    size = len(next(iter(columns.values())))
+    return {"sample": np.array([f"{place}.jpg" for place in range(size)]), "cluster": np.arange(size), **columns}
+
+
+def outcomes_of(task: str) -> Outcomes:
+    rng = np.random.default_rng(1)
+    rank, ties = rng.integers(0, 9, 200), rng.integers(0, 3, 200)
+    cases = {
+        "reid": ranked(),
+        "classify": images(rank=rank, ties=ties),
+        "linear": images(rank=rank, ties=ties, best_rank=rank[::-1].copy(), best_ties=ties),
+        "knn": images(rank=rank, rank_k10=rank[::-1].copy()),
+        "fewshot": images(correct_1shot=rng.random((200, 4)) < 0.3, correct_10shot=rng.random((200, 4)) < 0.6),
+    }
+    return cases[task]
+
+
+@pytest.mark.parametrize("task", ["reid", "classify", "linear", "knn", "fewshot"])
+def test_the_mean_over_samples_is_the_score(task: str) -> None:
+    outcomes = outcomes_of(task)
+    for name, score in load_task(task).rescore(outcomes).items():
+        values = per_sample(name, outcomes)
+        assert values is not None
+        assert np.nanmean(values) == pytest.approx(score, abs=1e-12)
+
+
+def test_scores_of_pretraining() -> None:
+    outcomes = outcomes_of("knn")
+    assert np.mean(per_sample("knn_top5", outcomes)) == (outcomes["rank"] < 5).mean()
+    tied = outcomes_of("classify")
+    assert np.mean(per_sample("top1", tied)) == pytest.approx(accuracies(tied)["top1"])
+    assert per_sample("cosine_similarity", tied) is None
+    assert per_sample("best_top1", tied) is None
+
+
+def test_draws_are_the_score_of_the_clusters_that_were_drawn(tmp_path: Path) -> None:
+    """Two clusters: every draw is the score of one, of the other, or of both."""
+    outcomes = ranked()
+    outcomes["cluster"] = (outcomes["cluster"] > 9).astype(int)
+    found = load_task("reid").rescore(outcomes)
+    drawn = resample([run_of(tmp_path / "a", "reid", outcomes, found)], ["mAP", "rank5"], draws=200)
+    for name in ("mAP", "rank5"):
+        values = per_sample(name, outcomes)
+        parts = [np.nanmean(values[outcomes["cluster"] == side]) for side in (0, 1)]
+        expected = sorted([*parts, np.nanmean(values)])
+        assert np.unique(np.round(drawn[name].drawn, 12)) == pytest.approx(expected)
+        assert drawn[name].clusters == 2
+
+
+@pytest.mark.parametrize("task", ["reid", "fewshot"])
+def test_the_order_of_samples_does_not_matter(tmp_path: Path, task: str) -> None:
+    outcomes = outcomes_of(task)
+    order = np.random.default_rng(2).permutation(len(outcomes["sample"]))
+    shuffled = {name: values[order] for name, values in outcomes.items()}
+    if task == "fewshot":
+        shuffled["cluster"] = np.arange(len(order))  # as the task numbers them
+    found = load_task(task).rescore(outcomes)
+    runs = [run_of(tmp_path / name, task, one, found) for name, one in (("a", outcomes), ("b", shuffled))]
+    for one in resample(runs, list(found), draws=100).values():
+        np.testing.assert_allclose(one.drawn[0], one.drawn[1], rtol=1e-12)
+        assert len(np.unique(one.drawn[0])) > 20
+
+
+def coco_run(folder: Path, seed: int, reverse: bool = False) -> Run:
+    truth, results = drawn_coco(seed)
+    outcomes: Outcomes = {}
+    found: dict[str, float] = {}
+    for kind in ("bbox", "segm"):
+        matches = evaluate(truth, results, kind)
+        outcomes |= matches.outcomes()
+        found |= scores(matches)
+    outcomes["cluster"] = np.arange(12)
+    if reverse:  # as if the images' ids rose the other way
+        outcomes["sample"] = outcomes["sample"][::-1].copy()
+        for name in [name for name in outcomes if name.endswith("_image")]:
+            outcomes[name] = 11 - outcomes[name]
+    return run_of(folder, "detect", outcomes, found)
+
+
+def test_average_precision_is_computed_again_for_every_draw(tmp_path: Path) -> None:
+    run = coco_run(tmp_path / "a", 0)
+    names = ["box_AP", "mask_AP50", "mask_ARs"]
+    found = resample([run], names, ap_draws=30)
+    assert list(found) == names
+    weights = np.random.default_rng(0).multinomial(12, np.full(12, 1 / 12), size=30)
+    outcomes = read_outcomes(run)
+    for place, one in enumerate(weights):
+        for name in names:
+            kind = "bbox" if name.startswith("box") else "segm"
+            again = scores(Matches.from_outcomes(outcomes, kind), weights=one)
+            assert found[name].drawn[0, place] == again[name]
+    assert found["box_AP"].scores[0] == run.record.scores["box_AP"]
+
+
+def test_images_are_paired_by_name_for_average_precision_too(tmp_path: Path) -> None:
+    runs = [coco_run(tmp_path / "a", 0), coco_run(tmp_path / "b", 0, reverse=True)]
+    found = resample(runs, ["box_AP50"], ap_draws=20)["box_AP50"]
+    np.testing.assert_allclose(found.drawn[0], found.drawn[1], atol=0.02)  # orders of tied scores differ
+    assert found.drawn[0].std() > 0.04
+
+
+def changed(outcomes: Outcomes, **given: np.ndarray) -> Outcomes:
+    return {**outcomes, **given}
+
+
+def test_other_samples_are_an_error_that_counts_them(tmp_path: Path) -> None:
+    outcomes = outcomes_of("knn")
+    names = outcomes["sample"].copy()
+    names[:3] = ["x", "y", "z"]
+    found = load_task("knn").rescore(outcomes)
+    runs = [
+        run_of(tmp_path / "a", "knn", outcomes, found),
+        run_of(tmp_path / "b", "knn", changed(outcomes, sample=names), found),
+    ]
+    with pytest.raises(UserError, match=r"3 samples of a are missing in b, 3 the other way \(0.jpg"):
+        resample(runs, ["top1"])
+    doubled = outcomes["sample"].copy()
+    doubled[1] = doubled[0]
+    twice = [
+        run_of(tmp_path / name, "knn", changed(outcomes, sample=order), found)
+        for name, order in (("c", doubled), ("d", doubled[::-1].copy()))
+    ]
+    with pytest.raises(UserError, match="several samples have one name"):
+        resample(twice, ["top1"])
+
+
+def test_other_clusters_are_an_error(tmp_path: Path) -> None:
+    outcomes = ranked()
+    found = load_task("reid").rescore(outcomes)
+    renamed, other = outcomes["cluster"][::-1].copy(), outcomes["cluster"] // 2
+    runs = [
+        run_of(tmp_path / name, "reid", changed(outcomes, cluster=cluster), found)
+        for name, cluster in (("a", outcomes["cluster"]), ("b", renamed), ("c", other))
+    ]
+    assert resample(runs[:2], ["mAP"], draws=10)  # 20 identities under other numbers
+    with pytest.raises(UserError, match="a and c: their samples form other clusters"):
+        resample(runs, ["mAP"], draws=10)
+
+
+def test_files_that_cannot_be_used(tmp_path: Path) -> None:
+    outcomes = outcomes_of("knn")
+    found = load_task("knn").rescore(outcomes)
+    run = run_of(tmp_path / "a", "knn", outcomes, found | {"top1": found["top1"] + 1e-4})
+    with pytest.raises(UserError, match=r"top1 = .* the record says .*transfer.verify"):
+        resample([run], ["top1"])
+    assert list(resample([run], ["top5", "unknown"], draws=10)) == ["top5"]
+    path = run.folder / "outcomes.npz"
+    np.savez(path, rank=outcomes["rank"], sample=outcomes["sample"])
+    with pytest.raises(UserError, match="has no cluster"):
+        read_outcomes(run)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError, match="not readable"):
+        read_outcomes(run)
+    path.unlink()
+    with pytest.raises(UserError, match="missing; copy the whole folder"):
+        read_outcomes(run)
+
+
+def test_queries_without_a_match_do_not_count() -> None:
+    outcomes = ranked()
+    values = per_sample("rank1", outcomes)
+    assert values is not None
+    assert np.isnan(values).sum() == (~Ranking.from_outcomes(outcomes).valid).sum() > 0

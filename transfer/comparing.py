@@ -1,0 +1,252 @@
+"""Two backbones, or the four of a 2 x 2, compared on the same samples: differences, intervals, verdicts in words.
+
+Tables are in percent points. Imports no torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backbones.errors import UserError, WrongWords, some
+from transfer.estimating import Bootstrap, Units, estimates, seed_notes
+from transfer.fields import check_fields, order, value_of
+from transfer.groups import dataset_label, value_label
+from transfer.resampling import AP_DRAWS, DRAWS
+from transfer.results import Run
+from transfer.selecting import Exports, Match, Side, count_of, is_value, known_exports, match, select_apart
+from transfer.statistics import LEVEL, Estimate, adjusted
+from transfer.tables import NOTES, RUN, SIGNIFICANT, breakdown_rate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PERCENT = 100.0
+COLUMNS = ("difference", "low", "high", "p", "adjusted p", "verdict", "seeds", "clusters", "draws")
+
+
+def compare(
+    runs: Sequence[Run],
+    a: str,
+    b: str,
+    *,
+    draws: int = DRAWS,
+    ap_draws: int = AP_DRAWS,
+    correction: str = "holm",
+    level: float = LEVEL,
+    scores: Sequence[str] = (),
+    known: Sequence[Run] | None = None,
+) -> "pd.DataFrame":
+    """a less b for each task, data set, protocol and score; the table's notes say what is behind the rows.
+
+    Runs are paired by the samples' names, and by seeds where both sides have the same ones. Runs that broke down have
+    no score; how many they are stands in the row, with the interval of their rate.
+
+    Args:
+        runs: all that may be compared.
+        a, b: see `transfer.selecting.select`.
+        draws: of the bootstrap. ap_draws: of COCO's scores.
+        correction: of the p values over the table, "holm", "bh" or "none": primary scores are one family, other scores
+            another.
+        scores: names; by default all that can be resampled, of COCO's those over all sizes.
+        known: all runs at hand, among which those are looked for that weights come from; by default `runs`.
+
+    Raises:
+        WrongWords: a selector means nothing, or both mean one run.
+        UserError: nothing can be compared, or outcomes are missing, damaged or of other samples.
+    """
+    how = Bootstrap(draws, ap_draws, correction, level, tuple(scores))
+    exports = known_exports(runs if known is None else known)
+    sides = select_apart((a, b), runs, exports)
+    matches, notes = match(sides, exports)
+    head = [f"{letter}: {side.text} ({count_of(side.runs)})" for letter, side in zip("ab", sides)]
+    rows: list[dict[str, Any]] = []
+    for one in matches:
+        rows += _compared(one, how, exports)
+        notes += one.notes + seed_notes(one, exports)
+    if not rows:
+        raise UserError(f"nothing of '{a}' and '{b}' can be compared: {'; '.join(notes) or 'no task in common'}")
+    return _table(rows, how, head + notes)
+
+
+def interaction(
+    runs: Sequence[Run],
+    f: str,
+    g: str,
+    *,
+    draws: int = DRAWS,
+    ap_draws: int = AP_DRAWS,
+    correction: str = "holm",
+    level: float = LEVEL,
+    scores: Sequence[str] = (),
+    known: Sequence[Run] | None = None,
+) -> "pd.DataFrame":
+    """The 2 x 2 of two fields for each task, data set and score: simple effects and interaction.
+
+    The interaction is the effect of f at g's first value less that at its second.
+
+    Args:
+        f, g: a field with two values among the runs, as stem, or field=value/value. Otherwise as `compare`.
+
+    Raises:
+        WrongWords: there is no such field, or it has not two values.
+        UserError: in no task all four corners have a score.
+    """
+    how = Bootstrap(draws, ap_draws, correction, level, tuple(scores))
+    exports = known_exports(runs if known is None else known)
+    (name_f, values_f), (name_g, values_g) = (_two_values(text, runs, exports) for text in (f, g))
+    sides = [
+        Side(
+            f"{name_f} {value_f}, {name_g} {value_g}",
+            [
+                run
+                for run in runs
+                if is_value(value_of(run.record, name_f, exports), value_f)
+                and is_value(value_of(run.record, name_g, exports), value_g)
+            ],
+            (name_f, name_g),
+        )
+        for value_f in values_f
+        for value_g in values_g
+    ]
+    if empty := [side.text for side in sides if not side.runs]:
+        raise UserError(f"no run with {'; none with '.join(empty)}")
+    effects = {
+        f"{name_f}: {values_f[0]} less {values_f[1]}, {name_g} {values_g[0]}": (1, 0, -1, 0),
+        f"{name_f}: {values_f[0]} less {values_f[1]}, {name_g} {values_g[1]}": (0, 1, 0, -1),
+        f"{name_g}: {values_g[0]} less {values_g[1]}, {name_f} {values_f[0]}": (1, -1, 0, 0),
+        f"{name_g}: {values_g[0]} less {values_g[1]}, {name_f} {values_f[1]}": (0, 0, 1, -1),
+        f"interaction of {name_f} and {name_g}": (1, -1, -1, 1),
+    }
+    matches, notes = match(sides, exports)
+    rows: list[dict[str, Any]] = []
+    for one in matches:
+        broken = [side.text for side, own in zip(sides, one.sides) if all(run.record.broke_down for run in own)]
+        if broken:
+            notes.append(f"{one.label}: no interaction, since all runs broke down with {'; with '.join(broken)}")
+            continue
+        rows += _crossed(one, effects, how, exports)
+        notes += one.notes + seed_notes(one, exports)
+    if not rows:
+        missing = "; ".join(notes) or "no task has all four corners under one protocol"
+        raise UserError(f"no interaction of {name_f} and {name_g}: {missing}")
+    return _table(rows, how, notes)
+
+
+def verdict(estimate: Estimate, *, p: float | None = None, higher: bool = True) -> str:
+    """What a difference a - b, in [0, 1], says in words; numbers are in percent points.
+
+    Args:
+        p: the adjusted p value; by default the estimate's own.
+        higher: whether a higher score is better.
+    """
+    if not estimate.error and not estimate.estimate:
+        return "no difference at all"
+    if (estimate.p if p is None else p) < 1 - estimate.level:
+        return "a better" if (estimate.estimate > 0) == higher else "b better"
+    return f"no difference shown; smallest detectable {PERCENT * estimate.smallest_difference():.1f}"
+
+
+def _two_values(text: str, runs: Sequence[Run], exports: Exports) -> tuple[str, list[str]]:
+    name, _, given = text.partition("=")
+    check_fields([name], [run.record for run in runs], exports)
+    values = {value_of(run.record, name, exports) for run in runs}
+    there = [value_label(value) for value in sorted(values, key=order)]
+    wanted = given.split("/") if given else there
+    if len(wanted) != 2 or len({*wanted}) != 2:
+        raise WrongWords(f"{name} has the values {some(there, 10)}; an interaction takes two: {name}=ONE/OTHER")
+    return name, wanted
+
+
+def _compared(one: Match, how: Bootstrap, exports: Exports) -> list[dict[str, Any]]:
+    """A row for each score; one without numbers where a side has none."""
+    head = _head(one, exports)
+    units = [Units.of(runs, exports) for runs in one.sides]
+    broken = {f"broke down {letter}": _broken(runs) for letter, runs in zip("ab", one.sides)}
+    if not all(own.runs for own in units):
+        sides = " and ".join(letter for letter, own in zip("ab", units) if not own.runs)
+        return [{**head, "score": one.first.primary, "verdict": f"nothing to compare: {sides} broke down", **broken}]
+    rows = []
+    for name, (means, found) in estimates(units, {"": (1, -1)}, how).items():
+        row = {**head, "score": name, "a": PERCENT * means[0], "b": PERCENT * means[1]}
+        rows.append(row | {"estimate": found[""], **_marks(one, name), **broken})
+    return rows
+
+
+def _crossed(
+    one: Match, effects: Mapping[str, Sequence[int]], how: Bootstrap, exports: Exports
+) -> list[dict[str, Any]]:
+    head, rows = _head(one, exports), []
+    units = [Units.of(runs, exports) for runs in one.sides]
+    broken = {"broke down": _broken([run for runs in one.sides for run in runs])}
+    for name, (means, found) in estimates(units, effects, how).items():
+        for label, estimate in found.items():
+            corners = [f"{PERCENT * mean:.2f}" for mean, c in zip(means, effects[label]) if c]
+            row = {**head, "score": name, "effect": label, "means": ", ".join(corners), "estimate": estimate}
+            rows.append(row | _marks(one, name) | broken)
+    return rows
+
+
+def _head(one: Match, exports: Exports) -> dict[str, Any]:
+    records = [run.record for runs in one.sides for run in runs]
+    head = {"task": one.first.task, "dataset": dataset_label(records, exports)}
+    head |= {RUN: " ".join(record.run_id for record in records)}
+    return head | ({"setting": one.setting} if one.setting else {})
+
+
+def _marks(one: Match, name: str) -> dict[str, Any]:
+    """What the table needs of a row and does not show."""
+    metric = next((run.record.metrics.get(name) for runs in one.sides for run in runs if run.record.scores), None) or {}
+    primary = name == one.first.primary
+    return {"higher": metric.get("direction", "higher") == "higher", "primary": primary}
+
+
+def _broken(runs: Sequence[Run]) -> str:
+    return breakdown_rate(sum(run.record.broke_down for run in runs), len(runs))
+
+
+def _table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> "pd.DataFrame":
+    """The rows with p values adjusted over the table, and verdicts."""
+    import pandas as pd
+
+    said = []
+    for family in (True, False):
+        own = [row for row in rows if "estimate" in row and row["primary"] == family]
+        said += [f"{len(own)} {'primary' if family else 'other'} scores"] if own else []
+        ps = adjusted([row["estimate"].p for row in own], how.correction)
+        for row, p in zip(own, ps):
+            row |= _numbers(row["estimate"]) | {"adjusted p": p}
+            row["verdict"] = verdict(row["estimate"], p=p, higher=row["higher"])
+    table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary"], errors="ignore")
+    last = [name for name in table if str(name).startswith("broke down")]
+    middle = [name for name in COLUMNS if name in table]
+    first = [name for name in table if name not in middle and name not in last and name != RUN]
+    table = table[[*first, *middle, *last, RUN]]
+    corrected = f"adjusted p: {how.correction} over the {' and over the '.join(said)}; each interval is its row's own"
+    table.attrs |= {NOTES: _folded([*notes, *([corrected] if said and how.correction != "none" else [])])}
+    table.attrs[SIGNIFICANT] = ["p", "adjusted p"]
+    return table
+
+
+def _folded(notes: Sequence[str]) -> list[str]:
+    """The notes, what several say alike said once: `reid on a; reid on b: one seed ...`."""
+    found: dict[str, list[str]] = {}
+    for note in dict.fromkeys(notes):
+        where, _, what = note.rpartition(": ")
+        found.setdefault(what, []).append(where)
+    return ["; ".join(filter(None, where)) + (": " if any(where) else "") + what for what, where in found.items()]
+
+
+def _numbers(estimate: Estimate) -> dict[str, Any]:
+    one = set(estimate.seeds) == {1}
+    sizes = dict.fromkeys(estimate.seeds)
+    seeds = (
+        f"{estimate.seeds[0]} in pairs" if estimate.paired else ", ".join(map(str, sizes if one else estimate.seeds))
+    )
+    return {
+        "difference": PERCENT * estimate.estimate,
+        "low": PERCENT * estimate.low,
+        "high": PERCENT * estimate.high,
+        "p": estimate.p,
+        "seeds": seeds,
+        "clusters": estimate.clusters,
+        "draws": estimate.draws,
+    }

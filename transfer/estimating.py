@@ -1,0 +1,141 @@
+"""Contrasts of the scores of runs, by what counts as one seed of a configuration. Imports no torch.
+
+Letters: R runs, S seeds, B draws.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backbones.errors import UserError
+from transfer.contrasts import contrast
+from transfer.protocols import pretraining
+from transfer.resampling import AP_DRAWS, DRAWS, resample
+from transfer.results import Record, Run
+from transfer.selecting import Exports, Match, known_exports
+from transfer.statistics import LEVEL, Estimate
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How intervals are made."""
+
+    draws: int = DRAWS
+    ap_draws: int = AP_DRAWS
+    """Of COCO's scores"""
+    correction: str = "holm"
+    """For the primary scores of the table together, and for its other scores together"""
+    level: float = LEVEL
+    scores: tuple[str, ...] = ()
+    """Names of the scores; by default all, of COCO's those over all sizes"""
+
+
+def mean_score(
+    runs: Sequence[Run], score: str, *, draws: int = DRAWS, ap_draws: int = AP_DRAWS, level: float = LEVEL
+) -> Estimate | None:
+    """The mean of a score over the runs of one configuration that have it, in [0, 1], with its interval.
+
+    None where no run has the score or it is not one that samples add up to. Raises UserError as `compare`.
+    """
+    own = [run for run in runs if score in run.record.scores]
+    if not own:
+        return None
+    units = [Units.of(own, known_exports(runs))]
+    how = Bootstrap(draws, ap_draws, level=level, scores=(score,))
+    found = estimates(units, {"": (1,)}, how)
+    return found[score][1][""] if score in found else None
+
+
+def score_names(records: Sequence[Record], how: Bootstrap) -> list[str]:
+    """The scores to compare that all records have."""
+    common = [name for name in records[0].scores if all(name in record.scores for record in records)]
+    if how.scores:
+        return [name for name in common if name in how.scores]
+    prefixes = ("box_", "mask_")
+    return [name for name in common if not name.startswith(prefixes) or name.endswith(("_AP", "_AP50", "_AP75"))]
+
+
+@dataclass(frozen=True)
+class Units:
+    """The runs of a side that have a score, by what counts as one seed."""
+
+    runs: list[Run]
+    labels: list[tuple[str, Any]]
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], exports: Exports) -> "Units":
+        """Weights of several pretraining runs are the seeds, and fine-tunings of one of them are averaged."""
+        latest: dict[tuple[str, int], Run] = {}
+        for run in sorted(runs, key=lambda run: str(run.record.environment.get("started"))):
+            if not run.record.broke_down:
+                latest[run.record.weights_id, run.record.seed] = run
+        kept = list(latest.values())
+        if len({run.record.weights_id for run in kept}) < 2:
+            return cls(kept, [("seed", run.record.seed) for run in kept])
+        seeds = {run.record.weights_id: parent.seed for run in kept if (parent := pretraining(run.record, exports))}
+        ids = {run.record.weights_id for run in kept}
+        if len(seeds) == len(ids) == len({*seeds.values()}):
+            return cls(kept, [("pretraining", seeds[run.record.weights_id]) for run in kept])
+        return cls(kept, [("weights", run.record.weights_id) for run in kept])
+
+    def averaged(self, values: np.ndarray) -> np.ndarray:
+        """[R, ...] -> [S, ...], in the order of `seeds`."""
+        places = {label: [at for at, own in enumerate(self.labels) if own == label] for label in self.seeds}
+        return np.stack([values[at].mean(axis=0) for at in places.values()])
+
+    @property
+    def seeds(self) -> list[tuple[str, Any]]:
+        """Each label once."""
+        return list(dict.fromkeys(self.labels))
+
+
+def estimates(
+    units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], how: Bootstrap
+) -> dict[str, tuple[list[float], dict[str, Estimate]]]:
+    """For each score the mean of each side, and the contrasts."""
+    runs = [run for one in units for run in one.runs]
+    drawn = resample(runs, score_names([run.record for run in runs], how), draws=how.draws, ap_draws=how.ap_draws)
+    ends = np.cumsum([0, *(len(one.runs) for one in units)])
+    found = {}
+    for name, one in drawn.items():
+        parts = list(zip(units, ends, ends[1:]))
+        scores = [own.averaged(one.scores[start:stop]) for own, start, stop in parts]
+        draws = [own.averaged(one.drawn[start:stop]) for own, start, stop in parts]
+        made = {}
+        for label, coefficients in contrasts.items():
+            used = [place for place, coefficient in enumerate(coefficients) if coefficient]
+            try:
+                made[label] = contrast(
+                    [scores[place] for place in used],
+                    [draws[place] for place in used],
+                    [coefficients[place] for place in used],
+                    clusters=one.clusters,
+                    seeds=[units[place].seeds for place in used],
+                    level=how.level,
+                )
+            except ValueError as error:
+                raise UserError(f"{runs[0].record.run_id}: {name}: {error}") from None
+        found[name] = [float(own.mean()) for own in scores], made
+    return found
+
+
+def seed_notes(one: Match, exports: Exports) -> list[str]:
+    """What a row's seeds do not say."""
+    units = [Units.of(runs, exports) for runs in one.sides]
+    sizes = [len(own.seeds) for own in units]
+    notes = []
+    if max(sizes) == 1:
+        notes.append(f"{one.label}: one seed, so the interval is that of these models on other samples")
+    elif min(sizes) == 1:
+        notes.append(f"{one.label}: a side of one seed is taken to vary over seeds as the others do")
+    origins = [{run.record.weights_id for run in own.runs} - {"random"} for own in units]
+    if max(sizes) > 1 and any(len(own) == 1 for own in origins):
+        notes.append(
+            f"{one.label}: all seeds start from one set of weights, so nothing is known of pretraining's seeds"
+        )
+    dropped = sum(not run.record.broke_down for runs in one.sides for run in runs) - sum(len(own.runs) for own in units)
+    if dropped:
+        notes.append(f"{one.label}: {dropped} repeated seed and weights of a later run, which counts alone")
+    return notes

@@ -1,0 +1,260 @@
+"""Which runs stand against which: selectors of a side, and groups in which all sides are under equal conditions.
+
+Imports neither torch nor pandas.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import WrongWords, nearest, some
+from transfer.fields import check_fields, value_of
+from transfer.groups import content_label, value_label
+from transfer.protocols import (
+    PRETRAINING,
+    backbone_of,
+    by_export,
+    differences,
+    digest_of,
+    in_pretraining,
+    pretraining,
+    protocol,
+)
+from transfer.results import Record, Run
+
+Exports = Mapping[str, Record]
+
+
+@dataclass(frozen=True)
+class Side:
+    """Some runs, how they were chosen, and the fields that chose them."""
+
+    text: str
+    runs: list[Run]
+    fields: tuple[str, ...] = ()
+
+
+@dataclass
+class Match:
+    """Runs of each side under one protocol, and equal in all of the backbone and its pretraining that can be equal."""
+
+    sides: list[list[Run]]
+    setting: str = ""
+    """The fields that tell it from other matches of its task and data set"""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> Record:
+        """Any of the records: the protocol is the same in all."""
+        return self.sides[0][0].record
+
+    @property
+    def label(self) -> str:
+        """Task, data set and setting, for notes and errors."""
+        text = f"{self.first.task} on {self.first.dataset.get('name')}"
+        return f"{text} ({self.setting})" if self.setting else text
+
+
+def select(text: str, runs: Sequence[Run], exports: Exports) -> Side:
+    """The runs that a selector means.
+
+    Args:
+        text: a run's id or folder, the name of a backbone, or field=value[,field=value], the fields as
+            `transfer.fields.value_of` knows them.
+
+    Raises:
+        WrongWords: it means none.
+    """
+    if own := [run for run in runs if text.rstrip("/") == run.record.run_id or _is_folder(text, run.folder)]:
+        return Side(text, own)
+    if "=" in text:
+        return _by_fields(text, runs, exports)
+    if own := [run for run in runs if run.record.backbone.get("name") == text]:
+        return Side(text, own)
+    names = sorted({str(run.record.backbone.get("name")) for run in runs})
+    ids = [run.record.run_id for run in runs]
+    raise WrongWords(
+        f"'{text}' is neither a run nor a backbone of these runs{nearest(text, [*names, *ids])} "
+        f"(backbones: {some(names, 10)}; or choose with field=value, as stem=conv)"
+    )
+
+
+def select_apart(texts: Sequence[str], runs: Sequence[Run], exports: Exports) -> list[Side]:
+    """A side for each selector. Raises WrongWords where one means none, or two mean the same run."""
+    sides = [select(text, runs, exports) for text in texts]
+    for place, side in enumerate(sides):
+        for other in sides[:place]:
+            ids = {run.record.run_id for run in side.runs}
+            if both := [run.record.run_id for run in other.runs if run.record.run_id in ids]:
+                raise WrongWords(f"'{other.text}' and '{side.text}' both mean {some(both, 3)}")
+    return sides
+
+
+def _is_folder(text: str, folder: Path) -> bool:
+    return Path(text).is_dir() and Path(text).resolve() == folder.resolve()
+
+
+def _by_fields(text: str, runs: Sequence[Run], exports: Exports) -> Side:
+    wanted = {}
+    for part in re.split(r",(?=[A-Za-z_][\w.]*=)", text):
+        name, _, value = part.partition("=")
+        wanted[name.strip()] = value.strip()
+    check_fields(wanted, [run.record for run in runs], exports)
+    left = list(runs)
+    for name, value in wanted.items():
+        own = [run for run in left if is_value(value_of(run.record, name, exports), value)]
+        if not own:
+            there = sorted({value_label(value_of(run.record, name, exports)) for run in left})
+            raise WrongWords(f"'{text}': no run has {name}={value}{nearest(value, there)} (there is {some(there, 10)})")
+        left = own
+    return Side(text, left, tuple(wanted))
+
+
+def is_value(value: Any, text: str) -> bool:
+    """Whether a field's value is what someone wrote."""
+    if text in (str(value), value_label(value)):
+        return True
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return float(text) == value
+    except ValueError:
+        return False
+
+
+def match(sides: Sequence[Side], exports: Exports) -> tuple[list[Match], list[str]]:
+    """Groups of runs that can be compared, in order of task and data set, and notes on what cannot.
+
+    The protocol must be equal but for the fields that chose the sides. So must be every field of the backbone and of
+    its pretraining that the sides can have in common. A field that they never share, as one that a part brings with it,
+    is noted instead.
+    """
+    without = {name for side in sides for name in side.fields}
+    protocols: dict[str, list[list[Run]]] = {}
+    for place, side in enumerate(sides):
+        for run in side.runs:
+            key = digest_of(protocol(run.record, without))
+            protocols.setdefault(key, [[] for _ in sides])[place].append(run)
+    matches: list[Match] = []
+    notes = _unmatched(sides, protocols, without)
+    for group in protocols.values():
+        if all(group):
+            found, more = _settings(group, sides, without, exports)
+            matches += found
+            notes += more
+    notes += _left_over(sides, matches)
+    return sorted(matches, key=lambda one: (one.first.task, str(one.first.dataset.get("name")), one.setting)), notes
+
+
+def _left_over(sides: Sequence[Side], matches: Sequence[Match]) -> list[str]:
+    """How many runs are in no match, so that none is dropped without a word."""
+    used = {run.folder for one in matches for runs in one.sides for run in runs}
+    notes = []
+    for side in sides:
+        left: dict[str, list[Run]] = {}
+        for run in side.runs:
+            if run.folder not in used:
+                left.setdefault(f"{run.record.task} on {run.record.dataset.get('name')}", []).append(run)
+        for place, runs in left.items():
+            broken = sum(run.record.broke_down for run in runs)
+            said = f", {broken} of which broke down" if broken else ""
+            notes.append(f"{place}: {count_of(runs)} of '{side.text}' in no row{said}")
+    return notes
+
+
+def _unmatched(sides: Sequence[Side], protocols: Mapping[str, list[list[Run]]], without: Collection[str]) -> list[str]:
+    """What is on several sides, but never under one protocol."""
+    places: dict[tuple[str, Any], list[list[list[Run]]]] = {}
+    for group in protocols.values():
+        first = next(runs[0] for runs in group if runs).record
+        places.setdefault((first.task, first.dataset.get("name")), []).append(group)
+    notes = []
+    for (task, dataset), groups in places.items():
+        present = [any(group[place] for group in groups) for place in range(len(sides))]
+        if any(all(group) for group in groups) or sum(present) < 2:
+            continue
+        records = [runs[0].record for group in groups for runs in group if runs]
+        names = list(differences([protocol(record, without) for record in records]))
+        said = ", ".join(names) or "nothing, but a side is missing"
+        notes.append(f"{task} on {dataset}: not compared, since the protocols differ in {said}")
+    return notes
+
+
+def _settings(
+    group: list[list[Run]], sides: Sequence[Side], without: Collection[str], exports: Exports
+) -> tuple[list[Match], list[str]]:
+    """The matches of one protocol."""
+    facts = [[_facts(run.record, without, exports) for run in runs] for runs in group]
+    names = list(dict.fromkeys(name for one in facts for fact in one for name in fact))
+    values = {name: [{repr(fact.get(name)) for fact in one} for one in facts] for name in names}
+    shared = [name for name in names if set.intersection(*values[name])]
+    apart = [name for name in names if name not in shared]
+    found: dict[str, list[list[Run]]] = {}
+    of_key: dict[str, dict[str, Any]] = {}
+    for place, (runs, own) in enumerate(zip(group, facts)):
+        for run, fact in zip(runs, own):
+            common = {name: fact.get(name) for name in shared}
+            key = digest_of(common)
+            of_key[key] = common
+            found.setdefault(key, [[] for _ in sides])[place].append(run)
+    full = {key: Match(runs) for key, runs in found.items() if all(runs)}
+    telling = list(differences([of_key[key] for key in full]))
+    matches, notes = [], []
+    for key, one in full.items():
+        one.setting = content_label(of_key[key] | _as_named(one.first, telling), telling)
+        mixed = _check(one, sides, apart, without, exports)
+        notes += mixed
+        matches += [] if mixed else [one]
+    return matches, notes
+
+
+def _facts(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:
+    """What a backbone and its pretraining are, besides weights and seed."""
+    backbone = backbone_of(record)
+    hidden = {*without, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
+    found = {name: value for name, value in backbone.items() if name not in hidden}
+    kind = record.weights_id.partition(":")[0]
+    found["weights"] = {"sha256": "trained"}.get(kind, kind)
+    parent = pretraining(record, exports)
+    if parent is not None:
+        hidden = set(in_pretraining(without, record.backbone))
+        found |= {f"{PRETRAINING}{name}": value for name, value in protocol(parent, hidden).items()}
+    return found
+
+
+def _check(
+    one: Match, sides: Sequence[Side], apart: Sequence[str], without: Collection[str], exports: Exports
+) -> list[str]:
+    """Notes on the fields that the sides never share; returns what makes a side a mixture, which is not compared."""
+    contents = []
+    # beside weights of another kind it goes without saying where these come from
+    apart = [name for name in apart if not (name.startswith(PRETRAINING) and "weights" in apart)]
+    for side, runs in zip(sides, one.sides):
+        facts = [{name: _facts(run.record, without, exports).get(name) for name in apart} for run in runs]
+        if mixed := list(differences(facts)):
+            return [
+                f"{one.label}: not compared, since the runs of '{side.text}' differ in {', '.join(mixed)}; narrow it"
+            ]
+        contents.append(facts[0])
+    if apart:
+        said = dict.fromkeys(content_label(content | _as_named(runs[0].record, apart), apart)
+                             for content, runs in zip(contents, one.sides))  # fmt: skip
+        one.notes.append(f"{one.label}: besides, the sides have {' against '.join(said)}")
+    return []
+
+
+def _as_named(record: Record, names: Sequence[str]) -> dict[str, Any]:
+    """The fields of the backbone as the record has them, where that is shorter than what they are compared by."""
+    return {name: record.backbone[name] for name in names if name in record.backbone and name != "weights"}
+
+
+def known_exports(runs: Sequence[Run]) -> Exports:
+    """The pretraining runs among these by what they exported."""
+    return by_export(run.record for run in runs)
+
+
+def count_of(runs: Sequence[Run]) -> str:
+    """How many runs, in words."""
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}"

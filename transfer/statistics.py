@@ -1,0 +1,136 @@
+"""Estimates with intervals, draws of clusters, rates and adjusted p values. Imports no torch.
+
+All systems are scored on the same samples, so every draw of a bootstrap takes the same samples for all of them; samples
+of a cluster (queries of an identity, or an image by itself) are taken together.
+Letters: C clusters, R columns (runs, metrics), B draws.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.draws import POWER, smallest_difference
+
+LEVEL = 0.95
+BLOCK = 2**22
+"""Clusters that are drawn at a time."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and where it may lie."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float = LEVEL
+
+
+@dataclass(frozen=True)
+class Estimate(Interval):
+    """A linear contrast of scores; in their unit, as are `low`, `high` and the errors."""
+
+    p: float = 1.0
+    """Two-sided, of no difference; below 1 - level where the interval leaves 0 out, and only there"""
+    error: float = 0.0
+    """Standard error over test samples and, with several seeds, over seeds"""
+    freedom: float = math.inf
+    """Of the Student distribution that the interval is taken from"""
+    cluster_error: float = 0.0
+    """Standard error over test samples alone, the trained models being given"""
+    seed_error: float | None = None
+    """Standard error over seeds alone, as far as it goes beyond that over samples; None with one seed"""
+    seeds: tuple[int, ...] = ()
+    """Of each system"""
+    paired: bool = False
+    """Whether seeds were taken in pairs, the systems having the same ones"""
+    borrowed: bool = False
+    """Whether a system of one seed was taken to vary over seeds as the others do"""
+    clusters: int = 0
+    draws: int = 0
+
+    @property
+    def knows_seeds(self) -> bool:
+        """Whether it says anything of other seeds than those that were run."""
+        return self.seed_error is not None
+
+    def smallest_difference(self, power: float = POWER) -> float:
+        """The true difference that as many seeds and samples, varying like these, show with this power."""
+        # a paired test of n draws has n - 1 degrees of freedom and, at a correlation of 1/2, the error 1 / sqrt(n)
+        n = round(min(max(self.freedom, 1.0), 1e4)) + 1
+        shift = smallest_difference(n, correlation=0.5, power=power, level=round(1 - self.level, 9)) * math.sqrt(n)
+        return self.error * shift
+
+
+def cluster_draws(sums: np.ndarray, counts: np.ndarray, *, draws: int, seed: int = 0) -> np.ndarray:
+    """[B, R]: the means of resampled clusters, the same clusters for every column; nan where none has a sample.
+
+    Clusters with the same sums and counts are drawn together, which changes nothing but the time.
+
+    Args:
+        sums: [C, R], of the samples of each cluster. counts: [C, R], how many they are.
+    """
+    columns = sums.shape[1]
+    table = np.concatenate([sums, counts], axis=1).astype(np.float64)
+    kinds, kind, size = np.unique(table, axis=0, return_inverse=True, return_counts=True)
+    rng, found = np.random.default_rng(seed), np.empty((draws, columns))
+    step = max(1, BLOCK // len(sums))
+    for start in range(0, draws, step):
+        weights = _resampled(kind.reshape(-1), size, min(step, draws - start), rng).astype(np.float64)
+        totals = weights @ kinds
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found[start : start + step] = totals[:, :columns] / totals[:, columns:]
+    return found
+
+
+def _resampled(kind: np.ndarray, size: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """[draws, kinds]: how often each kind is drawn when as many clusters are drawn as there are.
+
+    Args:
+        kind: [C] of each cluster. size: [kinds] how many clusters each has.
+    """
+    if 16 * len(size) < len(kind):
+        return rng.multinomial(len(kind), size / len(kind), size=draws)
+    drawn = kind[rng.integers(len(kind), size=(draws, len(kind)))]
+    drawn += len(size) * np.arange(draws)[:, None]
+    return np.bincount(drawn.reshape(-1), minlength=draws * len(size)).reshape(draws, len(size))
+
+
+def wilson(successes: int, of: int, level: float = LEVEL) -> Interval:
+    """The interval of a rate (Wilson 1927), good for few runs and for rates of 0 and 1; of no runs it is all rates."""
+    from scipy.special import ndtri
+
+    if not 0 <= successes <= of:
+        raise ValueError(f"{successes} of {of} is no rate")
+    if not of:
+        return Interval(math.nan, 0.0, 1.0, level)
+    z, rate = float(ndtri((1 + level) / 2)), successes / of
+    middle = (rate + z**2 / (2 * of)) / (1 + z**2 / of)
+    half = z * math.sqrt(rate * (1 - rate) / of + z**2 / (4 * of**2)) / (1 + z**2 / of)
+    low, high = (0.0 if not successes else middle - half), (1.0 if successes == of else middle + half)
+    return Interval(rate, low, high, level)
+
+
+def adjusted(p_values: Sequence[float], correction: str = "holm") -> list[float]:
+    """p values for a family of tests: below a level only as often as the correction promises for the whole family.
+
+    "holm" (1979) bounds the chance of any false finding, "bh" (Benjamini and Hochberg 1995) the expected share of false
+    ones among the findings; "none" leaves all as they are. nan stays nan and does not count.
+
+    Raises:
+        ValueError: an unknown correction.
+    """
+    given = np.asarray(p_values, dtype=np.float64)
+    known = np.flatnonzero(~np.isnan(given))
+    order = known[np.argsort(given[known], kind="stable")]
+    size, place = len(order), np.arange(len(order))
+    found = given.copy()
+    if correction == "holm":
+        found[order] = np.minimum(np.maximum.accumulate(given[order] * (size - place)), 1)
+    elif correction == "bh":
+        found[order] = np.minimum.accumulate((given[order] * size / (place + 1))[::-1])[::-1]
+    elif correction != "none":
+        raise ValueError(f"correction must be holm, bh or none, not {correction!r}")
+    return found.tolist()
