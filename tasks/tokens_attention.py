@@ -1,0 +1,77 @@
+"""The weights of a block's attention, as it computes them.
+
+Shapes: B images, N queries, L keys, d = head_dim; q, k, v are [B, heads, N or L, d], weights [B, heads, N, L].
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from timm.layers import Attention as TimmAttention
+from timm.models.volo import Attention as VoloAttention
+from torch import Tensor, nn
+
+from backbones.attention import ATTENTIONS, Attention
+
+Core = Callable[..., Tensor]
+Saw = Callable[[Tensor], None]
+
+
+def has_weights(attention: Any) -> bool:
+    """Whether they can be had: of ours, a user's function among them, of timm's plain attention and of VOLO's."""
+    return isinstance(attention, Attention) or type(attention) in (TimmAttention, VoloAttention)
+
+
+@contextmanager
+def weights_shown(attention: Any, saw: Saw) -> Iterator[None]:
+    """Within it every forward pass of this attention shows its weights to `saw`."""
+    if not isinstance(attention, Attention):
+        hook = attention.register_forward_pre_hook(lambda module, inputs: saw(softmax_weights(module, inputs[0])))
+        try:
+            yield
+        finally:
+            hook.remove()
+        return
+    core = attention.core
+
+    def shown(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        saw(weights_of(partial(core, **options), q, k))
+        return core(q, k, v, **options)
+
+    attention.core = shown
+    try:
+        yield
+    finally:
+        attention.core = core
+
+
+def weights_of(core: Core, q: Tensor, k: Tensor) -> Tensor:
+    """The weights of a function of (q, k, v) that sums values with weights: what it gives for the values of a base."""
+    keys, d = k.shape[-2:]
+    base = torch.eye(keys, dtype=q.dtype, device=q.device)
+    base = nn.functional.pad(base, (0, -keys % d))
+    columns = [core(q, k, part.expand_as(k).contiguous()) for part in base.split(d, dim=1)]
+    return torch.cat(columns, dim=-1)[..., :keys]
+
+
+def sums_values(core: Core, attention: Attention) -> bool:
+    """Whether a function of (q, k, v) sums values with weights that do not depend on them; the shipped ones do."""
+    if core in ATTENTIONS.values():
+        return True
+    generator = torch.Generator().manual_seed(0)
+    weight = attention.qkv.weight
+    shape = (3, 1, attention.num_heads, 7, attention.head_dim)
+    q, k, v = torch.randn(shape, generator=generator).to(weight.device, weight.dtype)
+    return bool(torch.allclose(weights_of(core, q, k) @ v, core(q, k, v), rtol=1e-3, atol=1e-4))
+
+
+def softmax_weights(attention: nn.Module, x: Tensor) -> Tensor:
+    """Those of timm's attentions for tokens [B, N, D] or a map [B, h, w, D], from its own projection of q and k."""
+    module: Any = attention
+    x = x.flatten(1, -2)
+    q, k, _ = module.qkv(x).unflatten(2, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    if hasattr(module, "q_norm"):
+        q, k = module.q_norm(q), module.k_norm(k)
+    return (q * module.scale @ k.mT).float().softmax(-1)

@@ -1,0 +1,111 @@
+"""Where the tokens of a backbone are looked at.
+
+Shapes: B images, n tokens, D channels, h x w grid.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from timm.models.vision_transformer import VisionTransformer
+from timm.models.volo import VOLO, Outlooker
+from torch import Tensor, nn
+
+from backbones.backbone import Backbone
+from backbones.errors import WrongWords
+
+ACTIVATION = re.compile(r"relu|elu|silu|swish|mish|sigmoid|tanh|softplus|activation", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A module whose output is a set of tokens; of an activation the input is another.
+
+    Attributes:
+        kind: "activation" (within the stem), "stem", "positions", "outlooker", "downsampling", "block",
+            "class attention" or "final norm".
+        prefix: tokens at the front that are no patches: class token, registers.
+        channels_first: whether a map is [B, D, h, w] there, not [B, h, w, D].
+    """
+
+    name: str
+    kind: str
+    module: Any
+    prefix: int = 0
+    channels_first: bool = False
+
+    def tokens(self, x: Tensor, class_token: bool) -> Tensor | None:
+        """A map or a sequence at this place as [B, n, D]; None where it is neither.
+
+        Args:
+            class_token: whether the tokens that are no patches stay.
+        """
+        if x.ndim not in (3, 4):
+            return None
+        if x.ndim == 4:
+            x = x.flatten(2).mT if self.channels_first else x.flatten(1, 2)
+        return x if class_token else x[:, self.prefix :]
+
+
+def find_places(backbone: Backbone) -> list[Place]:
+    """The places of a plain vision transformer or a VOLO; blocks are counted from 1, as the paper's figure does.
+
+    Raises:
+        WrongWords: the backbone is neither.
+    """
+    model = backbone.model
+    if isinstance(model, VisionTransformer):
+        prefix = model.num_prefix_tokens
+        blocks = [Place(f"block {index + 1}", "block", block, prefix) for index, block in enumerate(model.blocks)]
+        rest = [
+            Place("stem", "stem", model.patch_embed),
+            Place("positions", "positions", model.norm_pre, prefix),
+            *blocks,
+        ]
+        norm = [] if isinstance(model.norm, nn.Identity) else [Place("final norm", "final norm", model.norm, prefix)]
+        return [*stem_activations(model.patch_embed), *rest, *norm]
+    if isinstance(model, VOLO):
+        stem = Place("stem", "stem", model.patch_embed, channels_first=True)
+        return [*stem_activations(model.patch_embed), stem, *_of_volo(model)]
+    raise WrongWords(
+        f"backbone {backbone.spec.name}: {backbone.spec.arch} is neither a plain vision transformer nor VOLO; what its "
+        "tokens are is not known here"
+    )
+
+
+def stem_activations(stem: nn.Module) -> list[Place]:
+    """The activations that are modules of a stem: torch's, timm's, ours and users' all say it in their class's name."""
+    return [
+        Place(f"stem {name}", "activation", module, channels_first=True)
+        for name, module in stem.named_modules()
+        if is_activation(module)
+    ]
+
+
+def is_activation(module: nn.Module) -> bool:
+    """Whether a module is a point-wise function, by the name of its class."""
+    return bool(ACTIVATION.search(type(module).__name__)) and not [*module.children()]
+
+
+def _of_volo(model: VOLO) -> list[Place]:
+    """Outlookers, the convolution that halves the grid, positions, transformer blocks, blocks of class attention."""
+    found: list[Place] = []
+    counts: Counter[str] = Counter()
+
+    def add(kind: str, module: nn.Module, prefix: int = 0) -> None:
+        counts[kind] += 1
+        found.append(Place(f"{kind} {counts[kind]}", kind, module, prefix))
+
+    for index, stage in enumerate(model.network):
+        if index == 2:
+            found.append(Place("positions", "positions", model.pos_drop))
+        if not isinstance(stage, nn.Sequential):
+            add("downsampling", stage)
+            continue
+        for block in stage:
+            add("outlooker" if isinstance(block, Outlooker) else "block", block)
+    prefix = 1 if model.post_network else 0
+    for block in model.post_network or []:
+        add("class attention", block, prefix)
+    return [*found, Place("final norm", "final norm", model.norm, prefix)]
