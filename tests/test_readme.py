@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from transfer import doctor, pretrain, run
+from transfer import doctor, pretrain, report, run, sweep, verify
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
-MAINS = {"run": run.main, "pretrain": pretrain.main, "doctor": doctor.main}
+MAINS = {
+    "run": run.main,
+    "pretrain": pretrain.main,
+    "doctor": doctor.main,
+    "sweep": sweep.main,
+    "report": report.main,
+    "verify": verify.main,
+}
 
 
 def blocks(language: str) -> list[str]:
@@ -21,7 +28,7 @@ def blocks(language: str) -> list[str]:
 COMMANDS = [
     (module, shlex.split(words, comments=True))
     for block in blocks("sh")
-    for module, words in re.findall(r"python -m transfer\.(run|pretrain) (.*)", block)
+    for module, words in re.findall(r"python -m transfer\.(run|pretrain|sweep) (.*)", block)
 ]
 
 
@@ -51,7 +58,12 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
         ("pretrain", "deit"),
         ("pretrain", "dino"),
         ("doctor", "data"),
+        ("sweep", "demo"),
+        ("report", "runs"),
+        ("verify", "runs"),
     ]
+    assert sweep.main(["--help"]) == 0
+    helps += capfd.readouterr().out
     for module, name in commands:
         assert MAINS[module]([name, "--help"]) == 0
         helps += capfd.readouterr().out

@@ -77,7 +77,7 @@ def cost_table(
 def _line(group: Group, by: Sequence[str], exports: Mapping[str, Record]) -> dict[str, Any]:
     records, first = group.records, group.first
     metric = first.primary
-    mean, deviation = mean_and_deviation([100 * run.scores[metric] for run in records if metric in run.scores])
+    mean, deviation = mean_and_deviation([run.shown(metric) for run in records if metric in run.scores])
     done = [record for record in records if not record.broke_down] or records  # a break-down is short
     rate = _mean([record.cost.get("images_per_second") for record in done])
     return {

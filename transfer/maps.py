@@ -111,7 +111,7 @@ def _counts(records: Sequence[Record]) -> dict[str, Any]:
 
 def _score(records: Sequence[Record]) -> dict[str, Any]:
     metric = records[0].primary
-    mean, deviation = mean_and_deviation([100 * run.scores[metric] for run in records if metric in run.scores])
+    mean, deviation = mean_and_deviation([run.shown(metric) for run in records if metric in run.scores])
     return {"metric": metric, "score": mean, "score_sd": deviation}
 
 

@@ -89,6 +89,14 @@ class Record:
     shared: dict[str, Any] | None = None
     """Of a copy without the paths of the machine it comes from; see `bundles.py`."""
 
+    def scale(self, name: str) -> float:
+        """What a score is multiplied by in a table: fractions are printed in percent, other units as they are."""
+        return 100.0 if self.metrics.get(name, {}).get("unit", "fraction") == "fraction" else 1.0
+
+    def shown(self, name: str) -> float:
+        """A score as tables print it."""
+        return self.scale(name) * self.scores[name]
+
     @property
     def broke_down(self) -> bool:
         """Whether the training failed as a training."""

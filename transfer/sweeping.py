@@ -213,8 +213,8 @@ def _ending(progress: Progress) -> str:
     seconds = "reused" if progress.reused else f"{progress.seconds:.0f} s"
     if record.broke_down:
         return f"broke down, {progress.status} at step {record.outcome['step']} ({seconds}){reason}"
-    score = record.scores.get(record.primary)
-    return "completed" + (f", {record.primary} {100 * score:.2f}" if score is not None else "") + f" ({seconds})"
+    score = f", {record.primary} {record.shown(record.primary):.2f}" if record.primary in record.scores else ""
+    return f"completed{score} ({seconds})"
 
 
 def _reason(status: int, log: Path) -> str:

@@ -46,11 +46,11 @@ def frame(records: Sequence[Record], known: Sequence[Record] | None = None) -> "
 def _scores(record: Record) -> dict[str, float]:
     """In percent, each with the standard error over its draws, where it has several."""
     found: dict[str, float] = {}
-    for name, value in record.scores.items():
-        found[name] = 100 * value
+    for name in record.scores:
+        found[name] = record.shown(name)
         error = _standard_error(record, name)
         if error is not None:
-            found[f"{name} se"] = 100 * error
+            found[f"{name} se"] = record.scale(name) * error
     return found
 
 
@@ -113,11 +113,11 @@ def _line(group: Group, scores: Sequence[str], rates: bool) -> dict[str, Any]:
     if rates:
         line["broke down"] = breakdown_rate(sum(record.broke_down for record in group.records), len(group.records))
     for name in scores:
-        values = [100 * record.scores[name] for record in group.records if name in record.scores]
+        values = [record.shown(name) for record in group.records if name in record.scores]
         line[name], line[f"{name} sd"] = mean_and_deviation(values)
         errors = [error for record in group.records if (error := _standard_error(record, name)) is not None]
         if len(errors) == 1:
-            line[f"{name} se"] = 100 * errors[0]
+            line[f"{name} se"] = group.first.scale(name) * errors[0]
     return line | {RUN: " ".join(record.run_id for record in group.records)}
 
 
