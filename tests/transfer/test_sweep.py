@@ -1,0 +1,65 @@
+"""The sweep command: its words, and one small sweep from end to end."""
+
+from pathlib import Path
+
+import pytest
+
+from backbones.settings import write_yaml
+from tests.transfer.test_sweeping import CLASSIFY, PRETRAIN, QUICK
+from transfer.sweep import main
+
+
+def test_the_shipped_sweeps_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr().out.split()
+    assert {"demo", "bench", "cross", "stability", "scaled_relu_table4", "pointwise_figure2"} <= {*listed}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "usage:"),
+        (["demmo"], "did you mean 'demo'"),
+        (["--tier", "smoke"], "the sweep comes first"),
+        (["bench"], "give the part to compare and others"),
+        (["bench", "--stem", "conv"], "give the part to compare and others"),
+        (["bench", "--stem", "conv", "--attention", "relu", "--against", "patchify"], "give the part to compare"),
+        (["bench", "--stem", "conv", "--against", "conv"], "name others, each once"),
+        (["demo", "--stem", "conv"], "no part to vary"),
+        (["demo", "--tier", "smoke"], "has no tier 'smoke'"),
+        (["demo", "--workers", "0"], "at least 1"),
+        (["demo", "--set", "pretrain.epoch=1"], "did you mean 'epochs'"),
+    ],
+)
+def test_wrong_words_are_named(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert says in said.out + said.err
+
+
+def test_a_bench_runs_every_task_for_each_part(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["bench", "--tier", "smoke", "--stem", "xiao", "--against", "conv", "patchify", "--dry-run", "--speed", "1"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    for task in ("pretrain cifar_deit", "run classify", "run reid", "run fewshot", "run detect"):
+        for stem in ("xiao", "conv", "patchify"):
+            assert any(f"transfer.{task} " in line and f"--stem {stem} " in line for line in said.splitlines())
+
+
+@pytest.mark.slow
+def test_a_sweep_ends_in_a_table_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "mine.yaml", tmp_path / "out"
+    pretrain = PRETRAIN | {"options": {**QUICK, "epochs": 2}, "grid": {"lr": [1e-3, 1e6]}}
+    steps = {"pretrain": pretrain, "classify": CLASSIFY}
+    report = {"map": ["lr", "warmup_epochs"], "compare": [["stem=conv", "stem=patchify"]]}
+    path.write_text(write_yaml({"about": "two rates", "steps": steps, "report": report}))
+    assert main([str(path), "--out", str(out), "--workers", "2"]) == 3, "a training broke down"
+    said = capsys.readouterr()
+    assert "4 cells: 2 completed, 1 nonfinite, 1 blocked" in said.out
+    assert "Stability map" in said.out
+    assert "not shown: " in said.out, "what cannot be compared is said and stops nothing"
+    page = (out / "report.html").read_text()
+    assert "two rates" in page
+    assert page.count("<svg") >= 2
+    assert main([str(path), "--out", str(out)]) == 3
+    assert capsys.readouterr().err.count("reused") == 3
