@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from transfer.cost_plots import cost_plot
 from transfer.drawing import LINES, Plot, canvas, finish, logarithmic, look, plain, say_cut, to_svg
+from transfer.groups import grouped
 from transfer.heat_maps import heat_map
 from transfer.results import Run
 
@@ -66,6 +67,8 @@ def histories(runs: Sequence[Run], name: str = "loss", *, points: int = 200) -> 
     import pandas as pd
 
     found = [(run, _history(run, name, points)) for run in runs[:LINES]]
+    groups = grouped([run.record for run in runs])[0]
+    names = {record.run_id: group.backbone for group in groups for record in group.records}
     rows = [(run.record.run_id, run.record.outcome["status"], *point) for run, curve in found for point in curve]
     table = pd.DataFrame(rows, columns=["run", "status", "step", name])
     with canvas(8.5, 4.2) as (figure, (axes,)):
@@ -74,8 +77,8 @@ def histories(runs: Sequence[Run], name: str = "loss", *, points: int = 200) -> 
                 continue
             record, style = run.record, look(number)
             status = f", {record.outcome['status']}" if record.broke_down else ""
-            label = f"{record.backbone.get('name')} seed {record.seed}{status} {record.run_id[-6:]}"
-            axes.plot(*zip(*curve), label=plain(label), linewidth=1.4, **style)
+            label = f"{plain(names[record.run_id], 48)} seed {record.seed}{status} {record.run_id[-6:]}"
+            axes.plot(*zip(*curve), label=plain(label, 80), linewidth=1.4, **style)
             if record.broke_down:
                 axes.plot(*curve[-1], marker="x", markersize=9, markeredgewidth=2.2, color=style["color"])
         values = table[name]
