@@ -1,0 +1,97 @@
+"""What runs inside a Slurm job: the command line on each node, and a child that saves its state before it stops."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transfer.jobs import Child, Process
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.1)
+
+
+def test_torchrun_is_used_for_several_ranks_alone() -> None:
+    def command(nodes: int, processes: int, node: int = 0) -> str:
+        child = Child(("transfer.run", "reid"), Path(), Path(), Path(), nodes, processes)
+        python, *words = child.command(node, ["a1", "a2"], 12345678)
+        assert python == sys.executable
+        return " ".join(words)
+
+    assert command(1, 1) == "-m transfer.run reid"
+    assert command(1, 2) == "-m torch.distributed.run --standalone --nproc-per-node 2 -m transfer.run reid"
+    meeting = "--master-addr a1 --master-port 25678 --nproc-per-node 8 -m transfer.run reid"
+    for node in (0, 1):
+        expected = f"-m torch.distributed.run --nnodes 2 --node-rank {node} {meeting}"
+        assert command(2, 8, node) == expected
+
+
+def test_a_job_that_is_not_bound_to_its_cores_uses_no_more() -> None:
+    cores = len(os.sched_getaffinity(0))
+
+    def threads(cpus: int | None, *words: str) -> list[str]:
+        return Child(words, Path(), Path(), Path(), cpus=cpus).command(0, ["a"], 1)[2 + len(words) :]
+
+    assert threads(cores) == threads(None) == []
+    if cores > 1:
+        assert threads(1) == ["--threads", "1"]
+        assert threads(1, "--threads", "2") == []
+
+
+CHILD = """
+import signal, sys, time
+def stop(number, frame):
+    time.sleep(0.5)  # while it saves its state
+    print("saved", flush=True)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, stop)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Process:
+    started = Process([sys.executable, "-c", CHILD], tmp_path / "log", tmp_path, dict(os.environ))
+    wait_until(lambda: "ready" in (tmp_path / "log").read_text())
+    return started
+
+
+def test_a_child_saves_its_state_before_it_stops(process: Process, tmp_path: Path) -> None:
+    process.stop()
+    process.stop()  # one signal, not two
+    process.wait()
+    assert process.result == 143
+    assert not process.over
+    assert "saved" in (tmp_path / "log").read_text()
+
+
+def test_slurms_notice_does_not_kill_the_child(process: Process) -> None:
+    os.kill(process._process.pid, signal.SIGUSR2)
+    process.wait(0.5)
+    assert process.status is None
+    process.stop()
+    process.wait()
+    assert process.result == 143
+
+
+def test_a_child_that_slurm_has_stopped_itself_is_not_over(process: Process) -> None:
+    process._process.terminate()
+    process.wait()
+    assert process.result == 143
+    assert not process.over
+
+
+def test_a_killed_child_is_over(process: Process) -> None:
+    process._process.kill()
+    process.wait()
+    assert process.result == -signal.SIGKILL
+    assert process.over

@@ -1,0 +1,286 @@
+"""Jobs of a Slurm cluster. Where a node is idle, with a real one; the rest needs none."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backbones.errors import UserError, WrongWords
+from tests.transfer.test_jobs import wait_until
+from tests.transfer.test_processes import WORDS, assert_equal_runs
+from transfer import slurm
+from transfer.launchers import Work
+from transfer.launching import without_launch
+from transfer.run import main
+from transfer.slurm import SlurmJob, SlurmLauncher
+from transfer.slurm_queue import TOOLS, Queue, refusal
+from transfer.slurm_resources import ranks, sbatch_parameters
+
+
+def idle_node() -> str:
+    """Why there is no Slurm to try, empty when there is."""
+    try:
+        said = subprocess.run(["sinfo", "-h", "-o", "%t"], capture_output=True, text=True, timeout=10).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return "no Slurm that answers"
+    return "" if "idle" in said.split() else "no idle Slurm node"
+
+
+REASON = idle_node()
+real_slurm = pytest.mark.skipif(bool(REASON), reason=REASON)
+
+
+def tool(folder: Path, name: str, text: str = "") -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def cancelled_at_last(tmp_path: Path) -> Iterator[None]:
+    """Ends the jobs that a failed test has left."""
+    yield
+    for path in tmp_path.rglob("*_submitted.pkl"):
+        subprocess.run(["scancel", path.name.removesuffix("_submitted.pkl")], capture_output=True)
+
+
+# words
+
+
+def test_the_job_gets_the_words_without_the_launchers() -> None:
+    words = ["reid", "--backbone", "tiny", "--launcher", "slurm", "--nodes=2", "--memory_gb", "3.5", "--lr", "1e-3"]
+    assert without_launch([*words, "--gpus", "8", "--smoke"]) == [*words[:3], "--lr", "1e-3", "--smoke"]
+
+
+def test_the_launcher_changes_nothing_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reid", "--backbone", "tiny", "--smoke", "--dry-run"]
+    assert main(words) == 0
+    plain = capsys.readouterr().out
+    assert main([*words, "--launcher", "slurm", "--nodes", "2", "--gpus", "8", "--partition", "long"]) == 0
+    assert capsys.readouterr().out == plain
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--nodes", "2"], "--nodes has no effect with --launcher local"),
+        (["--launcher", "slurm", "--gpus", "-1"], "--gpus -1"),
+        (["--launcher", "slurm", "--minutes", "0"], "--minutes 0"),
+        (["--launcher", "slurm", "--gpus", "2", "--processes", "3"], "one for each GPU"),
+    ],
+)
+def test_wrong_words(words: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reid", "--backbone", "tiny", "--smoke", "--dry-run", *words]) == 2
+    assert named in capsys.readouterr().err
+
+
+# resources
+
+
+def test_what_slurm_is_asked_for() -> None:
+    given = {"gpus": 8, "nodes": 2, "memory_gb": 1.5, "cpus": 4, "minutes": 90, "partition": "long"}
+    asked = sbatch_parameters(given | {"extra": {"mail-user": "me"}}, 7)
+    assert asked["gpus_per_node"] == 8
+    assert asked["nodes"] == 2
+    assert asked["mem"] == "1536MB"
+    assert asked["time"] == 90
+    assert asked["partition"] == "long"
+    assert asked["array_parallelism"] == 7
+    assert asked["srun_args"] == ["--cpus-per-task=4"]
+    assert asked["additional_parameters"] == {"requeue": True, "mail-user": "me"}
+    assert "gpus_per_node" not in sbatch_parameters({"gpus": 0}, 1)
+    assert sbatch_parameters({"minutes": 1}, 1)["signal_delay_s"] < 60
+
+
+def test_ranks_are_gpus_or_processes() -> None:
+    assert [ranks(given) for given in ({}, {"gpus": 4}, {"gpus": 0, "processes": 2})] == [1, 4, 2]
+    with pytest.raises(WrongWords, match="one for each GPU"):
+        ranks({"gpus": 2, "processes": 4})
+
+
+@pytest.mark.parametrize(
+    ("resources", "named"),
+    [({"gpu": 1}, "'gpus'"), ({"nodes": 0}, "nodes is 0"), ({"cpus": 1.5}, "cpus is 1.5"),
+     ({"memory_gb": "8G"}, "memory_gb is '8G'"), ({"extra": "--x"}, "extra is")],
+)  # fmt: skip
+def test_wrong_resources_are_named(resources: dict[str, object], named: str) -> None:
+    with pytest.raises(WrongWords, match=named):
+        sbatch_parameters(resources, 1)
+
+
+# without Slurm
+
+
+@pytest.mark.parametrize("module", ["run", "pretrain"])
+def test_no_slurm_here(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transfer.pretrain import main as pretrain
+
+    monkeypatch.setenv("PATH", "")
+    command, name = {"run": (main, "reid"), "pretrain": (pretrain, "deit")}[module]
+    out = tmp_path / "runs"
+    assert command([name, "--backbone", "tiny", "--smoke", "--launcher", "slurm", "--out", str(out)]) == 1
+    said = capsys.readouterr().err
+    assert "sbatch, srun, squeue, scontrol, scancel not found" in said
+    assert "--launcher local" in said
+    assert not out.exists()
+
+
+def test_no_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in TOOLS:
+        tool(tmp_path, name)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[sweep\]'"):
+        SlurmLauncher(tmp_path / "jobs")
+
+
+@pytest.mark.parametrize(
+    ("said", "mend"),
+    [
+        ("sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid", "sinfo"),
+        ("sbatch: error: Memory specification can not be satisfied", "what a node has"),
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination", "account"),
+        ("sbatch: error: Unable to contact slurm controller (connect failure)", "scontrol ping"),
+    ],
+)
+def test_a_refusal_is_said_in_slurms_words_with_what_mends_it(said: str, mend: str) -> None:
+    text = str(refusal(said))
+    assert mend in text
+    assert all(line.removeprefix("sbatch: error: ") in text for line in said.splitlines())
+
+
+def test_a_silent_slurm_refuses_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in TOOLS:
+        tool(tmp_path, name, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(UserError, match="scontrol ping"):
+        SlurmLauncher(tmp_path / "jobs").start([Work(("this",), tmp_path / "log")])
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "status", "reason"),
+    [
+        ("PENDING", "Resources", None, ""),
+        ("PENDING", "PartitionConfig", 1, "would never start"),
+        ("RUNNING", "None", None, ""),
+        ("COMPLETING", "None", None, ""),
+        ("CANCELLED", "None", 143, "cancelled"),
+        ("OUT_OF_MEMORY", "OutOfMemory", -9, "memory"),
+        ("TIMEOUT", "TimeLimit", 1, "time was over"),
+        ("NODE_FAIL", "NodeDown", 1, "node failed"),
+    ],
+)
+def test_what_becomes_of_a_job_without_a_result(
+    state: str, why: str, status: int | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(tmp_path, "squeue", f"echo '7_1|{state}|{why}'")
+    tool(tmp_path, "scancel")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(slurm, "RESULT_SECONDS", 0.0)
+    job = SlurmJob("7_1", tmp_path / "log", tmp_path, Queue())
+    assert job.poll() == status
+    log = tmp_path / "log"
+    assert (reason in log.read_text()) if reason else not log.exists()
+
+
+def test_a_job_is_waited_for_while_slurm_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool(tmp_path, "squeue", "echo 'no answer' >&2; exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(slurm, "RESULT_SECONDS", 0.0)
+    job = SlurmJob("7", tmp_path / "log", tmp_path, Queue())
+    assert job.poll() is None
+    assert job.state() == "unknown: no answer"
+
+
+# with a real Slurm
+
+MODULE = """
+import os, signal, sys, time
+print("here", os.getcwd())
+{"ends": lambda: sys.exit(3), "dies": lambda: os.kill(os.getpid(), 9), "stays": lambda: time.sleep(120)}[sys.argv[1]]()
+"""
+
+
+@real_slurm
+@pytest.mark.slow
+@pytest.mark.usefixtures("cancelled_at_last")
+def test_works_are_elements_of_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MODULE)
+    works = [Work(("mine", word), tmp_path / f"{word}.log", {"minutes": 2}) for word in ("ends", "dies", "stays")]
+    launcher = SlurmLauncher(tmp_path / "jobs")
+    jobs = launcher.start(works)
+    assert len({job.id.partition("_")[0] for job in jobs}) == 1
+    wait_until(lambda: jobs[0].poll() is not None and jobs[1].poll() is not None)
+    assert [job.poll() for job in jobs] == [3, -9, None]
+    wait_until(lambda: jobs[2].log.exists())
+    (again,) = SlurmLauncher(tmp_path / "jobs").start(works[2:])  # after the first command has been killed
+    assert (again.id, again.adopted) == (jobs[2].id, True)
+    again.cancel()
+    wait_until(lambda: jobs[2].poll() is not None)
+    assert jobs[2].poll() == 143
+    assert str(tmp_path) in (tmp_path / "stays.log").read_text()
+    assert "it was cancelled" in (tmp_path / "stays.log").read_text()
+
+
+def interrupt(job: str, *words: str) -> None:
+    """Puts a job back into the queue, and lets it start again soon: Slurm itself waits for two minutes."""
+
+    def state() -> str:
+        said = subprocess.run(["squeue", "-h", "-j", job, "-o", "%T %r"], capture_output=True, text=True)
+        return said.stdout.strip()
+
+    subprocess.run([*words, job], check=True)
+    wait_until(lambda: state() == "PENDING BeginTime")
+    time.sleep(3)  # a job that starts in the second in which it was put back is refused by its node
+    subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+
+
+def interrupt_twice(out: Path) -> None:
+    """Out of time, and put back by hand: each in the middle of the only run in a folder."""
+
+    def steps() -> int:
+        return sum(path.read_text().count("\n") for path in out.glob("*/history.jsonl"))
+
+    for words in (("scancel", "--signal=USR2"), ("scontrol", "requeue")):
+        before = steps()
+        wait_until(lambda: steps() > before + 2)  # noqa: B023
+        (submitted,) = (out / ".slurm").glob("*_submitted.pkl")
+        interrupt(submitted.name.partition("_")[0], *words)
+
+
+@real_slurm
+@pytest.mark.slow
+@pytest.mark.usefixtures("cancelled_at_last")
+def test_a_run_put_back_into_the_queue_ends_as_an_undisturbed_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, words = tmp_path / "slurm", [*WORDS, "--epochs", "30", "--workers", "0", "--checkpoint-seconds", "1"]
+    interrupting = threading.Thread(target=interrupt_twice, args=(out,))
+    interrupting.start()
+    assert main([*words, "--out", str(out), "--launcher", "slurm", "--gpus", "0", "--minutes", "5"]) == 0
+    interrupting.join()
+    said = capsys.readouterr()
+    assert said.err.count("resuming after step") == 2
+    assert said.out.count("reid-toy_market-tiny-") == 1
+    assert main([*words, "--out", str(tmp_path / "plain")]) == 0
+    assert_equal_runs(out, tmp_path / "plain")
+
+
+@real_slurm
+def test_a_job_that_slurm_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs"
+    words = ["--launcher", "slurm", "--gpus", "0", "--partition", "nowhere", "--out", str(out)]
+    assert main([*WORDS, *words]) == 1
+    said = capsys.readouterr()
+    assert "nowhere" in said.err
+    assert "`sinfo` lists the partitions" in said.err
+    assert "Traceback" not in said.err + said.out
+    assert not out.exists()

@@ -1,0 +1,97 @@
+"""What Slurm says: the states of jobs from `squeue` (no accounting is needed), and why it refuses one."""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+
+from backbones.errors import UserError
+
+TOOLS = ("sbatch", "srun", "squeue", "scontrol", "scancel")
+LOOK_SECONDS = 3.0  # between two looks at the queue, which all users share
+TIMEOUT_SECONDS = 60
+ENDED = {
+    "BOOT_FAIL": "its node did not start",
+    "CANCELLED": "it was cancelled (scancel)",
+    "COMPLETED": "it ended without a result",
+    "DEADLINE": "its deadline has passed",
+    "FAILED": "it failed before its process could say why",
+    "NODE_FAIL": "its node failed",
+    "OUT_OF_MEMORY": "it took more memory than it had asked for",
+    "PREEMPTED": "it was preempted, and this cluster does not start such jobs again",
+    "TIMEOUT": "its time was over before its state was saved",
+}
+_ENOUGH = "ask for what a node has (a cluster without GPUs: gpus 0); `sinfo -o '%P %D %c %m %G %f'` shows that"
+_TIME = "ask for fewer minutes: a run goes on in the next job; `sinfo -o '%P %l'` shows the limits"
+MENDS = (
+    ("contact|connect|resolve|configuration source|daemon", "`scontrol ping` shows whether the cluster is up"),
+    ("partition", "`sinfo` lists the partitions"),
+    ("account|association", "name an account of yours; `sacctmgr show associations user=$USER` lists them"),
+    ("qos", "name a QOS that your account may use"),
+    ("time limit", _TIME),
+    ("gres|resource|memory|node configuration|cpu|constraint|feature", _ENOUGH),
+)
+# Why a job may wait for ever, in the words of `squeue`.
+NEVER = {
+    "BadConstraints": _ENOUGH,
+    "PartitionConfig": _ENOUGH,
+    "PartitionNodeLimit": "ask for fewer nodes; `sinfo -o '%P %D'` shows how many there are",
+    "PartitionTimeLimit": _TIME,
+    "InvalidAccount": "name an account of yours",
+    "InvalidQOS": "name a QOS that your account may use",
+}
+
+
+def need_slurm() -> None:
+    """Raises UserError without Slurm's commands."""
+    missing = [name for name in TOOLS if shutil.which(name) is None]
+    if missing:
+        raise UserError(
+            f"--launcher slurm: {', '.join(missing)} not found; give the command on a machine of a Slurm cluster, "
+            "or --launcher local"
+        )
+
+
+def refusal(words: str) -> UserError:
+    """The error for a job that `sbatch` does not take, in its own words and with what mends it."""
+    said = [line.strip() for line in words.splitlines() if line.strip()] or ["it did not say why"]
+    said = [re.sub(r"^(sbatch|squeue): (error: |fatal: )?", "", line) for line in said]
+    mends = [mend for pattern, mend in MENDS if re.search(pattern, words, re.IGNORECASE)]
+    return UserError(f"Slurm refuses the job: {'; '.join(dict.fromkeys(said))}" + "".join(f"; {m}" for m in mends[:1]))
+
+
+@dataclass
+class Queue:
+    """The states of a user's jobs, asked for once for all of them."""
+
+    states: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Job id (`12`, or `12_3` in an array) -> state and, of a waiting one, why it waits."""
+    silent: str = ""
+    """What `squeue` says instead when it gives no answer."""
+    looked: float = -LOOK_SECONDS
+    """When, in monotonic seconds."""
+
+    def look(self, now: bool = False) -> None:
+        """Asks again, unless that was done a moment ago."""
+        if not now and time.monotonic() < self.looked + LOOK_SECONDS:
+            return
+        user = str(os.getuid())
+        words = ["squeue", "--noheader", "--array", "--states", "all", "--user", user, "--format", "%i|%T|%r"]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+            self.silent = "" if done.returncode == 0 else done.stderr.strip() or "squeue gives no answer"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            self.silent = str(error)
+        self.looked = time.monotonic()
+        if not self.silent:
+            lines = (line.split("|", 2) for line in done.stdout.splitlines())
+            self.states = {parts[0]: (parts[1], parts[2]) for parts in lines if len(parts) == 3}
+
+    def live(self) -> set[str]:
+        """Jobs that wait or run now. Raises UserError when Slurm gives no answer."""
+        self.look(now=True)
+        if self.silent:
+            raise refusal(self.silent)
+        return {job for job, (state, _) in self.states.items() if state not in ENDED}
