@@ -1,4 +1,4 @@
-"""What runs inside a Slurm job: the command line on each node, and a child that saves its state before it stops."""
+"""What runs inside a Slurm job: the command line on each node, and a child that saves its state when told to stop."""
 
 import os
 import signal
