@@ -215,15 +215,29 @@ def _table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> 
         for row, p in zip(own, ps):
             row |= _numbers(row["estimate"]) | {"adjusted p": p}
             row["verdict"] = verdict(row["estimate"], p=p, higher=row["higher"])
+    overall = _overall([row for row in rows if row.get("primary", True)])
     table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary"], errors="ignore")
     last = [name for name in table if str(name).startswith("broke down")]
     middle = [name for name in COLUMNS if name in table]
     first = [name for name in table if name not in middle and name not in last and name != RUN]
     table = table[[*first, *middle, *last, RUN]]
     corrected = f"adjusted p: {how.correction} over the {' and over the '.join(said)}; each interval is its row's own"
-    table.attrs |= {NOTES: _folded([*notes, *([corrected] if said and how.correction != "none" else [])])}
+    adjustment = [corrected] if said and how.correction != "none" else []
+    table.attrs[NOTES] = [*_folded([*notes, *adjustment]), *overall]
     table.attrs[SIGNIFICANT] = ["p", "adjusted p"]
     return table
+
+
+def _overall(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The verdicts on the primary scores in one line; none of a table of effects."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if "effect" not in row:
+            short = str(row["verdict"]).partition(";")[0].partition(":")[0]
+            found.setdefault(short, []).append(f"{row['task']} {row['dataset'].partition(' ')[0]}")
+    words = [f"{short} in {len(where)} ({', '.join(where)})" for short, where in found.items()]
+    total = sum(map(len, found.values()))
+    return [f"verdict over {total} primary score{'s' * (total != 1)}: {'; '.join(words)}"] if words else []
 
 
 def _folded(notes: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import WrongWords, nearest, some
+from backbones.parts import digest, is_user_part
 from transfer.fields import check_fields, value_of
 from transfer.groups import content_label, value_label
 from transfer.protocols import (
@@ -116,6 +117,8 @@ def is_value(value: Any, text: str) -> bool:
     """Whether a field's value is what someone wrote."""
     if text in (str(value), value_label(value)):
         return True
+    if is_user_part(text) and Path(text.rpartition(":")[0]).is_file():
+        return f"sha256:{digest(text)}:{text.rpartition(':')[2]}" == value  # a user's part counts by its content
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:

@@ -41,7 +41,7 @@ def test_a_bench_runs_every_task_for_each_part(capsys: pytest.CaptureFixture[str
     words = ["bench", "--tier", "smoke", "--stem", "xiao", "--against", "conv", "patchify", "--dry-run", "--speed", "1"]
     assert main([*words, "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    for task in ("pretrain cifar_deit", "run classify", "run reid", "run fewshot", "run detect"):
+    for task in ("pretrain cifar_deit", "run reid", "run fewshot", "run detect"):
         for stem in ("xiao", "conv", "patchify"):
             assert any(f"transfer.{task} " in line and f"--stem {stem} " in line for line in said.splitlines())
 
