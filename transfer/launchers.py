@@ -55,7 +55,7 @@ class Launcher(Protocol):
         """Starts processes, or puts them into a queue. Raises UserError."""
 
     def close(self) -> None:
-        """Lets go of what is still under way: stops it with its state saved, or leaves it to the cluster and says so."""
+        """Lets go of what is under way: stops it with its state saved, or leaves it to the cluster and says so."""
 
 
 def python_words(work: Work, gpus: int) -> list[str]:
