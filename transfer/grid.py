@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import WrongWords
-from transfer.sweep_file import BACKBONE_OPTIONS, Step, SweepFile
+from transfer.sweep_file import SweepFile
+from transfer.sweep_steps import BACKBONE_OPTIONS, Step
 
 
 @dataclass(frozen=True)

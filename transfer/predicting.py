@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from backbones.data.spec import resolve_dataset
 from backbones.settings import CONFIGS, read_yaml
 from transfer.grid import Cell, receipt
-from transfer.sweep_file import BACKBONE_OPTIONS, SweepFile
+from transfer.sweep_file import SweepFile
+from transfer.sweep_steps import BACKBONE_OPTIONS
 
 if TYPE_CHECKING:
     from transfer.stability import Searches

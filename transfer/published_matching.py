@@ -23,7 +23,8 @@ from transfer.options import EXECUTION
 from transfer.protocols import lineage, protocol
 from transfer.published_rows import Row, Value, used_values
 from transfer.records import Record
-from transfer.sweep_file import BACKBONE_OPTIONS, Step, SweepFile
+from transfer.sweep_file import SweepFile
+from transfer.sweep_steps import BACKBONE_OPTIONS, Step
 
 # Of a backbone, what two numbers must have in common besides the row's own options; the name and the weights are not.
 _BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))

@@ -16,51 +16,18 @@ search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
-from transfer.cli import pretraining_recipe, task_recipe
-from transfer.options import BackboneOptions, PretrainRunOptions
+from transfer.sweep_steps import STEP_KEYS, Step, as_list, check_known, check_option, mapping, parse_step, step_options
 
 TIERS = ("full", "reduced", "smoke")
 KEYS = ("about", "paper", "table", "rows", "steps", "tiers", "resources", "report", "search", "vary")
-STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
-RESOURCES = ("cpus", "gpus", "nodes", "memory_gb", "minutes", "partition", "account", "qos", "constraint", "extra")
 REPORT_KEYS = ("compare", "map", "by", "interaction", "cost", "paper")
 SEARCH_KEYS = ("step", "option", "low", "high", "budget", "ratio", "seeds")
-BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
-# the runner's own: a sweep cannot say them
-RESERVED = ("backbone", "dataset", "seeds", "out", "name", "weights_to", "receipt", "config", "dry_run", "replace")
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step: a recipe of pretraining, or a task."""
-
-    name: str
-    kind: str
-    """pretrain or run"""
-    recipe: str
-    after: str | None
-    backbone: tuple[str, ...]
-    dataset: tuple[str, ...]
-    seeds: tuple[int, ...] | None
-    """None: those of the cell before it"""
-    options: dict[str, Any]
-    grid: dict[str, list[Any]]
-    resources: dict[str, Any]
-
-    @property
-    def task(self) -> str:
-        """The task of its records: `pretrain-...` by the recipe's method, or the task itself."""
-        if self.kind == "run":
-            return self.recipe
-        return f"pretrain-{read_yaml(pretraining_recipe(self.recipe).path).get('method')}"
 
 
 @dataclass(frozen=True)
@@ -102,22 +69,22 @@ def read_sweep(
     path = _path(name)
     content = read_yaml(path)
     where = str(path)
-    _known(content, KEYS, where)
+    check_known(content, KEYS, where)
     steps = content.get("steps")
     if not isinstance(steps, dict) or not steps:
         raise WrongWords(f"{where}: `steps` is missing: a mapping of names to steps")
     merged = _laid_over(steps, _tier(content, tier, where), where)
     for text in settings:
         _set(merged, text)
-    shared = _mapping(content.get("resources", {}), f"{where}: resources")
-    parsed = {key: _step(key, value, shared, path) for key, value in merged.items() if value is not None}
+    shared = mapping(content.get("resources", {}), f"{where}: resources")
+    parsed = {key: parse_step(key, value, shared, path) for key, value in merged.items() if value is not None}
     _check_order(parsed, where)
     paper = (str(content["paper"]), str(content["table"])) if "paper" in content else None
     rows = extra_rows if extra_rows is not None else _rows(content, parsed, where)
-    report, search = _mapping(content.get("report", {}), f"{where}: report"), content.get("search")
-    _known(report, REPORT_KEYS, f"{where}: report")
+    report, search = mapping(content.get("report", {}), f"{where}: report"), content.get("search")
+    check_known(report, REPORT_KEYS, f"{where}: report")
     if search is not None:
-        _known(_mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search")
+        check_known(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search")
     title = path.stem if path.parent != CONFIGS / "sweeps" else name
     return SweepFile(
         title, tier, str(content.get("about", "")), parsed, tuple(rows), report, search, paper, content.get("vary")
@@ -134,22 +101,22 @@ def _path(name: str) -> Path:
 
 
 def _tier(content: dict[str, Any], tier: str, where: str) -> dict[str, Any]:
-    tiers = _mapping(content.get("tiers", {}), f"{where}: tiers")
-    _known(tiers, TIERS, f"{where}: tiers")
+    tiers = mapping(content.get("tiers", {}), f"{where}: tiers")
+    check_known(tiers, TIERS, f"{where}: tiers")
     if tier == "full" or tier in tiers:
-        return _mapping(tiers.get(tier) or {}, f"{where}: tiers.{tier}")
+        return mapping(tiers.get(tier) or {}, f"{where}: tiers.{tier}")
     raise WrongWords(f"{where}: has no tier {tier!r} (full{''.join(f', {name}' for name in tiers)})")
 
 
 def _laid_over(steps: dict[str, Any], over: dict[str, Any], where: str) -> dict[str, Any]:
     """The steps with a tier's values: `options` and `grid` key by key, anything else replaced; null drops a step."""
-    merged = {name: dict(_mapping(step, f"{where}: steps.{name}")) for name, step in steps.items()}
-    _known(over, tuple(steps), f"{where}: the tier")
+    merged = {name: dict(mapping(step, f"{where}: steps.{name}")) for name, step in steps.items()}
+    check_known(over, tuple(steps), f"{where}: the tier")
     for name, values in over.items():
         if values is None:
             merged[name] = None  # type: ignore[assignment]
             continue
-        for key, value in _mapping(values, f"{where}: the tier's {name}").items():
+        for key, value in mapping(values, f"{where}: the tier's {name}").items():
             if key in ("options", "grid") and isinstance(value, dict):
                 joined = {**merged[name].get(key, {}), **value}
                 value = {inner: item for inner, item in joined.items() if key == "options" or item is not None}
@@ -176,75 +143,6 @@ def _set(steps: dict[str, Any], text: str) -> None:
         target["options"] = {**target.get("options", {}), key: value}
 
 
-def _step(name: str, content: dict[str, Any], shared: dict[str, Any], path: Path) -> Step:
-    where = f"{path}: steps.{name}"
-    _known(content, STEP_KEYS, where)
-    kinds = [kind for kind in ("pretrain", "run") if kind in content]
-    if len(kinds) != 1:
-        raise WrongWords(f"{where}: give either `pretrain: RECIPE` or `run: TASK`")
-    backbone, dataset, seeds = (_list(content.get(key)) for key in ("backbone", "dataset", "seeds"))
-    if not backbone and not content.get("after"):
-        raise WrongWords(f"{where}: `backbone` is missing")
-    if not dataset:
-        raise WrongWords(f"{where}: `dataset` is missing (shipped: {', '.join(dataset_names())})")
-    resources = shared | _mapping(content.get("resources") or {}, f"{where}: resources")
-    _known(resources, RESOURCES, f"{where}: resources")
-    step = Step(
-        name=name,
-        kind=kinds[0],
-        recipe=str(content[kinds[0]]),
-        after=content.get("after"),
-        backbone=tuple(map(str, backbone)),
-        dataset=tuple(map(str, dataset)),
-        seeds=_seeds(seeds, where) if content.get("seeds") is not None else None,
-        options=_mapping(content.get("options") or {}, f"{where}: options"),
-        grid={key: _list(value) for key, value in _mapping(content.get("grid") or {}, f"{where}: grid").items()},
-        resources={key: value for key, value in resources.items() if value is not None},
-    )
-    try:
-        _check_step(step)
-    except WrongWords as error:
-        raise WrongWords(f"{where}: {error}") from None
-    return step
-
-
-def _check_step(step: Step) -> None:
-    """Recipe, data sets and options exist, and no axis is empty."""
-    known = step_options(step)
-    for dataset in step.dataset:
-        resolve_dataset(dataset)
-    for option in (*step.options, *step.grid):
-        check_option(option, known)
-    for option, values in step.grid.items():
-        if not values:
-            raise WrongWords(f"the grid of `{option}` is empty")
-
-
-def check_option(name: str, known: set[str]) -> None:
-    """Raises WrongWords for an option that the step does not have, or that the runner sets itself."""
-    if name not in known:
-        raise WrongWords(f"unknown option {name!r}{nearest(name, known)}")
-    if name in RESERVED:
-        raise WrongWords(f"`{name}` is not an option of a cell; the sweep sets it")
-
-
-def step_options(step: Step) -> set[str]:
-    """All options that a step knows."""
-    return _options_of(step.kind, step.recipe)
-
-
-@cache
-def _options_of(kind: str, recipe: str) -> set[str]:
-    found = (task_recipe if kind == "run" else pretraining_recipe)(recipe)
-    return {*read_yaml(found.path), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
-
-
-def _seeds(values: list[Any], where: str) -> tuple[int, ...]:
-    if not values or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in values):
-        raise WrongWords(f"{where}: `seeds` is a list of numbers, 0 or above")
-    return tuple(values)
-
-
 def _check_order(steps: dict[str, Step], where: str) -> None:
     before: list[str] = []
     for step in steps.values():
@@ -264,12 +162,12 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
 
         rows = rows_of(str(content["paper"]), str(content.get("table")))
     elif "rows" in content:
-        rows = [_mapping(row, f"{where}: rows") for row in _list(content["rows"])]
+        rows = [mapping(row, f"{where}: rows") for row in as_list(content["rows"])]
         if not rows:
             raise WrongWords(f"{where}: `rows` is empty")
     else:
         return [{"label": ""}]
-    dropped = set(_mapping(content["steps"], where)) - set(steps)
+    dropped = set(mapping(content["steps"], where)) - set(steps)
     found = []
     for number, row in enumerate(rows, 1):
         named = {key: row[key] for key in row if key in steps}
@@ -278,26 +176,10 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
         for key, options in named.items():
             place = f"{where}: row {number}: {key}"
             try:
-                for option in _mapping(options or {}, place):
+                for option in mapping(options or {}, place):
                     check_option(option, step_options(steps[key]))
             except WrongWords as error:
                 raise WrongWords(f"{place}: {error}") from None
         if named or not any(key in dropped for key in row):
             found.append({"label": str(row.get("label", "")), **named})
     return found
-
-
-def _known(content: dict[str, Any], known: tuple[str, ...], where: str) -> None:
-    for key in content:
-        if key not in known:
-            raise WrongWords(f"{where}: unknown key {key!r}{nearest(str(key), known)} (known: {', '.join(known)})")
-
-
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise WrongWords(f"{where}: expected `key: value` lines, not {value!r}")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]

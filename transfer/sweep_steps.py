@@ -1,0 +1,145 @@
+"""One step of a sweep: what its YAML says, checked. Imports no torch."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from backbones.data.spec import dataset_names, resolve_dataset
+from backbones.errors import WrongWords, nearest
+from backbones.settings import read_yaml
+from transfer.cli import pretraining_recipe, task_recipe
+from transfer.options import BackboneOptions, PretrainRunOptions
+
+STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
+RESOURCES = (
+    "cpus",
+    "gpus",
+    "nodes",
+    "memory_gb",
+    "minutes",
+    "partition",
+    "account",
+    "qos",
+    "constraint",
+    "extra",
+    "processes",
+)
+BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
+# the runner's own: a sweep cannot say them
+RESERVED = ("backbone", "dataset", "seeds", "out", "name", "weights_to", "receipt", "config", "dry_run", "replace")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: a recipe of pretraining, or a task."""
+
+    name: str
+    kind: str
+    """pretrain or run"""
+    recipe: str
+    after: str | None
+    backbone: tuple[str, ...]
+    dataset: tuple[str, ...]
+    seeds: tuple[int, ...] | None
+    """None: those of the cell before it"""
+    options: dict[str, Any]
+    grid: dict[str, list[Any]]
+    resources: dict[str, Any]
+
+    @property
+    def task(self) -> str:
+        """The task of its records: `pretrain-...` by the recipe's method, or the task itself."""
+        if self.kind == "run":
+            return self.recipe
+        return f"pretrain-{read_yaml(pretraining_recipe(self.recipe).path).get('method')}"
+
+
+def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], path: Path) -> Step:
+    """The step under `name` in a sweep's YAML. Raises WrongWords naming the place."""
+    where = f"{path}: steps.{name}"
+    check_known(content, STEP_KEYS, where)
+    kinds = [kind for kind in ("pretrain", "run") if kind in content]
+    if len(kinds) != 1:
+        raise WrongWords(f"{where}: give either `pretrain: RECIPE` or `run: TASK`")
+    backbone, dataset, seeds = (as_list(content.get(key)) for key in ("backbone", "dataset", "seeds"))
+    if not backbone and not content.get("after"):
+        raise WrongWords(f"{where}: `backbone` is missing")
+    if not dataset:
+        raise WrongWords(f"{where}: `dataset` is missing (shipped: {', '.join(dataset_names())})")
+    resources = shared | mapping(content.get("resources") or {}, f"{where}: resources")
+    check_known(resources, RESOURCES, f"{where}: resources")
+    step = Step(
+        name=name,
+        kind=kinds[0],
+        recipe=str(content[kinds[0]]),
+        after=content.get("after"),
+        backbone=tuple(map(str, backbone)),
+        dataset=tuple(map(str, dataset)),
+        seeds=_seeds(seeds, where) if content.get("seeds") is not None else None,
+        options=mapping(content.get("options") or {}, f"{where}: options"),
+        grid={key: as_list(value) for key, value in mapping(content.get("grid") or {}, f"{where}: grid").items()},
+        resources={key: value for key, value in resources.items() if value is not None},
+    )
+    try:
+        _check_step(step)
+    except WrongWords as error:
+        raise WrongWords(f"{where}: {error}") from None
+    return step
+
+
+def _check_step(step: Step) -> None:
+    """Recipe, data sets and options exist, and no axis is empty."""
+    known = step_options(step)
+    for dataset in step.dataset:
+        resolve_dataset(dataset)
+    for option in (*step.options, *step.grid):
+        check_option(option, known)
+    for option, values in step.grid.items():
+        if not values:
+            raise WrongWords(f"the grid of `{option}` is empty")
+
+
+def check_option(name: str, known: Collection[str]) -> None:
+    """Raises WrongWords for an option that the step does not have, or that the runner sets itself."""
+    if name not in known:
+        raise WrongWords(f"unknown option {name!r}{nearest(name, known)}")
+    if name in RESERVED:
+        raise WrongWords(f"`{name}` is not an option of a cell; the sweep sets it")
+
+
+def step_options(step: Step) -> set[str]:
+    """All options that a step knows."""
+    return _options_of(step.kind, step.recipe)
+
+
+@cache
+def _options_of(kind: str, recipe: str) -> set[str]:
+    found = (task_recipe if kind == "run" else pretraining_recipe)(recipe)
+    return {*read_yaml(found.path), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
+
+
+def _seeds(values: list[Any], where: str) -> tuple[int, ...]:
+    if not values or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in values):
+        raise WrongWords(f"{where}: `seeds` is a list of numbers, 0 or above")
+    return tuple(values)
+
+
+def check_known(content: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+    """Raises WrongWords for a key that is not among the known ones."""
+    for key in content:
+        if key not in known:
+            raise WrongWords(f"{where}: unknown key {key!r}{nearest(str(key), known)} (known: {', '.join(known)})")
+
+
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    """The value, where it is a mapping. Raises WrongWords."""
+    if not isinstance(value, dict):
+        raise WrongWords(f"{where}: expected `key: value` lines, not {value!r}")
+    return value
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list as it is, nothing as none, anything else as the only one."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
