@@ -98,7 +98,9 @@ def pretraining(folder: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads((folder / PRETRAIN).read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or not isinstance(content.get("classes", []), list):
+        if not isinstance(content, dict):
+            raise ValueError("not a description of a run")
+        if not isinstance(content.get("classes", []), list) or not isinstance(content.get("origin", {}), dict):
             raise ValueError("not a description of a run")
     except OSError:
         return {}

@@ -1,5 +1,6 @@
 """Files that are whole or absent."""
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -46,7 +47,8 @@ class replaced:
         except OSError as full:
             error = full
         finally:
-            self.temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a disk that cannot be written keeps nothing to remove either
+                self.temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise cannot_write(self.path, error, self.flag) from error
 

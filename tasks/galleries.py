@@ -13,8 +13,9 @@ from PIL import Image, ImageDraw
 
 from backbones.errors import UserError
 from backbones.files import cannot_write, replaced
+from tasks.pictures import PICTURES, write_sums
 
-RANKED, PICTURES = "ranked.npz", "pictures"  # in a run's folder
+RANKED = "ranked.npz"  # in a run's folder
 PLACES = 10
 RIGHT, WRONG, QUERY = "#0072b2", "#d55e00", "#555555"  # told apart by any eye; the marks differ in shape as well
 HEIGHT, WIDEST, FRAME, GAP, BAND = 128, 192, 3, 6, 16  # pixels
@@ -113,8 +114,10 @@ def save_pictures(folder: Path, root: Path, count: int) -> None:
     lists = RankedLists.load(folder / RANKED)
     try:
         (folder / PICTURES).mkdir(exist_ok=True)
-        for row in evenly(len(lists.query), count):
+        rows = evenly(len(lists.query), count)
+        for row in rows:
             picture(lists, row, root).save(folder / PICTURES / picture_name(row), quality=85)
+        write_sums(folder / PICTURES, map(picture_name, rows))
     except OSError as error:
         raise cannot_write(folder / PICTURES, error) from error
 

@@ -5,10 +5,13 @@ runs give the same bytes. Nothing is taken from a bundle that does not verify as
 """
 
 import json
+import lzma
 import re
 import stat
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -28,6 +31,16 @@ SUPPORT = "support.csv"
 SHARED = (HISTORY, OPTIONS, OUTCOMES, SUPPORT)
 _RUN = re.compile(r"[A-Za-z0-9_+@,-][A-Za-z0-9_.+@,-]*")
 _LARGEST_MANIFEST = 2**28  # bytes: a million runs
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    UnicodeDecodeError,
+)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -99,15 +112,23 @@ def _kept(files: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_names(folder: Path, record: Record) -> None:
-    """Raises UserError when the names of samples are paths of this machine."""
+    """Raises UserError when the names of samples are paths of this machine, or cannot be read."""
+    try:
+        names = _names(folder)
+    except (OSError, TypeError, ValueError, *_DAMAGED) as error:
+        raise UserError(f"{record.run_id}: its {OUTCOMES} or {SUPPORT} cannot be read ({error}); not shared") from None
+    if paths := found_in(names):
+        raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
+
+
+def _names(folder: Path) -> list[str]:
     import numpy as np
 
     names = [(folder / SUPPORT).read_text(encoding="utf-8")] if (folder / SUPPORT).exists() else []
     if (folder / OUTCOMES).exists():
         with np.load(folder / OUTCOMES) as outcomes:
             names += [str(name) for key in ("sample",) if key in outcomes for name in outcomes[key]]
-    if paths := found_in(names):
-        raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
+    return names
 
 
 def _without_places(options: Path) -> str:
@@ -136,7 +157,7 @@ def import_bundle(file: Path, store: Store) -> Imported:
     with unpacked(file, store.root) as folder:
         wrong = [
             f"{verdict.folder.name}: {text}"
-            for verdict in map(verify, sorted(folder.iterdir()))
+            for verdict in (verify(run, name=f"run {run.name} of the bundle") for run in sorted(folder.iterdir()))
             for text in verdict.wrong
         ]
         if wrong:
@@ -187,7 +208,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
                     _extract(archive, name, told["size"], target)
                     if described(target) != told:
                         raise UserError(f"{file}: {name} is not the file of the manifest; get the bundle again")
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        except _DAMAGED as error:
             raise UserError(f"{file}: not a readable bundle ({error}); get it again") from None
         except OSError as error:
             raise UserError(f"{file}: cannot be read or unpacked ({error.strerror or error})") from None
@@ -205,6 +226,7 @@ def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]
         if content["schema"] != SCHEMA:
             raise UserError(f"{file}: schema {content['schema']}, but this version reads {SCHEMA}; update the suite")
         manifest = {f"{run}/{name}": told for run, files in content["runs"].items() for name, told in files.items()}
+        bare = [run for run, files in content["runs"].items() if RECORD not in files]
         wrong = [name for name, told in manifest.items() if not _is_in_place(name) or not _is_described(told)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file}: its {MANIFEST} is damaged ({error!r}); get the bundle again") from None
@@ -215,6 +237,8 @@ def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]
         raise UserError(
             f"{file}: {wrong[0]!r} has no place in a bundle, or is not as its manifest says; nothing is taken"
         )
+    if bare:
+        raise UserError(f"{file}: its run {bare[0]!r} has no {RECORD}; nothing is taken")
     return manifest
 
 

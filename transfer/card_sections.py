@@ -26,13 +26,16 @@ _RECIPE = (
 
 def marks_of(records: Sequence[Record]) -> list[str]:
     """What forbids to take the numbers for results."""
+    smoke = any(r.smoke or r.origin.get("smoke") for r in records)
+    subset = any(r.subset is not None or r.origin.get("subset") is not None for r in records)
+    dirty = any(r.environment.get("dirty") or r.origin.get("dirty") for r in records)
     found = {
-        "Made with `--smoke`: embedded toy data and a few seconds of training. No result.": [r.smoke for r in records],
-        "Made from a subset of the data.": [r.subset is not None for r in records],
-        "Made by source code that was changed after its commit.": [bool(r.environment.get("dirty")) for r in records],
-        "Its training broke down.": [r.broke_down for r in records],
+        "Made with `--smoke`: embedded toy data and a few seconds of training. No result.": smoke,
+        "Made from a subset of the data.": subset,
+        "Made by source code that was changed after its commit.": dirty,
+        "Its training broke down.": any(r.broke_down for r in records),
     }
-    return [text for text, held in found.items() if any(held)]
+    return [text for text, held in found.items() if held]
 
 
 def model(record: Record, weights: str) -> str:

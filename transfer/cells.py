@@ -10,7 +10,7 @@ from backbones.engine.context import Context, peak_mib
 from backbones.settings import plain, write_yaml
 from tasks.task import Scores, Task
 from transfer.cli import Command
-from transfer.environment import environment
+from transfer.environment import environment, source_state
 from transfer.options import EXECUTION
 from transfer.presence import Present
 from transfer.results import Identity, Record
@@ -109,7 +109,8 @@ class Cell:
     def about(self) -> dict[str, Any]:
         """What an export of the run says about where it comes from."""
         dataset = {name: getattr(self.dataset, name) for name in ("name", "version", "counts", "digest")}
-        marks = {"seed": self.seed, "smoke": self.command.run.smoke, "subset": self.command.run.subset}
+        marks: dict[str, Any] = {"dirty": source_state()[1], "origin": self.present.origin, "seed": self.seed}
+        marks |= {"smoke": self.command.run.smoke, "subset": self.command.run.subset}
         origin = {"run": self.run_id, "identity": self.identity.digest, "recipe": self.command.task}
         return origin | {"started_from": self.present.weights_id, "dataset": dataset, **marks, "options": self.options}
 
@@ -142,4 +143,5 @@ class Cell:
             details=context.details,
             export=context.exported,
             identity_content=self.identity.content,
+            origin=self.present.origin,
         )

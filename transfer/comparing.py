@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError, WrongWords, some
-from transfer.estimating import Bootstrap, Units, estimates, seed_notes
+from transfer.estimating import Bootstrap, Units, estimates, means_alone, seed_notes
 from transfer.fields import check_fields, order, value_of
 from transfer.groups import dataset_label, value_label
 from transfer.resampling import AP_DRAWS, DRAWS
 from transfer.results import Run
-from transfer.selecting import Exports, Match, Side, count_of, is_value, known_exports, match, select_apart
+from transfer.selecting import Exports, Match, Side, count_of, has_value, known_exports, match, select_apart
 from transfer.statistics import LEVEL, Estimate, adjusted
 from transfer.tables import NOTES, RUN, SIGNIFICANT, breakdown_rate
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PERCENT = 100.0
+NO_INTERVAL = "no interval"
 COLUMNS = ("difference", "low", "high", "p", "adjusted p", "verdict", "seeds", "clusters", "draws")
 
 
@@ -51,7 +52,8 @@ def compare(
 
     Raises:
         WrongWords: a selector means nothing, or both mean one run.
-        UserError: nothing can be compared, or outcomes are missing, damaged or of other samples.
+        UserError: nothing can be compared. Where outcomes are missing, damaged or of other samples, a row has the means
+            alone, and a note says why.
     """
     how = Bootstrap(draws, ap_draws, correction, level, tuple(scores))
     exports = known_exports(runs if known is None else known)
@@ -99,8 +101,7 @@ def interaction(
             [
                 run
                 for run in runs
-                if is_value(value_of(run.record, name_f, exports), value_f)
-                and is_value(value_of(run.record, name_g, exports), value_g)
+                if has_value(run.record, name_f, value_f, exports) and has_value(run.record, name_g, value_g, exports)
             ],
             (name_f, name_g),
         )
@@ -131,18 +132,19 @@ def interaction(
     return _table(rows, how, notes)
 
 
-def verdict(estimate: Estimate, *, p: float | None = None, higher: bool = True) -> str:
+def verdict(estimate: Estimate, *, p: float | None = None, higher: bool = True, tests: int = 1) -> str:
     """What a difference a - b, in [0, 1], says in words; numbers are in percent points.
 
     Args:
         p: the adjusted p value; by default the estimate's own.
         higher: whether a higher score is better.
+        tests: see `Estimate.smallest_difference`.
     """
     if not estimate.error and not estimate.estimate:
         return "no difference at all"
     if (estimate.p if p is None else p) < 1 - estimate.level:
         return "a better" if (estimate.estimate > 0) == higher else "b better"
-    return f"no difference shown; smallest detectable {PERCENT * estimate.smallest_difference():.1f}"
+    return f"no difference shown; smallest detectable {PERCENT * estimate.smallest_difference(tests=tests):.1f}"
 
 
 def _two_values(text: str, runs: Sequence[Run], exports: Exports) -> tuple[str, list[str]]:
@@ -165,10 +167,25 @@ def _compared(one: Match, how: Bootstrap, exports: Exports) -> list[dict[str, An
         sides = " and ".join(letter for letter, own in zip("ab", units) if not own.runs)
         return [{**head, "score": one.first.primary, "verdict": f"nothing to compare: {sides} broke down", **broken}]
     rows = []
-    for name, (means, found) in estimates(units, {"": (1, -1)}, how).items():
+    for name, (means, found) in _estimates(one, units, {"": (1, -1)}, how).items():
         row = {**head, "score": name, "a": PERCENT * means[0], "b": PERCENT * means[1]}
-        rows.append(row | {"estimate": found[""], **_marks(one, name), **broken})
+        rows.append(row | _found(found.get("")) | _marks(one, name) | broken)
     return rows
+
+
+def _estimates(
+    one: Match, units: Sequence[Units], effects: Mapping[str, Sequence[int]], how: Bootstrap
+) -> dict[str, tuple[list[float], dict[str, Estimate]]]:
+    """Means and contrasts; means alone, and a note, where outcomes cannot be used."""
+    try:
+        return estimates(units, effects, how)
+    except UserError as error:
+        one.notes.append(f"{one.label}: no interval, since {error}")
+        return {name: (means, {}) for name, means in means_alone(units, how).items()}
+
+
+def _found(estimate: Estimate | None) -> dict[str, Any]:
+    return {"verdict": NO_INTERVAL} if estimate is None else {"estimate": estimate}
 
 
 def _crossed(
@@ -177,11 +194,11 @@ def _crossed(
     head, rows = _head(one, exports), []
     units = [Units.of(runs, exports) for runs in one.sides]
     broken = {"broke down": _broken([run for runs in one.sides for run in runs])}
-    for name, (means, found) in estimates(units, effects, how).items():
-        for label, estimate in found.items():
-            corners = [f"{PERCENT * mean:.2f}" for mean, c in zip(means, effects[label]) if c]
-            row = {**head, "score": name, "effect": label, "means": ", ".join(corners), "estimate": estimate}
-            rows.append(row | _marks(one, name) | broken)
+    for name, (means, found) in _estimates(one, units, effects, how).items():
+        for label, coefficients in effects.items():
+            corners = [f"{PERCENT * mean:.2f}" for mean, c in zip(means, coefficients) if c]
+            row = {**head, "score": name, "effect": label, "means": ", ".join(corners)}
+            rows.append(row | _found(found.get(label)) | _marks(one, name) | broken)
     return rows
 
 
@@ -214,7 +231,8 @@ def _table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> 
         ps = adjusted([row["estimate"].p for row in own], how.correction)
         for row, p in zip(own, ps):
             row |= _numbers(row["estimate"]) | {"adjusted p": p}
-            row["verdict"] = verdict(row["estimate"], p=p, higher=row["higher"])
+            tests = len(own) if how.correction != "none" else 1
+            row["verdict"] = verdict(row["estimate"], p=p, higher=row["higher"], tests=tests)
     overall = _overall([row for row in rows if row.get("primary", True)])
     table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary"], errors="ignore")
     last = [name for name in table if str(name).startswith("broke down")]
@@ -222,6 +240,7 @@ def _table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> 
     first = [name for name in table if name not in middle and name not in last and name != RUN]
     table = table[[*first, *middle, *last, RUN]]
     corrected = f"adjusted p: {how.correction} over the {' and over the '.join(said)}; each interval is its row's own"
+    corrected += f"; a smallest detectable difference is at the level {1 - how.level:g} divided by their number"
     adjustment = [corrected] if said and how.correction != "none" else []
     table.attrs[NOTES] = [*_folded([*notes, *adjustment]), *overall]
     table.attrs[SIGNIFICANT] = ["p", "adjusted p"]

@@ -169,7 +169,7 @@ def _freedom(share: float, seeds: float, clusters: float) -> float:
     Satterthwaite's are 1 / (share^2 / seeds + (1 - share)^2 / clusters). With 2 degrees for the seeds and a share near
     0.9 that covers 92 % instead of 95; the factor on the seeds' part, which is 1 at either end, brings it to between 94
     and 96 for every share, from 2 degrees on (computed by quadrature; a test repeats it). With one degree, that of two
-    runs of one system, it is 91.
+    runs of one system, alone or against a single one, it falls to 90.
 
     Args:
         share: the seeds' part of the variance, as estimated.

@@ -121,6 +121,15 @@ def estimates(
     return found
 
 
+def means_alone(units: Sequence[Units], how: Bootstrap) -> dict[str, list[float]]:
+    """For each score the mean of each side as recorded, where outcomes do not give more."""
+    names = score_names([run.record for one in units for run in one.runs], how)
+    return {
+        name: [float(one.averaged(np.array([run.record.scores[name] for run in one.runs])).mean()) for one in units]
+        for name in names
+    }
+
+
 def seed_notes(one: Match, exports: Exports) -> list[str]:
     """What a row's seeds do not say."""
     units = [Units.of(runs, exports) for runs in one.sides]
@@ -130,6 +139,8 @@ def seed_notes(one: Match, exports: Exports) -> list[str]:
         notes.append(f"{one.label}: one seed, so the interval is that of these models on other samples")
     elif min(sizes) == 1:
         notes.append(f"{one.label}: a side of one seed is taken to vary over seeds as the others do")
+    if sum(size - 1 for size in sizes) == 1:
+        notes.append(f"{one.label}: two seeds are few, and the interval covers about 90 % where seeds vary")
     origins = [{run.record.weights_id for run in own.runs} - {"random"} for own in units]
     if max(sizes) > 1 and any(len(own) == 1 for own in origins):
         notes.append(

@@ -13,10 +13,11 @@ PATHS = ("data", "out", "features", "config", "weights_to")
 
 
 def marks_of(record: Record) -> list[str]:
-    """What a reader must see beside every number of a run: smoke, dirty, subset, a breakdown."""
+    """What a reader must see beside every number of a run: smoke, dirty, subset, those of its weights, a breakdown."""
     subset = [f"subset {record.subset}"] if record.subset is not None else []
     broken = [record.outcome["status"]] if record.broke_down else []
-    return ["smoke"] * record.smoke + ["dirty"] * bool(record.environment.get("dirty")) + subset + broken
+    own = ["smoke"] * record.smoke + ["dirty"] * bool(record.environment.get("dirty")) + subset
+    return own + [f"pretraining {mark}" for mark in record.origin_marks if mark not in own] + broken
 
 
 def run_facts(runs: Sequence[Run]) -> dict[str, Any]:
@@ -58,6 +59,7 @@ def _facts(record: Record, exports: dict[str, str]) -> Iterator[tuple[tuple[str,
         yield ("origin", "pretraining"), exports[record.weights_id]
     if record.export:
         yield ("origin", "exported as"), record.export
+    yield from _flat("origin", record.origin, "pretraining ")
     yield ("origin", "untrained"), ", ".join(map(str, record.untrained)) or "none"
     yield from _flat("dataset", record.dataset)
     yield from _flat("backbone", record.backbone)

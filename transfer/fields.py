@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
-from backbones.errors import WrongWords, nearest
+from backbones.errors import UserError, WrongWords, nearest
+from backbones.parts import is_user_part
+from backbones.stems import STEMS, StemSpec, find_stem
 from transfer.groups import value_label
 from transfer.options import EXECUTION, BackboneOptions, PretrainRunOptions
 from transfer.protocols import PRETRAINING, backbone_of, pretraining
@@ -18,8 +21,8 @@ def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
     """The value of a field as a number, text, bool or None; None too where the record has no such field.
 
     Args:
-        name: task, dataset, backbone, seed, a field of the backbone (as resolved, stems in canonical form where the
-            record has no shorter name), an option of the task, or one of these behind `pretraining.`.
+        name: task, dataset, backbone, seed, a field of the backbone (as resolved, equal stems under one name), an
+            option of the task, or one of these behind `pretraining.`.
         exports: see `transfer.protocols.by_export`.
     """
     if name.startswith(PRETRAINING):
@@ -37,8 +40,37 @@ def _plain(record: Record, name: str) -> Any:
     # What the backbone was, not what was said of it on the command line.
     if name in _PARTS or name not in record.options:
         value = record.backbone.get(name)
-        return value if name not in (record.backbone.get("files") or {}) else backbone_of(record)[name]
+        if name in (record.backbone.get("files") or {}):
+            return backbone_of(record)[name]
+        return _stem_name(value, record.backbone.get("patch")) if name == "stem" and isinstance(value, str) else value
     return record.options[name]
+
+
+def as_value(record: Record, name: str, text: str, exports: Mapping[str, Record]) -> str:
+    """What someone wrote, as `value_of` would say it of this record: a stem by any of its names becomes its own."""
+    if name.startswith(PRETRAINING):
+        parent = pretraining(record, exports)
+        return text if parent is None else as_value(parent, name.removeprefix(PRETRAINING), text, {})
+    return _stem_name(text, record.backbone.get("patch")) if name == "stem" else text
+
+
+@lru_cache
+def _stem_name(text: str, patch: int | None) -> str:
+    """A stem's short name, or its canonical form where it has none; what is no stem of this patch size stays."""
+    wanted = _sized(text, patch)
+    if wanted is None:
+        return text
+    return next((name for name in STEMS if _sized(name, patch) == wanted), str(wanted))
+
+
+@lru_cache
+def _sized(text: str, patch: int | None) -> StemSpec | None:
+    if not patch or is_user_part(text):
+        return None
+    try:
+        return find_stem(text).sized(patch)
+    except UserError:  # another version's stem, or strides of another patch size
+        return None
 
 
 def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> list[str]:

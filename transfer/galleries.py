@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from backbones.errors import UserError, some
-from tasks.galleries import PICTURES, RANKED, RankedLists, evenly, picture_name
+from tasks.galleries import RANKED, RankedLists, evenly, picture_name
+from tasks.pictures import PICTURES
 from transfer.html import Section
 from transfer.results import OUTCOMES, Run
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from backbones.errors import WrongWords
 from transfer.sweep_file import SweepFile
-from transfer.sweep_steps import BACKBONE_OPTIONS, Step
+from transfer.sweep_steps import BACKBONE_OPTIONS, Step, number
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,7 @@ def make_cell(
 
 def _used(value: Any) -> list[Any]:
     """The values of an option in a row: one, or those that a printed one may stand for. A list is one value."""
-    if isinstance(value, dict):
-        if "used" not in value:
-            raise WrongWords(f"a row's option is a value or {{printed: ..., used: [...]}}, not {value!r}")
-        return list(value["used"])
-    return [value]
+    return [number(item) for item in value["used"]] if isinstance(value, dict) else [number(value)]
 
 
 def _content(word: str) -> str:

@@ -99,15 +99,21 @@ def dataset_label(records: Sequence[Record], exports: Mapping[str, Record]) -> s
 
 
 def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]:
-    """ "smoke" and "dirty" where any of the runs is, or "pretraining smoke" and "pretraining dirty"."""
+    """ "smoke" and "dirty" where any of the runs is, else "pretraining smoke" and so on, "pretraining subset 8" too.
+
+    Of trainings that are not at hand, each record says it itself.
+    """
     parents = [parent for record in records for parent in lineage(record, exports)]
+    told = [mark for record in (*records, *parents) for mark in record.origin_marks]
     found = []
     for mark, is_marked in (("smoke", lambda record: record.smoke), ("dirty", is_dirty)):
         if any(map(is_marked, records)):
             found.append(mark)
-        elif any(map(is_marked, parents)):
+        elif any(map(is_marked, parents)) or mark in told:
             found.append(f"pretraining {mark}")
-    return found
+    subsets = [f"subset {parent.subset}" for parent in parents if parent.subset is not None]
+    subsets += [mark for mark in told if mark.startswith("subset")]
+    return found + [f"pretraining {mark}" for mark in dict.fromkeys(subsets)]
 
 
 def is_dirty(record: Record) -> bool:

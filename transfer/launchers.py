@@ -172,7 +172,9 @@ class LocalLauncher:
         return [gpu for gpu in self.gpus if gpu not in taken]
 
     def _wanted_gpus(self, work: Work) -> int:
-        return int(work.resources.get("gpus", min(1, len(self.gpus))))
+        """One if there is one; several must be there."""
+        asked = int(work.resources.get("gpus", 1))
+        return min(asked, len(self.gpus)) if asked <= 1 else asked
 
 
 def _visible_gpus() -> list[str]:

@@ -180,6 +180,7 @@ def largest_stable(rows: "pd.DataFrame", tolerated: float = 0.0) -> "pd.DataFram
         lines.append(same | _edge(sorted(cells, key=lambda cell: float(cell[x])), x, tolerated))
     table = pd.DataFrame(lines)
     table.attrs[SIGNIFICANT] = [*by, y, "largest", "broken"]
+    table.attrs[NOTES] = [note for note in rows.attrs[NOTES] if note.startswith("protocol ")]
     return table
 
 

@@ -1,12 +1,15 @@
 """What a sweep will cost before it starts: operations by cell, and hours at a stated speed."""
 
+import shlex
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import resolve_dataset
+from backbones.errors import UserError
 from backbones.settings import CONFIGS, read_yaml
 from transfer.grid import Cell, receipt
+from transfer.launchers import Work, python_words
 from transfer.sweep_file import SweepFile
 from transfer.sweep_steps import BACKBONE_OPTIONS
 
@@ -18,46 +21,66 @@ PASSES = 3  # forward once, backward twice as much
 
 
 def plan(
-    sweep: SweepFile, cells: list[Cell], out: Path, data: Path | None, speed: float | None, searches: "Searches | None"
+    sweep: SweepFile,
+    cells: list[Cell],
+    out: Path,
+    extra: tuple[str, ...],
+    gpus: int | None,
+    speed: float | None,
+    searches: "Searches | None",
 ) -> str:
     """The cells of a sweep with their commands and predicted cost, as text.
 
     Args:
+        extra: words that every command gets besides. gpus: of a cell, in place of what its step says.
         speed: TFLOP/s that a device sustains; None: measured here.
     """
     import pandas as pd
 
     from transfer.tables import markdown
 
-    measured = speed is None
+    how = "--speed" if speed else f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
     speed = speed or _sustained()
-    rows, predicted = [], [cell_operations(cell) for cell in cells]
-    for cell, operations in zip(cells, predicted):
-        rows.append(
-            {
-                "cell": cell.name,
-                "after": cell.parent.name if cell.parent else "",
-                "PFLOP": "" if operations is None else f"{operations / 1e15:.3g}",
-                "device hours": "" if operations is None else f"{operations / (speed * 3.6e15):.3g}",
-                "ended": "yes" if receipt(out, cell.name).with_suffix(".done.json").exists() else "",
-            }
-        )
-    table = pd.DataFrame(rows)
-    hours, unknown = sum(filter(None, predicted)) / (speed * 3.6e15), predicted.count(None)
-    how = f"{UTILISATION:.0%} of a matrix product on this machine, measured now" if measured else "--speed"
+    found = [_predicted(cell) for cell in cells]
+    table = pd.DataFrame(
+        {
+            "cell": cell.name,
+            "after": cell.parent.name if cell.parent else "",
+            "PFLOP": "" if operations is None else f"{operations / 1e15:.3g}",
+            "device hours": "" if operations is None else f"{operations / (speed * 3.6e15):.3g}",
+            "ended": "yes" if receipt(out, cell.name).with_suffix(".done.json").exists() else "",
+        }
+        for cell, (operations, _) in zip(cells, found)
+    )
+    hours = sum(operations or 0.0 for operations, _ in found) / (speed * 3.6e15)
     lines = [
-        f"sweep {sweep.name}, tier {sweep.tier}: {len(cells)} cells, {hours:.3g} device hours "
-        f"at {speed:.3g} TFLOP/s ({how})",
+        f"sweep {sweep.name}, tier {sweep.tier}: {len(cells)} cells, "
+        f"{hours:.3g} device hours at {speed:.3g} TFLOP/s ({how})",
         "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data, start-up.",
+        *dict.fromkeys(f"without a prediction: {why}" for _, why in found if why),
     ]
-    if unknown:
-        lines.append(f"{unknown} cells have no prediction: their data sets do not say how many images they hold.")
     if searches:
-        lines.append(
-            f"Each of {len(searches.groups)} searches runs up to {searches.groups[0].search.budget} such cells."
-        )
-    commands = [f"python -m {' '.join(cell.words(out))}" for cell in cells]
-    return "\n".join([*lines, "", markdown(table), "", *commands])
+        budget = searches.groups[0].search.budget
+        lines.append(f"Each of {len(searches.groups)} searches runs up to {budget} such cells.")
+    return "\n".join([*lines, "", markdown(table), "", *(_command(cell, out, extra, gpus) for cell in cells)])
+
+
+def _command(cell: Cell, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
+    """What a person would type for a cell."""
+    wanted = cell.step.resources.get("gpus", 1) if gpus is None else gpus
+    work = Work((*cell.words(out), *extra), out)
+    return shlex.join(["python", *python_words(work, int(wanted))[1:]])
+
+
+def _predicted(cell: Cell) -> tuple[float | None, str]:
+    """The operations of a cell; or None, and why they are not known."""
+    try:
+        operations = cell_operations(cell)
+    except UserError as error:
+        return None, str(error).splitlines()[0]
+    except Exception as error:  # of a user's part
+        return None, f"a part of {cell.backbone} raised {type(error).__name__}: {error}"
+    return operations, "" if operations is not None else f"{cell.dataset} does not say how many images it holds"
 
 
 def cell_operations(cell: Cell) -> float | None:

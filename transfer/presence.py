@@ -19,10 +19,12 @@ from transfer.results import Store
 
 @dataclass
 class Present:
-    """What was found: the backbone, what identifies its weights, the opened data sets and the words that named them."""
+    """What was found: the backbone, what is known of its weights, the opened data sets and the words for them."""
 
     spec: BackboneSpec
     weights_id: str = "random"
+    origin: dict[str, Any] = field(default_factory=dict)
+    """See `Record.origin`."""
     datasets: list[tuple[str, Any]] = field(default_factory=list)
 
 
@@ -35,7 +37,7 @@ def find_all(command: Command, task: Task, context: Context, store: Store) -> Pr
     run, problems = command.run, _Problems()
     present = Present(resolve(run.backbone, **command.overrides(task.from_scratch)))
     with problems.collected():
-        present.spec, present.weights_id = _weights(present.spec, command, context)
+        present.spec, present.weights_id, present.origin = _weights(present.spec, command, context)
     for words in run.dataset:
         with problems.collected():
             dataset = task.open(
@@ -55,12 +57,11 @@ def find_all(command: Command, task: Task, context: Context, store: Store) -> Pr
     return present
 
 
-def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[BackboneSpec, str]:
-    """The backbone with weights that exist, and their id. A smoke run may go on with random ones, and says so."""
+def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[BackboneSpec, str, dict[str, Any]]:
+    """The backbone with weights that exist, their id and origin. A smoke run may go on with random ones and says so."""
     try:
         located = find_weights(spec)
-        _say_whose(located, context)
-        return spec, located.weights_id
+        return spec, located.weights_id, _say_whose(located, context)
     except UserError:
         if not command.run.smoke or command.backbone.weights != "config":
             raise
@@ -70,17 +71,28 @@ def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[Ba
             named = command.backbone.overrides() | {"weights": str(own)}
             return _weights(resolve(command.run.backbone, **named), command, context)
         context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
-        return replace(spec, weights="random"), "random"
+        return replace(spec, weights="random"), "random", {}
 
 
-def _say_whose(located: Located, context: Context) -> None:
-    """Weights of a toy pretraining are marked in every record that they lead to."""
+def _say_whose(located: Located, context: Context) -> dict[str, Any]:
+    """Weights of a toy pretraining are marked in every record that they lead to. Returns their origin."""
     about = pretraining(located.folder) if located.folder else {}
     if about:
         context.say(f"weights: {located.folder}, from the run {about.get('run')}")
-    marks = ["--smoke"] * bool(about.get("smoke")) + ["--subset"] * (about.get("subset") is not None)
+    origin = origin_of(about)
+    marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
     if marks:
         context.note(f"the weights in {located.folder} were pretrained with {' and '.join(marks)}: no real ones")
+    return origin
+
+
+def origin_of(about: dict[str, Any]) -> dict[str, Any]:
+    """What marks an export, from its `pretrain.json`, and whatever its run had started from; empty if nothing is known.
+
+    See `Record.origin`.
+    """
+    before = about.get("origin") or {}
+    return {mark: before.get(mark) or about.get(mark) for mark in ("smoke", "dirty", "subset")} if about else {}
 
 
 class _Problems:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from backbones.errors import UserError
 from transfer.groups import letter
 from transfer.protocols import by_export, configurations, lineage
 from transfer.published_matching import Match, Matcher
@@ -17,6 +18,7 @@ from transfer.published_rows import Row, Table, Value, paper_names, read_paper, 
 from transfer.records import Record
 from transfer.results import Run
 from transfer.sweep_file import SweepFile, read_sweep
+from transfer.tables import IN_FULL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +31,7 @@ DRAWS, AP_DRAWS = 2_000, 200
 """Of the bootstrap, for each cell; COCO's scores take some hundredths of a second for each."""
 MOST_REASONS = 4
 """In a line of the table; more of them go into a note."""
+TWO_SEEDS = "(2 seeds): two seeds are few, and the interval covers about 90 % where seeds vary"
 COLUMNS = (
     *("row", "dataset", "metric", "published", "reading", "own", "difference", "interval", "verdict"),
     *("device_hours", "pretraining_hours", "not comparable because", "others", "runs"),
@@ -96,13 +99,20 @@ def paper_table(
             lines += [_line(row, value, own, matcher, folders) for own in owns] or [
                 _line(row, value, None, matcher, {})
             ]
-    folded = _fold(lines)
-    return pd.DataFrame(lines, columns=list(COLUMNS)), [*_notes(found), *folded]
+    notes = [*_notes(found), *dict.fromkeys(line["note"] for line in lines if "note" in line)]
+    folded, in_full = _fold(lines)
+    frame = pd.DataFrame(lines, columns=list(COLUMNS))
+    frame.attrs[IN_FULL] = {"not comparable because": in_full}
+    return frame, [*notes, *folded]
 
 
-def _fold(lines: Sequence[dict[str, Any]]) -> list[str]:
-    """Puts long lists of what differs into notes, under letters that stay in the lines; returns the notes."""
+def _fold(lines: Sequence[dict[str, Any]]) -> tuple[list[str], dict[str, str]]:
+    """Puts long lists of what differs into notes, under letters that stay in the lines.
+
+    Returns the notes, and the texts of lines with letters in full.
+    """
     letters: dict[str, str] = {}
+    in_full: dict[str, str] = {}
     for line in lines:
         reasons = str(line["not comparable because"]).split("; ")
         options = [reason for reason in reasons if reason.endswith(")")]
@@ -110,8 +120,9 @@ def _fold(lines: Sequence[dict[str, Any]]) -> list[str]:
             text = "; ".join(options)
             name = letters.setdefault(text, letter(len(letters)))
             others = [reason for reason in reasons if not reason.endswith(")")]
-            line["not comparable because"] = "; ".join([*others, f"{len(options)} options: {name}"])
-    return [f"{name}: {text} (in brackets the table's)" for text, name in letters.items()]
+            short = "; ".join([*others, f"{len(options)} options: {name}"])
+            in_full[short], line["not comparable because"] = "; ".join([*others, text]), short
+    return [f"{name}: {text} (in brackets the table's)" for text, name in letters.items()], in_full
 
 
 @lru_cache
@@ -144,7 +155,7 @@ def _line(row: Row, value: Value, own: Own | None, matcher: Matcher, folders: Ma
         broken = matcher.broken_before(row, step) if step else []
         return line | ({"own": f"blocked: {_statuses(broken)}"} if broken else {})
     target = value.percent if not row.reference else None
-    estimate = _estimate(own, value, folders) if target is not None and own.completed else None
+    estimate, problem = _estimate(own, value, folders) if target is not None and own.completed else (None, "")
     chains = {run.run_id: run for record in own.records for run in lineage(record, matcher.exports)}
     line |= {
         "reading": own.matches[0].reading,
@@ -156,6 +167,13 @@ def _line(row: Row, value: Value, own: Own | None, matcher: Matcher, folders: Ma
         "others": own.others,
         "runs": " ".join(record.run_id for record in own.records),
     }
+    if problem:
+        line |= {
+            "interval": "none",
+            "note": f"{row.label}, {value.dataset}, {value.metric}: no interval, since {problem}",
+        }
+    elif estimate and estimate.seeds == (2,):
+        line["note"] = TWO_SEEDS
     return line | (_difference(value, estimate) if estimate else {})
 
 
@@ -169,29 +187,35 @@ def verdict(value: Value, own: Own, estimate: "Estimate | None") -> str:
         if not broken:
             return "not here"
         return "both break down" if not own.completed else f"breaks down in {broken} of {len(own.records)} here"
-    if not own.completed or estimate is None:
+    if not own.completed:
         return "breaks down here only"
-    assert value.percent is not None
+    if estimate is None or value.percent is None:
+        return ""
     slack = 0.5 * 10**-value.decimals
     low, high = 100 * estimate.low - value.percent, 100 * estimate.high - value.percent
     said = "agrees" if low <= slack and high >= -slack else "higher" if low > 0 else "lower"
     return said + (f"; breaks down in {broken} of {len(own.records)} here" if broken else "")
 
 
-def _estimate(own: Own, value: Value, folders: Mapping[str, Run]) -> "Estimate | None":
-    """The mean score of the runs that completed, a fraction, with its interval; None where it cannot be resampled."""
+def _estimate(own: Own, value: Value, folders: Mapping[str, Run]) -> "tuple[Estimate | None, str]":
+    """The mean score of the runs that completed, a fraction, with its interval.
+
+    None where it cannot be resampled; with the reason where that is for missing or damaged outcomes.
+    """
     from transfer.estimating import mean_score
 
-    return mean_score(
-        [folders[record.run_id] for record in own.completed], value.metric, draws=DRAWS, ap_draws=AP_DRAWS
-    )
+    runs = [folders[record.run_id] for record in own.completed]
+    try:
+        return mean_score(runs, value.metric, draws=DRAWS, ap_draws=AP_DRAWS), ""
+    except UserError as error:
+        return None, str(error)
 
 
 def _difference(value: Value, estimate: "Estimate") -> dict[str, str]:
     assert value.percent is not None
     points = [100 * number - value.percent for number in (estimate.estimate, estimate.low, estimate.high)]
     middle, low, high = (f"{number:+.{value.decimals}f}" for number in points)
-    return {"difference": middle, "interval": f"{low} to {high}"}
+    return {"difference": middle, "interval": f"{low} to {high}" + (" (2 seeds)" if estimate.seeds == (2,) else "")}
 
 
 def _own_text(own: Own, value: Value) -> str:

@@ -187,8 +187,11 @@ def _equal(left: Any, right: Any) -> bool:
 
 def _marks(records: Iterable[Record]) -> list[str]:
     records = list(records)
+    told = [mark for record in records for mark in record.origin_marks]
     marks = [("smoke", any(record.smoke for record in records)), ("dirty", any(map(is_dirty, records)))]
+    marks = [(mark, there or mark in told) for mark, there in marks]
     subsets = [f"subset {record.subset}" for record in records if record.subset is not None]
+    subsets += [mark for mark in told if mark.startswith("subset")]
     unreadable = [f"{skipped} images unreadable" for record in records if (skipped := record.dataset.get("skipped"))]
     return [mark for mark, there in marks if there] + subsets + unreadable
 

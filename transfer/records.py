@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,20 @@ SCHEMA = 1
 KINDS = {
     **dict.fromkeys(("run_id", "identity", "protocol", "task", "weights_id", "primary"), str),
     **dict.fromkeys(("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost"), dict),
-    **dict.fromkeys(("environment", "details", "files", "identity_content"), dict),
+    **dict.fromkeys(("environment", "details", "files", "identity_content", "origin"), dict),
     **dict.fromkeys(("untrained", "notes"), list),
     "seed": int,
     "smoke": bool,
 }
 # What older records of this schema lack.
-ADDED: dict[str, Any] = {"export": None, "details": {}, "files": {}, "identity_content": {}, "shared": None}
+ADDED: dict[str, Any] = {
+    "export": None,
+    "details": {},
+    "files": {},
+    "identity_content": {},
+    "shared": None,
+    "origin": {},
+}
 STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
 
 
@@ -86,6 +94,8 @@ class Record:
     """What `identity` is the digest of; see `Identity`."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """sha256 (hex) and size (bytes) of the other files of the run, by name. `Store.write` fills it in."""
+    origin: dict[str, Any] = field(default_factory=dict)
+    """Marks of the trainings behind the weights: `smoke`, `dirty`, `subset` (None: unknown). Empty if none is known."""
     shared: dict[str, Any] | None = None
     """Of a copy without the paths of the machine it comes from; see `bundles.py`."""
 
@@ -101,6 +111,13 @@ class Record:
     def broke_down(self) -> bool:
         """Whether the training failed as a training."""
         return self.outcome["status"] != "completed"
+
+    @property
+    def origin_marks(self) -> list[str]:
+        """What marks the trainings behind the weights: "smoke", "dirty", "subset 8"."""
+        subset = self.origin.get("subset")
+        marks = [mark for mark in ("smoke", "dirty") if self.origin.get(mark)]
+        return marks + ([f"subset {subset}"] if subset is not None else [])
 
     @classmethod
     def read(cls, path: Path, *, edited: bool = False) -> "Record":
@@ -124,7 +141,7 @@ class Record:
         try:
             content = json.loads(raw)
             schema = content.pop("schema")
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise unreadable(path, error) from None
         if schema != SCHEMA:
             raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
@@ -134,14 +151,26 @@ class Record:
             differing = ", ".join(sorted(content.keys() ^ NAMES))
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
         wrong = [name for name, kind in KINDS.items() if not isinstance(content[name], kind)]
-        if wrong or content["outcome"].get("status") not in STATUSES:
-            raise unreadable(path, ", ".join(wrong) or "outcome")
+        wrong = wrong or _misshapen(content)
+        if wrong:
+            raise unreadable(path, ", ".join(wrong))
         if not edited and is_edited(raw, seal, content["files"]):
             raise UserError(
                 f"{path}: edited after it was written; `python -m transfer.verify {path.parent}` says what differs. "
                 "Put the old file back, or delete its folder to run it again"
             )
         return cls(**content)
+
+
+def _misshapen(content: dict[str, Any]) -> list[str]:
+    """The entries with a value that no report can take: a status of no meaning, a score that is no finite number."""
+    scores = content["scores"].values()
+    right = {
+        "outcome": content["outcome"].get("status") in STATUSES,
+        "scores": all(type(score) in (float, int) and abs(score) <= sys.float_info.max for score in scores),
+        "metrics": all(isinstance(metric, dict) for metric in content["metrics"].values()),
+    }
+    return [name for name, held in right.items() if not held]
 
 
 NAMES = {item.name for item in fields(Record)} - {"schema"}

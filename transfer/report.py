@@ -64,10 +64,30 @@ class ReportOptions:
     def __post_init__(self) -> None:
         if (self.paper is None) != (self.table is None):
             raise WrongWords("--paper and --table belong together, as --paper scaled_relu --table 4")
-        if self.draws < 100:
-            raise WrongWords(f"--draws {self.draws}: must be at least 100")
+        if not 100 <= self.draws <= 1_000_000:
+            raise WrongWords(f"--draws {self.draws}: must be between 100 and 1000000")
         if self.hub and not self.output:
             raise WrongWords("--hub: name the folder to write with --output")
+        self._check_idle()
+
+    def _check_idle(self) -> None:
+        """Raises WrongWords for a flag that changes nothing."""
+        shows = bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.each)
+        elsewhere = bool(self.bundle or self.import_ or self.card or self.hub)
+        for name, idle, needs in (
+            ("--by", self.by and not self.map, "--map"),
+            ("--pictures", self.pictures and self.format != "html", "--format html"),
+            ("--weights", self.weights and not self.hub, "--hub"),
+            ("--correction", self.correction != "holm" and not (self.compare or self.interaction), "--compare"),
+            (
+                "--paper, --compare, --map ...",
+                shows and elsewhere,
+                "none of --bundle, --import, --card, --hub",
+            ),
+            ("--format", self.format != "markdown" and elsewhere, "none of --bundle, --import, --card, --hub"),
+        ):
+            if idle:
+                raise WrongWords(f"{name}: has an effect only with {needs}")
 
 
 def main(argv: list[str]) -> int:
@@ -94,11 +114,16 @@ def _report(options: ReportOptions, known: Sequence[Run]) -> int:
     if options.bundle:
         from transfer.bundles import bundle
 
-        for note in bundle(shown, options.bundle):
-            print(note, file=sys.stderr)
+        packed = bundle(shown, options.bundle)
+        print(f"{options.bundle}: {_runs(len(packed))}")
         return 0
     _print(_render(shown, known, options), options.output)
     return 0
+
+
+def store_in(folder: Path) -> Store:
+    """The runs in a folder of runs, or in that of a sweep."""
+    return Store(folder / "runs" if (folder / "runs").is_dir() else folder)
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -111,7 +136,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no such folder of runs")
-        store = Store(folder / "runs" if (folder / "runs").is_dir() else folder)
+        store = store_in(folder)
         runs, problems = store.runs()
         found += runs
         for problem in problems:
@@ -130,13 +155,17 @@ def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:
 
     shown = [run for run in known if options.smoke or not run.record.smoke]
     if len(shown) < len(known):
-        print(f"{len(known) - len(shown)} smoke runs left out; --smoke shows them", file=sys.stderr)
+        print(f"{_runs(len(known) - len(shown))} of --smoke left out; --smoke shows them", file=sys.stderr)
     clean = [run for run in shown if options.dirty or not is_dirty(run.record)]
     if len(clean) < len(shown):
-        print(f"{len(shown) - len(clean)} runs of changed files left out; --dirty shows them", file=sys.stderr)
+        print(f"{_runs(len(shown) - len(clean))} of changed files left out; --dirty shows them", file=sys.stderr)
     if not clean and not options.paper:
         raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
     return clean
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' * (count != 1)}"
 
 
 def _render(shown: Sequence[Run], known: Sequence[Run], options: ReportOptions) -> str:
@@ -174,7 +203,7 @@ def _import(file: Path, folder: Path) -> int:
     from transfer.bundles import import_bundle
 
     check_writable(folder, "--import into")
-    result = import_bundle(file, Store(folder))
+    result = import_bundle(file, store_in(folder))
     print(result)
     return 1 if result.conflicts else 0
 

@@ -6,7 +6,8 @@ Letters: M samples, C clusters, R runs, B draws.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +73,8 @@ def read_outcomes(run: Run) -> dict[str, np.ndarray]:
         raise UserError(f"{path}: not readable ({error}); `python -m transfer.verify {run.folder}` says more") from None
     if missing := [name for name in ("sample", "cluster") if name not in found]:
         raise UserError(f"{path}: has no {' and no '.join(missing)}, so its samples cannot be paired")
+    if found["sample"].shape != found["cluster"].shape or found["sample"].ndim != 1:
+        raise UserError(f"{path}: samples and their clusters are not equally many")
     return found
 
 
@@ -147,7 +150,7 @@ def _means(
 ) -> dict[str, Resampled]:
     columns, kept = [], []
     for name in names:
-        own = [per_sample(name, one) for one in outcomes]
+        own = [_values(run, name, one) for run, one in zip(runs, outcomes)]
         if all(values is not None for values in own) and all(name in run.record.scores for run in runs):
             kept.append(name)
             columns += [np.asarray(values)[order] for values, order in zip(own, orders)]
@@ -164,6 +167,26 @@ def _means(
         scores = np.array([column[use].mean() for column, use in zip(columns[part], counted[part])])
         found[name] = _checked(runs, name, scores, drawn[part], clusters)
     return found
+
+
+def _values(run: Run, name: str, outcomes: dict[str, np.ndarray]) -> np.ndarray | None:
+    with _scoring(run):
+        values = per_sample(name, outcomes)
+        if values is not None and values.shape != outcomes["sample"].shape:
+            raise ValueError(f"{name}: {len(values)} values of {len(outcomes['sample'])} samples")
+    return values
+
+
+@contextmanager
+def _scoring(run: Run) -> Iterator[None]:
+    """What arrays raise that are missing or of other sizes, as an error that names their file."""
+    try:
+        yield
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        raise UserError(
+            f"{run.folder / OUTCOMES}: cannot be scored ({type(error).__name__}: {error}); "
+            f"`python -m transfer.verify {run.folder}` says more"
+        ) from None
 
 
 def _averages(
@@ -186,12 +209,13 @@ def _averages(
     most, short = int(times.max(initial=1)), [name.removeprefix(f"{prefix}_") for name in names]
     scores, drawn = np.empty((len(names), len(runs))), np.full((len(names), len(runs), draws), np.nan)
     for place, (one, order) in enumerate(zip(outcomes, orders)):
-        averager = Averager(Matches.from_outcomes(one, kind), short, most=most)
-        weights = np.ones(len(order), dtype=np.int64)
-        scores[:, place] = _row(averager.means(weights), short)
-        for draw in range(draws):
-            weights[order] = times[draw][cluster]
-            drawn[:, place, draw] = _row(averager.means(weights), short)
+        with _scoring(runs[place]):
+            averager = Averager(Matches.from_outcomes(one, kind), short, most=most)
+            weights = np.ones(len(order), dtype=np.int64)
+            scores[:, place] = _row(averager.means(weights), short)
+            for draw in range(draws):
+                weights[order] = times[draw][cluster]
+                drawn[:, place, draw] = _row(averager.means(weights), short)
     return {name: _checked(runs, name, scores[number], drawn[number], clusters) for number, name in enumerate(names)}
 
 

@@ -155,22 +155,29 @@ class Store:
 def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """One run for each identity, and what is there twice with different results.
 
-    Copies with equal outcome and scores are one run; one's own is taken before a shared one. Where they differ, the
-    one that started first stands: repeating a run until it comes out well changes nothing.
+    Copies with equal outcome and scores are one run: a clean one is taken before a dirty one, one's own before a
+    shared one. Where they differ, the one that started first stands: repeating a run until it comes out well changes
+    nothing.
     """
     of_identity: dict[str, list[Run]] = {}
     for run in runs:
         of_identity.setdefault(run.record.identity, []).append(run)
     kept, disputes = [], []
     for copies in of_identity.values():
-        first, *rest = sorted(copies, key=_precedence) if len(copies) > 1 else copies
+        ordered = sorted(copies, key=_precedence) if len(copies) > 1 else copies
+        equal = [run for run in ordered if same_result(ordered[0].record, run.record)]
+        first = min(equal, key=_is_dirty)  # the first of those that are equally clean
         kept.append(first)
-        disputes += [_dispute(first, other) for other in rest if not same_result(first.record, other.record)]
+        disputes += [_dispute(first, run) for run in ordered if not same_result(first.record, run.record)]
     return kept, disputes
 
 
 def _precedence(run: Run) -> tuple[str, bool]:
     return str(run.record.environment.get("started")), run.record.shared is not None
+
+
+def _is_dirty(run: Run) -> bool:
+    return bool(run.record.environment.get("dirty"))
 
 
 def same_result(one: Record, other: Record) -> bool:

@@ -45,9 +45,11 @@ class Found:
 
     @property
     def estimate(self) -> float:
-        """Geometric mean over the seeds of the largest stable rates; 0 where a seed had none."""
-        lows = [bracket.low for bracket in self.brackets]
-        return math.exp(sum(map(math.log, lows)) / len(lows)) if lows and all(lows) else 0.0
+        """Geometric mean over the seeds of the middles of their brackets; nan where one is open."""
+        middles = [math.sqrt(bracket.low * bracket.high) for bracket in self.brackets]
+        if not middles or not all(0 < middle < math.inf for middle in middles):
+            return math.nan
+        return math.exp(sum(map(math.log, middles)) / len(middles))
 
     @property
     def interval(self) -> tuple[float, float]:

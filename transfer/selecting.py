@@ -11,7 +11,7 @@ from typing import Any
 
 from backbones.errors import WrongWords, nearest, some
 from backbones.parts import digest, is_user_part
-from transfer.fields import check_fields, value_of
+from transfer.fields import as_value, check_fields, value_of
 from transfer.groups import content_label, value_label
 from transfer.protocols import (
     PRETRAINING,
@@ -105,12 +105,17 @@ def _by_fields(text: str, runs: Sequence[Run], exports: Exports) -> Side:
     check_fields(wanted, [run.record for run in runs], exports)
     left = list(runs)
     for name, value in wanted.items():
-        own = [run for run in left if is_value(value_of(run.record, name, exports), value)]
+        own = [run for run in left if has_value(run.record, name, value, exports)]
         if not own:
             there = sorted({value_label(value_of(run.record, name, exports)) for run in left})
             raise WrongWords(f"'{text}': no run has {name}={value}{nearest(value, there)} (there is {some(there, 10)})")
         left = own
     return Side(text, left, tuple(wanted))
+
+
+def has_value(record: Record, name: str, text: str, exports: Exports) -> bool:
+    """Whether a field of a record has the value that someone wrote."""
+    return is_value(value_of(record, name, exports), as_value(record, name, text, exports))
 
 
 def is_value(value: Any, text: str) -> bool:

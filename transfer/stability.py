@@ -1,7 +1,7 @@
 """Searches of the largest stable rate as cells of a sweep: one search for each row and combination of its grid."""
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ from backbones.errors import WrongWords
 from transfer.grid import Cell, expand, make_cell
 from transfer.searching import Found, Search
 from transfer.sweep_file import SweepFile
+from transfer.sweep_steps import as_list, check_option, parse_seeds, step_options
 from transfer.sweeping import Progress
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ class _Group:
     search: Search
     found: Found | None = None
     failed: str = ""
+    endings: list[str] = field(default_factory=list)
+    """How the trainings that broke down did."""
 
 
 @dataclass
@@ -42,7 +45,9 @@ class Searches:
             budget, ratio = int(given.get("budget", 12)), float(given.get("ratio", 1.5))
         except (KeyError, TypeError, ValueError) as error:
             raise WrongWords(f"sweep {self.sweep.name}: search: `low` and `high` are numbers ({error})") from None
-        seeds = [int(seed) for seed in given.get("seeds", (0, 1, 2))]
+        seeds = parse_seeds(as_list(given.get("seeds", [0, 1, 2])), f"sweep {self.sweep.name}: search")
+        if budget < 2 * len(seeds) - 1:
+            raise WrongWords(f"sweep {self.sweep.name}: search: `budget` {budget} is too small for {len(seeds)} seeds")
         if not (0 < low < high < math.inf and ratio > 1 and budget >= 1 and seeds):
             raise WrongWords(
                 f"sweep {self.sweep.name}: search: needs 0 < low < high, ratio above 1, a budget and seeds"
@@ -50,6 +55,10 @@ class Searches:
         step = str(given.get("step", list(self.sweep.steps)[-1]))
         if step not in self.sweep.steps:
             raise WrongWords(f"sweep {self.sweep.name}: search: there is no step {step!r}")
+        try:
+            check_option(self.option, step_options(self.sweep.steps[step]))
+        except WrongWords as error:
+            raise WrongWords(f"sweep {self.sweep.name}: search: {error}") from None
         self.first: list[Cell] = []
         for cell in expand(self.sweep):
             if cell.step.name != step:
@@ -70,6 +79,7 @@ class Searches:
         if progress.record is None:
             group.failed = f"{progress.cell.name} {progress.status}: {progress.reason}"
             return ()
+        group.endings += [progress.status] * progress.broke_down
         try:
             return [self._cell(group, group.plan.send(not progress.broke_down))]
         except StopIteration as end:
@@ -91,11 +101,11 @@ class Searches:
         low, high = found.interval
         each = "; ".join(f"seed {b.seed}: {b.low:.3g} to {b.high:.3g}" for b in found.brackets)
         return line | {
-            f"largest stable {self.option}": f"{found.estimate:.3g}",
+            f"largest stable {self.option}": "" if math.isnan(found.estimate) else f"{found.estimate:.3g}",
             "range over seeds": f"{low:.3g} to {high:.3g}",
             "each seed": each,
             "runs": len(found.probes),
-            "note": "; ".join(found.violations),
+            "note": "; ".join(_remarks(group, found)),
         }
 
     def _cell(self, group: _Group, asked: tuple[float, int]) -> Cell:
@@ -107,6 +117,17 @@ class Searches:
         )
         self.asked[cell.name] = group
         return cell
+
+
+def _remarks(group: _Group, found: Found) -> Iterator[str]:
+    """What keeps the number from being one."""
+    if any(math.isinf(bracket.high) for bracket in found.brackets):
+        yield f"stable up to {max(bracket.low for bracket in found.brackets):g}: raise `high`, or the budget"
+    if not all(bracket.low for bracket in found.brackets):
+        yield f"broken down to {group.search.low:g}: lower `low`"
+    if chance := group.endings.count("at_chance"):
+        yield f"{chance} ended at chance, as a rate that is too small does, too"
+    yield from found.violations
 
 
 def _alike(cell: Cell, other: Cell, option: str) -> bool:

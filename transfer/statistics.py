@@ -56,12 +56,17 @@ class Estimate(Interval):
         """Whether it says anything of other seeds than those that were run."""
         return self.seed_error is not None
 
-    def smallest_difference(self, power: float = POWER) -> float:
-        """The true difference that as many seeds and samples, varying like these, show with this power."""
+    def smallest_difference(self, power: float = POWER, tests: int = 1) -> float:
+        """The true difference that as many seeds and samples, varying like these, show with this power.
+
+        Args:
+            tests: in a family whose p values are adjusted. The share of wrong findings is divided by them, as Holm and
+                Benjamini-Hochberg do for the smallest p: what is larger is shown whatever the other tests say.
+        """
         # a paired test of n draws has n - 1 degrees of freedom and, at a correlation of 1/2, the error 1 / sqrt(n)
         n = round(min(max(self.freedom, 1.0), 1e4)) + 1
-        shift = smallest_difference(n, correlation=0.5, power=power, level=round(1 - self.level, 9)) * math.sqrt(n)
-        return self.error * shift
+        shift = smallest_difference(n, correlation=0.5, power=power, level=round(1 - self.level, 9) / tests)
+        return self.error * shift * math.sqrt(n)
 
 
 def cluster_draws(sums: np.ndarray, counts: np.ndarray, *, draws: int, seed: int = 0) -> np.ndarray:

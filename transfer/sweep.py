@@ -37,7 +37,8 @@ class SweepOptions:
     tier: Literal["full", "reduced", "smoke"] = "full"
     """The paper's scale, a workstation's, or embedded data in minutes."""
     out: Path | None = None
-    """Folder of the sweep: runs, weights, features, cells and report.html; by default sweeps/NAME-TIER."""
+    """Folder of the sweep: runs, weights, features, cells and report.html; by default sweeps/NAME-TIER, or sweeps/NAME
+    where it has no tiers."""
     data: Path | None = None
     """Folder with the data sets; else $TRANSFER_DATA."""
     launcher: Literal["local", "slurm"] = "local"
@@ -58,16 +59,20 @@ class SweepOptions:
     """The FFN to compare."""
     against: tuple[str, ...] = ()
     """What it is compared with."""
+    recheck: bool = False
+    """Start the command of every cell, finished ones too: it finds its record by the contents of the data."""
     dry_run: bool = False
     """List the cells, their commands and what they will cost, and stop."""
     speed: float | None = None
     """TFLOP/s that a device sustains, for the predicted hours; by default 30 % of a matrix product's here."""
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("gpus", 0), ("speed", 0)):
+        for name, least in (("workers", 1), ("gpus", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise WrongWords(f"--{name} {value}: must be at least {least}")
+        if self.speed is not None and self.speed <= 0:
+            raise WrongWords(f"--speed {self.speed}: must be above 0")
 
 
 def main(argv: list[str]) -> int:
@@ -116,15 +121,15 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
     from transfer.stability import Searches
     from transfer.sweeping import Sweeper
 
-    out = options.out or Path("sweeps") / f"{sweep.name}-{sweep.tier}"
+    out = options.out or Path("sweeps") / (f"{sweep.name}-{sweep.tier}" if sweep.tiers else sweep.name)
     searches = Searches(sweep) if sweep.search else None
     cells = searches.start() if searches else expand(sweep)
     if options.dry_run:
         from transfer.predicting import plan
 
-        print(plan(sweep, cells, out, options.data, options.speed, searches))
+        print(plan(sweep, cells, out, _extra(options), options.gpus, options.speed, searches))
         return 0
-    sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus)
+    sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus, recheck=options.recheck)
     if searches:
         sweeper.ended = searches.next_cells
     sweeper.add(cells)
@@ -167,9 +172,11 @@ def _run(sweeper: "Sweeper") -> bool:
 
 
 def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None") -> int:
-    from transfer.sweep_report import report
+    from transfer.sweep_report import SweepReport
 
-    print(report(sweep, sweeper, searches))
+    report = SweepReport(sweep, sweeper, searches)
+    print(report.text(), flush=True)  # before anything is written: the disk may be full
+    print(f"page: {report.write_page()}", file=sys.stderr)
     failed = [progress for progress in sweeper.cells.values() if progress.status == "failed"]
     for progress in failed:
         print(f"failed: {progress.cell.name}: {progress.reason}", file=sys.stderr)

@@ -15,7 +15,7 @@ report: {compare: [stem=conv, stem=patchify], map: [lr, warmup_epochs], by: [ste
 search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,12 @@ from transfer.sweep_steps import STEP_KEYS, Step, as_list, check_known, check_op
 
 TIERS = ("full", "reduced", "smoke")
 KEYS = ("about", "paper", "table", "rows", "steps", "tiers", "resources", "report", "search", "vary")
-REPORT_KEYS = ("compare", "map", "by", "interaction", "cost", "paper")
+REPORT_KEYS = ("compare", "map", "by", "interaction", "cost")
+EXAMPLES = {
+    "compare": ("stem=conv", "stem=patchify"),
+    "map": ("lr", "warmup_epochs"),
+    "interaction": ("stem", "attention"),
+}
 SEARCH_KEYS = ("step", "option", "low", "high", "budget", "ratio", "seeds")
 
 
@@ -42,6 +47,8 @@ class SweepFile:
     report: dict[str, Any] = field(default_factory=dict)
     search: dict[str, Any] | None = None
     paper: tuple[str, str] | None = None
+    tiers: tuple[str, ...] = ()
+    """Those that it has besides `full`."""
     vary: str | None = None
     """The step whose part `--stem`, `--attention` and `--ffn` vary."""
 
@@ -56,7 +63,7 @@ def sweep_names() -> list[str]:
 
 
 def read_sweep(
-    name: str, tier: str, settings: Iterable[str] = (), extra_rows: list[dict[str, Any]] | None = None
+    name: str, tier: str, settings: Sequence[str] = (), extra_rows: list[dict[str, Any]] | None = None
 ) -> SweepFile:
     """A shipped sweep or a user's file, at one tier, with `STEP.KEY=VALUE` settings over it.
 
@@ -76,19 +83,58 @@ def read_sweep(
     merged = _laid_over(steps, _tier(content, tier, where), where)
     for text in settings:
         _set(merged, text)
-    shared = mapping(content.get("resources", {}), f"{where}: resources")
-    parsed = {key: parse_step(key, value, shared, path) for key, value in merged.items() if value is not None}
+    shared = mapping(content.get("resources") or {}, f"{where}: resources")
+    parsed = {key: parse_step(key, value, shared, where) for key, value in merged.items() if value is not None}
+    if tier == "full":
+        parsed = {key: step.on_a_gpu() for key, step in parsed.items()}
     _check_order(parsed, where)
+    if ("paper" in content) != ("table" in content):
+        raise WrongWords(f"{where}: `paper` and `table` belong together")
     paper = (str(content["paper"]), str(content["table"])) if "paper" in content else None
     rows = extra_rows if extra_rows is not None else _rows(content, parsed, where)
-    report, search = mapping(content.get("report", {}), f"{where}: report"), content.get("search")
-    check_known(report, REPORT_KEYS, f"{where}: report")
+    search = content.get("search")
     if search is not None:
         check_known(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search")
-    title = path.stem if path.parent != CONFIGS / "sweeps" else name
     return SweepFile(
-        title, tier, str(content.get("about", "")), parsed, tuple(rows), report, search, paper, content.get("vary")
+        name=path.stem,
+        tier=tier,
+        about=str(content.get("about", "")),
+        steps=parsed,
+        rows=tuple(_without(rows, settings)),
+        report=_report(content.get("report") or {}, f"{where}: report"),
+        search=search,
+        paper=paper,
+        tiers=tuple(content.get("tiers") or ()),
+        vary=content.get("vary"),
     )
+
+
+def _without(rows: Sequence[dict[str, Any]], settings: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows without the options that the command itself sets."""
+    given = {tuple(text.partition("=")[0].split(".", 1)) for text in settings}
+    for row in rows:
+        yield {
+            key: {name: item for name, item in value.items() if (key, name) not in given}
+            if isinstance(value, dict)
+            else value
+            for key, value in row.items()
+        }
+
+
+def _report(content: Any, where: str) -> dict[str, Any]:
+    """What the report shows besides its tables, in the form that `sweep_report` relies on."""
+    found = dict(mapping(content, where))
+    check_known(found, REPORT_KEYS, where)
+    pairs = found.get("compare", [])
+    pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
+    for key, values in (
+        ("interaction", found.get("interaction")),
+        ("map", found.get("map")),
+        *(("compare", p) for p in pairs),
+    ):
+        if values is not None and not (isinstance(values, list) and len(values) == 2):
+            raise WrongWords(f"{where}: `{key}` takes two, as [{', '.join(EXAMPLES[key])}], not {values!r}")
+    return found | {"compare": pairs, "by": as_list(found.get("by"))}
 
 
 def _path(name: str) -> Path:
@@ -118,7 +164,7 @@ def _laid_over(steps: dict[str, Any], over: dict[str, Any], where: str) -> dict[
             continue
         for key, value in mapping(values, f"{where}: the tier's {name}").items():
             if key in ("options", "grid") and isinstance(value, dict):
-                joined = {**merged[name].get(key, {}), **value}
+                joined = {**(merged[name].get(key) or {}), **value}
                 value = {inner: item for inner, item in joined.items() if key == "options" or item is not None}
             merged[name][key] = value
     return merged
@@ -133,14 +179,13 @@ def _set(steps: dict[str, Any], text: str) -> None:
     if step not in steps or steps[step] is None:
         raise WrongWords(f"--set {text}: there is no step {step!r}{nearest(step, steps)} (steps: {', '.join(steps)})")
     value, target = read_value(right, f"--set {text}"), steps[step]
+    options, grid = (target.get(name) or {} for name in ("options", "grid"))
     if key in STEP_KEYS:
         target[key] = value
-    elif key in target.get("grid", {}):
-        target["grid"] = {**target["grid"], key: value if isinstance(value, list) else [value]}
-    elif isinstance(value, list):
-        target["grid"] = {**target.get("grid", {}), key: value}
+    elif key in grid or isinstance(value, list):
+        target["grid"] = {**grid, key: as_list(value)}
     else:
-        target["options"] = {**target.get("options", {}), key: value}
+        target["options"] = {**options, key: value}
 
 
 def _check_order(steps: dict[str, Step], where: str) -> None:
@@ -176,8 +221,10 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
         for key, options in named.items():
             place = f"{where}: row {number}: {key}"
             try:
-                for option in mapping(options or {}, place):
+                for option, value in mapping(options or {}, place).items():
                     check_option(option, step_options(steps[key]))
+                    if isinstance(value, dict) and not (isinstance(value.get("used"), list) and value["used"]):
+                        raise WrongWords(f"`{option}` is a value or {{printed: ..., used: [...]}}, not {value!r}")
             except WrongWords as error:
                 raise WrongWords(f"{place}: {error}") from None
         if named or not any(key in dropped for key in row):

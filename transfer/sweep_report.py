@@ -1,7 +1,9 @@
 """The report of a sweep: what became of its cells, and the parts that its YAML asks for. Text, and OUT/report.html."""
 
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError
@@ -18,33 +20,48 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 
 
-def report(sweep: SweepFile, sweeper: Sweeper, searches: "Searches | None") -> str:
-    """Writes the page and returns the tables as text. A part that cannot be had says why, and stops no other."""
-    store = Store(sweeper.out / "runs")
-    records = [progress.record for progress in sweeper.cells.values() if progress.record]
-    runs = [Run(store.folder(record.run_id), record) for record in records]
-    extra = [_cells(sweeper)]
-    if searches:
-        extra.append(Section(title="Largest stable rates", table=searches.table()))
-    asked, missing = _asked(sweep, runs)
-    brief = [*extra, *asked, *(sections(runs, runs, Wanted()) if runs else [])]
-    whole = [*extra, *asked, *(sections(runs, runs, Wanted(everything=True, pictures=True)) if runs else [])]
-    title = f"{sweep.name}, {sweep.tier}: {sweep.about}"
-    write_atomic(sweeper.out / PAGE, page(title, whole, runs).encode())
-    lines = [as_markdown(brief), *missing, f"page: {sweeper.out / PAGE}"]
-    return "\n\n".join(lines)
+@dataclass
+class SweepReport:
+    """What a sweep has to show, once as text and once as a page. A part that cannot be had says why."""
 
+    sweep: SweepFile
+    sweeper: Sweeper
+    searches: "Searches | None"
+    missing: list[str] = field(default_factory=list)
 
-def _asked(sweep: SweepFile, runs: Sequence[Run]) -> tuple[list[Section], list[str]]:
-    """The parts that the sweep asks for, and why some cannot be had."""
-    found: list[Section] = []
-    missing: list[str] = []
-    for wanted in _wanted(sweep):
-        try:
-            found += sections(runs, runs, wanted)
-        except UserError as error:
-            missing.append(f"not shown: {error}")
-    return found, missing
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The runs of the cells, each once."""
+        store = Store(self.sweeper.out / "runs")
+        records = [progress.record for progress in self.sweeper.cells.values() if progress.record]
+        return list({record.run_id: Run(store.folder(record.run_id), record) for record in records}.values())
+
+    @cached_property
+    def first(self) -> list[Section]:
+        """What became of the cells, what was searched, and the parts that the sweep's YAML asks for."""
+        found = [_cells(self.sweeper)]
+        found += [Section(title="Largest stable rates", table=self.searches.table())] if self.searches else []
+        for wanted in _wanted(self.sweep):
+            try:
+                found += sections(self.runs, self.runs, wanted)
+            except UserError as error:
+                self.missing.append(f"not shown: {error}")
+        return found
+
+    def text(self) -> str:
+        """The tables."""
+        parts = [*self.first, *(sections(self.runs, self.runs, Wanted()) if self.runs else [])]
+        return "\n\n".join([as_markdown(parts), *self.missing])
+
+    def write_page(self) -> Path:
+        """Writes everything that can be shown to OUT/report.html. Raises UserError."""
+        wanted = Wanted(everything=True, pictures=True)
+        parts = [*self.first, *(sections(self.runs, self.runs, wanted) if self.runs else [])]
+        parts += [Section(title="Not shown", note="\n".join(self.missing))] if self.missing else []
+        tier = f", {self.sweep.tier}" if self.sweep.tiers else ""
+        content = page(f"{self.sweep.name}{tier}: {self.sweep.about}", parts, self.runs)
+        write_atomic(self.sweeper.out / PAGE, content.encode())
+        return self.sweeper.out / PAGE
 
 
 def _wanted(sweep: SweepFile) -> list[Wanted]:

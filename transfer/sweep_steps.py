@@ -1,9 +1,9 @@
 """One step of a sweep: what its YAML says, checked. Imports no torch."""
 
+import re
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
@@ -26,6 +26,7 @@ RESOURCES = (
     "extra",
     "processes",
 )
+COUNTS = ("cpus", "processes", "gpus", "nodes", "minutes")
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
 # the runner's own: a sweep cannot say them
 RESERVED = ("backbone", "dataset", "seeds", "out", "name", "weights_to", "receipt", "config", "dry_run", "replace")
@@ -48,6 +49,10 @@ class Step:
     grid: dict[str, list[Any]]
     resources: dict[str, Any]
 
+    def on_a_gpu(self) -> "Step":
+        """The same, on one GPU unless it says otherwise or is a smoke run: what a step takes at full scale."""
+        return self if self.options.get("smoke") else replace(self, resources={"gpus": 1, **self.resources})
+
     @property
     def task(self) -> str:
         """The task of its records: `pretrain-...` by the recipe's method, or the task itself."""
@@ -56,9 +61,9 @@ class Step:
         return f"pretrain-{read_yaml(pretraining_recipe(self.recipe).path).get('method')}"
 
 
-def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], path: Path) -> Step:
+def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:
     """The step under `name` in a sweep's YAML. Raises WrongWords naming the place."""
-    where = f"{path}: steps.{name}"
+    where = f"{file}: steps.{name}"
     check_known(content, STEP_KEYS, where)
     kinds = [kind for kind in ("pretrain", "run") if kind in content]
     if len(kinds) != 1:
@@ -70,6 +75,10 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], path:
         raise WrongWords(f"{where}: `dataset` is missing (shipped: {', '.join(dataset_names())})")
     resources = shared | mapping(content.get("resources") or {}, f"{where}: resources")
     check_known(resources, RESOURCES, f"{where}: resources")
+    for key in COUNTS:
+        value = resources.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise WrongWords(f"{where}: resources: `{key}` is a whole number, not {value!r}")
     step = Step(
         name=name,
         kind=kinds[0],
@@ -77,9 +86,12 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], path:
         after=content.get("after"),
         backbone=tuple(map(str, backbone)),
         dataset=tuple(map(str, dataset)),
-        seeds=_seeds(seeds, where) if content.get("seeds") is not None else None,
-        options=mapping(content.get("options") or {}, f"{where}: options"),
-        grid={key: as_list(value) for key, value in mapping(content.get("grid") or {}, f"{where}: grid").items()},
+        seeds=parse_seeds(seeds, where) if content.get("seeds") is not None else None,
+        options=plain_numbers(mapping(content.get("options") or {}, f"{where}: options")),
+        grid={
+            key: list(dict.fromkeys(map(number, as_list(value))))
+            for key, value in mapping(content.get("grid") or {}, f"{where}: grid").items()
+        },
         resources={key: value for key, value in resources.items() if value is not None},
     )
     try:
@@ -120,10 +132,25 @@ def _options_of(kind: str, recipe: str) -> set[str]:
     return {*read_yaml(found.path), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
 
 
-def _seeds(values: list[Any], where: str) -> tuple[int, ...]:
+def parse_seeds(values: list[Any], where: str) -> tuple[int, ...]:
+    """Seeds as they are. Raises WrongWords for others than whole numbers from 0, or none."""
     if not values or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in values):
         raise WrongWords(f"{where}: `seeds` is a list of numbers, 0 or above")
     return tuple(values)
+
+
+def number(value: Any) -> Any:
+    """A number that YAML reads as text, as 1e-3, as one; a list of values stays one value; all else as it is."""
+    if isinstance(value, list):
+        return tuple(map(number, value))
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE):
+        return float(value)
+    return value
+
+
+def plain_numbers(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with their numbers as such."""
+    return {name: number(value) for name, value in options.items()}
 
 
 def check_known(content: dict[str, Any], known: tuple[str, ...], where: str) -> None:

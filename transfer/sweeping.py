@@ -4,6 +4,8 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from backbones import exports
 from backbones.errors import UserError
 from backbones.files import cannot_write, check_writable, write_atomic
 from transfer import receipts
@@ -58,6 +61,7 @@ class Sweeper:
         extra: words that every cell's command gets besides, of how it is executed.
         ended: is told of every cell that has ended; the cells it returns are run as well.
         gpus: of a cell, in place of what its step says.
+        recheck: starts the command of every cell, which finds its record by the contents of the data.
     """
 
     out: Path
@@ -65,6 +69,7 @@ class Sweeper:
     extra: tuple[str, ...] = ()
     ended: Callable[[Progress], Sequence[Cell]] = lambda progress: ()
     gpus: int | None = None
+    recheck: bool = False
     cells: dict[str, Progress] = field(default_factory=dict)
 
     def add(self, cells: Sequence[Cell]) -> None:
@@ -79,6 +84,8 @@ class Sweeper:
             UserError: the folder cannot be written, another process runs this sweep, or a cell can never start.
         """
         check_writable(self.out / "cells", "--out")
+        for progress in self.cells.values():
+            self.launcher.fits(self._work(progress))  # raises for one that never can
         with locked(self.out):
             try:
                 while not all(progress.ended for progress in self.cells.values()):
@@ -108,7 +115,7 @@ class Sweeper:
             how = f"broke down ({parent.status})" if parent.broke_down else parent.status
             self._end(progress, "blocked", f"{parent.cell.name} {how}")
         elif parent is None or parent.ended:
-            record = self._done(progress.cell)
+            record = None if self.recheck or progress.attempts else self._done(progress.cell)
             if record is not None:
                 progress.reused = True
                 self._record(progress, record)
@@ -131,7 +138,12 @@ class Sweeper:
             return
         for progress in ready:
             receipt(self.out, progress.cell.name).unlink(missing_ok=True)
-        jobs = self.launcher.start([self._work(progress) for progress in ready])
+        try:
+            jobs = self.launcher.start([self._work(progress) for progress in ready])
+        except UserError as error:  # refused: the other cells go on
+            for progress in ready:
+                self._end(progress, "failed", str(error))
+            return
         for progress, job in zip(ready, jobs, strict=True):
             progress.job, progress.status, progress.began = job, "running", time.monotonic()
             progress.attempts += 1
@@ -183,7 +195,14 @@ class Sweeper:
             runs, key = content["runs"], content["key"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return self._read(runs) if key == self._key(cell) else None
+        record = self._read(runs) if key == self._key(cell) else None
+        return record if record is not None and self._has_weights(cell, record) else None
+
+    def _has_weights(self, cell: Cell, record: Record) -> bool:
+        """Whether the weights that later cells start from are in their place, where the run has left any."""
+        folder = self.out / "weights" / cell.name
+        whose = exports.pretraining(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
+        return record.export is None or cell.step.kind != "pretrain" or whose == record.identity
 
     def _remember(self, cell: Cell, record: Record) -> None:
         content = {"runs": [record.run_id], "key": self._key(cell), "label": cell.label, "step": cell.step.name}
@@ -193,9 +212,13 @@ class Sweeper:
         return self.out / "cells" / f"{cell.name}.done.json"
 
     def _key(self, cell: Cell) -> str:
-        """Of the words and the weights of the cell before; the name stands for the contents of users' files."""
+        """Of the words, where the data lie, and the weights of the cell before; users' files count in the name.
+
+        What changes within a data folder is only seen by the command itself: `recheck` starts it.
+        """
         parent = self.cells[cell.parent.name].record if cell.parent else None
-        parts = [cell.words(Path()), parent.export if parent else None]
+        data = os.environ.get("TRANSFER_DATA") if "--data" not in self.extra else None
+        parts = [cell.words(Path()), self.extra, data, parent.export if parent else None]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _read(self, runs: Sequence[str]) -> Record | None:
@@ -228,9 +251,12 @@ def _reason(status: int, log: Path) -> str:
         lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
     except OSError:
         lines = []
-    said = [line.strip() for line in lines if line.strip()]
+    said = [text for line in lines if (text := re.sub(r"[\u2500-\u257f]", "", line).strip())]
     errors = [line for line in said if line.startswith("error:")]
-    last = (errors or said or ["it left no word"])[-1].removeprefix("error: ")
+    if errors or status != WRONG_WORDS:
+        last = (errors or said or ["it left no word"])[-1].removeprefix("error: ")
+    else:  # a flag's error is several lines
+        last = " ".join(line for line in said if not line.startswith("For full helptext"))[-300:]
     return f"exit status {status}: {last[:300]}; see {log}"
 
 

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from csv import QUOTE_NONNUMERIC
 from typing import TYPE_CHECKING, Any
 
 from transfer.groups import Group, dataset_label, grouped, marks
@@ -18,29 +19,45 @@ NOTES = "notes"
 """Key of `DataFrame.attrs` under which a table carries what is to be said below it: a list of texts."""
 SIGNIFICANT = "significant"
 """Key of `DataFrame.attrs` for the columns, of any size, that are printed with four significant digits."""
+IN_FULL = "in full"
+"""Key of `DataFrame.attrs` under which a table has, by column, the full texts of those that a note explains."""
 
 
 def frame(records: Sequence[Record], known: Sequence[Record] | None = None) -> "pd.DataFrame":
-    """One row per record: what it is, how it ended, its scores in percent, what it cost. `known` as in `summary`."""
+    """One row per record: what it is, how it ended, its scores in percent, what it cost.
+
+    Backbone, pretraining and protocol are said as in `summary`, with its notes; the last two only where rows differ in
+    them. `known` as in `summary`.
+    """
     import pandas as pd
 
     exports = by_export(records if known is None else known)
+    groups, notes = grouped(records, known)
+    labels = {id(record): group for group in groups for record in group.records}
+    scores = dict.fromkeys(name for record in records for name in _scores(record))
     rows: list[dict[str, Any]] = []
     for record in records:
+        group, own = labels[id(record)], _scores(record)
         rows.append(
             {
                 "task": record.task,
                 "dataset": dataset_label([record], exports),
-                "backbone": record.backbone.get("name"),
+                "backbone": group.backbone,
+                "pretraining": group.pretraining,
+                "protocol": group.protocol,
                 "seed": record.seed,
                 "outcome": record.outcome["status"],
-                **_scores(record),
+                **{name: own.get(name) for name in scores},
                 "train_seconds": record.cost.get("train_seconds"),
-                "run": record.run_id,
-                "protocol": record.protocol,
+                RUN: record.run_id,
             }
         )
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    table = table.drop(
+        columns=[name for name in ("pretraining", "protocol") if name in table and not table[name].any()]
+    )
+    table.attrs[NOTES] = [f"protocol {note}" for note in notes]
+    return table
 
 
 def _scores(record: Record) -> dict[str, float]:
@@ -64,7 +81,7 @@ def run_table(records: Sequence[Record]) -> str:
 
     Below it means over seeds and over data sets, where there are several.
     """
-    rows = frame(records).drop(columns=["protocol", "train_seconds"])
+    rows = frame(records).drop(columns="train_seconds")
     kept = {f"{record.primary} se" for record in records}
     tables = [rows.drop(columns=[name for name in map(str, rows) if name.endswith(" se") and name not in kept])]
     if len({record.seed for record in records}) > 1:
@@ -205,12 +222,26 @@ def markdown(rows: "pd.DataFrame") -> str:
 
 
 def csv(rows: "pd.DataFrame") -> str:
-    """Comma-separated values with all digits; a protocol's letter is followed by what it stands for."""
+    """Comma-separated values with all digits; in the place of letters stands what they stand for.
+
+    With a # in a value all texts are quoted, so that readers who take it for the start of a comment do not there.
+    """
     lettered = (note.removeprefix("protocol ") for note in rows.attrs.get(NOTES, []) if note.startswith("protocol "))
     stands = dict(mark.split(": ", 1) for mark in lettered)
     if stands and "protocol" in rows:
         rows = rows.assign(protocol=[stands.get(mark, mark) for mark in rows["protocol"]])
-    return str(rows.to_csv(index=False)).rstrip("\n")
+    for name, texts in rows.attrs.get(IN_FULL, {}).items():
+        rows = rows.assign(**{name: [texts.get(text, text) for text in rows[name]]})
+    text = str(rows.to_csv(index=False))
+    return (str(rows.to_csv(index=False, quoting=QUOTE_NONNUMERIC)) if "#" in text else text).rstrip("\n")
+
+
+def comments(rows: "pd.DataFrame", title: str, note: str = "") -> list[str]:
+    """Title and notes of a table as comment lines above its `csv`, but for letters that this writes out."""
+    said = [*rows.attrs.get(NOTES, []), *filter(str.strip, note.splitlines())]
+    if "protocol" in rows:
+        said = [line for line in said if not line.startswith("protocol ")]
+    return [f"# {' '.join(line.splitlines())}" for line in (title, *said)]
 
 
 def _text(value: Any, form: str) -> str:

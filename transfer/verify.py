@@ -1,7 +1,8 @@
 """`python -m transfer.verify RUN...`: whether runs are as they were written, and their scores what their outcomes give.
 
 Each run is held against itself: the record's own digest, the sha256 of its files, its identity, its scores (computed
-anew from `outcomes.npz`, to the bit), and its weights, where they are here. Nothing is trained and nothing written.
+anew from `outcomes.npz`, to the bit), its pictures, and its weights, where they are here. Nothing is trained, and
+nothing written.
 """
 
 import sys
@@ -15,8 +16,9 @@ from typing import Any
 from backbones.errors import UserError, WrongWords
 from backbones.settings import Positional, parse
 from transfer.cli import guarded
+from transfer.report import store_in
 from transfer.results import RECORD, Record, Run, Store, merged
-from transfer.verifying import check_files, check_identity, check_scores, check_weights
+from transfer.verifying import check_files, check_identity, check_pictures, check_scores, check_weights
 
 
 @dataclass(kw_only=True)
@@ -24,7 +26,7 @@ class VerifyOptions:
     """Which runs to verify."""
 
     runs: Positional[tuple[Path, ...]]
-    """Folders of a run each, folders of runs, or files that `python -m transfer.report --bundle` wrote."""
+    """Folders of a run each, folders of runs or of sweeps, or files that `python -m transfer.report --bundle` wrote."""
     weights: Path | None = None
     """Folder to look for the weights in, by default where the runs found them."""
 
@@ -42,8 +44,14 @@ class Verdict:
     """What could not be looked at, and what is different on this machine."""
     record: Record | None = None
 
+    @property
+    def right(self) -> bool:
+        """Whether nothing is wrong, and the record is of a version that says what it can be held against."""
+        return bool(not self.wrong and self.record and self.record.files and self.record.identity_content)
+
     def __str__(self) -> str:
-        lines = [f"{'WRONG' if self.wrong else 'right'}  {self.name}"]
+        said = "WRONG" if self.wrong else "right" if self.right else "not checkable"
+        lines = [f"{said}  {self.name}"]
         return "\n       ".join([*lines, *self.wrong, *(f"({note})" for note in self.notes)])
 
 
@@ -65,8 +73,9 @@ def _main(argv: list[str]) -> int:
     disputes = merged(runs)[1]
     for dispute in disputes:
         print(f"WRONG  {dispute}")
-    wrong = sum(bool(verdict.wrong) for verdict in verdicts)
-    print(f"{len(verdicts) - wrong} of {len(verdicts)} runs are right")
+    wrong, right = (sum(map(bool, held)) for held in zip(*((one.wrong, one.right) for one in verdicts)))
+    left = len(verdicts) - wrong - right
+    print(f"{right} of {len(verdicts)} runs are right" + (f", {left} not checkable" if left else ""))
     return int(bool(wrong or disputes))
 
 
@@ -81,7 +90,7 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
     try:
         record = verdict.record = Record.read(folder / RECORD, edited=True)
     except UserError as error:
-        verdict.wrong.append(str(error))
+        verdict.wrong.append(str(error).replace(str(folder), verdict.name))
         return verdict
     try:
         Record.read(folder / RECORD)
@@ -89,7 +98,7 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
         verdict.wrong.append(f"{RECORD}: edited after it was written")
     try:
         found = [check_files(folder, record), check_identity(folder, record), check_scores(folder, record)]
-        found.append(check_weights(folder, record, weights))
+        found += [check_pictures(folder), check_weights(folder, record, weights)]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         found = [([f"{RECORD}: holds what no run writes ({error!r})"], [])]
     for wrong, notes in found:
@@ -136,6 +145,7 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path,
         if (folder / RECORD).exists():
             yield folder, str(folder)
             continue
+        folder = folder if given.is_file() else store_in(folder).root
         found = sorted(record.parent for record in folder.glob(f"*/{RECORD}"))
         if not found:
             raise UserError(f"{path}: neither a run with a {RECORD}, nor a folder with such runs, nor a bundle")

@@ -12,6 +12,7 @@ import numpy as np
 
 from backbones.errors import UserError
 from backbones.exports import FILES, WEIGHTS, pretraining
+from tasks.pictures import PICTURES, SUMS, digest, read_sums
 from transfer.records import Identity, Record
 from transfer.results import NOT_LISTED, OUTCOMES
 from transfer.seals import described, listed
@@ -39,6 +40,26 @@ def check_files(folder: Path, record: Record) -> Checks:
     notes = [f"not of the record: {', '.join(extra)}"] if extra else []
     left_out = (record.shared or {}).get("left_out", [])
     return wrong, notes + ([f"a shared copy, without {', '.join(left_out) or 'its paths'}"] if record.shared else [])
+
+
+def check_pictures(folder: Path) -> Checks:
+    """The pictures that were drawn of a finished run are as they were drawn."""
+    place = folder / PICTURES
+    if not place.is_dir():
+        return [], []
+    try:
+        told = read_sums(place)
+    except UserError as error:
+        return [str(error)], []
+    present = {path.name for path in place.iterdir() if path.is_file()} - {SUMS}
+    wrong = [f"{PICTURES}/{name}: missing" for name in told if name not in present]
+    wrong += [
+        f"{PICTURES}/{name}: not the picture that was drawn"
+        for name in sorted(present & told.keys())
+        if digest(place / name) != told[name]
+    ]
+    extra = sorted(present - told.keys())
+    return wrong, [f"{PICTURES} not checked, as {PICTURES}/{SUMS} does not name them: {', '.join(extra)}"] * bool(extra)
 
 
 def check_identity(folder: Path, record: Record) -> Checks:

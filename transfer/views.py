@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from transfer.html import RUN_COLUMNS, Section
 from transfer.results import Run
-from transfer.tables import csv, markdown
+from transfer.tables import NOTES, comments, csv, markdown
 
 CURVES = 12  # runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
@@ -75,7 +75,7 @@ def _tables(runs: Sequence[Run], known: Sequence[Run], each: bool) -> Iterator[S
     others = [run.record for run in known]
     for task in dict.fromkeys(run.record.task for run in runs):
         records = [run.record for run in runs if run.record.task == task]
-        table = frame(records, others).drop(columns="protocol") if each else summary(records, others)
+        table = frame(records, others) if each else summary(records, others)
         yield Section(title=task, table=table)
         means = over_datasets(records, others)
         if len(means):
@@ -110,8 +110,12 @@ def _map(
     others = [run.record for run in known]
     rows = stability_map([run.record for run in runs], *axes, by, known=others, folders=folders)
     plot = heat_map(rows)
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in rows[axes[0]].tolist())
+    if not numbers:
+        rows.attrs[NOTES].append(f"no largest stable {axes[0]}, which is not a number in every run")
     yield Section(title=title, table=rows, figure=plot.svg, data=plot.csv)
-    yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows))
+    if numbers:
+        yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows))
 
 
 def _varying(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
@@ -175,5 +179,12 @@ def _text(part: Section, ids: bool) -> str:
 
 
 def as_csv(parts: Sequence[Section]) -> str:
-    """The tables of a report as comma-separated values, one below the other."""
-    return "\n".join(csv(part.table) for part in parts if part.table is not None).rstrip("\n")
+    """The tables of a report as comma-separated values, with a blank line between them.
+
+    Lines of title and notes begin with #: pandas reads one table with `comment="#"`.
+    """
+    return "\n\n".join(
+        "\n".join([*comments(part.table, part.title, part.note), csv(part.table)])
+        for part in parts
+        if part.table is not None
+    )

@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw
 
 from backbones.data.images import read_image
 from backbones.files import cannot_write
+from tasks.pictures import write_sums
 
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 SHOWN, ALWAYS = 0.3, 3
@@ -47,6 +48,7 @@ def save_pictures(folder: Path, images: Sequence[tuple[str, list[dict[str, Any]]
             name = _unused(Path(path).stem, saved)
             saved.add(name)
             picture(path, results, names).save(folder / f"{name}.png")
+        write_sums(folder, [f"{name}.png" for name in saved])
     except OSError as error:
         raise cannot_write(folder, error) from error
 

@@ -65,7 +65,7 @@ def test_pictures_are_drawn_of_a_finished_run_and_change_nothing_else(
     words = [*WORDS, "--warmup-epochs", "0", "--out", str(out), "--draw", "3"]
     assert main(words) == 0
     assert "has a record, reused" in capfd.readouterr().err
-    pictures = sorted(path.name for path in (folder / "pictures").iterdir())
+    pictures = sorted(path.name for path in (folder / "pictures").glob("*.jpg"))
     assert pictures == ["query-00000.jpg", "query-00024.jpg", "query-00047.jpg"]
     with Image.open(folder / "pictures" / pictures[0]) as image:
         assert image.width > 8 * image.height / 2

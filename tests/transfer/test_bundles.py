@@ -52,6 +52,7 @@ def made(root: Path, seed: int = 0, sample: str = "0001_c1s1_000151_00.jpg", **g
         "options": OPTIONS,
         "backbone": {"name": "tiny", "stem": OPTIONS["stem"], "files": {"stem": 64 * "a"}},
         "environment": {"precision": "bf16", "started": "2026-01-01"},
+        "origin": {"smoke": True, "dirty": True, "subset": None},
         "notes": [f"the weights in {HOME}/weights/mine were pretrained with --smoke", "see /etc/x/y, or a/b and 1 / 2"],
     }
     mine = record(identity, **(values | given))
@@ -82,7 +83,7 @@ def test_runs_come_through_whole_and_verify(runs: list[Run], file: Path, tmp_pat
     found = {run.record.identity: run for run in store.runs()[0]}
     for run in runs:
         other = found[run.record.identity]
-        for name in ("scores", "seed", "outcome", "identity_content", "protocol", "cost", "environment"):
+        for name in ("scores", "seed", "outcome", "identity_content", "protocol", "cost", "environment", "origin"):
             assert getattr(other.record, name) == getattr(run.record, name)
         for name in ("outcomes.npz", "history.jsonl"):
             assert (other.folder / name).read_bytes() == (run.folder / name).read_bytes()
@@ -207,7 +208,11 @@ BAD: dict[str, tuple[Callable[[Files], object], str]] = {
         "mAP: 0.99 in the record",
     ),
     "another seed": (lambda files: forged(files, lambda r: replace(r, seed=5)), "seed: 5 in the record"),
-    "no record": (lambda files: added(files, "a", "options.yaml"), "a: .*not a readable record"),
+    "no record": (lambda files: added(files, "a", "options.yaml"), r"its run 'a' has no record\.json"),
+    "a record that is none": (
+        lambda files: added(files, "a", "record.json"),
+        "a: run a of the bundle/record.json: not a",
+    ),
 }
 
 
@@ -233,6 +238,36 @@ def test_torn_files_and_others_are_no_bundles(file: Path, cut: int, tmp_path: Pa
         import_bundle(file, Store(tmp_path / "other"))
     with pytest.raises(UserError, match="cannot be read"):
         import_bundle(tmp_path / "nowhere.zip", Store(tmp_path / "other"))
+
+
+@pytest.mark.parametrize("damage", [b"\xff" * 200, bytes(200)])
+def test_damaged_bytes_are_said(file: Path, damage: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = bytearray(file.read_bytes())
+    with zipfile.ZipFile(file) as archive:
+        start = next(entry.header_offset + 120 for entry in archive.infolist() if entry.filename.endswith("d.json"))
+    content[start : start + len(damage)] = damage
+    file.write_bytes(content)
+    with pytest.raises(UserError, match="not a readable bundle"):
+        import_bundle(file, Store(tmp_path / "other"))
+    assert verify([str(file)]) == 1
+    err = capsys.readouterr().err
+    assert "not a readable bundle" in err
+    assert "Traceback" not in err
+
+
+def test_names_that_are_no_text_are_said(file: Path, tmp_path: Path) -> None:
+    rewritten(file, lambda files: files.update({"a/\u00e9": b""}))
+    file.write_bytes(file.read_bytes().replace("\u00e9".encode(), b"\xc3("))
+    with pytest.raises(UserError, match="not a readable bundle"):
+        import_bundle(file, Store(tmp_path / "other"))
+
+
+@pytest.mark.parametrize("damaged", [b"", b"PK", b"PK\x03\x04" + bytes(90), b"text"])
+def test_damaged_outcomes_of_an_older_record_are_not_shared(runs: list[Run], damaged: bytes, tmp_path: Path) -> None:
+    older = Run(runs[0].folder, replace(runs[0].record, files={}))
+    (older.folder / "outcomes.npz").write_bytes(damaged)
+    with pytest.raises(UserError, match=r"its outcomes\.npz or support\.csv cannot be read"):
+        bundle([older], tmp_path / "runs.zip")
 
 
 def test_what_does_not_verify_is_not_shared(runs: list[Run], tmp_path: Path) -> None:

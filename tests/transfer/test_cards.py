@@ -100,6 +100,17 @@ def test_a_pretraining_on_toy_data_marks_what_started_from_it() -> None:
     assert "model-index" not in card
 
 
+@pytest.mark.parametrize(
+    ("origin", "said"),
+    [({"smoke": True}, "toy data"), ({"subset": 8}, "a subset"), ({"dirty": True}, "changed after its commit")],
+)
+def test_what_a_record_says_of_weights_whose_training_is_not_at_hand(origin: dict[str, Any], said: str) -> None:
+    card = model_card(run("sha256:abc", origin=origin))
+    assert said in card.partition("## Model")[0]
+    assert "model-index" not in card
+    assert "> " not in model_card(run("sha256:abc", origin={"smoke": False, "dirty": None, "subset": None}))
+
+
 def test_seeds_that_broke_down_are_counted() -> None:
     broken = run("sha256:abc", 1, scores={}, outcome={"status": "collapsed", "reason": "", "step": 3})
     card = model_card(run("sha256:abc", scores={"mAP": 0.5}), [broken, PRETRAINED])

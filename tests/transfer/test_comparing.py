@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +245,80 @@ def test_the_mean_of_one_configuration(tmp_path: Path) -> None:
     assert mean_score(runs, "mAP") is None
     scores = [np.array([run.record.scores["top1"] for run in runs])]
     assert contrast(scores, [np.repeat(scores[0][:, None], 9, 1)], (1,), clusters=IMAGES).estimate == found.estimate
+
+
+def test_the_smallest_detectable_difference_is_that_of_the_corrected_level(tmp_path: Path) -> None:
+    """A difference that the correction alone hides is below what the verdict calls detectable."""
+    runs = [made(tmp_path, stem, level=level) for stem, level in (("conv", 0.55), ("patchify", 0.52))]
+    runs += [
+        made(tmp_path, stem, dataset={"name": f"set{number}"}, level=0.5)
+        for number in range(60)
+        for stem in ("conv", "patchify")
+    ]
+    for correction in ("holm", "bh"):
+        table = compare(runs, "stem=conv", "stem=patchify", draws=300, scores=["top1"], correction=correction)
+        line = row(table, dataset="toy_market")
+        assert line["p"] < 0.05 / 10
+        assert line["adjusted p"] >= 0.05
+        assert line["difference"] < float(line["verdict"].rpartition(" ")[2])
+        assert "a smallest detectable difference is at the level 0.05 divided by their number" in notes(table)
+    one = Estimate(0.0, -1.0, 1.0, error=0.5, freedom=9)
+    assert one.smallest_difference(tests=5) == pytest.approx(replace(one, level=0.99).smallest_difference())
+    assert verdict(one, tests=5) != verdict(one)
+    table = compare(runs, "stem=conv", "stem=patchify", draws=300, scores=["top1"], correction="none")
+    assert "smallest" not in notes(table)
+
+
+def test_damaged_outcomes_leave_means_and_the_other_rows(tmp_path: Path) -> None:
+    whole = both(tmp_path)
+    damaged = both(tmp_path, dataset={"name": "other"})
+    path = damaged[4].folder / "outcomes.npz"
+    path.write_bytes(path.read_bytes()[:100])
+    alone = row(compare(whole, "stem=conv", "stem=patchify", draws=300), score="top1")
+    table = compare([*whole, *damaged], "stem=conv", "stem=patchify", draws=300)
+    kept = row(table, score="top1", dataset="toy_market")
+    assert (kept["low"], kept["p"], kept["adjusted p"]) == (alone["low"], alone["p"], alone["adjusted p"])
+    lost = row(table, score="top1", dataset="other")
+    assert lost["a"] == pytest.approx(alone["a"])
+    assert lost["verdict"] == "no interval"
+    assert pd.isna(lost["low"])
+    assert str(path) in notes(table)
+    assert "no interval in 1 (knn other)" in notes(table)
+    assert compare(damaged, "stem=conv", "stem=patchify")["verdict"].tolist() == ["no interval"] * 2
+
+
+def test_damaged_outcomes_leave_the_means_of_an_interaction(tmp_path: Path) -> None:
+    runs = [made(tmp_path, *corner) for corner in LEVELS]
+    (runs[0].folder / "outcomes.npz").unlink()
+    table = interaction(runs, "stem", "attention", scores=["top1"])
+    assert table["verdict"].tolist() == ["no interval"] * 5
+    shown = f"{100 * runs[0].record.scores['top1']:.2f}"
+    assert shown in row(table, effect="interaction of stem and attention")["means"]
+    assert "outcomes.npz is missing" in notes(table)
+
+
+def test_two_seeds_against_one_are_said_to_be_few(tmp_path: Path) -> None:
+    runs = both(tmp_path)
+    said = "two seeds are few, and the interval covers about 90 % where seeds vary"
+    assert said in notes(compare(runs[1:4], "stem=conv", "stem=patchify", draws=50))
+    assert said not in notes(compare(runs[:4], "stem=conv", "stem=patchify", draws=50))
+    assert said not in notes(compare(runs[1:5], "stem=conv", "stem=patchify", draws=50))
+
+
+def test_a_stem_is_one_under_all_its_names(tmp_path: Path) -> None:
+    runs = both(tmp_path)
+    names = ("conv", "3Conv+3BN+3ReLU+1Proj", "3Conv+3BN+3ReLU+1Proj@2,1,1,8")
+    for run in runs:
+        run.record.backbone["patch"] = 16
+    for run, name in zip(runs, names):
+        run.record.backbone["stem"] = name
+    for name in names:
+        assert row(compare(runs, f"stem={name}", "stem=1Proj", draws=50), score="top1")["seeds"] == "3 in pairs"
+    with pytest.raises(WrongWords, match="stem has the values conv, patchify; an interaction takes two"):
+        interaction(runs, "stem=conv", "seed")
+    crossed = [made(tmp_path / "x", *corner) for corner in LEVELS]
+    crossed += [made(tmp_path / "x", *corner, seed=1) for corner in LEVELS]
+    for run in crossed:
+        stem = run.record.backbone["stem"]
+        run.record.backbone |= {"patch": 16, "stem": names[run.record.seed] if stem == "conv" else stem}
+    assert len(interaction(crossed, "stem", "attention", scores=["top1"], draws=50)) == 5

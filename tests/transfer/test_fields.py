@@ -2,7 +2,7 @@ import pytest
 
 from backbones.errors import WrongWords
 from tests.transfer.recorded import made, trained
-from transfer.fields import check_fields, known_fields, order, value_of
+from transfer.fields import as_value, check_fields, known_fields, order, value_of
 from transfer.protocols import by_export
 
 
@@ -41,3 +41,29 @@ def test_an_unknown_field_is_named_with_the_nearest() -> None:
 
 def test_numbers_sort_by_size_before_words() -> None:
     assert sorted([0.1, "b", 10, 2, None, "a"], key=order) == [0.1, 2, 10, None, "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("stem", "patch", "name"),
+    [
+        ("3Conv+3BN+3ReLU+1Proj", 16, "conv"),
+        ("3Conv+3BN+3ReLU+1Proj@2,1,1,8", 16, "conv"),
+        ("3Conv+3BN+3ReLU+1Proj@2,1,1,8@k7,3,3,8", 16, "conv"),
+        ("3Conv+3BN+3ReLU+1Proj@2,1,1,4", 8, "conv"),
+        ("1Proj", 16, "patchify"),
+        ("2Conv+1Proj", 16, "2Conv+1Proj@2,1,8"),
+        ("of another version", 16, "of another version"),
+        ("mine.py:Stem", 16, "mine.py:Stem"),
+    ],
+)
+def test_equal_stems_have_one_name(stem: str, patch: int, name: str) -> None:
+    mine = made(stem=stem, patch=patch)
+    assert value_of(mine, "stem", {}) == name
+    assert as_value(mine, "stem", stem, {}) == name
+    parent = trained("sha256:a", stem=stem, patch=patch)
+    child, exports = made(weights_id="sha256:a"), by_export([parent])
+    assert value_of(child, "pretraining.stem", exports) == as_value(child, "pretraining.stem", stem, exports) == name
+
+
+def test_a_stem_of_another_patch_size_is_another() -> None:
+    assert as_value(made(stem="conv", patch=8), "stem", "3Conv+3BN+3ReLU+1Proj@2,1,1,8", {}) != "conv"

@@ -74,6 +74,20 @@ def test_a_printed_rate_becomes_one_cell_for_each_reading(tmp_path: Path) -> Non
         cells_of(tmp_path, content)
 
 
+def test_a_number_that_yaml_reads_as_text_is_that_number(tmp_path: Path) -> None:
+    cells = cells_of(tmp_path, changed("steps.reid.grid", {"lr": [0.01, "1e-2", "1E-2"]}))
+    assert [value(cell, "--lr") for cell in cells[1:]] == ["0.01"]
+
+
+def test_what_the_command_sets_stands_above_the_rows(tmp_path: Path) -> None:
+    content = changed("steps.pretrain.grid", {})
+    content["rows"] = [{"pretrain": {"stem": "conv"}, "reid": {"lr": 0.1}}, {"pretrain": {"stem": "patchify"}}]
+    settings = ("reid.lr=0.7", "pretrain.stem=xiao")
+    cells = expand(read_sweep(write(tmp_path, content), "smoke", settings))
+    assert [value(cell, "--stem") for cell in cells] == ["xiao", "xiao"]
+    assert value(cells[1], "--lr") == "0.7"
+
+
 def test_values_become_the_words_of_a_person(tmp_path: Path) -> None:
     options = {
         "decay_norm": True,

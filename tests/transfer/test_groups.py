@@ -71,6 +71,20 @@ def test_marks_of_the_pretraining_are_inherited() -> None:
     assert "pretraining dirty" in group.dataset
 
 
+def test_records_say_themselves_what_their_weights_come_from() -> None:
+    origin = {"smoke": True, "dirty": True, "subset": 8}
+    for records, known in (
+        ([made(weights_id="sha256:a", origin=origin)], []),
+        ([made(weights_id="sha256:a")], [trained("sha256:a", origin=origin)]),
+    ):
+        (group,), _ = grouped(records, known)
+        assert "(pretraining smoke, pretraining dirty, pretraining subset 8, " in group.dataset
+    (group,), _ = grouped([made(weights_id="sha256:a", origin={"smoke": False, "dirty": None, "subset": None})])
+    assert "pretraining" not in group.dataset
+    (group,), _ = grouped([made(weights_id="sha256:a")], [trained("sha256:a", subset=8)])
+    assert "(pretraining subset 8, " in group.dataset
+
+
 def test_pretraining_is_named_with_what_differs() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", lr=0.1), trained("sha256:c", seed=5)]
     records = [made(weights_id=weights) for weights in ("sha256:a", "sha256:b", "sha256:c", "sha256:" + "d" * 64)]

@@ -136,6 +136,9 @@ def test_marks_say_what_a_reader_must_know() -> None:
     run = make_run(smoke=True, subset=8, outcome=broken, environment={"dirty": True})
     assert marks_of(run.record) == ["smoke", "dirty", "subset 8", "diverged"]
     assert marks_of(make_run(environment={"dirty": None}).record) == []
+    toy = make_run(origin={"smoke": True, "dirty": False, "subset": 8})
+    assert marks_of(toy.record) == ["pretraining smoke", "pretraining subset 8"]
+    assert facts_of(run_facts([toy]), toy.record.run_id)["origin", "pretraining smoke"] == "true"
 
 
 def hostile_page() -> tuple[str, list[Run]]:

@@ -148,3 +148,9 @@ def test_each_panel_and_warm_up_has_its_own_largest_rate() -> None:
 def test_a_largest_value_needs_numbers() -> None:
     with pytest.raises(WrongWords, match="not a number"):
         largest_stable(stability_map([made(), made(optimizer="adamw")], "optimizer", "lr"))
+
+
+def test_one_stem_under_two_names_is_one_cell() -> None:
+    runs = [made(stem=stem, seed=seed) for seed, stem in enumerate(("conv", "3Conv+3BN+3ReLU+1Proj@2,1,1,8"))]
+    (row,) = stability_map(runs, "lr", "stem").to_dict("records")
+    assert (row["stem"], row["seeds"]) == ("conv", 2)

@@ -1,3 +1,4 @@
+import io
 import math
 from collections import Counter
 from dataclasses import asdict, replace
@@ -23,6 +24,7 @@ from transfer.published_rows import Table, read_paper, table_of
 from transfer.records import Identity
 from transfer.results import Run
 from transfer.sweep_file import SweepFile, read_sweep
+from transfer.tables import csv
 
 TABLES = [table for name in paper_names() for table in read_paper(name).tables.values()]
 FIGURES = [figure for name in paper_names() for figure in read_paper(name).figures.values()]
@@ -152,6 +154,7 @@ def test_breakdowns_where_the_paper_has_a_score(tmp_path: Path) -> None:
         ({"smoke": True}, "smoke"),
         ({"subset": 8}, "subset 8"),
         ({"environment": {"dirty": True}}, "dirty"),
+        ({"origin": {"smoke": True, "dirty": True, "subset": 8}}, "smoke; dirty; subset 8"),
         ({"dataset": {"name": "cifar10", "skipped": 0}}, "cifar10 for imagenet1k"),
         ({"dataset": {"name": "imagenet1k", "skipped": 3}}, "3 images unreadable"),
         ({"weights_id": "sha256:aa"}, "starts from weights sha256:aa (random)"),
@@ -260,3 +263,42 @@ def test_models_of_another_family_stay_apart(tmp_path: Path) -> None:
     frame, _ = paper_table([volo], "scaled_relu", "2")
     assert Counter(frame.loc[frame["own"] != "", "row"]) == {label: 1}
     assert isinstance(frame, pd.DataFrame)
+
+
+def test_damaged_outcomes_cost_the_interval_alone(tmp_path: Path) -> None:
+    labels = (BASELINE, "ViT_c, 1e-3, AdamW, warm-up 5")
+    runs = [run_of(cell_of("1", label, "deit"), tmp_path, 798) for label in labels]
+    (runs[0].folder / "outcomes.npz").write_bytes(b"PK damaged")
+    frame, notes = paper_table(runs, "scaled_relu", "1")
+    lost, whole = (frame[frame["row"] == label].iloc[0] for label in labels)
+    assert (lost["own"], lost["interval"], lost["verdict"]) == ("79.8", "none", "")
+    assert " to " in whole["interval"]
+    note = next(note for note in notes if str(runs[0].folder / "outcomes.npz") in note)
+    assert note.startswith(f"{BASELINE}, imagenet1k, top1: no interval, since ")
+
+
+def test_two_seeds_are_said_to_be_few(tmp_path: Path) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    runs = [run_of(replace(cell, seed=seed), tmp_path, 780 + 10 * seed) for seed in range(3)]
+    for count in (1, 2, 3):
+        frame, notes = paper_table(runs[:count], "scaled_relu", "1")
+        (line,) = frame[frame["row"] == BASELINE].to_dict("records")
+        assert line["interval"].endswith("(2 seeds)") is (count == 2)
+        assert any("covers about 90 %" in note for note in notes) is (count == 2)
+
+
+def test_letters_are_written_out_in_csv(tmp_path: Path) -> None:
+    changed = {"epochs": 5, "batch": 64, "size": 32, "erase": 0.5, "clip": 1.0}
+    run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, smoke=True, changed=changed)
+    frame, _ = paper_table([run], "scaled_relu", "1")
+    back = pd.read_csv(io.StringIO(csv(frame)))
+    (text,) = back.loc[back["row"] == BASELINE, "not comparable because"]
+    assert text.startswith("smoke; ")
+    assert {f"{name} {value} (" in text for name, value in {**changed, "clip": 1}.items()} == {True}
+    assert "options: a" not in text
+
+
+def test_linear_anchors_are_those_of_the_best_epoch() -> None:
+    linear = [v for row in table_of("anchors", "classification").rows for v in row.values if "linear" in v.step]
+    assert {value.metric for value in linear} == {"best_top1"}
+    assert sorted(value.printed for value in linear) == ["74.0", "76.0", "77.0"]

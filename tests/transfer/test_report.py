@@ -27,8 +27,8 @@ def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(
     assert main([runs, "--each"]) == 0
     said = capsys.readouterr()
     assert said.out.count("reid-toy_market-tiny-") == 1
-    assert "1 smoke runs left out; --smoke shows them" in said.err
-    assert "1 runs of changed files left out; --dirty shows them" in said.err
+    assert "1 run of --smoke left out; --smoke shows them" in said.err
+    assert "1 run of changed files left out; --dirty shows them" in said.err
     assert main([runs, "--each", "--smoke", "--dirty"]) == 0
     said = capsys.readouterr()
     assert said.out.count("reid-toy_market-tiny-") == 3
@@ -81,7 +81,12 @@ def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixtur
     for words, says in (
         (["--paper", "scaled_relu"], "--paper and --table belong together"),
         (["--hub", "x"], "--output"),
-        (["--draws", "3"], "at least 100"),
+        (["--draws", "3"], "between 100 and"),
+        (["--draws", "99999999999"], "between 100 and"),
+        (["--by", "stem"], "--by: has an effect only with --map"),
+        (["--pictures"], "only with --format html"),
+        (["--weights", "x"], "only with --hub"),
+        (["--bundle", "x", "--compare", "a", "b"], "none of --bundle"),
     ):
         assert main([str(tmp_path), *words]) == 2
         assert says in capsys.readouterr().err
@@ -126,3 +131,19 @@ def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.startswith("---\n")
     assert main([runs, "--card", "reid-none"]) == 1
     assert "there is no run 'reid-none'" in capsys.readouterr().err
+
+
+def test_a_map_over_words_has_no_largest_stable_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = store(tmp_path / "runs", made(lr=0.01), made(lr=0.1, stem="conv"))
+    assert main([runs, "--map", "stem", "lr"]) == 0
+    said = capsys.readouterr().out
+    assert "- no largest stable stem, which is not a number in every run" in said
+    assert "## Stability map: largest stable" not in said
+
+
+def test_each_run_says_what_tells_it_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = store(tmp_path / "runs", made(stem="conv"), made(lr=0.1))
+    assert main([runs, "--each"]) == 0
+    said = capsys.readouterr().out
+    assert "tiny, stem conv" in said
+    assert "- protocol a: lr 0.05" in said

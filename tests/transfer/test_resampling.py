@@ -204,3 +204,26 @@ def test_queries_without_a_match_do_not_count() -> None:
     values = per_sample("rank1", outcomes)
     assert values is not None
     assert np.isnan(values).sum() == (~Ranking.from_outcomes(outcomes).valid).sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ({"ap": None}, r"cannot be scored \(KeyError: 'ap'\)"),
+        ({"ap": np.zeros(3)}, r"cannot be scored \(ValueError: mAP: 3 values of 60 samples\)"),
+        ({"cluster": np.arange(3)}, "not equally many"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_said_with_their_file(tmp_path: Path, damage: dict[str, Any], says: str) -> None:
+    outcomes = {name: values for name, values in (ranked() | damage).items() if values is not None}
+    run = run_of(tmp_path / "a", "reid", outcomes, {"mAP": 0.5})
+    with pytest.raises(UserError, match=rf"a/outcomes\.npz: .*{says}"):
+        resample([run], ["mAP"], draws=10)
+
+
+def test_damaged_matches_of_coco_are_said_with_their_file(tmp_path: Path) -> None:
+    run = coco_run(tmp_path / "a", 0)
+    kept = {name: values for name, values in read_outcomes(run).items() if not name.startswith("box")}
+    np.savez(run.folder / "outcomes.npz", **kept)
+    with pytest.raises(UserError, match=r"a/outcomes\.npz: cannot be scored"):
+        resample([run], ["box_AP"], ap_draws=3)

@@ -115,6 +115,9 @@ def test_the_full_hash_is_compared(tmp_path: Path) -> None:
         store.find(mine.run_id, identity)
 
 
+NO_SCORES = ("high", None, True, [0.5], float("nan"), float("inf"), 10**400)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -125,6 +128,9 @@ def test_the_full_hash_is_compared(tmp_path: Path) -> None:
         (lambda content: {**content, "outcome": None}, "not a readable record"),
         (lambda content: {**content, "outcome": {"status": "fine"}}, "not a readable record"),
         (lambda content: {**content, "scores": []}, "not a readable record"),
+        *((lambda content, bad=bad: {**content, "scores": {"mAP": bad}}, r"record \(scores\)") for bad in NO_SCORES),
+        (lambda content: {**content, "metrics": {"mAP": None}}, r"record \(metrics\)"),
+        (lambda content: {**content, "origin": None}, r"record \(origin\)"),
     ],
 )
 def test_reading_is_strict(tmp_path: Path, spoil: Any, message: str) -> None:
@@ -143,6 +149,20 @@ def test_a_torn_record_is_named(tmp_path: Path) -> None:
     path.write_text('{"schema": 1, "run_')
     with pytest.raises(UserError, match=r"record\.json: not a readable record"):
         Record.read(path)
+
+
+def test_a_record_too_deep_to_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "record.json").write_text("[" * 100_000)
+    found, (problem,) = Store(tmp_path).runs()
+    assert not found
+    assert "not a readable record" in problem
+
+
+def test_records_of_older_versions_say_nothing_of_their_weights(tmp_path: Path) -> None:
+    content = asdict(record(Identity(CONTENT)))
+    (tmp_path / "record.json").write_text(json.dumps({name: content[name] for name in content if name != "origin"}))
+    assert Record.read(tmp_path / "record.json").origin == {}
 
 
 def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:
@@ -188,6 +208,17 @@ def test_copies_of_a_run_are_one_and_those_that_differ_are_named(tmp_path: Path)
     for part in (str(early.folder), str(other.folder), "mAP 0.5 and 0.6", "is taken"):
         assert part in problem
     assert "rank1" not in problem
+
+
+def test_a_clean_copy_comes_before_a_dirty_one_with_the_same_result(tmp_path: Path) -> None:
+    dirty = written(tmp_path, "a", environment={"started": "2026-01-01", "dirty": True})
+    clean = written(tmp_path, "b", environment={"started": "2026-01-02", "dirty": False})
+    assert merged([dirty, clean]) == merged([clean, dirty]) == ([clean], [])
+    better = written(tmp_path, "c", environment={"started": "2026-01-03", "dirty": False}, scores={"mAP": 0.9})
+    assert merged([dirty, better])[0] == [dirty], "another result does not take its place by being clean"
+    kept, (dispute,) = merged([better, clean, dirty])
+    assert kept == [clean]
+    assert f"{clean.folder} and {better.folder}" in dispute
 
 
 def test_ones_own_run_comes_before_a_shared_copy_of_it(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
         ({"seeds": []}, "seeds"),
         ({"low": "a"}, "low"),
         ({"step": "reid"}, "no step 'reid'"),
+        ({"option": "lrr"}, "unknown option 'lrr'"),
+        ({"seeds": [0, 1, 2], "budget": 4}, "`budget` 4 is too small for 3 seeds"),
     ],
 )
 def test_a_search_without_sense_is_named(tmp_path: Path, given: dict[str, Any], says: str) -> None:

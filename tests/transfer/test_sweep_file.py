@@ -85,6 +85,14 @@ def test_every_shipped_sweep_expands(name: str, tier: str) -> None:
         ("rows", [{"reid": {"lrr": 1}}], "row 1: reid: unknown option 'lrr'"),
         ("report", {"comparee": []}, "unknown key 'comparee'"),
         ("search", {"lows": 1}, "unknown key 'lows'"),
+        ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),
+        ("report", {"interaction": ["stem"]}, "`interaction` takes two, as [stem, attention]"),
+        ("report", {"map": "lr"}, "`map` takes two, as [lr, warmup_epochs]"),
+        ("paper", "scaled_relu", "`paper` and `table` belong together"),
+        ("rows", [{"reid": {"lr": {"used": 5}}}], "row 1: reid: `lr` is a value or {printed: ..., used: [...]}"),
+        ("rows", [{"reid": {"lr": {"used": []}}}], "`lr` is a value or"),
+        ("steps.pretrain.resources", {"gpus": "two"}, "`gpus` is a whole number, not 'two'"),
+        ("steps.pretrain.resources", {"minutes": "2:00:00"}, "`minutes` is a whole number"),
     ],
 )
 def test_mistakes_are_named_with_their_place(tmp_path: Path, path: str, value: Any, says: str) -> None:
@@ -110,6 +118,23 @@ def test_a_tier_is_laid_over_the_steps(tmp_path: Path) -> None:
     assert full.options == {"epochs": 3}
     assert smoke.options == {"epochs": 3, "lr": 0.1}
     assert list(read_sweep(write(tmp_path, changed("tiers.smoke.reid", None)), "smoke").steps) == ["pretrain"]
+
+
+def test_a_pair_may_stand_alone(tmp_path: Path) -> None:
+    pair = ["stem=conv", "stem=patchify"]
+    for said in (pair, [pair]):
+        assert read_sweep(write(tmp_path, changed("report", {"compare": said})), "full").report["compare"] == [pair]
+
+
+def test_empty_entries_are_none(tmp_path: Path) -> None:
+    name = write(tmp_path, changed("steps.reid.options", None))
+    assert read_sweep(name, "smoke", ("pretrain.epochs=2",)).steps["reid"].options == {"lr": 0.1}
+
+
+def test_a_step_takes_a_gpu_at_full_scale(tmp_path: Path) -> None:
+    name = write(tmp_path, SWEEP)
+    assert read_sweep(name, "full").steps["reid"].resources == {"gpus": 1}
+    assert read_sweep(name, "smoke").steps["reid"].resources == {}
 
 
 def test_settings_of_the_command_win(tmp_path: Path) -> None:

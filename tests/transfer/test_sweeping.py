@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 import time
@@ -135,11 +136,55 @@ def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
     assert len(launcher.words) == 4
 
 
+def test_weights_that_are_gone_are_made_again(tmp_path: Path) -> None:
+    cells, out = cells_of(tmp_path, pretrain=PRETRAIN, classify=CLASSIFY), tmp_path / "out"
+    swept(out, cells)
+    shutil.rmtree(out / "weights")
+    sweeper, launcher = swept(out, cells)
+    assert [words[0] for words in launcher.words] == ["transfer.pretrain"], "the run's record is reused, not its place"
+    assert (out / "weights" / cells[0].name / "model.safetensors").is_file()
+    assert all(progress.status == "completed" for progress in sweeper.cells.values())
+
+
+def test_other_data_are_other_results(tmp_path: Path) -> None:
+    cells, out = cells_of(tmp_path, pretrain=PRETRAIN), tmp_path / "out"
+    swept(out, cells)
+    for given, commands in ({"extra": ("--data", str(tmp_path))}, 1), ({"recheck": True}, 1), ({}, 0):
+        launcher = InThisProcess()
+        sweeper = Sweeper(out, launcher, **given)
+        sweeper.add(cells)
+        sweeper.run()
+        assert len(launcher.words) == commands, given
+        swept(out, cells)
+
+
+@dataclass
+class Refusing(InThisProcess):
+    """Takes no cell of the task classify, as a cluster that has no such partition."""
+
+    def start(self, works: Sequence[Work]) -> list[Ended]:
+        if any("classify" in work.words for work in works):
+            raise UserError("no partition for classify")
+        return super().start(works)
+
+
+def test_a_refused_cell_fails_alone(tmp_path: Path) -> None:
+    steps = {"pretrain": PRETRAIN, "classify": CLASSIFY, "knn": CLASSIFY | {"run": "knn"}}
+    sweeper = Sweeper(tmp_path / "out", Refusing())
+    sweeper.add(cells_of(tmp_path, **steps))
+    sweeper.run()
+    statuses = {progress.cell.step.name: progress for progress in sweeper.cells.values()}
+    assert statuses["classify"].status == "failed"
+    assert statuses["classify"].reason == "no partition for classify"
+    assert statuses["pretrain"].status == statuses["knn"].status == "completed"
+
+
 def test_wrong_words_are_not_tried_again(tmp_path: Path) -> None:
     wrong = PRETRAIN | {"options": {**QUICK, "optimizer": "adamm"}}
     sweeper, launcher = swept(tmp_path / "out", cells_of(tmp_path, pretrain=wrong, classify=CLASSIFY))
     first, second = sweeper.cells.values()
     assert (first.status, first.attempts, second.status) == ("failed", 1, "blocked")
+    assert "adamm" in first.reason
     assert len(launcher.words) == 1
 
 

@@ -8,9 +8,21 @@ import pytest
 
 from tests.transfer.recorded import made, trained
 from tests.transfer.test_results import CONTENT, record
+from transfer.html import Section
 from transfer.results import Identity, Record
 from transfer.statistics import wilson
-from transfer.tables import breakdown_rate, csv, frame, markdown, mean_and_deviation, over_datasets, run_table, summary
+from transfer.tables import (
+    IN_FULL,
+    breakdown_rate,
+    csv,
+    frame,
+    markdown,
+    mean_and_deviation,
+    over_datasets,
+    run_table,
+    summary,
+)
+from transfer.views import as_csv
 
 
 def runs() -> list[Record]:
@@ -192,3 +204,33 @@ def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
     assert not rows[["pretraining", "pretraining seed", "protocol"]].duplicated().any()
     assert rows.attrs["notes"] == ["protocol a: lr 1", "protocol b: lr 2"]
     assert rows["data sets"].tolist().count("mean of 2 (pretraining smoke)") == 2
+
+
+def test_rows_of_single_runs_say_what_tells_them_apart() -> None:
+    rows = frame([*runs(), *runs()[:1]])
+    assert rows["protocol"].tolist() == ["a", "a", "a", "b", "b", "a"]
+    assert rows.attrs["notes"] == ["protocol a: lr 0.05", "protocol b: lr 0.1"]
+    assert frame([made(stem="conv"), made(stem="patchify")])["backbone"].tolist() == [
+        "tiny, stem conv", "tiny, stem patchify",
+    ]  # fmt: skip
+    parents = [trained("sha256:a"), trained("sha256:b", epochs=5)]
+    rows = frame([made(weights_id=parent.export) for parent in parents], parents)
+    assert rows["pretraining"].nunique() == 2
+    alike = frame([made(), made(seed=1)])
+    assert list(alike)[:5] == ["task", "dataset", "backbone", "seed", "outcome"]
+    assert not {"protocol", "pretraining"} & {*alike}
+    assert list(frame(runs()[::-1]))[-2:] == ["train_seconds", "run"], "also where the first run broke down"
+
+
+def test_csv_has_title_and_notes_as_comments_and_texts_in_full() -> None:
+    rows = pd.DataFrame({"name": ["data #1", "2 options: a"], "score": [1.5, 2.5]})
+    rows.attrs |= {"notes": ["one seed\nonly"], IN_FULL: {"name": {"2 options: a": "lr 1 (2), epochs 5 (9)"}}}
+    text = as_csv([Section(title="The # first", table=rows, note="more\n\nand more"), Section(title="none")])
+    assert text.splitlines()[:4] == ["# The # first", "# one seed only", "# more", "# and more"]
+    back = pd.read_csv(io.StringIO(text), comment="#")
+    assert back["name"].tolist() == ["data #1", "lr 1 (2), epochs 5 (9)"]
+    assert back["score"].tolist() == [1.5, 2.5]
+    two = as_csv([Section(title=name, table=summary(runs())) for name in ("one", "two")]).split("\n\n")
+    assert [part.splitlines()[0] for part in two] == ["# one", "# two"]
+    assert pd.read_csv(io.StringIO(two[1]), comment="#")["protocol"].tolist() == ["lr 0.05", "lr 0.1"]
+    assert "protocol a" not in two[1]

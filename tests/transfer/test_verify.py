@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from backbones.data.spec import resolve_dataset
+from tasks.data.reid import reid_root
+from tasks.galleries import save_pictures
 from transfer.pretrain import main as pretrain
 from transfer.results import Record, Store
 from transfer.run import main as run
@@ -48,6 +51,17 @@ def test_real_runs_verify(made: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "not checked" not in out
     record = folder_of(made, "reid") / "record.json"
     assert main([str(record)]) == main([str(record.parent), "--weights", str(made / "weights")]) == 0
+
+
+def test_the_folder_of_a_sweep_is_that_of_its_runs(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(made)]) == 0
+    assert "2 of 2 runs are right" in capsys.readouterr().out
+
+
+def test_records_say_what_their_weights_come_from(made: Path) -> None:
+    parent, record = (Record.read(folder_of(made, task) / "record.json") for task in ("pretrain", "reid"))
+    assert parent.origin == {}
+    assert record.origin == {"smoke": True, "dirty": parent.environment["dirty"], "subset": None}
 
 
 def altered_outcomes(folder: Path, copy: Path) -> None:
@@ -213,7 +227,7 @@ def test_scores_of_another_version_are_not_computed_anew(copy: Path) -> None:
     assert any("there is no task nothing here" in note for note in verify(folder).notes)
 
 
-def test_records_of_older_versions_say_what_was_not_checked(copy: Path) -> None:
+def test_records_of_older_versions_say_what_was_not_checked(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = folder_of(copy, "reid")
     content = json.loads((folder / "record.json").read_text())
     old = {name: value for name, value in content.items() if name not in ("digest", "files", "identity_content")}
@@ -221,6 +235,30 @@ def test_records_of_older_versions_say_what_was_not_checked(copy: Path) -> None:
     verdict = verify(folder)
     assert not verdict.wrong
     assert sum("not checked" in note for note in verdict.notes) == 2
+    assert not verdict.right
+    assert main([str(copy / "runs")]) == 0
+    out = capsys.readouterr().out
+    assert f"not checkable  {folder}" in out
+    assert "1 of 2 runs are right, 1 not checkable" in out
+
+
+def test_pictures_are_held_against_their_digests(copy: Path) -> None:
+    folder = folder_of(copy, "reid")
+    root = reid_root(resolve_dataset("toy_market"), None)
+    save_pictures(folder, root, 2)
+    drawn = sorted((folder / "pictures").glob("*.jpg"))
+    assert len(drawn) == 2
+    assert verify(folder).right
+    save_pictures(folder, root, 1)
+    assert verify(folder).right, "those that were drawn before are still known"
+    shutil.copy(drawn[1], drawn[0])
+    assert verify(folder).wrong == [f"pictures/{drawn[0].name}: not the picture that was drawn"]
+    drawn[0].unlink()
+    assert verify(folder).wrong == [f"pictures/{drawn[0].name}: missing"]
+    (folder / "pictures" / "SHA256SUMS").unlink()
+    verdict = verify(folder)
+    assert not verdict.wrong
+    assert any(f"does not name them: {drawn[1].name}" in note for note in verdict.notes)
 
 
 @pytest.mark.parametrize(("words", "status"), [([], 2), (["nowhere"], 1)])

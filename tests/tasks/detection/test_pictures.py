@@ -104,7 +104,7 @@ def test_every_image_has_a_picture_of_its_own(tmp_path):
     folder = tmp_path / "pictures"
     for _ in range(2):  # over those of an earlier run
         save_pictures(folder, [(path, []) for path in paths], NAMES)
-        reds = {file.name: Image.open(file).getpixel((0, 0))[0] for file in folder.iterdir()}
+        reds = {file.name: Image.open(file).getpixel((0, 0))[0] for file in folder.glob("*.png")}
         assert sorted(reds.values()) == [0, 10, 20, 30, 40]
         assert (reds["a.png"], reds["b.png"]) == (0, 40)
     save_pictures(tmp_path / "none", [], NAMES)

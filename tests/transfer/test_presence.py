@@ -1,0 +1,33 @@
+"""What an export says about the trainings behind it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backbones.errors import UserError
+from backbones.exports import pretraining
+from transfer.presence import origin_of
+
+CLEAN = {"smoke": False, "dirty": False, "subset": None}
+
+
+@pytest.mark.parametrize(
+    ("about", "origin"),
+    [
+        ({}, {}),
+        (CLEAN | {"origin": {}, "run": "a"}, CLEAN),
+        ({"smoke": True, "subset": 8}, {"smoke": True, "dirty": None, "subset": 8}),
+        (CLEAN | {"origin": {"smoke": True, "dirty": None, "subset": 8}}, {"smoke": True, "dirty": False, "subset": 8}),
+        (CLEAN | {"dirty": True, "origin": CLEAN}, CLEAN | {"dirty": True}),
+    ],
+)
+def test_marks_go_on_from_one_export_to_the_next(about: dict[str, Any], origin: dict[str, Any]) -> None:
+    assert origin_of(about) == origin
+    assert origin_of(CLEAN | {"origin": origin}) == CLEAN | {name: mark for name, mark in origin.items() if mark}
+
+
+def test_an_origin_of_another_form_is_damage(tmp_path: Path) -> None:
+    (tmp_path / "pretrain.json").write_text('{"run": "a", "origin": ["smoke"]}')
+    with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
+        pretraining(tmp_path)
