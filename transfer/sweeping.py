@@ -123,7 +123,11 @@ class Sweeper:
     def _start(self) -> None:
         ready = [progress for progress in self.cells.values() if self._ready(progress)]
         if self.launcher.slots is None:
-            self._launch(ready)
+            alike: dict[str, list[Progress]] = {}
+            for progress in ready:  # what takes the same is one array, and refused or taken as one
+                alike.setdefault(repr(self._work(progress).resources), []).append(progress)
+            for group in alike.values():
+                self._launch(group)
             return
         for progress in ready:
             if self.launcher.fits(self._work(progress)):
@@ -134,8 +138,6 @@ class Sweeper:
         return progress.status == "waiting" and (parent is None or parent.status == "completed")
 
     def _launch(self, ready: Sequence[Progress]) -> None:
-        if not ready:
-            return
         for progress in ready:
             receipt(self.out, progress.cell.name).unlink(missing_ok=True)
         try:

@@ -168,9 +168,11 @@ class Refusing(InThisProcess):
         return super().start(works)
 
 
-def test_a_refused_cell_fails_alone(tmp_path: Path) -> None:
-    steps = {"pretrain": PRETRAIN, "classify": CLASSIFY, "knn": CLASSIFY | {"run": "knn"}}
-    sweeper = Sweeper(tmp_path / "out", Refusing())
+@pytest.mark.parametrize("slots", [1, None])
+def test_a_refused_cell_fails_alone(tmp_path: Path, slots: int | None) -> None:
+    refused = CLASSIFY | {"resources": {"partition": "nosuch"}}
+    steps = {"pretrain": PRETRAIN, "classify": refused, "knn": CLASSIFY | {"run": "knn"}}
+    sweeper = Sweeper(tmp_path / "out", Refusing(slots=slots))
     sweeper.add(cells_of(tmp_path, **steps))
     sweeper.run()
     statuses = {progress.cell.step.name: progress for progress in sweeper.cells.values()}
