@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 
 PERCENT = 100.0
 NO_INTERVAL = "no interval"
-COLUMNS = ("difference", "low", "high", "p", "adjusted p", "verdict", "seeds", "clusters", "draws")
+COLUMNS = (
+    "difference",
+    "low",
+    "high",
+    "se of seeds",
+    "se of samples",
+    "p",
+    "adjusted p",
+    "verdict",
+    "seeds",
+    "clusters",
+    "draws",
+)
 
 
 def compare(
@@ -38,8 +50,9 @@ def compare(
 ) -> "pd.DataFrame":
     """a less b for each task, data set, protocol and score; the table's notes say what is behind the rows.
 
-    Runs are paired by the samples' names, and by seeds where both sides have the same ones. Runs that broke down have
-    no score; how many they are stands in the row, with the interval of their rate.
+    `se of seeds` and `se of samples` are the two parts of the difference's standard error; one seed says nothing of the
+    first. Runs are paired by the samples' names, and by seeds where both sides have the same ones. Runs that broke down
+    have no score; how many they are stands in the row, with the interval of their rate.
 
     Args:
         runs: all that may be compared.
@@ -236,7 +249,7 @@ def _table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> 
     overall = _overall([row for row in rows if row.get("primary", True)])
     table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary"], errors="ignore")
     last = [name for name in table if str(name).startswith("broke down")]
-    middle = [name for name in COLUMNS if name in table]
+    middle = [name for name in COLUMNS if name in table and table[name].notna().any()]
     first = [name for name in table if name not in middle and name not in last and name != RUN]
     table = table[[*first, *middle, *last, RUN]]
     corrected = f"adjusted p: {how.correction} over the {' and over the '.join(said)}; each interval is its row's own"
@@ -278,6 +291,8 @@ def _numbers(estimate: Estimate) -> dict[str, Any]:
         "difference": PERCENT * estimate.estimate,
         "low": PERCENT * estimate.low,
         "high": PERCENT * estimate.high,
+        "se of seeds": None if estimate.seed_error is None else PERCENT * estimate.seed_error,
+        "se of samples": PERCENT * estimate.cluster_error,
         "p": estimate.p,
         "seeds": seeds,
         "clusters": estimate.clusters,

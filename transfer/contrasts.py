@@ -178,13 +178,3 @@ def _freedom(share: float, seeds: float, clusters: float) -> float:
     few = 1 + 7 / seeds * share * (1 - share) if seeds else 0.0
     parts = share**2 * few / (seeds or 1.0) + (1 - share) ** 2 / clusters
     return 1 / parts
-
-
-def seed_deviation(scores: np.ndarray, drawn: np.ndarray) -> float | None:
-    """The standard deviation of a system's score over seeds, beyond what the test samples do; None with one seed.
-
-    Args:
-        scores: [S]. drawn: [S, B], of resampled clusters.
-    """
-    parts = _Seeds.of(np.ones(1), [scores], [drawn])
-    return math.sqrt(max(parts.variance - parts.by_draws, 0.0) * len(scores)) if parts.freedom else None

@@ -95,10 +95,6 @@ class Sweeper:
             finally:
                 self.launcher.close()
 
-    def count(self, status: str) -> int:
-        """How many cells have this status."""
-        return sum(progress.status == status for progress in self.cells.values())
-
     def _look(self) -> None:
         for progress in list(self.cells.values()):
             if progress.status == "waiting":

@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.special import gammaincinv, ndtr, stdtrit
 
 from tests.benchmarks.statistics import Planted, coverage
-from transfer.contrasts import _freedom, contrast, seed_deviation
+from transfer.contrasts import _freedom, contrast
 from transfer.statistics import Estimate, adjusted, cluster_draws, wilson
 
 
@@ -211,8 +211,11 @@ def test_planted_variance_between_seeds_is_found() -> None:
     values = 0.5 * rng.normal(size=(40, 1)) + 8 * rng.normal(size=(40, 200))
     drawn = cluster_draws(values.T, np.ones_like(values.T), draws=1000).T
     assert values.mean(axis=1).std() > 0.65  # what samples add
-    assert seed_deviation(values.mean(axis=1), drawn) == pytest.approx(0.5, abs=0.15)
-    assert seed_deviation(values[:1].mean(axis=1), drawn[:1]) is None
+    found = contrast([values.mean(axis=1)], [drawn], [1], clusters=200, seeds=[range(40)])
+    assert found.seed_error is not None
+    assert found.seed_error * math.sqrt(40) == pytest.approx(0.5, abs=0.15)
+    alone = contrast([values[:1].mean(axis=1)], [drawn[:1]], [1], clusters=200, seeds=[range(1)])
+    assert alone.seed_error is None
 
 
 def test_what_cannot_have_an_interval() -> None:
