@@ -248,8 +248,9 @@ def _table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> 
             row["verdict"] = verdict(row["estimate"], p=p, higher=row["higher"], tests=tests)
     overall = _overall([row for row in rows if row.get("primary", True)])
     table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary"], errors="ignore")
+    table = table.drop(columns=[name for name in COLUMNS if name in table and table[name].isna().all()])
     last = [name for name in table if str(name).startswith("broke down")]
-    middle = [name for name in COLUMNS if name in table and table[name].notna().any()]
+    middle = [name for name in COLUMNS if name in table]
     first = [name for name in table if name not in middle and name not in last and name != RUN]
     table = table[[*first, *middle, *last, RUN]]
     corrected = f"adjusted p: {how.correction} over the {' and over the '.join(said)}; each interval is its row's own"
