@@ -137,7 +137,8 @@ def _alike(cell: Cell, other: Cell, option: str) -> bool:
 
 
 def _axes(cell: Cell) -> tuple[str, ...]:
-    return tuple(name for name in (*cell.step.grid, "stem", "attention", "ffn") if name in cell.options)
+    varied = dict.fromkeys((*cell.step.grid, "stem", "attention", "ffn"))
+    return tuple(name for name in varied if name in cell.options)
 
 
 def _options(cell: Cell, option: str) -> str:
