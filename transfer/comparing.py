@@ -22,17 +22,8 @@ if TYPE_CHECKING:
 PERCENT = 100.0
 NO_INTERVAL = "no interval"
 COLUMNS = (
-    "difference",
-    "low",
-    "high",
-    "se of seeds",
-    "se of samples",
-    "p",
-    "adjusted p",
-    "verdict",
-    "seeds",
-    "clusters",
-    "draws",
+    *("difference", "low", "high", "se of seeds", "se of samples", "p", "adjusted p"),
+    *("verdict", "seeds", "clusters", "draws"),
 )
 
 
