@@ -237,6 +237,8 @@ def _table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> 
             row |= _numbers(row["estimate"]) | {"adjusted p": p}
             tests = len(own) if how.correction != "none" else 1
             row["verdict"] = verdict(row["estimate"], p=p, higher=row["higher"], tests=tests)
+            if "effect" in row and row["verdict"].endswith("better"):  # of effects there is no a and b
+                row["verdict"] = "above 0" if row["estimate"].estimate > 0 else "below 0"
     overall = _overall([row for row in rows if row.get("primary", True)])
     table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary"], errors="ignore")
     table = table.drop(columns=[name for name in COLUMNS if name in table and table[name].isna().all()])

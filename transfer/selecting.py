@@ -208,7 +208,7 @@ def _settings(
             of_key[key] = common
             found.setdefault(key, [[] for _ in sides])[place].append(run)
     full = {key: Match(runs) for key, runs in found.items() if all(runs)}
-    telling = list(differences([of_key[key] for key in full]))
+    telling = _telling([of_key[key] for key in full])
     matches, notes = [], []
     for key, one in full.items():
         one.setting = content_label(of_key[key] | _as_named(one.first, telling), telling)
@@ -216,6 +216,15 @@ def _settings(
         notes += mixed
         matches += [] if mixed else [one]
     return matches, notes
+
+
+def _telling(contents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The fields that tell settings apart; of pretraining by different methods the methods, where these are enough."""
+    names = list(differences(contents))
+    method = f"{PRETRAINING}task"
+    short = [name for name in names if name == method or not name.startswith(PRETRAINING)]
+    enough = method in short and len({content_label(content, short) for content in contents}) == len(contents)
+    return short if enough else names
 
 
 def _facts(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:

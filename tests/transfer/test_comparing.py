@@ -211,6 +211,7 @@ def test_interaction_of_a_two_by_two(tmp_path: Path) -> None:
     }  # fmt: skip
     assert effects == {name: pytest.approx(value, abs=4) for name, value in planted.items()}
     last = row(table, effect="interaction of stem and attention", score="top1")
+    assert last["verdict"] == "above 0"
     assert last["low"] < last["difference"] < last["high"]
     assert last["seeds"] == "3 in pairs"
     assert last["broke down"] == "0 of 12 (0 to 24 %)"
