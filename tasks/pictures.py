@@ -1,11 +1,11 @@
 """What shows that the pictures of a run are as they were drawn: their digests in a file beside them."""
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
 from backbones.errors import UserError
 from backbones.files import write_atomic
+from backbones.weights import sha256
 
 PICTURES = "pictures"  # in a run's folder
 SUMS = "SHA256SUMS"
@@ -18,7 +18,7 @@ def write_sums(folder: Path, names: Iterable[str]) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    found = read_sums(folder) | {name: digest(folder / name) for name in names}
+    found = read_sums(folder) | {name: sha256(folder / name) for name in names}
     if found:
         lines = (f"{told}  {name}\n" for name, told in sorted(found.items()))
         write_atomic(folder / SUMS, "".join(lines).encode())
@@ -37,9 +37,3 @@ def read_sums(folder: Path) -> dict[str, str]:
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / SUMS}: cannot be read ({error}); delete it and draw the pictures anew") from None
     return {name: told for told, _, name in (line.partition("  ") for line in lines)}
-
-
-def digest(path: Path) -> str:
-    """sha256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,12 +1,12 @@
 """The sections of a model card as Markdown, from records whose paths are gone."""
 
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from backbones.archs import ARCHS
 from backbones.data.spec import dataset_names, resolve_dataset
 from transfer.records import Record
+from transfer.tables import mean_and_deviation
 
 UNKNOWN = "unknown"
 _PARTS = ("arch", "stem", "attention", "ffn", "patch", "depth", "pool", "pos", "qk_norm", "gate", "alpha", "length")
@@ -28,7 +28,7 @@ def marks_of(records: Sequence[Record]) -> list[str]:
     """What forbids to take the numbers for results."""
     smoke = any(r.smoke or r.origin.get("smoke") for r in records)
     subset = any(r.subset is not None or r.origin.get("subset") is not None for r in records)
-    dirty = any(r.environment.get("dirty") or r.origin.get("dirty") for r in records)
+    dirty = any(r.dirty or r.origin.get("dirty") for r in records)
     found = {
         "Made with `--smoke`: embedded toy data and a few seconds of training. No result.": smoke,
         "Made from a subset of the data.": subset,
@@ -72,7 +72,7 @@ def no_lineage(weights: str) -> str:
 
 
 def scores(records: Sequence[Record]) -> str:
-    """A row for each protocol and score, in percent."""
+    """A row for each protocol and score, as tables print it."""
     rows = []
     for group in by_protocol(records):
         trained = [record for record in group if not record.broke_down]
@@ -83,7 +83,7 @@ def scores(records: Sequence[Record]) -> str:
         about = (seeds, ended, group[0].protocol[:12], ", ".join(record.run_id for record in group))
         names = dict.fromkeys(name for record in trained for name in record.scores) or ("",)
         rows += [
-            (*where, name, _mean([record.scores[name] for record in trained] if name else []), *about) for name in names
+            (*where, name, _mean([record.shown(name) for record in trained] if name else []), *about) for name in names
         ]
     head = ("task", "data", "score", "percent", "seeds", "runs that", "protocol", "records")
     note = "In percent: the mean over the seeds that completed, and their standard deviation."
@@ -101,8 +101,8 @@ def by_protocol(records: Sequence[Record]) -> list[list[Record]]:
 def _mean(scores: list[float]) -> str:
     if not scores:
         return "none"
-    spread = f" ± {100 * statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
-    return f"{100 * statistics.mean(scores):.2f}{spread}"
+    mean, deviation = mean_and_deviation(scores)
+    return f"{mean:.2f}" + (f" ± {deviation:.2f}" if len(scores) > 1 else "")
 
 
 def made_with(record: Record) -> str:

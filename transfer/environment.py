@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def package_version(name: str) -> str | None:
         return None
 
 
+@cache
 def source_state() -> tuple[str | None, bool | None]:
     """The commit of the suite's checkout and whether files differ from it; (None, None) outside one."""
     root = Path(__file__).resolve().parent.parent

@@ -72,7 +72,7 @@ def _row_cells(sweep: SweepFile, row: dict[str, Any]) -> Iterator[Cell]:
     for name, step in sweep.steps.items():
         if name in wanted:
             parents = made[step.after] if step.after else [None]
-            made[name] = [cell for parent in parents for cell in _step_cells(sweep, step, row, parent)]
+            made[name] = [cell for parent in parents for cell in _step_cells(step, row, parent)]
             yield from made[name]
 
 
@@ -86,7 +86,7 @@ def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
     return found
 
 
-def _step_cells(sweep: SweepFile, step: Step, row: dict[str, Any], parent: Cell | None) -> Iterator[Cell]:
+def _step_cells(step: Step, row: dict[str, Any], parent: Cell | None) -> Iterator[Cell]:
     """One for each backbone, data set, seed and combination of the grid."""
     given = row.get(step.name) or {}
     inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
@@ -144,9 +144,8 @@ def _flags(options: dict[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in options.items():
         flag = name.replace("_", "-")
-        if (
-            isinstance(value, bool) and name not in BACKBONE_OPTIONS
-        ):  # those may also be left open, so they take a value
+        # those of the backbone may also be left open, so they take a value
+        if isinstance(value, bool) and name not in BACKBONE_OPTIONS:
             words.append(f"--{'' if value else 'no-'}{flag}")
         elif isinstance(value, list | tuple):
             words += [f"--{flag}", *map(str, value)]

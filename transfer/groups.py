@@ -106,7 +106,7 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
     parents = [parent for record in records for parent in lineage(record, exports)]
     told = [mark for record in (*records, *parents) for mark in record.origin_marks]
     found = []
-    for mark, is_marked in (("smoke", lambda record: record.smoke), ("dirty", is_dirty)):
+    for mark, is_marked in (("smoke", lambda record: record.smoke), ("dirty", lambda record: record.dirty)):
         if any(map(is_marked, records)):
             found.append(mark)
         elif any(map(is_marked, parents)) or mark in told:
@@ -114,11 +114,6 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
     subsets = [f"subset {parent.subset}" for parent in parents if parent.subset is not None]
     subsets += [mark for mark in told if mark.startswith("subset")]
     return found + [f"pretraining {mark}" for mark in dict.fromkeys(subsets)]
-
-
-def is_dirty(record: Record) -> bool:
-    """Whether the suite's files differed from its commit when the run was made."""
-    return bool(record.environment.get("dirty"))
 
 
 def origin_label(record: Record, chain: Sequence[Record]) -> str:

@@ -34,9 +34,6 @@ class Job(Protocol):
     def poll(self) -> int | None:
         """Its exit status, negative for a signal; None while it waits or runs."""
 
-    def state(self) -> str:
-        """What it does now, in a word: waiting, running ..."""
-
     def cancel(self) -> None:
         """Asks it to save its state and stop."""
 
@@ -74,10 +71,6 @@ class LocalJob:
     def poll(self) -> int | None:
         """See `Job`."""
         return self.process.poll()
-
-    def state(self) -> str:
-        """See `Job`."""
-        return "running" if self.process.poll() is None else "ended"
 
     def cancel(self) -> None:
         """SIGTERM to the process alone: it stops its own children, as loader processes, when its state is saved."""
@@ -165,7 +158,9 @@ class LocalLauncher:
         return job
 
     def _running(self) -> list[LocalJob]:
-        return [job for job in self.jobs if job.poll() is None]
+        """Those under way; the others are forgotten."""
+        self.jobs = [job for job in self.jobs if job.poll() is None]
+        return self.jobs
 
     def _free_gpus(self) -> list[str]:
         taken = {gpu for job in self._running() for gpu in job.gpus}

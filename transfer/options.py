@@ -94,6 +94,10 @@ class PretrainRunOptions(RunOptions):
             raise WrongWords(f"--name {self.name}: a plain name, without folders (--weights-to names the folder)")
 
 
+LEAST = {"nodes": 1, "gpus": 0, "processes": 1, "cpus": 1, "minutes": 1}
+"""Of the resources that are counted."""
+
+
 @dataclass(kw_only=True)
 class LaunchOptions:
     """Where the command runs: here, or as one job of a cluster. Never part of a run's identity."""
@@ -123,7 +127,7 @@ class LaunchOptions:
     """As of sbatch."""
 
     def __post_init__(self) -> None:
-        for name, least in {"nodes": 1, "gpus": 0, "processes": 1, "cpus": 1, "minutes": 1}.items():
+        for name, least in LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise WrongWords(f"--{name} {value}: must be {least} or more")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
-from backbones.settings import CONFIGS, read_yaml
+from backbones.settings import read_yaml
 from transfer.grid import Cell, receipt
 from transfer.launchers import Work, python_words
 from transfer.sweep_file import SweepFile
@@ -114,20 +114,15 @@ def _views(recipe: dict[str, Any]) -> list[tuple[Any, float]]:
 
 
 def _side(recipe: dict[str, Any]) -> Any:
-    return _hashable(recipe.get("size", 224))
+    """Pixels, or (height, width)."""
+    return _hashable(recipe.get("size") or 224)
 
 
 def _recipe(cell: Cell) -> dict[str, Any]:
     """The values that a cell's command stacks: recipe, smoke layer, options."""
-    name = cell.step.recipe
-    path = (
-        Path(name)
-        if Path(name).suffix
-        else CONFIGS / ("tasks" if cell.step.kind == "run" else "pretrain") / f"{name}.yaml"
-    )
-    smoke = CONFIGS / "smoke" / f"{Path(name).stem}.yaml"
-    layer = read_yaml(smoke) if cell.options.get("smoke") and smoke.is_file() else {}
-    return {**read_yaml(path), **layer, **cell.options}
+    source = cell.step.source
+    layer = read_yaml(source.smoke) if cell.options.get("smoke") and source.smoke.is_file() else {}
+    return {**read_yaml(source.path), **layer, **cell.options}
 
 
 @cache
@@ -137,9 +132,7 @@ def forward(backbone: str, size: Any, overrides: tuple[tuple[str, Any], ...]) ->
     from backbones.flops import flops
 
     options = {**dict(overrides), "weights": "random", "load": "strict"}
-    side = size if isinstance(size, int) or size is None else (size[0], size[-1])
-    side = side or 224
-    return float(flops(create(backbone, img_size=side, **options), side)["total"])
+    return float(flops(create(backbone, img_size=size, **options), size)["total"])
 
 
 def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:

@@ -18,7 +18,7 @@ from backbones.settings import read_yaml
 from backbones.spec import FIELDS, BackboneSpec, resolve
 from backbones.stems import find_stem
 from transfer.cli import pretraining_recipe, task_recipe
-from transfer.groups import is_dirty, value_label
+from transfer.groups import value_label
 from transfer.options import EXECUTION
 from transfer.protocols import lineage, protocol
 from transfer.published_rows import Row, Value, used_values
@@ -188,7 +188,7 @@ def _equal(left: Any, right: Any) -> bool:
 def _marks(records: Iterable[Record]) -> list[str]:
     records = list(records)
     told = [mark for record in records for mark in record.origin_marks]
-    marks = [("smoke", any(record.smoke for record in records)), ("dirty", any(map(is_dirty, records)))]
+    marks = [("smoke", any(record.smoke for record in records)), ("dirty", any(record.dirty for record in records))]
     marks = [(mark, there or mark in told) for mark, there in marks]
     subsets = [f"subset {record.subset}" for record in records if record.subset is not None]
     subsets += [mark for mark in told if mark.startswith("subset")]

@@ -113,6 +113,11 @@ class Record:
         return self.outcome["status"] != "completed"
 
     @property
+    def dirty(self) -> bool:
+        """Whether the suite's files differed from its commit when the run was made."""
+        return bool(self.environment.get("dirty"))
+
+    @property
     def origin_marks(self) -> list[str]:
         """What marks the trainings behind the weights: "smoke", "dirty", "subset 8"."""
         subset = self.origin.get("subset")

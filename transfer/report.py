@@ -151,12 +151,10 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
 
 def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:
     """The runs that are not left out. Raises UserError when none is left."""
-    from transfer.groups import is_dirty
-
     shown = [run for run in known if options.smoke or not run.record.smoke]
     if len(shown) < len(known):
         print(f"{_runs(len(known) - len(shown))} of --smoke left out; --smoke shows them", file=sys.stderr)
-    clean = [run for run in shown if options.dirty or not is_dirty(run.record)]
+    clean = [run for run in shown if options.dirty or not run.record.dirty]
     if len(clean) < len(shown):
         print(f"{_runs(len(shown) - len(clean))} of changed files left out; --dirty shows them", file=sys.stderr)
     if not clean and not options.paper:

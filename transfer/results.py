@@ -166,7 +166,7 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     for copies in of_identity.values():
         ordered = sorted(copies, key=_precedence) if len(copies) > 1 else copies
         equal = [run for run in ordered if same_result(ordered[0].record, run.record)]
-        first = min(equal, key=_is_dirty)  # the first of those that are equally clean
+        first = min(equal, key=lambda run: run.record.dirty)  # the first of those that are equally clean
         kept.append(first)
         disputes += [_dispute(first, run) for run in ordered if not same_result(first.record, run.record)]
     return kept, disputes
@@ -174,10 +174,6 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 def _precedence(run: Run) -> tuple[str, bool]:
     return str(run.record.environment.get("started")), run.record.shared is not None
-
-
-def _is_dirty(run: Run) -> bool:
-    return bool(run.record.environment.get("dirty"))
 
 
 def same_result(one: Record, other: Record) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _SEAL = b',\n "digest": "'
-_EXPORT = "export"
+EXPORT = "export"
 _EVENTS = "events.out."  # TensorBoard's, which may be open still
 
 
@@ -47,7 +47,7 @@ def listed(folder: Path, *, besides: Collection[str], export: bool) -> dict[str,
     """
     found = [path for path in folder.iterdir() if path.name not in besides]
     if export:
-        found += (folder / _EXPORT).iterdir()
+        found += (folder / EXPORT).iterdir()
     kept = (path for path in found if path.is_file() and not path.name.startswith((".", _EVENTS)))
     return {path.relative_to(folder).as_posix(): described(path) for path in sorted(kept)}
 

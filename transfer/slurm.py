@@ -48,7 +48,7 @@ class SlurmJob:
         return self._status
 
     def state(self) -> str:
-        """See `transfer.launchers.Job`; with what a waiting job waits for, in Slurm's words."""
+        """What it does now, in a word; with what a waiting job waits for, in Slurm's words."""
         if self._status is not None:
             return "ended"
         if self.queue.silent:

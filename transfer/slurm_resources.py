@@ -7,9 +7,8 @@ from typing import Any
 from backbones.errors import WrongWords, nearest
 from transfer.jobs import Child
 from transfer.launchers import Work
-from transfer.options import LaunchOptions
+from transfer.options import LEAST, RESOURCES, LaunchOptions
 
-LEAST = {"cpus": 1, "gpus": 0, "nodes": 1, "processes": 1, "minutes": 1}
 NAMES = ("partition", "account", "qos", "constraint")
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -76,7 +75,7 @@ def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any
 
 
 def _check(resources: dict[str, Any]) -> None:
-    known = (*LEAST, "memory_gb", *NAMES, "extra")
+    known = (*RESOURCES, "extra")
     for name, value in resources.items():
         if name not in known:
             raise WrongWords(f"resources: unknown {name!r}{nearest(name, known)} ({', '.join(known)})")

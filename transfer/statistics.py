@@ -51,11 +51,6 @@ class Estimate(Interval):
     clusters: int = 0
     draws: int = 0
 
-    @property
-    def knows_seeds(self) -> bool:
-        """Whether it says anything of other seeds than those that were run."""
-        return self.seed_error is not None
-
     def smallest_difference(self, power: float = POWER, tests: int = 1) -> float:
         """The true difference that as many seeds and samples, varying like these, show with this power.
 

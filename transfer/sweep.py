@@ -110,10 +110,7 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
     ((part, mine),) = parts.items()
     if mine in options.against or len({*options.against}) < len(options.against):
         raise WrongWords("--against: name others, each once")
-    rows = [{"label": value, sweep.vary: {part: value}} for value in (mine, *options.against)]
-    rows = [row | {step: {} for step in sweep.steps if step != sweep.vary} for row in rows]
-    pairs = [[f"{part}={mine}", f"{part}={other}"] for other in options.against]
-    return read_sweep(name, options.tier, options.set, rows).comparing(pairs)
+    return sweep.comparing(part, mine, options.against)
 
 
 def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:

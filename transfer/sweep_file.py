@@ -52,9 +52,18 @@ class SweepFile:
     vary: str | None = None
     """The step whose part `--stem`, `--attention` and `--ffn` vary."""
 
-    def comparing(self, pairs: list[list[str]]) -> "SweepFile":
-        """The same, with comparisons of these pairs of selectors in its report."""
-        return replace(self, report={**self.report, "compare": pairs})
+    def comparing(self, part: str, mine: str, others: Sequence[str]) -> "SweepFile":
+        """The same with a row for each value of a part of the backbone, and one compared with every other.
+
+        Args:
+            part: stem, attention or ffn.
+        """
+        assert self.vary
+        rows = tuple(
+            {"label": value, **{step: {} for step in self.steps}, self.vary: {part: value}} for value in (mine, *others)
+        )
+        pairs = [[f"{part}={mine}", f"{part}={other}"] for other in others]
+        return replace(self, rows=rows, report={**self.report, "compare": pairs})
 
 
 def sweep_names() -> list[str]:
@@ -62,13 +71,8 @@ def sweep_names() -> list[str]:
     return config_names("sweeps")
 
 
-def read_sweep(
-    name: str, tier: str, settings: Sequence[str] = (), extra_rows: list[dict[str, Any]] | None = None
-) -> SweepFile:
+def read_sweep(name: str, tier: str, settings: Sequence[str] = ()) -> SweepFile:
     """A shipped sweep or a user's file, at one tier, with `STEP.KEY=VALUE` settings over it.
-
-    Args:
-        extra_rows: take the place of the file's rows.
 
     Raises:
         WrongWords: an unknown name, key, value or tier, an empty grid; with the place and the nearest names.
@@ -91,7 +95,7 @@ def read_sweep(
     if ("paper" in content) != ("table" in content):
         raise WrongWords(f"{where}: `paper` and `table` belong together")
     paper = (str(content["paper"]), str(content["table"])) if "paper" in content else None
-    rows = extra_rows if extra_rows is not None else _rows(content, parsed, where)
+    rows = _rows(content, parsed, where)
     search = content.get("search")
     if search is not None:
         check_known(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search")

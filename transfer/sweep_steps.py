@@ -4,29 +4,16 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import WrongWords, nearest
 from backbones.settings import read_yaml
-from transfer.cli import pretraining_recipe, task_recipe
-from transfer.options import BackboneOptions, PretrainRunOptions
+from transfer.cli import Recipe, pretraining_recipe, task_recipe
+from transfer.options import LEAST, RESOURCES, BackboneOptions, PretrainRunOptions
 
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
-RESOURCES = (
-    "cpus",
-    "gpus",
-    "nodes",
-    "memory_gb",
-    "minutes",
-    "partition",
-    "account",
-    "qos",
-    "constraint",
-    "extra",
-    "processes",
-)
-COUNTS = ("cpus", "processes", "gpus", "nodes", "minutes")
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
 # the runner's own: a sweep cannot say them
 RESERVED = ("backbone", "dataset", "seeds", "out", "name", "weights_to", "receipt", "config", "dry_run", "replace")
@@ -49,6 +36,11 @@ class Step:
     grid: dict[str, list[Any]]
     resources: dict[str, Any]
 
+    @property
+    def source(self) -> Recipe:
+        """Where the values of its command come from."""
+        return (task_recipe if self.kind == "run" else pretraining_recipe)(self.recipe)
+
     def on_a_gpu(self) -> "Step":
         """The same, on one GPU unless it says otherwise or is a smoke run: what a step takes at full scale."""
         return self if self.options.get("smoke") else replace(self, resources={"gpus": 1, **self.resources})
@@ -58,7 +50,7 @@ class Step:
         """The task of its records: `pretrain-...` by the recipe's method, or the task itself."""
         if self.kind == "run":
             return self.recipe
-        return f"pretrain-{read_yaml(pretraining_recipe(self.recipe).path).get('method')}"
+        return f"pretrain-{read_yaml(self.source.path).get('method')}"
 
 
 def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:
@@ -74,11 +66,11 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     if not dataset:
         raise WrongWords(f"{where}: `dataset` is missing (shipped: {', '.join(dataset_names())})")
     resources = shared | mapping(content.get("resources") or {}, f"{where}: resources")
-    check_known(resources, RESOURCES, f"{where}: resources")
-    for key in COUNTS:
+    check_known(resources, (*RESOURCES, "extra"), f"{where}: resources")
+    for key, least in LEAST.items():
         value = resources.get(key)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise WrongWords(f"{where}: resources: `{key}` is a whole number, not {value!r}")
+        if value is not None and (type(value) is not int or value < least):
+            raise WrongWords(f"{where}: resources: `{key}` is a whole number, not {value!r} (at least {least})")
     step = Step(
         name=name,
         kind=kinds[0],
@@ -123,13 +115,12 @@ def check_option(name: str, known: Collection[str]) -> None:
 
 def step_options(step: Step) -> set[str]:
     """All options that a step knows."""
-    return _options_of(step.kind, step.recipe)
+    return _options_in(step.source.path)
 
 
 @cache
-def _options_of(kind: str, recipe: str) -> set[str]:
-    found = (task_recipe if kind == "run" else pretraining_recipe)(recipe)
-    return {*read_yaml(found.path), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
+def _options_in(recipe: Path) -> set[str]:
+    return {*read_yaml(recipe), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
 
 
 def parse_seeds(values: list[Any], where: str) -> tuple[int, ...]:

@@ -37,6 +37,8 @@ class Progress:
     attempts: int = 0
     record: Record | None = None
     reused: bool = False
+    looked: bool = False
+    """Whether an earlier end of it was looked for."""
     job: Job | None = None
     began: float = 0.0
     seconds: float = 0.0
@@ -111,7 +113,8 @@ class Sweeper:
             how = f"broke down ({parent.status})" if parent.broke_down else parent.status
             self._end(progress, "blocked", f"{parent.cell.name} {how}")
         elif parent is None or parent.ended:
-            record = None if self.recheck or progress.attempts else self._done(progress.cell)
+            record = None if self.recheck or progress.looked else self._done(progress.cell)
+            progress.looked = True
             if record is not None:
                 progress.reused = True
                 self._record(progress, record)
@@ -203,7 +206,7 @@ class Sweeper:
         return record.export is None or cell.step.kind != "pretrain" or whose == record.identity
 
     def _remember(self, cell: Cell, record: Record) -> None:
-        content = {"runs": [record.run_id], "key": self._key(cell), "label": cell.label, "step": cell.step.name}
+        content = {"runs": [record.run_id], "key": self._key(cell)}
         write_atomic(self._memory(cell), json.dumps(content).encode())
 
     def _memory(self, cell: Cell) -> Path:

@@ -12,24 +12,24 @@ import numpy as np
 
 from backbones.errors import UserError
 from backbones.exports import FILES, WEIGHTS, pretraining
-from tasks.pictures import PICTURES, SUMS, digest, read_sums
+from backbones.weights import sha256
+from tasks.pictures import PICTURES, SUMS, read_sums
 from transfer.records import Identity, Record
 from transfer.results import NOT_LISTED, OUTCOMES
-from transfer.seals import described, listed
+from transfer.seals import EXPORT, listed
 
 if TYPE_CHECKING:
     from tasks.task import Task
 
 Checks = tuple[list[str], list[str]]
 PRETRAIN = "pretrain-"
-_EXPORT = "export"
 
 
 def check_files(folder: Path, record: Record) -> Checks:
     """The files of a run are those of its record."""
     if not record.files:
         return [], ["files not checked: the record is of a version that did not list them"]
-    present = listed(folder, besides=NOT_LISTED, export=(folder / _EXPORT).is_dir())
+    present = listed(folder, besides=NOT_LISTED, export=(folder / EXPORT).is_dir())
     wrong = [f"{name}: missing" for name in record.files if name not in present]
     for name, told in record.files.items():
         found = present.get(name, told)
@@ -56,7 +56,7 @@ def check_pictures(folder: Path) -> Checks:
     wrong += [
         f"{PICTURES}/{name}: not the picture that was drawn"
         for name in sorted(present & told.keys())
-        if digest(place / name) != told[name]
+        if sha256(place / name) != told[name]
     ]
     extra = sorted(present - told.keys())
     return wrong, [f"{PICTURES} not checked, as {PICTURES}/{SUMS} does not name them: {', '.join(extra)}"] * bool(extra)
@@ -149,9 +149,9 @@ def _task(record: Record) -> "Task":
 def check_weights(folder: Path, record: Record, elsewhere: Path | None) -> Checks:
     """The weights that a run started from, and those it left, are those of its record, where they are here."""
     wrong, notes = _started_from(record, elsewhere)
-    export = folder / _EXPORT / WEIGHTS
+    export = folder / EXPORT / WEIGHTS
     if record.export and export.is_file() and _weights_id(export) != record.export:
-        wrong.append(f"{_EXPORT}/{WEIGHTS}: not the weights that the run left ({record.export})")
+        wrong.append(f"{EXPORT}/{WEIGHTS}: not the weights that the run left ({record.export})")
     for target in _published(record, elsewhere):
         if _weights_id(target / WEIGHTS) != record.export:
             wrong.append(f"{target / WEIGHTS}: not the weights that the run left ({record.export})")
@@ -198,4 +198,4 @@ def _files(place: Path) -> list[Path]:
 
 
 def _weights_id(path: Path) -> str:
-    return f"sha256:{described(path)['sha256']}"
+    return f"sha256:{sha256(path)}"

@@ -134,7 +134,7 @@ def test_one_seed_says_nothing_of_seeds() -> None:
     rng = np.random.default_rng(3)
     a, b = rng.random((1, 200)), rng.random((1, 200))
     found = difference(a, b)
-    assert not found.knows_seeds
+    assert found.seed_error is None
     assert found.error == found.cluster_error
     error = (a - b).std(ddof=1) / math.sqrt(200)
     assert found.error == pytest.approx(error, rel=0.04)

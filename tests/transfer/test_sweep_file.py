@@ -42,15 +42,13 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", sweep_names())
 @pytest.mark.parametrize("tier", ["full", "reduced", "smoke"])
 def test_every_shipped_sweep_expands(name: str, tier: str) -> None:
-    rows = None
     try:
         sweep = read_sweep(name, tier)
     except WrongWords as error:
         assert "has no tier" in str(error)  # noqa: PT017
         return
     if sweep.vary:
-        rows = [{"label": "conv", sweep.vary: {"stem": "conv"}}]
-        sweep = read_sweep(name, tier, (), rows)
+        sweep = sweep.comparing("stem", "conv", ["patchify"])
     cells = expand(sweep)
     assert len({cell.name for cell in cells}) == len(cells)
     places = {cell.name: place for place, cell in enumerate(cells)}
