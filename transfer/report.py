@@ -48,6 +48,8 @@ class ReportOptions:
     """Fields that a map has a panel for."""
     cost: bool = False
     """Scores against operations and hours, with the Pareto front."""
+    layers: bool = False
+    """What the task tokens measured, layer by layer."""
     pictures: bool = False
     """Embed the pictures of the runs (made by --draw) in the page."""
     bundle: Path | None = None
@@ -72,7 +74,9 @@ class ReportOptions:
 
     def _check_idle(self) -> None:
         """Raises WrongWords for a flag that changes nothing."""
-        shows = bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.each)
+        shows = bool(
+            self.paper or self.compare or self.interaction or self.map or self.cost or self.layers or self.each
+        )
         elsewhere = bool(self.bundle or self.import_ or self.card or self.hub)
         for name, idle, needs in (
             ("--by", self.by and not self.map, "--map"),
@@ -179,6 +183,7 @@ def _render(shown: Sequence[Run], known: Sequence[Run], options: ReportOptions) 
         map=options.map,
         by=options.by,
         cost=options.cost,
+        layers=options.layers,
         pictures=options.pictures,
         everything=options.format == "html",
     )

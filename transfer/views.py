@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from backbones.errors import UserError
 from transfer.html import RUN_COLUMNS, Section
 from transfer.results import Run
 from transfer.tables import NOTES, comments, csv, markdown
@@ -24,6 +25,7 @@ class Wanted:
     map: tuple[str, str] | None = None
     by: Sequence[str] = ()
     cost: bool = False
+    layers: bool = False
     pictures: bool = False
     everything: bool = False
     """Also what was not asked for and can be shown: maps of rates that vary, similarity, curves, galleries."""
@@ -32,7 +34,7 @@ class Wanted:
     @property
     def special(self) -> bool:
         """Whether a part is asked for by name."""
-        return bool(self.paper or self.compare or self.interaction or self.map or self.cost)
+        return bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.layers)
 
 
 def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[Section]:
@@ -60,11 +62,22 @@ def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[
     if wanted.everything or not wanted.special:
         found += _tables(runs, known, wanted.each)
     if wanted.cost or wanted.everything:
-        found += _cost(runs, known)
+        found += _asked(wanted.cost, _cost(runs, known), "--cost: none of these runs has a score")
+    if wanted.layers or wanted.everything:
+        none = "--layers: none of these runs is of the task tokens (python -m transfer.run tokens makes one)"
+        found += _asked(wanted.layers, _layers(runs, known), none)
     if wanted.everything:
         if not wanted.map:
             found += _varying(runs, known)
         found += [*_similarity(runs), *_curves(runs), *_pictures(runs, wanted.pictures)]
+    return found
+
+
+def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Section]:
+    """The parts. Raises UserError where they were asked for by name and there are none."""
+    found = list(parts)
+    if asked and not found:
+        raise UserError(otherwise)
     return found
 
 
@@ -80,6 +93,17 @@ def _tables(runs: Sequence[Run], known: Sequence[Run], each: bool) -> Iterator[S
         means = over_datasets(records, others)
         if len(means):
             yield Section(title=f"{task}: mean over data sets", table=means)
+    yield from _norms(runs, known)
+
+
+def _norms(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
+    """What the first theorem of arXiv 2109.03810 is about, where a stem has it."""
+    from transfer.token_tables import norm_table
+
+    mine = [run.record for run in runs if run.record.details.get("stem")]
+    table = norm_table(mine, [run.record for run in known])
+    if len(table):
+        yield Section(title="tokens: weights, scale and shift of the stem's last activation", table=table)
 
 
 def _paper(runs: Sequence[Run], known: Sequence[Run], paper: tuple[str, str]) -> Section:
@@ -137,6 +161,14 @@ def _cost(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
         if rows["score"].notna().any():
             plot = cost_plot(rows)
             yield Section(title=f"{task}: score against cost", table=rows, figure=plot.svg, data=plot.csv)
+
+
+def _layers(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
+    from transfer.token_tables import layer_table
+
+    mine = [run.record for run in runs if run.record.details.get("layers")]
+    if mine:
+        yield Section(title="tokens: by layer", table=layer_table(mine, [run.record for run in known]))
 
 
 def _similarity(runs: Sequence[Run]) -> Iterator[Section]:

@@ -1,0 +1,70 @@
+"""Tables of the task `tokens`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backbones.errors import UserError
+from tests.transfer.recorded import made
+from transfer.records import Record
+from transfer.results import Run
+from transfer.tables import NOTES
+from transfer.token_tables import layer_table, norm_table
+from transfer.views import Wanted, as_markdown, sections
+
+
+def tokens(similarity: float, pearson: float | None = None, **given: Any) -> Record:
+    layers = [
+        {"place": "stem", "kind": "stem", "similarity": similarity, "operator_norm": 2.0, "norm": 1.0},
+        {"place": "block 1", "kind": "block", "similarity": 2 * similarity, "operator_norm": None, "norm": 3.0},
+    ]
+    reading = {"of": "stem proj", "norm": [1.0, 2.0], "pearson": pearson, "spearman": 1.0, "balance": 0.5}
+    last = {"activation": "conv.8", "norm": "conv.7", "weights": [reading]} if pearson is not None else None
+    attention = [{"place": "block 1", "row_sum": 1.0, "entropy": 0.7}]
+    details = {"layers": layers, "attention": attention, "stem": {"norms": [], "last_activation": last}}
+    return made("tokens", scores={"similarity_stem": similarity}, details=details, **given)
+
+
+def test_layers_are_means_over_seeds_beside_the_attention_of_their_block() -> None:
+    table = layer_table([tokens(0.1, seed=0), tokens(0.2, seed=1), tokens(0.4, stem="conv")])
+    assert table["backbone"].tolist() == ["tiny, stem patchify"] * 2 + ["tiny, stem conv"] * 2
+    assert table["place"].tolist() == ["stem", "block 1"] * 2
+    assert table["seeds"].tolist() == [2, 2, 1, 1]
+    assert table["similarity"].tolist() == pytest.approx([0.15, 0.3, 0.4, 0.8])
+    stem, block = table.iloc[0], table.iloc[1]
+    assert (stem["operator_norm"], block["entropy"]) == (2.0, 0.7)
+    assert stem.isna()["entropy"]
+    assert block.isna()["operator_norm"], "one value that could not be had is no mean of the others"
+    assert "effective_rank" not in table, "measured nowhere"
+    assert len(table["run"][0].split()) == 2
+
+
+def test_norms_have_their_deviation_over_seeds() -> None:
+    table = norm_table([tokens(0.1, pearson=0.2, seed=0), tokens(0.1, pearson=0.6, seed=1)])
+    (line,) = table.to_dict("records")
+    assert line["weights W_c"] == "stem proj"
+    assert line["pearson"] == pytest.approx(0.4)
+    assert line["pearson sd"] == pytest.approx(0.08**0.5)
+    assert (line["balance"], line["balance sd"]) == (0.5, 0)
+    assert any("1 / s_c" in note for note in table.attrs[NOTES])
+    assert norm_table([tokens(0.1)]).empty, "a stem without a last activation has none"
+
+
+def test_a_report_shows_norms_with_the_scores_and_layers_when_asked() -> None:
+    runs = [Run(Path(record.run_id), record) for record in (tokens(0.25, pearson=0.5), made())]
+    said = as_markdown(sections(runs, runs, Wanted()))
+    assert "stem proj" in said
+    assert "block 1" not in said
+    asked = sections(runs, runs, Wanted(layers=True))
+    assert [part.title for part in asked] == ["tokens: by layer"]
+    assert "| 0.25 " in as_markdown(asked)
+    assert "tokens: by layer" in {part.title for part in sections(runs, runs, Wanted(everything=True))}
+    without = sections(runs[1:], runs, Wanted(everything=True))
+    assert not any("tokens" in part.title for part in without)
+
+
+def test_layers_that_no_run_has_are_named() -> None:
+    runs = [Run(Path("reid"), made())]
+    with pytest.raises(UserError, match="run tokens makes one"):
+        sections(runs, runs, Wanted(layers=True))
