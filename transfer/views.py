@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
 from transfer.html import RUN_COLUMNS, Section
 from transfer.results import Run
 from transfer.tables import NOTES, comments, csv, markdown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CURVES = 12  # runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
@@ -135,11 +139,20 @@ def _map(
     rows = stability_map([run.record for run in runs], *axes, by, known=others, folders=folders)
     plot = heat_map(rows)
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in rows[axes[0]].tolist())
-    if not numbers:
-        rows.attrs[NOTES].append(f"no largest stable {axes[0]}, which is not a number in every run")
-    yield Section(title=title, table=rows, figure=plot.svg, data=plot.csv)
-    if numbers:
-        yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows))
+    broke = bool(rows["breakdown_rate"].any())
+    if not (numbers and broke):
+        why = "as no training broke down" if numbers else "which is not a number in every run"
+        rows.attrs[NOTES].append(f"no largest stable {axes[0]}, {why}")
+    yield Section(title=title, table=_filled(rows), figure=plot.svg, data=plot.csv)
+    if numbers and broke:
+        yield Section(title=f"{title}: largest stable {axes[0]}", table=_filled(largest_stable(rows)))
+
+
+def _filled(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Without the columns that are empty in all rows."""
+    return table.drop(
+        columns=[name for name in table if all(value in ("", None) or value != value for value in table[name])]
+    )
 
 
 def _varying(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:

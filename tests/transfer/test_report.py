@@ -72,7 +72,11 @@ def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.Captur
     assert main([runs, "--map", "lr", "warmup_epochs"]) == 0
     said = capsys.readouterr().out
     assert "nonfinite" in said
-    assert "largest stable lr" in said
+    assert "## Stability map: largest stable lr" in said
+    assert "pretraining" not in said, "empty in all rows"
+    well = store(tmp_path / "well", made(lr=0.01), made(lr=0.1))
+    assert main([well, "--map", "lr", "warmup_epochs"]) == 0
+    assert "- no largest stable lr, as no training broke down" in capsys.readouterr().out
     assert main([runs, "--map", "lrr", "warmup_epochs"]) == 2
     assert "did you mean 'lr'" in capsys.readouterr().err
 
