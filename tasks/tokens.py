@@ -81,19 +81,22 @@ class Tokens(Classification):
         backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
         context.note_backbone(backbone, flops(backbone, options.size))
         total = len(dataset.val)
-        chosen = np.arange(options.images or total) * total // (options.images or total)
+        chosen = evenly(options.images or total, total)
         view = SplitDataset(dataset.val, eval_transform(options.size, options.resize), preload=False)
         recorder = Recorder(backbone, options.class_token)
-        places, attentions = _observe(recorder, Subset(view, chosen.tolist()), options, context)
+        images = Subset(view, chosen.tolist())
+        places, attentions = observe(recorder, images, context, batch_size=options.eval_batch)
         first = view[chosen[0]][0][None].to(context.device)
         stem = stem_facts(backbone, first)
         context.cost.eval_seconds += time.monotonic() - start
-        context.details["layers"] = [about | _layer(rows) for about, rows in zip(recorder.layers, places, strict=True)]
+        context.details["layers"] = layer_facts(recorder, places)
         broken = _not_finite(places, attentions)
         if broken:
             context.not_finite(broken)
             return {}, {}
-        context.details |= _details(recorder, attentions, stem)
+        context.details["attention"] = attention_facts(recorder, attentions)
+        context.details["stem"] = {name: facts for name, facts in stem.items() if name != "missing"}
+        context.details["missing"] = [*recorder.missing, *stem["missing"]]
         every = image_outcomes(dataset.val)
         outcomes = {name: column[chosen] for name, column in every.items()} | _scored(recorder, places)
         scores = self.rescore(outcomes)
@@ -109,8 +112,13 @@ class Tokens(Classification):
         return {name: mean for name, mean in means.items() if mean is not None}
 
 
-def _observe(
-    recorder: Recorder, images: Subset[tuple[Tensor, Tensor]], options: TokensOptions, context: Context
+def evenly(images: int, total: int) -> np.ndarray:
+    """Places of so many images, evenly spaced in a list of `total`."""
+    return np.arange(images) * total // images
+
+
+def observe(
+    recorder: Recorder, images: Subset[tuple[Tensor, Tensor]], context: Context, *, batch_size: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """[M, F] of each place, [M, G] of each attention, the same on every rank."""
 
@@ -118,7 +126,7 @@ def _observe(
         size = CPU_BATCH if pixels.device.type == "cpu" else len(pixels)
         return torch.cat([recorder.rows(part) for part in pixels.split(size)])
 
-    values = rows_of(compute, images, context, batch_size=options.eval_batch, label="tokens").numpy()
+    values = rows_of(compute, images, context, batch_size=batch_size, label="tokens").numpy()
     with torch.inference_mode():  # so that a rank without an image knows the places, too
         recorder.rows(images[0][0][None].to(context.device))
     return recorder.columns(values)
@@ -133,13 +141,14 @@ def _not_finite(places: list[np.ndarray], attentions: list[np.ndarray]) -> str:
     return ""
 
 
-def _details(recorder: Recorder, attentions: list[np.ndarray], stem: dict[str, Any]) -> dict[str, Any]:
-    """Plain values for the record, besides those of the places."""
-    return {
-        "attention": [about | _attention(rows) for about, rows in zip(recorder.attentions, attentions, strict=True)],
-        "stem": {name: facts for name, facts in stem.items() if name != "missing"},
-        "missing": [*recorder.missing, *stem["missing"]],
-    }
+def layer_facts(recorder: Recorder, places: list[np.ndarray]) -> list[dict[str, Any]]:
+    """Of every place what it is, and the means over the images, as plain values."""
+    return [about | _layer(rows) for about, rows in zip(recorder.layers, places, strict=True)]
+
+
+def attention_facts(recorder: Recorder, attentions: list[np.ndarray]) -> list[dict[str, Any]]:
+    """Of every attention what it is, and the means over the images, as plain values."""
+    return [about | _attention(rows) for about, rows in zip(recorder.attentions, attentions, strict=True)]
 
 
 def _scored(recorder: Recorder, places: list[np.ndarray]) -> Outcomes:

@@ -69,7 +69,7 @@ class RunOptions:
 # How a run is executed, not what it is: never part of its identity.
 EXECUTION = (
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
-    *("sequence_parallel", "name", "weights_to", "replace", "draw", "receipt"),
+    *("sequence_parallel", "name", "weights_to", "replace", "draw", "receipt", "tokens_at"),
 )
 
 
@@ -85,6 +85,9 @@ class PretrainRunOptions(RunOptions):
     """Folder of the exports: the weights go to WEIGHTS_TO/NAME."""
     replace: bool = False
     """Put the weights in the place of those of another run."""
+    tokens_at: tuple[int, ...] = ()
+    """Epochs (from 1; negative ones from the end) after which history.jsonl gets what task tokens measures, of 64
+    images."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

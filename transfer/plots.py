@@ -1,62 +1,17 @@
 """Plots of a report as SVG, each with the same rows as CSV."""
 
-import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from transfer.cost_plots import cost_plot
 from transfer.drawing import LINES, Plot, canvas, finish, logarithmic, look, plain, say_cut, to_svg
 from transfer.groups import grouped
 from transfer.heat_maps import heat_map
-from transfer.results import Run
+from transfer.results import Run, history
+from transfer.token_plots import similarity_by_epoch, similarity_plot
 
-__all__ = ["Plot", "cost_plot", "heat_map", "histories", "similarity_plot"]
-
-BACKBONE = {"backbone": "name", "stem": "stem"}
-
-
-def similarity_plot(runs: Sequence[Run]) -> Plot:
-    """Similarity of tokens at every place, a curve for each run of task `tokens` (Figure 1 of arXiv 2109.03810).
-
-    Columns of the CSV: run, backbone, stem, place, kind, similarity, similarity_sd.
-    """
-    import pandas as pd
-
-    rows = pd.DataFrame(
-        [
-            {"run": run.record.run_id, **{key: run.record.backbone.get(name) for key, name in BACKBONE.items()}}
-            | {name: layer.get(name) for name in ("place", "kind", "similarity", "similarity_sd")}
-            for run in runs
-            for layer in run.record.details.get("layers", [])
-        ],
-        columns=["run", *BACKBONE, "place", "kind", "similarity", "similarity_sd"],
-    )
-    places = merged_order(curve["place"] for _, curve in rows.groupby("run", sort=False))
-    with canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
-        for number, (run, curve) in enumerate(list(rows.groupby("run", sort=False))[:LINES]):
-            points = curve[curve["similarity"].notna()]
-            at = [places.index(place) for place in points["place"]]
-            name = plain(f"{curve['backbone'].iloc[0]}, stem {curve['stem'].iloc[0]}", 40)
-            label = f"{name} {plain(str(run)[-6:])}"
-            axes.plot(at, points["similarity"], marker="o", markersize=4, label=label, **look(number))
-        axes.set_xticks(range(len(places)), [plain(place, 24) for place in places], rotation=60, ha="right")
-        axes.set_ylabel("cosine similarity of tokens")
-        say_cut(figure, min(rows["run"].nunique(), LINES), rows["run"].nunique(), "runs")
-        finish(figure, [axes])
-        return Plot(to_svg(figure, "similarity"), rows.to_csv(index=False))
-
-
-def merged_order(lists: Iterable[Iterable[str]]) -> list[str]:
-    """The places of all lists, each list's own in its order wherever the lists agree on one."""
-    merged: list[str] = []
-    for places in lists:
-        at = 0
-        for place in places:
-            if place not in merged:
-                merged.insert(at, place)
-            at = merged.index(place) + 1
-    return merged
+__all__ = ["Plot", "cost_plot", "heat_map", "histories", "similarity_by_epoch", "similarity_plot"]
 
 
 def histories(runs: Sequence[Run], name: str = "loss", *, points: int = 200) -> Plot:
@@ -93,16 +48,8 @@ def histories(runs: Sequence[Run], name: str = "loss", *, points: int = 200) -> 
 
 def _history(run: Run, name: str, points: int) -> list[tuple[int, float]]:
     """Finite (step, value) pairs, the first and the last among them; none where there is no history."""
-    try:
-        lines = (run.folder / "history.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
     found = []
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except ValueError:  # torn, as the process was killed
-            continue
+    for entry in history(run.folder):
         step, value = entry.get("step"), entry.get(name)
         if isinstance(step, int) and isinstance(value, (int, float)) and math.isfinite(value):
             found.append((step, float(value)))

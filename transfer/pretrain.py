@@ -100,7 +100,7 @@ def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
         from transfer.launching import launch
 
         return launch("transfer.pretrain", [str(recipe.path), *words], command)
-    status, records = execute(command, Pretraining(method), lambda cell: _guard(cell, run))
+    status, records = execute(command, Pretraining(method, run.tokens_at), lambda cell: _guard(cell, run))
     for record in records:
         if record.export:
             _publish(record, run)

@@ -1,5 +1,7 @@
 """A pretraining method as the evaluator's task: its run has a record, a history and an outcome like any other."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ from backbones.engine.context import Context
 from backbones.pretrain.method import Method
 from backbones.spec import BackboneSpec
 from tasks.task import Metric, Outcomes, Scores, Task
+from tasks.tokens_watch import TokenWatch, check_watch, epochs_of
+from transfer.results import history
 
 
 class Pretraining(Task):
@@ -18,8 +22,9 @@ class Pretraining(Task):
     from_scratch = True
     shares_tokens = True
 
-    def __init__(self, method: Method):
-        self.method = method
+    def __init__(self, method: Method, tokens_at: Sequence[int] = ()):
+        """`tokens_at`: epochs after which the tokens are looked at, see `tasks.tokens_watch`."""
+        self.method, self.tokens_at = method, tokens_at
         self.name, self.version, self.options = f"pretrain-{method.name}", method.version, method.options
         self.metrics, self.primary = {name: Metric() for name in method.metrics}, method.primary
 
@@ -38,18 +43,28 @@ class Pretraining(Task):
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context) -> None:
         """What the method can know to fail."""
+        check_watch(self.tokens_at, spec, options)
         self.method.check(spec, dataset, options, context)
 
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context
     ) -> tuple[Scores, Outcomes]:
         """Trains, validates, exports; the scores end the history, as validations do on the way."""
+        context.observer = TokenWatch(self.tokens_at, dataset, options, context) if self.tokens_at else None
         scores, outcomes = self.method.run(spec, dataset, options, context)
         if scores and context.folder and context.ranks.first:
             history = History(context.folder, context.outcome.step)
             history.add({"step": context.outcome.step, "epoch": options.epochs, **scores})
             history.flush()
         return scores, outcomes
+
+    def finish(self, folder: Path, dataset: ClassificationData, options: Any) -> None:
+        """Says so where a reused run's tokens were not looked at, which cannot be made up for."""
+        seen = {entry.get("epoch") for entry in history(folder) if "layers" in entry}
+        lacking = [epoch for epoch in epochs_of(self.tokens_at, options.epochs) if epoch not in seen]
+        if lacking:
+            said = f"after epoch {' '.join(map(str, lacking))}"
+            print(f"{folder}: made without a look at the tokens {said}; remove it, and train again", file=sys.stderr)
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """The scores of the last validation."""

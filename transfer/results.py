@@ -2,12 +2,13 @@
 
 import fcntl
 import gc
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -201,6 +202,21 @@ def _unfinished(folder: Path) -> Unfinished:
     except OSError:
         saved = "goes on from its last saved state" if (folder / STATE).exists() else "starts anew: nothing was saved"
         return Unfinished(folder, "interrupted", f"the same command {saved}")
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's history: of steps, and of what was looked at after an epoch. None where there is no file."""
+    try:
+        lines = (folder / HISTORY).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # torn, as the process was killed
+            continue
+    return [line for line in found if isinstance(line, dict)]
 
 
 def is_locked(path: Path) -> bool:

@@ -15,27 +15,35 @@ LAYER = ("similarity", "operator_norm", "smallest_norm", "bound", "norm", "effec
 ATTENTION = ("row_sum", "entropy")
 NORMS = ("pearson", "spearman", "inverse_pearson", "inverse_spearman", "balance")
 
-Values = dict[str, dict[str, Any]]
-"""By a row's name what was measured there."""
+Looks = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By run id the lines of its history that have `layers`: what was seen of the tokens while it trained."""
+Values = dict[tuple[Any, ...], Mapping[str, Any]]
+"""What was measured, by epoch (of looks alone) and by place or reading."""
 
 
-def layer_table(records: Sequence[Record], known: Sequence[Record] | None = None) -> "pd.DataFrame":
+def layer_table(
+    records: Sequence[Record], known: Sequence[Record] | None = None, looks: Looks | None = None
+) -> "pd.DataFrame":
     """A row for each configuration and place: the mean over seeds of what `tasks.tokens` measured there.
+
+    With `looks` a row for each epoch besides, of what was seen during training.
 
     `row_sum` and `entropy` are those of a block's attention. Configurations are named as in `transfer.tables.summary`,
     with its notes; `known` as there.
     """
-    table = _table(records, known, "place", _layers, (*LAYER, *ATTENTION))
+    table = _table(records, known, looks, "place", _layers, (*LAYER, *ATTENTION))
     return table.dropna(axis="columns", how="all")
 
 
-def norm_table(records: Sequence[Record], known: Sequence[Record] | None = None) -> "pd.DataFrame":
+def norm_table(
+    records: Sequence[Record], known: Sequence[Record] | None = None, looks: Looks | None = None
+) -> "pd.DataFrame":
     """How the weights behind the stem's last activation agree with scale and shift before it (theorem 1).
 
     A row for each configuration and reading of W_c (`tasks.tokens_stem`), each value with its standard deviation over
-    seeds where there are several. Empty where no stem has both.
+    seeds where there are several. Empty where no stem has both. `looks` as in `layer_table`.
     """
-    table = _table(records, known, "weights W_c", _norms, NORMS, deviations=True)
+    table = _table(records, known, looks, "weights W_c", _norms, NORMS, deviations=True)
     if len(table):
         table.attrs[NOTES] = [
             *table.attrs[NOTES],
@@ -49,22 +57,27 @@ def norm_table(records: Sequence[Record], known: Sequence[Record] | None = None)
 def _table(
     records: Sequence[Record],
     known: Sequence[Record] | None,
+    looks: Looks | None,
     title: str,
-    values_of: Callable[[Record], Values],
+    measured: Callable[[Mapping[str, Any]], dict[str, Any]],
     names: Sequence[str],
     *,
     deviations: bool = False,
 ) -> "pd.DataFrame":
     import pandas as pd
 
+    def values_of(record: Record) -> Values:
+        if looks is None:
+            return {(name,): value for name, value in measured(record.details).items()}
+        lines = looks.get(record.run_id, ())
+        return {(line["epoch"], name): value for line in lines for name, value in measured(line).items()}
+
     groups, notes = grouped(records, known)
+    titles = (title,) if looks is None else ("epoch", title)
     rows = [
-        _about(group)
-        | {title: name}
-        | _means(found, names, deviations)
-        | {RUN: " ".join(r.run_id for r in group.records)}
+        _about(group) | dict(zip(titles, key, strict=True)) | _means(found, names, deviations) | _ids(group)
         for group in groups
-        for name, found in _together(values_of(record) for record in group.records).items()
+        for key, found in _together(values_of(record) for record in group.records).items()
     ]
     table = pd.DataFrame(rows)
     empty = [name for name in ("pretraining", "protocol") if name in table and not table[name].any()]
@@ -85,11 +98,15 @@ def _about(group: Group) -> dict[str, Any]:
     }
 
 
-def _together(several: Iterable[Values]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+def _ids(group: Group) -> dict[str, str]:
+    return {RUN: " ".join(record.run_id for record in group.records)}
+
+
+def _together(several: Iterable[Values]) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for values in several:
-        for name, measured in values.items():
-            found.setdefault(name, []).append(measured)
+        for key, measured in values.items():
+            found.setdefault(key, []).append(measured)
     return found
 
 
@@ -104,11 +121,11 @@ def _means(found: Sequence[Mapping[str, Any]], names: Sequence[str], deviations:
     return line
 
 
-def _layers(record: Record) -> Values:
-    attention = {one["place"]: one for one in record.details.get("attention") or ()}
-    return {one["place"]: {**attention.get(one["place"], {}), **one} for one in record.details.get("layers") or ()}
+def _layers(facts: Mapping[str, Any]) -> dict[str, Any]:
+    attention = {one["place"]: one for one in facts.get("attention") or ()}
+    return {one["place"]: {**attention.get(one["place"], {}), **one} for one in facts.get("layers") or ()}
 
 
-def _norms(record: Record) -> Values:
-    last = (record.details.get("stem") or {}).get("last_activation") or {}
+def _norms(facts: Mapping[str, Any]) -> dict[str, Any]:
+    last = (facts.get("stem") or {}).get("last_activation") or {}
     return {one["of"]: one for one in last.get("weights", ()) if "balance" in one}

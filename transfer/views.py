@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
 from transfer.html import RUN_COLUMNS, Section
-from transfer.results import Run
+from transfer.results import HISTORY, Run, history
 from transfer.tables import NOTES, comments, csv, markdown
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[
     if wanted.cost or wanted.everything:
         found += _asked(wanted.cost, _cost(runs, known), "--cost: none of these runs has a score")
     if wanted.layers or wanted.everything:
-        none = "--layers: none of these runs is of the task tokens (python -m transfer.run tokens makes one)"
+        none = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
         found += _asked(wanted.layers, _layers(runs, known), none)
     if wanted.everything:
         if not wanted.map:
@@ -177,11 +177,26 @@ def _cost(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
 
 
 def _layers(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
-    from transfer.token_tables import layer_table
+    """Of task tokens, and of trainings that were looked at."""
+    from transfer.token_tables import layer_table, norm_table
 
+    others = [run.record for run in known]
     mine = [run.record for run in runs if run.record.details.get("layers")]
     if mine:
-        yield Section(title="tokens: by layer", table=layer_table(mine, [run.record for run in known]))
+        yield Section(title="tokens: by layer", table=layer_table(mine, others))
+    watched = [run for run in runs if run.record.options.get("tokens_at")]
+    looks = {run.record.run_id: [line for line in history(run.folder) if "layers" in line] for run in watched}
+    if any(looks.values()):
+        from transfer.plots import similarity_by_epoch
+
+        records = [run.record for run in watched]
+        plot = similarity_by_epoch(watched, looks)
+        table = layer_table(records, others, looks)
+        yield Section(title="Tokens while training: by layer", table=table, figure=plot.svg, data=plot.csv)
+        norms = norm_table(records, others, looks)
+        if len(norms):
+            title = "Tokens while training: weights, scale and shift of the stem's last activation"
+            yield Section(title=title, table=norms)
 
 
 def _similarity(runs: Sequence[Run]) -> Iterator[Section]:
@@ -197,7 +212,7 @@ def _curves(runs: Sequence[Run]) -> Iterator[Section]:
     from transfer.plots import histories
 
     for task in dict.fromkeys(run.record.task for run in runs):
-        mine = [run for run in runs if run.record.task == task and (run.folder / "history.jsonl").exists()]
+        mine = [run for run in runs if run.record.task == task and (run.folder / HISTORY).exists()]
         if mine:
             plot = histories(mine[:CURVES])
             left = f"The first {CURVES} of {len(mine)} runs." if len(mine) > CURVES else ""

@@ -64,11 +64,11 @@ class History:
             kept = _lines_until(self.path, step) if step else []
             write_atomic(self.path, "".join(kept).encode())
 
-    def add(self, line: dict[str, float]) -> None:
-        """Adds one line; it reaches the disk with the next `flush`."""
+    def add(self, line: dict[str, Any]) -> None:
+        """Adds one line; it reaches the disk with the next `flush`. What is within lists and dicts must be finite."""
         # JSON has no nan; the outcome names the number that was not finite.
-        finite = {key: value if math.isfinite(value) else None for key, value in line.items()}
-        self.lines.append(json.dumps(finite) + "\n")
+        lost = (key for key, value in line.items() if isinstance(value, float) and not math.isfinite(value))
+        self.lines.append(json.dumps(line | dict.fromkeys(lost), allow_nan=False) + "\n")
 
     def flush(self) -> None:
         """Appends the new lines to the file."""

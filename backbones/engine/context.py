@@ -87,7 +87,13 @@ class Context:
     untrained: list[str] = field(default_factory=list)
     exported: str | None = None  # weights id of what the run exported
     about: dict[str, Any] = field(default_factory=dict)  # what an export says about its run
+    observer: "Callable[[Backbone, int], dict[str, Any]] | None" = None
+    """Looks at the backbone that is trained, after every epoch (from 0); it says what the history gets."""
     stop_signal: int | None = None
+
+    def observe(self, backbone: "Backbone", epoch: int) -> dict[str, Any]:
+        """What the observer finds, if there is one: for the history, no score."""
+        return self.observer(backbone, epoch) if self.observer else {}
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Autocast to the run's precision; nothing for fp32."""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from backbones.data.loader import Place
 from backbones.engine.checkpoint import History, load_state, save_state
@@ -14,7 +14,7 @@ from backbones.engine.outcome import Outcome, Watch
 from backbones.engine.step import Stepper
 from backbones.engine.track import Tracker
 
-Validate = Callable[[int], dict[str, float]]
+Validate = Callable[[int], dict[str, Any]]
 
 
 class Loader(Protocol):
@@ -33,7 +33,8 @@ def fit(
     `context.outcome`, times and images in `context.cost`.
 
     Args:
-        validate: called after every epoch with its number (from 0); its scores go to the history and decide nothing.
+        validate: called after every epoch with its number (from 0); what it gives goes to the history and decides
+            nothing.
 
     Raises:
         Stopped: a signal came; the state is saved.

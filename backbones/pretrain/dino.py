@@ -4,6 +4,7 @@ The recipe of the paper's ViT-S/16 is `configs/pretrain/dino.yaml`.
 """
 
 import time
+from typing import Any
 
 import torch
 
@@ -58,11 +59,10 @@ class Dino(Method):
         if data.val is None:
             context.note(f"{data.name} has no validation split: nothing is scored")
 
-        def validate(epoch: int) -> Scores:
-            if not options.validates(epoch):
-                return {}
+        def validate(epoch: int) -> dict[str, Any]:
             learner.eval()
-            return self.rescore(knn_outcomes(chosen, data, options, context) or {})
+            outcomes = knn_outcomes(chosen, data, options, context) if options.validates(epoch) else None
+            return context.observe(chosen, epoch) | self.rescore(outcomes or {})
 
         outcome = fit(learner, train_loader(data.train, options, context), options, context, validate)
         if outcome.broke_down:

@@ -123,11 +123,9 @@ def train(
     if data.val is None:
         context.note(f"{data.name} has no validation split: nothing is scored")
 
-    def scores(epoch: int) -> Scores:
-        if not options.validates(epoch):
-            return {}
-        outcomes = validate(learner, data, options, context)
-        return accuracies(outcomes) if outcomes else {}
+    def scores(epoch: int) -> dict[str, Any]:
+        outcomes = validate(learner, data, options, context) if options.validates(epoch) else None
+        return context.observe(learner.chosen, epoch) | (accuracies(outcomes) if outcomes else {})
 
     fit(learner, train_loader(split, backbone, options, context), options, context, scores)
     return learner

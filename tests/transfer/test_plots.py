@@ -11,8 +11,9 @@ from tests.transfer.pages import HOSTILE, make_run, stability_rows, write_histor
 from transfer.costs import cost_table
 from transfer.drawing import INK, LINES, plain
 from transfer.heat_maps import ENDINGS
-from transfer.plots import Plot, cost_plot, heat_map, histories, merged_order, similarity_plot
+from transfer.plots import Plot, cost_plot, heat_map, histories, similarity_plot
 from transfer.results import Run
+from transfer.token_plots import merged_order
 
 SVG = "{http://www.w3.org/2000/svg}"
 BROKEN = {"status": "nonfinite", "reason": "", "step": 3}

@@ -51,6 +51,44 @@ def test_a_pretraining_run_is_a_run(trained: tuple[str, Path]) -> None:
     assert found.cost["data_wait_share"] >= 0
 
 
+def test_looking_at_the_tokens_changes_nothing_of_the_training(
+    trained: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, out = trained
+    assert main(words_of(recipe, tmp_path, "--tokens-at", "1", "-1")) == 0
+    (plain,), (watched,) = (list((root / "runs").iterdir()) for root in (out, tmp_path))
+    assert watched.name == plain.name, "no part of the identity"
+    lines = history(tmp_path / "runs")
+    looks = [line for line in lines if "layers" in line]
+    assert [line["epoch"] for line in looks] == {"deit": [1, 2], "dino": [1]}[recipe]
+    others = [{name: line[name] for name in line.keys() - {"layers", "attention", "stem"}} for line in lines]
+    assert [line for line in others if line.keys() != {"step", "epoch"}] == history(out / "runs")
+    weights = [(root / "weights" / "tiny" / "model.safetensors").read_bytes() for root in (out, tmp_path)]
+    assert weights[0] == weights[1]
+
+    exported = ["--weights", str(tmp_path / "weights" / "tiny"), "--images", "64", "--out", str(tmp_path / "tokens")]
+    assert run(["tokens", *TINY, *exported]) == 0
+    after = record(tmp_path / "tokens").details
+    for seen, told in zip(looks[-1]["layers"], after["layers"], strict=True):
+        assert seen["place"] == told["place"]
+        assert seen["norm"] == pytest.approx(told["norm"], rel=0.02), "but for the training's precision"
+        assert seen["similarity"] == pytest.approx(told["similarity"], abs=0.02)
+    assert looks[-1]["stem"]["norms"] == after["stem"]["norms"]
+
+    capsys.readouterr()
+    assert main(words_of(recipe, out, "--tokens-at", "-1")) == 0
+    last = {"deit": 2, "dino": 1}[recipe]
+    assert f"made without a look at the tokens after epoch {last}; remove it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("at", ["0", "3", "-3"])
+def test_epochs_to_look_at_the_tokens_that_there_are_not(
+    at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words_of("deit", tmp_path, "--tokens-at", at)) == 2
+    assert f"--tokens-at {at}: epochs count from 1 to 2, or from -1 for the last" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", QUICK)
 def test_the_smoke_layer_as_it_is_leaves_weights(recipe: str, tmp_path: Path) -> None:
@@ -198,7 +236,7 @@ def test_shipped_recipes_name_a_data_set_and_every_method_has_one() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", QUICK)
 def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) -> None:
-    more = ["--sam", "sam", "--accumulate", "2", "--stem", "conv", "--precision", "fp32"]
+    more = ["--sam", "sam", "--accumulate", "2", "--stem", "conv", "--precision", "fp32", "--tokens-at", "1", "-1"]
     more += ["--mixup", "0.8", "--ema", "0.99"] if recipe == "deit" else []
     assert main(words_of(recipe, tmp_path / "undisturbed", *more)) == 0
     root = str(Path(backbones.__file__).resolve().parents[1])

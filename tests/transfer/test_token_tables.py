@@ -1,5 +1,6 @@
 """Tables of the task `tokens`."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,5 +67,31 @@ def test_a_report_shows_norms_with_the_scores_and_layers_when_asked() -> None:
 
 def test_layers_that_no_run_has_are_named() -> None:
     runs = [Run(Path("reid"), made())]
-    with pytest.raises(UserError, match="run tokens makes one"):
+    with pytest.raises(UserError, match="none pretrained with --tokens-at"):
         sections(runs, runs, Wanted(layers=True))
+
+
+def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: Path) -> None:
+    runs = []
+    for seed in (0, 1):
+        record = made("pretrain-supervised", seed=seed)
+        record.options["tokens_at"] = [1, 3]
+        looks = [tokens(0.1 * epoch * (1 + seed), pearson=0.5).details for epoch in (1, 3)]
+        lines = [{"step": 1, "epoch": 0.5, "loss": 2.0}]
+        lines += [{"step": 2 * epoch, "epoch": epoch, **look} for epoch, look in zip((1, 3), looks, strict=True)]
+        folder = tmp_path / record.run_id
+        folder.mkdir()
+        (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        runs.append(Run(folder, record))
+    layers, norms = sections(runs, runs, Wanted(layers=True))
+    assert layers.table is not None
+    assert layers.table["epoch"].tolist() == [1, 1, 3, 3]
+    assert layers.table["similarity"].tolist() == pytest.approx([0.15, 0.3, 0.45, 0.9])
+    assert layers.figure is not None
+    assert "behind the last block" in layers.figure
+    assert layers.data is not None
+    assert layers.data.splitlines()[0].startswith("run,backbone,epoch,place,kind,similarity")
+    assert len(layers.data.splitlines()) == 1 + 2 * 2 * 2
+    assert norms.table is not None
+    assert norms.table["epoch"].tolist() == [1, 3]
+    assert [part.title for part in sections(runs, runs, Wanted())] == ["pretrain-supervised"], "histories are not read"

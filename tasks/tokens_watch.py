@@ -1,0 +1,76 @@
+"""The tokens of a backbone while it trains: what task `tokens` measures, after some of the epochs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import Subset
+
+from backbones.backbone import Backbone, create
+from backbones.data.classification import ClassificationData, SplitDataset
+from backbones.engine.context import Context
+from backbones.errors import WrongWords
+from backbones.pretrain.augment import eval_transform
+from backbones.spec import BackboneSpec
+from tasks.tokens import attention_facts, evenly, layer_facts, observe
+from tasks.tokens_places import find_places
+from tasks.tokens_recorder import Recorder
+from tasks.tokens_stem import stem_facts
+
+IMAGES = 64
+"""How many are looked at, evenly spaced in the list of the validation split, or of the training split without one."""
+PER_CHANNEL = ("scale", "shift", "penalty")
+
+
+def check_watch(at: Sequence[int], spec: BackboneSpec, options: Any) -> None:
+    """Whether the tokens of a training can be looked at after these epochs (from 1, or from -1 for the last).
+
+    Raises:
+        WrongWords: an epoch that the training does not have, or a backbone whose tokens are not known.
+    """
+    if any(not 1 <= abs(epoch) <= options.epochs for epoch in at):
+        said = " ".join(map(str, at))
+        raise WrongWords(f"--tokens-at {said}: epochs count from 1 to {options.epochs}, or from -1 for the last")
+    if at:
+        find_places(create(spec, img_size=options.size, weights="random", load="strict"))
+
+
+def epochs_of(at: Sequence[int], epochs: int) -> list[int]:
+    """Epochs from 1 for such that may count from the end."""
+    return sorted({epoch if epoch > 0 else epochs + 1 + epoch for epoch in at})
+
+
+class TokenWatch:
+    """Looks at the tokens of the same images after some epochs; made for `Context.observer`.
+
+    Neither weights nor random numbers change, so the training is that without it.
+    """
+
+    def __init__(self, at: Sequence[int], data: ClassificationData, options: Any, context: Context):
+        """`at` as in `check_watch`; `options` of a pretraining method."""
+        self.epochs = epochs_of(at, options.epochs)
+        self.batch, self.context = options.eval_batch, context
+        split = data.val or data.train
+        assert split is not None
+        view = SplitDataset(split, eval_transform(options.size, options.resize), preload=False)
+        self.images = Subset(view, evenly(min(IMAGES, len(split)), len(split)).tolist())
+
+    def __call__(self, backbone: Backbone, epoch: int) -> dict[str, Any]:
+        """`layers`, `attention` and `stem` as in the details of task `tokens`, without the values of each channel."""
+        if epoch + 1 not in self.epochs:
+            return {}
+        recorder = Recorder(backbone.eval(), class_token=True)
+        places, attentions = observe(recorder, self.images, self.context, batch_size=self.batch)
+        with torch.inference_mode(), self.context.autocast():
+            stem = stem_facts(backbone, self.images[0][0][None].to(self.context.device))
+        last = stem["last_activation"]
+        return {
+            "layers": layer_facts(recorder, places),
+            "attention": attention_facts(recorder, attentions),
+            "stem": {"norms": stem["norms"], "last_activation": last and _of_all_channels(last)},
+        }
+
+
+def _of_all_channels(last: dict[str, Any]) -> dict[str, Any]:
+    weights = [{name: value for name, value in one.items() if name != "norm"} for one in last["weights"]]
+    return {name: value for name, value in last.items() if name not in PER_CHANNEL} | {"weights": weights}
