@@ -8,14 +8,14 @@ rows:                     # or rows of its own: option values by step; a row run
 steps:
   pretrain: {pretrain: dino, backbone: [dino_s16], dataset: [imagenet1k], seeds: [0], grid: {lr: [1.0e-3, 2.0e-3]}}
   reid: {run: reid, after: pretrain, dataset: [market1501], options: {epochs: 120}}
-tiers:
+tiers:                    # laid over the steps; their options and grids also stand above those of the rows
   smoke: {pretrain: {backbone: [tiny], options: {smoke: true}}, reid: {options: {smoke: true}}}
 resources: {gpus: 8, minutes: 2880}
 report: {compare: [stem=conv, stem=patchify], map: [lr, warmup_epochs], by: [stem]}
 search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,8 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = ()) -> SweepFile:
     steps = content.get("steps")
     if not isinstance(steps, dict) or not steps:
         raise WrongWords(f"{where}: `steps` is missing: a mapping of names to steps")
-    merged = _laid_over(steps, _tier(content, tier, where), where)
+    over = _tier(content, tier, where)
+    merged = _laid_over(steps, over, where)
     for text in settings:
         _set(merged, text)
     shared = mapping(content.get("resources") or {}, f"{where}: resources")
@@ -104,7 +105,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = ()) -> SweepFile:
         tier=tier,
         about=str(content.get("about", "")),
         steps=parsed,
-        rows=tuple(_without(rows, settings)),
+        rows=tuple(_without(rows, {*_of_tier(over), *_of_command(settings)})),
         report=_report(content.get("report") or {}, f"{where}: report"),
         search=search,
         paper=paper,
@@ -113,9 +114,22 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = ()) -> SweepFile:
     )
 
 
-def _without(rows: Sequence[dict[str, Any]], settings: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows without the options that the command itself sets."""
-    given = {tuple(text.partition("=")[0].split(".", 1)) for text in settings}
+def _of_command(settings: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(step, option) of each setting."""
+    for text in settings:
+        step, _, option = text.partition("=")[0].partition(".")
+        yield step, option
+
+
+def _of_tier(over: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(step, option) of each option and axis that a tier sets."""
+    for step, values in over.items():
+        for key in ("options", "grid"):
+            yield from ((step, option) for option in (values or {}).get(key) or {})
+
+
+def _without(rows: Sequence[dict[str, Any]], given: Collection[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    """The rows without options that are set above them."""
     for row in rows:
         yield {
             key: {name: item for name, item in value.items() if (key, name) not in given}

@@ -146,3 +146,16 @@ def test_settings_of_the_command_win(tmp_path: Path) -> None:
     for wrong, says in (("reid=1", "STEP.KEY=VALUE"), ("red.lr=1", "did you mean 'reid'"), ("reid.lrr=1", "lrr")):
         with pytest.raises(WrongWords, match=says):
             read_sweep(name, "smoke", (wrong,))
+
+
+def test_what_a_tier_sets_stands_above_the_rows(tmp_path: Path) -> None:
+    rows = [{"label": "a", "pretrain": {"lr": 1.0, "epochs": 9}}, {"label": "b", "pretrain": {"stem": "conv"}}]
+    content = changed("rows", rows)
+    content["tiers"]["smoke"]["pretrain"] = {"options": {"smoke": True, "lr": 0.5}, "grid": {"stem": ["conv_bn"]}}
+    name = write(tmp_path, content)
+    full, smoke = ([cell.options for cell in expand(read_sweep(name, tier))] for tier in ("full", "smoke"))
+    assert full[0]["lr"] == 1.0
+    assert [(options["lr"], options.get("epochs"), options["stem"]) for options in smoke] == [
+        (0.5, 9, "conv_bn"),
+        (0.5, None, "conv_bn"),
+    ]
