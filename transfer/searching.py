@@ -7,6 +7,7 @@ stable; what contradicts that is reported, not hidden.
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,15 @@ class Found:
 
     @property
     def estimate(self) -> float:
-        """Geometric mean over the seeds of the middles of their brackets; nan where one is open."""
-        middles = [math.sqrt(bracket.low * bracket.high) for bracket in self.brackets]
-        if not middles or not all(0 < middle < math.inf for middle in middles):
+        """The middle, on a logarithmic scale, of where the seeds' median limit lies; nan where that is open.
+
+        A seed whose bracket is open on one side counts with the other: the median of limits lies between the medians of
+        their lower and of their upper ends.
+        """
+        if not self.brackets:
             return math.nan
-        return math.exp(sum(map(math.log, middles)) / len(middles))
+        low, high = (median(ends) for ends in zip(*((b.low, b.high) for b in self.brackets), strict=True))
+        return math.sqrt(low * high) if low > 0 and high < math.inf else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -62,8 +67,8 @@ class Search:
     """Asks for one training after the other; `probe` is given each result.
 
     The first seed bisects [low, high] on a logarithmic scale until the bracket's ends differ by no more than `ratio`;
-    the others start from the bracket of the one before and step outwards where theirs is elsewhere. The budget is
-    shared so that every seed has its turn, and is never exceeded.
+    the others start from the bracket of the one before and go outwards where theirs is elsewhere, in steps of `ratio`
+    squared that double. The budget is shared so that every seed has its turn, and is never exceeded.
 
     Args:
         low, high: rates; their ends are not tried before the middle is.
@@ -101,8 +106,10 @@ class Search:
                 broken = probe.rate
                 break
             stable = probe.rate
+        step = self.ratio**2 if near else math.inf
         while len(self.probes) < end:
-            middle = self._next(stable, broken)
+            middle = self._next(stable, broken, step)
+            step *= step
             if middle is None:
                 break
             if (yield from self._try(middle, seed)):
@@ -116,8 +123,8 @@ class Search:
         if near is not None:
             yield from (rate for rate in (near.low, near.high) if 0 < rate < math.inf)
 
-    def _next(self, stable: float, broken: float) -> float | None:
-        """The rate to try, the middle of what is open; None when that is small enough."""
+    def _next(self, stable: float, broken: float, step: float) -> float | None:
+        """The rate to try, the middle of what is open, at most a step outside; None when that is small enough."""
         below, above = stable or self.low, min(broken, self.high)
         if (stable == 0 and broken <= self.low) or (broken == math.inf and stable >= self.high):
             return None
@@ -125,7 +132,8 @@ class Search:
             return None if broken / stable <= self.ratio else _rounded(math.sqrt(stable * broken))
         if above / below <= self.ratio:
             return self.low if not stable else self.high  # the end itself was never tried
-        return _rounded(math.sqrt(below * above))
+        middle = math.sqrt(below * above)
+        return _rounded(min(middle, stable * step) if stable else max(middle, broken / step))
 
     def _try(self, rate: float, seed: int) -> Generator[tuple[float, int], bool, bool]:
         stable = yield rate, seed

@@ -121,10 +121,14 @@ class Searches:
 
 def _remarks(group: _Group, found: Found) -> Iterator[str]:
     """What keeps the number from being one."""
-    if any(math.isinf(bracket.high) for bracket in found.brackets):
-        yield f"stable up to {max(bracket.low for bracket in found.brackets):g}: raise `high`, or the budget"
-    if not all(bracket.low for bracket in found.brackets):
-        yield f"broken down to {group.search.low:g}: lower `low`"
+    low, high = group.search.low, group.search.high
+    for bracket in found.brackets:
+        if math.isinf(bracket.high):
+            mend = "raise `high`" if bracket.low >= high else "raise the budget"
+            yield f"seed {bracket.seed}: stable at all that was tried, up to {bracket.low:g}: {mend}"
+        if not bracket.low:
+            mend = "lower `low`" if bracket.high <= low else "raise the budget"
+            yield f"seed {bracket.seed}: broken at all that was tried, down to {bracket.high:g}: {mend}"
     if chance := group.endings.count("at_chance"):
         yield f"{chance} ended at chance, as a rate that is too small does, too"
     yield from found.violations

@@ -2,6 +2,7 @@
 
 import math
 import random
+from statistics import median
 
 import pytest
 import torch
@@ -69,6 +70,20 @@ def test_seeds_with_limits_of_their_own_are_told_apart() -> None:
     low, high = found.interval
     assert low < 0.15
     assert high >= 0.6
+
+
+@pytest.mark.parametrize("problem", range(200))
+def test_limits_that_vary_between_seeds_give_their_median_in_twelve_runs(problem: int) -> None:
+    rng = random.Random(problem)
+    middle = 10 ** rng.uniform(-3.5, -0.5)
+    limits = {seed: middle * math.exp(rng.gauss(0, 0.5)) for seed in range(3)}
+    found = largest_stable(Search(1e-4, 1, seeds=(0, 1, 2), budget=12), lambda rate, seed: rate < limits[seed])
+    assert len(found.probes) <= 12
+    assert all(bracket.low < limits[bracket.seed] <= bracket.high for bracket in found.brackets)
+    assert 1 / 2.5 < found.estimate / median(limits.values()) < 2.5
+    low, high = found.interval
+    assert low < min(limits.values())
+    assert max(limits.values()) <= high
 
 
 def test_what_contradicts_a_single_limit_is_reported() -> None:
