@@ -93,6 +93,8 @@ def cannot_write(path: Path, error: OSError, flag: str = "--out") -> UserError:
     """The error for a file that could not be written; `flag` names its folder."""
     if isinstance(error, shutil.Error):  # of a whole folder: a list of (source, target, reason)
         error = OSError(error.args[0][0][2])
+    if flag == "--output":
+        return UserError(f"{path}: cannot be written ({error.strerror or error}); choose another file with --output")
     mend = f"make room or choose another folder with {flag}, then give the same command again"
     kept = ": it goes on from the last saved state" if flag == "--out" else "; what the run has made is kept"
     return UserError(f"{path}: cannot be written ({error.strerror or error}); {mend}{kept}")

@@ -1,6 +1,6 @@
 """Two backbones, or the four of a 2 x 2, compared on the same samples: differences, intervals, verdicts in words.
 
-Tables are in percent points. Imports no torch.
+Tables are in percent points, or in the score's own unit. Imports no torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -136,8 +136,10 @@ def interaction(
     return _table(rows, how, notes)
 
 
-def verdict(estimate: Estimate, *, p: float | None = None, higher: bool = True, tests: int = 1) -> str:
-    """What a difference a - b, in [0, 1], says in words; numbers are in percent points.
+def verdict(
+    estimate: Estimate, *, p: float | None = None, higher: bool = True, tests: int = 1, scale: float = PERCENT
+) -> str:
+    """What a difference a - b says in words; numbers are multiplied by `scale`, which makes fractions percent points.
 
     Args:
         p: the adjusted p value; by default the estimate's own.
@@ -148,7 +150,12 @@ def verdict(estimate: Estimate, *, p: float | None = None, higher: bool = True, 
         return "no difference at all"
     if (estimate.p if p is None else p) < 1 - estimate.level:
         return "a better" if (estimate.estimate > 0) == higher else "b better"
-    return f"no difference shown; smallest detectable {PERCENT * estimate.smallest_difference(tests=tests):.1f}"
+    smallest = scale * estimate.smallest_difference(tests=tests)
+    return (
+        f"no difference shown; smallest detectable {smallest:.1f}"
+        if scale == PERCENT
+        else (f"no difference shown; smallest detectable {smallest:.2g}")
+    )
 
 
 def _two_values(text: str, runs: Sequence[Run], exports: Exports) -> tuple[str, list[str]]:
@@ -156,10 +163,18 @@ def _two_values(text: str, runs: Sequence[Run], exports: Exports) -> tuple[str, 
     check_fields([name], [run.record for run in runs], exports)
     values = {value_of(run.record, name, exports) for run in runs}
     there = [value_label(value) for value in sorted(values, key=order)]
-    wanted = given.split("/") if given else there
+    wanted = _in_two(given, name, runs, exports) if given else there
     if len(wanted) != 2 or len({*wanted}) != 2:
         raise WrongWords(f"{name} has the values {some(there, 10)}; an interaction takes two: {name}=ONE/OTHER")
     return name, wanted
+
+
+def _in_two(given: str, name: str, runs: Sequence[Run], exports: Exports) -> list[str]:
+    """ONE/OTHER as two values that runs have; a value may hold slashes, as a path does."""
+    words = given.split("/")
+    pairs = [["/".join(words[:place]), "/".join(words[place:])] for place in range(1, len(words))]
+    held = [pair for pair in pairs if all(any(has_value(r.record, name, v, exports) for r in runs) for v in pair)]
+    return held[0] if held else pairs[0] if len(pairs) == 1 else words
 
 
 def _compared(one: Match, how: Bootstrap, exports: Exports) -> list[dict[str, Any]]:
@@ -172,7 +187,8 @@ def _compared(one: Match, how: Bootstrap, exports: Exports) -> list[dict[str, An
         return [{**head, "score": one.first.primary, "verdict": f"nothing to compare: {sides} broke down", **broken}]
     rows = []
     for name, (means, found) in _estimates(one, units, {"": (1, -1)}, how).items():
-        row = {**head, "score": name, "a": PERCENT * means[0], "b": PERCENT * means[1]}
+        scale = one.first.scale(name)
+        row = {**head, "score": name, "a": scale * means[0], "b": scale * means[1]}
         rows.append(row | _found(found.get("")) | _marks(one, name) | broken)
     return rows
 
@@ -181,11 +197,16 @@ def _estimates(
     one: Match, units: Sequence[Units], effects: Mapping[str, Sequence[int]], how: Bootstrap
 ) -> dict[str, tuple[list[float], dict[str, Estimate]]]:
     """Means and contrasts; means alone, and a note, where outcomes cannot be used."""
+    found: dict[str, tuple[list[float], dict[str, Estimate]]] = {}
+    alone: dict[str, tuple[list[float], dict[str, Estimate]]]
+    alone = {name: (means, {}) for name, means in means_alone(units, how).items()}
     try:
-        return estimates(units, effects, how)
+        found = estimates(units, effects, how)
+        if lacking := [name for name in alone if name not in found]:
+            one.notes.append(f"{one.label}: no interval, since {', '.join(lacking)} is not one that samples add up to")
     except UserError as error:
         one.notes.append(f"{one.label}: no interval, since {error}")
-        return {name: (means, {}) for name, means in means_alone(units, how).items()}
+    return alone | found
 
 
 def _found(estimate: Estimate | None) -> dict[str, Any]:
@@ -200,7 +221,7 @@ def _crossed(
     broken = {"broke down": _broken([run for runs in one.sides for run in runs])}
     for name, (means, found) in _estimates(one, units, effects, how).items():
         for label, coefficients in effects.items():
-            corners = [f"{PERCENT * mean:.2f}" for mean, c in zip(means, coefficients) if c]
+            corners = [f"{one.first.scale(name) * mean:.2f}" for mean, c in zip(means, coefficients) if c]
             row = {**head, "score": name, "effect": label, "means": ", ".join(corners)}
             rows.append(row | _found(found.get(label)) | _marks(one, name) | broken)
     return rows
@@ -217,7 +238,8 @@ def _marks(one: Match, name: str) -> dict[str, Any]:
     """What the table needs of a row and does not show."""
     metric = next((run.record.metrics.get(name) for runs in one.sides for run in runs if run.record.scores), None) or {}
     primary = name == one.first.primary
-    return {"higher": metric.get("direction", "higher") == "higher", "primary": primary}
+    higher = metric.get("direction", "higher") == "higher"
+    return {"higher": higher, "primary": primary, "scale": one.first.scale(name)}
 
 
 def _broken(runs: Sequence[Run]) -> str:
@@ -234,13 +256,13 @@ def _table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> 
         said += [f"{len(own)} {'primary' if family else 'other'} scores"] if own else []
         ps = adjusted([row["estimate"].p for row in own], how.correction)
         for row, p in zip(own, ps):
-            row |= _numbers(row["estimate"]) | {"adjusted p": p}
+            row |= _numbers(row["estimate"], row["scale"]) | {"adjusted p": p}
             tests = len(own) if how.correction != "none" else 1
-            row["verdict"] = verdict(row["estimate"], p=p, higher=row["higher"], tests=tests)
+            row["verdict"] = verdict(row["estimate"], p=p, higher=row["higher"], tests=tests, scale=row["scale"])
             if "effect" in row and row["verdict"].endswith("better"):  # of effects there is no a and b
                 row["verdict"] = "above 0" if row["estimate"].estimate > 0 else "below 0"
     overall = _overall([row for row in rows if row.get("primary", True)])
-    table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary"], errors="ignore")
+    table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary", "scale"], errors="ignore")
     table = table.drop(columns=[name for name in COLUMNS if name in table and table[name].isna().all()])
     last = [name for name in table if str(name).startswith("broke down")]
     middle = [name for name in COLUMNS if name in table]
@@ -275,18 +297,18 @@ def _folded(notes: Sequence[str]) -> list[str]:
     return ["; ".join(filter(None, where)) + (": " if any(where) else "") + what for what, where in found.items()]
 
 
-def _numbers(estimate: Estimate) -> dict[str, Any]:
+def _numbers(estimate: Estimate, scale: float) -> dict[str, Any]:
     one = set(estimate.seeds) == {1}
     sizes = dict.fromkeys(estimate.seeds)
     seeds = (
         f"{estimate.seeds[0]} in pairs" if estimate.paired else ", ".join(map(str, sizes if one else estimate.seeds))
     )
     return {
-        "difference": PERCENT * estimate.estimate,
-        "low": PERCENT * estimate.low,
-        "high": PERCENT * estimate.high,
-        "se of seeds": None if estimate.seed_error is None else PERCENT * estimate.seed_error,
-        "se of samples": PERCENT * estimate.cluster_error,
+        "difference": scale * estimate.estimate,
+        "low": scale * estimate.low,
+        "high": scale * estimate.high,
+        "se of seeds": None if estimate.seed_error is None else scale * estimate.seed_error,
+        "se of samples": scale * estimate.cluster_error,
         "p": estimate.p,
         "seeds": seeds,
         "clusters": estimate.clusters,

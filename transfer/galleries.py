@@ -81,7 +81,7 @@ def _precisions(run: Run, lists: RankedLists) -> list[float | None]:
     try:
         with np.load(run.folder / OUTCOMES, allow_pickle=False) as file:
             values, names = file["ap"], file["sample"]
-    except (OSError, ValueError, KeyError):
+    except Exception:  # what a damaged archive raises has no common type
         return [None] * len(lists.query)
     if not np.array_equal(names, lists.query):
         return [None] * len(lists.query)

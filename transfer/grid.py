@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import WrongWords
+from backbones.settings import read_yaml
 from transfer.sweep_file import SweepFile
 from transfer.sweep_steps import BACKBONE_OPTIONS, Step, number
 
@@ -34,7 +35,8 @@ class Cell:
         """What stands after `python -m`; runs, weights and features go below `out`."""
         where: dict[str, Any] = {"out": out / "runs", "receipt": receipt(out, self.name)}
         if self.step.kind == "pretrain":
-            where |= {"name": self.name, "weights_to": out / "weights"}
+            # the folder is the sweep's own: what is there of this cell was trained on other contents
+            where |= {"name": self.name, "weights_to": out / "weights", "replace": True}
         else:
             where |= {"features": out / "features"}
         if self.parent is not None:
@@ -131,12 +133,26 @@ def _used(value: Any) -> list[Any]:
     return [number(item) for item in value["used"]] if isinstance(value, dict) else [number(value)]
 
 
-def _content(word: str) -> str:
-    """sha256 of a user's file that a word names, so that a changed part is another cell; "" for all other words."""
-    path = Path(word.rpartition(":")[0] if ".py:" in word else word)
+def _content(word: str, folder: Path = Path(), depth: int = 3) -> str:
+    """sha256 of a user's file that a word names, so that a changed part is another cell; "" for all other words.
+
+    A YAML counts with the files that it names in turn, which it may do from its own folder.
+    """
+    path = folder / (word.rpartition(":")[0] if ".py:" in word else word)
     if path.suffix not in (".py", ".yaml", ".yml") or not path.is_file():
         return ""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    inner = "".join(_content(text, path.parent, depth - 1) for text in _texts(path)) if depth else ""
+    return hashlib.sha256(path.read_bytes() + inner.encode()).hexdigest()
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """All texts in a YAML; none of a Python file."""
+    waiting: list[Any] = [read_yaml(path)] if path.suffix != ".py" else []
+    while waiting:
+        value = waiting.pop()
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+        if isinstance(value, str):
+            yield value
 
 
 def _flags(options: dict[str, Any]) -> list[str]:

@@ -114,6 +114,8 @@ class LocalLauncher:
     def fits(self, work: Work) -> bool:
         """Whether a slot and the GPUs that a work takes are free now. Raises UserError when they never are."""
         wanted = self._wanted_gpus(work)
+        if int(work.resources.get("nodes", 1)) > 1:
+            raise UserError(f"a cell asks for {work.resources['nodes']} nodes: give --launcher slurm")
         if wanted > len(self.gpus):
             raise UserError(
                 f"a cell asks for {wanted} GPUs, this machine has {len(self.gpus)}: give --gpus {len(self.gpus)}, "

@@ -69,7 +69,8 @@ def stability_map(
     for group in groups:
         for values, members in _cells(group, names, exports):
             panel = {name: getattr(group, name, None) for name in PANEL} | {"task": group.first.task}
-            cell = dict(zip([*by, x, y], [*values[2:], *values[:2]], strict=True))
+            said = [_named(group.first, name, value) for name, value in zip(names, values, strict=True)]
+            cell = dict(zip([*by, x, y], [*said[2:], *said[:2]], strict=True))
             lines.append(panel | cell | _counts(members) | _score(members) | _last(members, folders) | _ids(members))
     lines.sort(key=lambda line: [order(line[name]) for name in (*PANEL, *by, y, x)])
     table = pd.DataFrame(lines)
@@ -88,6 +89,13 @@ def _cells(
     for record in group.records:
         cells.setdefault(tuple(value_of(record, name, exports) for name in names), []).append(record)
     return cells.items()
+
+
+def _named(record: Record, name: str, value: Any) -> Any:
+    """A value; of a user's part the name of its file and the start of its digest."""
+    if name not in (record.backbone.get("files") or {}):
+        return value
+    return f"{Path(str(record.backbone[name])).name} {str(value).removeprefix('sha256:')[:8]}"
 
 
 def _counts(records: Sequence[Record]) -> dict[str, Any]:
@@ -142,8 +150,9 @@ def last_statistics(folder: Path) -> dict[str, float]:
         except ValueError:  # torn, as the process was killed
             continue
         for name in ("loss", "grad_norm"):
-            if name not in found and entry.get(name) is not None:
-                found[name] = entry[name]
+            value = entry.get(name) if isinstance(entry, dict) else None
+            if name not in found and isinstance(value, int | float) and math.isfinite(value):
+                found[name] = value
         if len(found) == 2:
             break
     return found
@@ -154,7 +163,7 @@ def largest_stable(rows: "pd.DataFrame", tolerated: float = 0.0) -> "pd.DataFram
 
     Columns: those of `PANEL`, `by` and `y`; `largest` (nan where the smallest `x` breaks down already); `broken` (the
     first `x` that does; nan where none did, so that `largest` is only the largest tried); `cells`; `seeds` (fewest of a
-    cell); `violations` (values of `x` above the first breakdown that trained all the same, in words).
+    cell); `run` (ids); `violations` (values of `x` above the first breakdown that trained all the same, in words).
 
     Args:
         rows: of `stability_map`, `x` a number.
@@ -196,4 +205,5 @@ def _edge(cells: Sequence[dict[str, Any]], x: str, tolerated: float) -> dict[str
         "cells": len(cells),
         "seeds": min(cell["seeds"] for cell in cells),
         "violations": f"{', '.join(above)} trained above {broken:g}, which did not" if above else "",
+        "run": " ".join(cell["run"] for cell in cells),
     }

@@ -53,9 +53,11 @@ def plan(
         for cell, (operations, _) in zip(cells, found)
     )
     hours = sum(operations or 0.0 for operations, _ in found) / (speed * 3.6e15)
+    unknown = sum(operations is None for operations, _ in found)
+    besides = f" and those of {unknown} cells without a prediction" if unknown else ""
     lines = [
         f"sweep {sweep.name}, tier {sweep.tier}: {len(cells)} cells, "
-        f"{hours:.3g} device hours at {speed:.3g} TFLOP/s ({how})",
+        f"{hours:.3g} device hours{besides} at {speed:.3g} TFLOP/s ({how})",
         "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data, start-up.",
         *dict.fromkeys(f"without a prediction: {why}" for _, why in found if why),
     ]
@@ -130,9 +132,13 @@ def forward(backbone: str, size: Any, overrides: tuple[tuple[str, Any], ...]) ->
     """Operations of a forward pass of one image."""
     from backbones.backbone import create
     from backbones.flops import flops
+    from backbones.spec import resolve
 
     options = {**dict(overrides), "weights": "random", "load": "strict"}
-    return float(flops(create(backbone, img_size=size, **options), size)["total"])
+    divisor = resolve(backbone, **options).divisor or 1
+    height, width = size if isinstance(size, tuple) else (size, size)
+    padded = tuple(-(-side // divisor) * divisor for side in (height, width))  # as detectors do
+    return float(flops(create(backbone, img_size=padded, **options), padded)["total"])
 
 
 def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:

@@ -4,6 +4,7 @@ Own numbers are means over seeds, in percent. A verdict is given only where noth
 tier of the table's sweep; everywhere else what differs is said.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError
+from transfer.costs import hours, kind_of_hours
 from transfer.groups import letter
 from transfer.protocols import by_export, configurations, lineage
 from transfer.published_matching import Match, Matcher
@@ -31,7 +33,11 @@ DRAWS, AP_DRAWS = 2_000, 200
 """Of the bootstrap, for each cell; COCO's scores take some hundredths of a second for each."""
 MOST_REASONS = 4
 """In a line of the table; more of them go into a note."""
-TWO_SEEDS = "(2 seeds): two seeds are few, and the interval covers about 90 % where seeds vary"
+FEW = {
+    1: "(1 seed): the interval is that of these models on other samples; other seeds are not in it",
+    2: "(2 seeds): two seeds are few, and the interval covers about 90 % where seeds vary",
+}
+"""What is to be said of an interval of so many seeds."""
 COLUMNS = (
     *("row", "dataset", "metric", "published", "reading", "own", "difference", "interval", "verdict"),
     *("device_hours", "pretraining_hours", "not comparable because", "others", "runs"),
@@ -73,7 +79,8 @@ def paper_table(
 
     Columns, all text but `others`: row, dataset, metric, published (percent as printed, or crash), reading, own (mean
     over seeds in percent, breakdowns), difference (own - published, points), interval (of the difference, 95 %),
-    verdict, device_hours and pretraining_hours (of all runs behind the number), `not comparable because`, runs.
+    verdict, device_hours and pretraining_hours (core or GPU hours of all runs behind the number), `not comparable
+    because`, runs.
 
     Args:
         known: all runs at hand, among which those are looked for that weights come from; by default `runs`.
@@ -152,15 +159,16 @@ def _line(row: Row, value: Value, own: Own | None, matcher: Matcher, folders: Ma
     line["published"] = value.printed + mark
     if own is None:
         step = matcher.sweep.steps.get(value.step)
-        broken = matcher.broken_before(row, step) if step else []
-        return line | ({"own": f"blocked: {_statuses(broken)}"} if broken else {})
+        return line | _blocked(matcher.broken_before(row, step) if step else [])
     target = value.percent if not row.reference else None
     estimate, problem = _estimate(own, value, folders) if target is not None and own.completed else (None, "")
     chains = {run.run_id: run for record in own.records for run in lineage(record, matcher.exports)}
+    lost = matcher.siblings_that_broke_down(own.records)
+    without = f"{len(lost)} of {len(lost) + len({r.weights_id for r in own.records})} pretrainings broke down"
     line |= {
         "reading": own.matches[0].reading,
-        "own": _own_text(own, value),
-        "verdict": "" if own.reasons or mark else verdict(value, own, estimate),
+        "own": _own_text(own, value) + (f"; {without}" if lost else ""),
+        "verdict": "" if own.reasons or mark else verdict(value, own, estimate) + (f"; {without}" if lost else ""),
         "device_hours": _hours(own.records),
         "pretraining_hours": _hours(chains.values()) if chains else "",
         "not comparable because": "; ".join(own.reasons),
@@ -172,8 +180,8 @@ def _line(row: Row, value: Value, own: Own | None, matcher: Matcher, folders: Ma
             "interval": "none",
             "note": f"{row.label}, {value.dataset}, {value.metric}: no interval, since {problem}",
         }
-    elif estimate and estimate.seeds == (2,):
-        line["note"] = TWO_SEEDS
+    elif estimate and estimate.seeds[0] in FEW:
+        line["note"] = FEW[estimate.seeds[0]]
     return line | (_difference(value, estimate) if estimate else {})
 
 
@@ -215,7 +223,26 @@ def _difference(value: Value, estimate: "Estimate") -> dict[str, str]:
     assert value.percent is not None
     points = [100 * number - value.percent for number in (estimate.estimate, estimate.low, estimate.high)]
     middle, low, high = (f"{number:+.{value.decimals}f}" for number in points)
-    return {"difference": middle, "interval": f"{low} to {high}" + (" (2 seeds)" if estimate.seeds == (2,) else "")}
+    return {"difference": middle, "interval": f"{low} to {high}" + _few(estimate)}
+
+
+def _few(estimate: "Estimate") -> str:
+    (seeds,) = estimate.seeds
+    return f" ({seeds} seed{'s' * (seeds > 1)})" if seeds in FEW else ""
+
+
+def _blocked(matches: Sequence[Match]) -> dict[str, str]:
+    """Of a cell without runs: those of the trainings before it that broke down, of the most comparable kind."""
+    if not matches:
+        return {}
+    reasons = min((match.reasons for match in matches), key=len)
+    broken = [match.record for match in matches if match.reasons == reasons]
+    return {
+        "own": f"blocked: {_statuses(broken)}",
+        "pretraining_hours": _hours(broken),
+        "not comparable because": "; ".join(reasons),
+        "runs": " ".join(record.run_id for record in broken),
+    }
 
 
 def _own_text(own: Own, value: Value) -> str:
@@ -232,7 +259,14 @@ def _statuses(broken: Sequence[Record], total: int | None = None) -> str:
 
 
 def _hours(records: Iterable[Record]) -> str:
-    return f"{sum(record.cost.get('device_hours') or 0.0 for record in records):.3g}"
+    """ "6 GPU" or "0.02 core", each kind by itself; nothing where a run does not say its hours."""
+    found: dict[str, float] = {}
+    for record in records:
+        kind = kind_of_hours(record)
+        found[kind] = found.get(kind, 0.0) + hours(record)
+    return (
+        "" if any(map(math.isnan, found.values())) else " + ".join(f"{took:.3g} {kind}" for kind, took in found.items())
+    )
 
 
 def _notes(table: Table) -> list[str]:

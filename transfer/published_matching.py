@@ -74,19 +74,27 @@ class Matcher:
         matches = [self._match(record, row, step, value) for record in found if row.steps]
         return [match for match in matches if match is not None]
 
-    def broken_before(self, row: Row, step: Step) -> list[Record]:
+    def broken_before(self, row: Row, step: Step) -> list[Match]:
         """The breakdowns of the training that a cell's weights would have come from."""
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
             return []
-        found = [
-            record
-            for (task, _), records in self._by_task.items()
-            if task == self._tasks[parent.name]
-            for record in records
-        ]
-        given = row.steps.get(parent.name, {})
-        return [r for r in found if r.broke_down and r.backbone and _reading(r, given) is not None]
+        records = (r for (task, _), own in self._by_task.items() if task == self._tasks[parent.name] for r in own)
+        matches = [self._broken(record, row, parent) for record in records if record.broke_down and record.backbone]
+        return [match for match in matches if match is not None]
+
+    def _broken(self, record: Record, row: Row, parent: Step) -> Match | None:
+        reading, chain = _reading(record, row.steps.get(parent.name, {})), lineage(record, self.exports)
+        behind = self._behind(record, chain, row, parent) if reading is not None else None
+        if reading is None or behind is None:
+            return None
+        reasons = [*_marks([record, *chain]), *self._unlike(record, row, parent), *behind]
+        return Match(record, tuple(dict.fromkeys(reasons)), reading)
+
+    def siblings_that_broke_down(self, records: Iterable[Record]) -> list[Record]:
+        """Trainings like those that these runs start from, but for their seed, that left no weights."""
+        behind = {(run.task, run.protocol) for one in records for run in lineage(one, self.exports)}
+        return [one for one in self.records if one.broke_down and (one.task, one.protocol) in behind]
 
     def _match(self, record: Record, row: Row, step: Step, value: Value) -> Match | None:
         given = row.steps.get(step.name, {})
@@ -121,10 +129,14 @@ class Matcher:
         behind = self._behind(chain[0], chain[1:], row, parent)
         if behind is None:
             return None
-        name, expected = str(chain[0].dataset.get("name")), parent.dataset
+        return self._unlike(chain[0], row, parent) + behind
+
+    def _unlike(self, record: Record, row: Row, parent: Step) -> list[str]:
+        """What a training behind a cell has otherwise than the table's."""
+        name, expected = str(record.dataset.get("name")), parent.dataset
         reasons = [f"{name} for {', '.join(expected)}"] if name not in expected else []
-        reasons += _differences(chain[0], self._expected(parent, row))
-        return [f"{parent.name}: {reason}" for reason in reasons] + behind
+        reasons += _differences(record, self._expected(parent, row))
+        return [f"{parent.name}: {reason}" for reason in reasons]
 
     def _expects_volo(self, step: Step) -> bool:
         return self._expected_backbone(step, {}).arch in VOLOS

@@ -31,6 +31,8 @@ ADDED: dict[str, Any] = {
     "shared": None,
     "origin": {},
 }
+COSTS = ("params", "gflops", "train_seconds", "eval_seconds", "images_per_second", "data_wait_share", "device_hours")
+"""Of `Record.cost` what reports reckon with: numbers, or None."""
 STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
 
 
@@ -169,13 +171,28 @@ class Record:
 
 def _misshapen(content: dict[str, Any]) -> list[str]:
     """The entries with a value that no report can take: a status of no meaning, a score that is no finite number."""
-    scores = content["scores"].values()
+    outcome, scores, details = content["outcome"], content["scores"], content["details"].values()
+    metrics = content["metrics"].values()
+    errors = [about.get("standard_error") for about in details if isinstance(about, dict)]
     right = {
-        "outcome": content["outcome"].get("status") in STATUSES,
-        "scores": all(type(score) in (float, int) and abs(score) <= sys.float_info.max for score in scores),
-        "metrics": all(isinstance(metric, dict) for metric in content["metrics"].values()),
+        "outcome": outcome.get("status") in STATUSES and _is_number(outcome.get("step", 0)),
+        "scores": all(score is not None and _is_number(score) for score in scores.values()),
+        "scores of a training that broke down": not scores or outcome.get("status") in ("completed", None),
+        "metrics": all(isinstance(metric, dict) and _is_metric(metric) for metric in metrics),
+        "cost": all(_is_number(content["cost"].get(name)) for name in COSTS),
+        "details": all(map(_is_number, errors)),
     }
     return [name for name, held in right.items() if not held]
+
+
+def _is_number(value: Any) -> bool:
+    """A finite one, or nothing."""
+    return value is None or (type(value) in (float, int) and abs(value) <= sys.float_info.max)
+
+
+def _is_metric(metric: dict[str, Any]) -> bool:
+    unit, direction = metric.get("unit", "fraction"), metric.get("direction", "higher")
+    return isinstance(unit, str) and direction in ("higher", "lower")
 
 
 NAMES = {item.name for item in fields(Record)} - {"schema"}

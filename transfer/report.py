@@ -39,7 +39,7 @@ class ReportOptions:
     correction: Literal["holm", "bh", "none"] = "holm"
     """Of the p values of a comparison: Holm, Benjamini-Hochberg, or none."""
     draws: int = 10_000
-    """Of the bootstrap."""
+    """Of the bootstrap; of COCO's scores, which take longer, at most 1,000."""
     interaction: tuple[str, str] | None = None
     """Two fields, as stem attention: whether one changes what the other does."""
     map: tuple[str, str] | None = None
@@ -77,12 +77,21 @@ class ReportOptions:
         shows = bool(
             self.paper or self.compare or self.interaction or self.map or self.cost or self.layers or self.each
         )
-        elsewhere = bool(self.bundle or self.import_ or self.card or self.hub)
+        actions = {"bundle": self.bundle, "import": self.import_, "card": self.card, "hub": self.hub}
+        given = [f"--{name}" for name, value in actions.items() if value]
+        if len(given) > 1:
+            raise WrongWords(f"{' and '.join(given)} exclude each other")
+        if self.output and (self.bundle or self.import_):
+            raise WrongWords(f"--output: has no effect with {given[0]}")
+        if self.import_ and len(self.runs) > 1:
+            raise WrongWords("--import: name one folder of runs, to which they are added")
+        elsewhere = bool(given)
         for name, idle, needs in (
             ("--by", self.by and not self.map, "--map"),
             ("--pictures", self.pictures and self.format != "html", "--format html"),
             ("--weights", self.weights and not self.hub, "--hub"),
             ("--correction", self.correction != "holm" and not (self.compare or self.interaction), "--compare"),
+            ("--draws", self.draws != 10_000 and not (self.compare or self.interaction), "--compare"),
             (
                 "--paper, --compare, --map ...",
                 shows and elsewhere,

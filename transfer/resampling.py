@@ -91,7 +91,8 @@ def per_sample(name: str, outcomes: dict[str, np.ndarray]) -> np.ndarray | None:
         return None if correct is None else correct.mean(axis=1, dtype=np.float64)
     accuracy = re.fullmatch(r"(best_|knn_)?top(\d+)(_k\d+)?", name)
     if accuracy is None:
-        return None
+        # what was measured of each sample stands under the score's own name
+        return outcomes[name].astype(np.float64) if name in outcomes else None
     kind, k, neighbours = accuracy.groups()
     best = "best_" if kind == "best_" else ""
     rank = outcomes.get(f"{best}rank{neighbours or ''}")

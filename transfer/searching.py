@@ -110,7 +110,7 @@ class Search:
         while len(self.probes) < end:
             middle = self._next(stable, broken, step)
             step *= step
-            if middle is None:
+            if middle is None or middle in (stable, broken):  # the same in four digits
                 break
             if (yield from self._try(middle, seed)):
                 stable = middle

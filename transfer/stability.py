@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import WrongWords
+from backbones.settings import read_yaml
 from transfer.grid import Cell, expand, make_cell
 from transfer.searching import Found, Search
 from transfer.sweep_file import SweepFile
-from transfer.sweep_steps import as_list, check_option, parse_seeds, step_options
+from transfer.sweep_steps import Step, as_list, check_option, parse_seeds, step_options
 from transfer.sweeping import Progress
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ class Searches:
             self.option = str(given.get("option", "lr"))
             low, high = float(given["low"]), float(given["high"])
             budget, ratio = int(given.get("budget", 12)), float(given.get("ratio", 1.5))
-        except (KeyError, TypeError, ValueError) as error:
-            raise WrongWords(f"sweep {self.sweep.name}: search: `low` and `high` are numbers ({error})") from None
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise WrongWords(
+                f"sweep {self.sweep.name}: search: `low`, `high`, `budget` and `ratio` are numbers ({error})"
+            ) from None
         seeds = parse_seeds(as_list(given.get("seeds", [0, 1, 2])), f"sweep {self.sweep.name}: search")
         if budget < 2 * len(seeds) - 1:
             raise WrongWords(f"sweep {self.sweep.name}: search: `budget` {budget} is too small for {len(seeds)} seeds")
@@ -55,8 +58,11 @@ class Searches:
         step = str(given.get("step", list(self.sweep.steps)[-1]))
         if step not in self.sweep.steps:
             raise WrongWords(f"sweep {self.sweep.name}: search: there is no step {step!r}")
+        if later := [one.name for one in self.sweep.steps.values() if one.after == step]:
+            raise WrongWords(f"sweep {self.sweep.name}: search: steps after the searched one cannot run: {later[0]!r}")
         try:
             check_option(self.option, step_options(self.sweep.steps[step]))
+            _check_rate(self.option, self.sweep.steps[step])
         except WrongWords as error:
             raise WrongWords(f"sweep {self.sweep.name}: search: {error}") from None
         self.first: list[Cell] = []
@@ -117,6 +123,13 @@ class Searches:
         )
         self.asked[cell.name] = group
         return cell
+
+
+def _check_rate(option: str, step: Step) -> None:
+    """Raises WrongWords for an option that is no number in the step's recipe."""
+    value = read_yaml(step.source.path).get(option)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise WrongWords(f"`{option}` is no number (it is {value!r} in the recipe {step.recipe}), so it has no range")
 
 
 def _remarks(group: _Group, found: Found) -> Iterator[str]:

@@ -158,14 +158,17 @@ def _run(sweeper: "Sweeper") -> bool:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    # a closed terminal ends it as well, unless nohup is there to keep it
+    ends = [signal.SIGTERM, *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else [])]
+    before = {number: signal.signal(number, stop) for number in ends}
     try:
         sweeper.run()
         return True
     except KeyboardInterrupt:
         return False
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None") -> int:

@@ -22,6 +22,7 @@ from typing import Any
 
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
+from backbones.spec import FIELDS
 from transfer.sweep_steps import STEP_KEYS, Step, as_list, check_known, check_option, mapping, parse_step, step_options
 
 TIERS = ("full", "reduced", "smoke")
@@ -97,6 +98,9 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = ()) -> SweepFile:
         raise WrongWords(f"{where}: `paper` and `table` belong together")
     paper = (str(content["paper"]), str(content["table"])) if "paper" in content else None
     rows = _rows(content, parsed, where)
+    vary = content.get("vary")
+    if vary is not None and vary not in parsed:
+        raise WrongWords(f"{where}: `vary`: there is no step {vary!r}{nearest(str(vary), parsed)}")
     search = content.get("search")
     if search is not None:
         check_known(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search")
@@ -106,11 +110,11 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = ()) -> SweepFile:
         about=str(content.get("about", "")),
         steps=parsed,
         rows=tuple(_without(rows, {*_of_tier(over), *_of_command(settings)})),
-        report=_report(content.get("report") or {}, f"{where}: report"),
+        report=_report(content.get("report") or {}, parsed, f"{where}: report"),
         search=search,
         paper=paper,
         tiers=tuple(content.get("tiers") or ()),
-        vary=content.get("vary"),
+        vary=vary,
     )
 
 
@@ -139,11 +143,13 @@ def _without(rows: Sequence[dict[str, Any]], given: Collection[tuple[str, str]])
         }
 
 
-def _report(content: Any, where: str) -> dict[str, Any]:
+def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
     """What the report shows besides its tables, in the form that `sweep_report` relies on."""
     found = dict(mapping(content, where))
     check_known(found, REPORT_KEYS, where)
     pairs = found.get("compare", [])
+    if not isinstance(pairs, list):
+        raise WrongWords(f"{where}: `compare` takes two, as [{', '.join(EXAMPLES['compare'])}], not {pairs!r}")
     pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
     for key, values in (
         ("interaction", found.get("interaction")),
@@ -152,7 +158,20 @@ def _report(content: Any, where: str) -> dict[str, Any]:
     ):
         if values is not None and not (isinstance(values, list) and len(values) == 2):
             raise WrongWords(f"{where}: `{key}` takes two, as [{', '.join(EXAMPLES[key])}], not {values!r}")
-    return found | {"compare": pairs, "by": as_list(found.get("by"))}
+    by = as_list(found.get("by"))
+    known = {
+        "task",
+        "dataset",
+        "backbone",
+        "seed",
+        *FIELDS,
+        *(name for step in steps.values() for name in step_options(step)),
+    }
+    for text in (*found.get("map", ()), *found.get("interaction", ()), *by):
+        name = str(text).partition("=")[0].removeprefix("pretraining.")
+        if name not in known:
+            raise WrongWords(f"{where}: no run will have a field {name!r}{nearest(name, known)}")
+    return found | {"compare": pairs, "by": by}
 
 
 def _path(name: str) -> Path:
@@ -198,6 +217,8 @@ def _set(steps: dict[str, Any], text: str) -> None:
         raise WrongWords(f"--set {text}: there is no step {step!r}{nearest(step, steps)} (steps: {', '.join(steps)})")
     value, target = read_value(right, f"--set {text}"), steps[step]
     options, grid = (target.get(name) or {} for name in ("options", "grid"))
+    if key in ("options", "grid"):
+        raise WrongWords(f"--set {text}: give one option, as --set {step}.epochs=5; a list of values is an axis")
     if key in STEP_KEYS:
         target[key] = value
     elif key in grid or isinstance(value, list):
@@ -241,6 +262,8 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
             try:
                 for option, value in mapping(options or {}, place).items():
                     check_option(option, step_options(steps[key]))
+                    if value == []:
+                        raise WrongWords(f"`{option}` is empty")
                     if isinstance(value, dict) and not (isinstance(value.get("used"), list) and value["used"]):
                         raise WrongWords(f"`{option}` is a value or {{printed: ..., used: [...]}}, not {value!r}")
             except WrongWords as error:

@@ -57,6 +57,8 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     """The step under `name` in a sweep's YAML. Raises WrongWords naming the place."""
     where = f"{file}: steps.{name}"
     check_known(content, STEP_KEYS, where)
+    if not isinstance(name, str):
+        raise WrongWords(f"{where}: the name of a step is a word, not {name!r}")
     kinds = [kind for kind in ("pretrain", "run") if kind in content]
     if len(kinds) != 1:
         raise WrongWords(f"{where}: give either `pretrain: RECIPE` or `run: TASK`")
@@ -71,6 +73,9 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         value = resources.get(key)
         if value is not None and (type(value) is not int or value < least):
             raise WrongWords(f"{where}: resources: `{key}` is a whole number, not {value!r} (at least {least})")
+    memory = resources.get("memory_gb")
+    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int | float) or memory <= 0):
+        raise WrongWords(f"{where}: resources: `memory_gb` is a number above 0, not {memory!r}")
     step = Step(
         name=name,
         kind=kinds[0],
@@ -80,10 +85,7 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         dataset=tuple(map(str, dataset)),
         seeds=parse_seeds(seeds, where) if content.get("seeds") is not None else None,
         options=plain_numbers(mapping(content.get("options") or {}, f"{where}: options")),
-        grid={
-            key: list(dict.fromkeys(map(number, as_list(value))))
-            for key, value in mapping(content.get("grid") or {}, f"{where}: grid").items()
-        },
+        grid=_grid(mapping(content.get("grid") or {}, f"{where}: grid"), f"{where}: grid"),
         resources={key: value for key, value in resources.items() if value is not None},
     )
     try:
@@ -91,6 +93,14 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     except WrongWords as error:
         raise WrongWords(f"{where}: {error}") from None
     return step
+
+
+def _grid(content: dict[str, Any], where: str) -> dict[str, list[Any]]:
+    """The values of each axis, each once."""
+    for name, values in content.items():
+        if any(isinstance(value, dict) for value in as_list(values)):
+            raise WrongWords(f"{where}: `{name}` is a list of values; printed and used ones stand in rows")
+    return {name: list(dict.fromkeys(map(number, as_list(values)))) for name, values in content.items()}
 
 
 def _check_step(step: Step) -> None:
@@ -127,6 +137,8 @@ def parse_seeds(values: list[Any], where: str) -> tuple[int, ...]:
     """Seeds as they are. Raises WrongWords for others than whole numbers from 0, or none."""
     if not values or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in values):
         raise WrongWords(f"{where}: `seeds` is a list of numbers, 0 or above")
+    if len({*values}) < len(values):
+        raise WrongWords(f"{where}: `seeds` names one twice")
     return tuple(values)
 
 

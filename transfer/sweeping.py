@@ -213,13 +213,13 @@ class Sweeper:
         return self.out / "cells" / f"{cell.name}.done.json"
 
     def _key(self, cell: Cell) -> str:
-        """Of the words, where the data lie, and the weights of the cell before; users' files count in the name.
+        """Of the words, where the data lie, and the weights it starts from; users' files count in the name.
 
         What changes within a data folder is only seen by the command itself: `recheck` starts it.
         """
         parent = self.cells[cell.parent.name].record if cell.parent else None
         data = os.environ.get("TRANSFER_DATA") if "--data" not in self.extra else None
-        parts = [cell.words(Path()), self.extra, data, parent.export if parent else None]
+        parts = [cell.words(Path()), self.extra, data, parent.export if parent else _weights_there(cell)]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _read(self, runs: Sequence[str]) -> Record | None:
@@ -228,6 +228,13 @@ class Sweeper:
             with contextlib.suppress(UserError):
                 return Record.read(store.folder(name) / "record.json")
         return None
+
+
+def _weights_there(cell: Cell) -> list[tuple[int, int]]:
+    """Size and time of change of the weights that a cell finds by their path, or by the name of its backbone."""
+    named = Path(str(cell.options.get("weights", f"weights/{Path(cell.backbone).stem}")))
+    found = [path.stat() for path in (named, named / exports.WEIGHTS) if path.is_file()]
+    return [(state.st_size, state.st_mtime_ns) for state in found]
 
 
 def _ending(progress: Progress) -> str:

@@ -86,7 +86,7 @@ def run_table(records: Sequence[Record]) -> str:
     tables = [rows.drop(columns=[name for name in map(str, rows) if name.endswith(" se") and name not in kept])]
     if len({record.seed for record in records}) > 1:
         tables.append(summary(records).drop(columns=RUN))
-    tables.append(over_datasets(records))
+    tables.append(over_datasets(records).drop(columns=RUN, errors="ignore"))
     return "\n\n".join(markdown(table) for table in tables if len(table))
 
 
@@ -197,7 +197,7 @@ def _mean_line(group: Sequence[Record], labels: Group, exports: Mapping[str, Rec
     errors = [_standard_error(record, first.primary) for record in group]
     if first.primary in line and None not in errors:
         line[f"{first.primary} se"] = 100 * math.hypot(*(error or 0.0 for error in errors)) / len(group)
-    return line
+    return line | {RUN: " ".join(record.run_id for record in group)}
 
 
 def _all_but_dataset(record: Record) -> str:

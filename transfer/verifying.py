@@ -3,8 +3,10 @@
 Each check gives what is wrong, and what could not be looked at.
 """
 
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,10 +116,25 @@ def check_scores(folder: Path, record: Record) -> Checks:
         return [], [f"scores not computed anew: {error}"]
     except Exception as error:  # whatever a damaged file leads to
         return [f"{OUTCOMES}: cannot be scored ({type(error).__name__}: {error})"], []
+    wrong = _of_task(record, task)
     names = dict.fromkeys([*record.scores, *found])
     differing = [name for name in names if record.scores.get(name) != found.get(name)]
     told = {name: (record.scores.get(name), found.get(name)) for name in differing}
-    return [f"{name}: {there} in the record, {here} from {OUTCOMES}" for name, (there, here) in told.items()], []
+    return wrong + [
+        f"{name}: {there} in the record, {here} from {OUTCOMES}" for name, (there, here) in told.items()
+    ], []
+
+
+def _of_task(record: Record, task: "Task") -> list[str]:
+    """What the record says of its scores that is not so of the task: units, directions, bounds, the primary one."""
+    wrong = [f"primary: {record.primary} in the record, {task.primary} of the task"] * (record.primary != task.primary)
+    for name, told in record.metrics.items():
+        metric = json.loads(json.dumps(asdict(task.metric(name))))
+        unlike = [key for key, value in told.items() if value != metric.get(key)]
+        wrong += [
+            f"metrics: {key} of {name} is {told[key]} in the record, {metric.get(key)} of the task" for key in unlike
+        ]
+    return wrong
 
 
 def _task(record: Record) -> "Task":

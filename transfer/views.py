@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
 from transfer.html import RUN_COLUMNS, Section
+from transfer.resampling import AP_DRAWS
 from transfer.results import HISTORY, Run, history
 from transfer.tables import NOTES, comments, csv, markdown
 
@@ -36,6 +37,11 @@ class Wanted:
     extra: Sequence[Section] = field(default=())
 
     @property
+    def ap_draws(self) -> int:
+        """Of COCO's scores: no more than can be waited for."""
+        return min(self.draws, AP_DRAWS)
+
+    @property
     def special(self) -> bool:
         """Whether a part is asked for by name."""
         return bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.layers)
@@ -59,7 +65,15 @@ def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[
         from transfer.comparing import interaction
 
         first, second = wanted.interaction
-        table = interaction(runs, first, second, draws=wanted.draws, correction=wanted.correction, known=known)
+        table = interaction(
+            runs,
+            first,
+            second,
+            draws=wanted.draws,
+            ap_draws=wanted.ap_draws,
+            correction=wanted.correction,
+            known=known,
+        )
         found.append(Section(title=f"Interaction of {first} and {second}", table=table))
     if wanted.map:
         found += _map(runs, known, wanted.map, wanted.by, "Stability map")
@@ -124,7 +138,15 @@ def _comparisons(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> I
     from transfer.comparing import compare
 
     for a, b in wanted.compare:
-        table = compare(runs, a, b, draws=wanted.draws, correction=wanted.correction, known=known)
+        table = compare(
+            runs,
+            a,
+            b,
+            draws=wanted.draws,
+            ap_draws=wanted.ap_draws,
+            correction=wanted.correction,
+            known=known,
+        )
         yield Section(title=f"{a} against {b}", table=table)
 
 

@@ -51,8 +51,8 @@ def test_seeds_and_axes_multiply(tmp_path: Path) -> None:
 def test_rows_share_the_cells_they_have_in_common(tmp_path: Path) -> None:
     content = changed("steps.pretrain.grid", {})
     content["rows"] = [
-        {"label": "a", "pretrain": {"stem": "conv"}, "reid": {"lr": 0.1}},
-        {"label": "b", "pretrain": {"stem": "conv"}, "reid": {"lr": 0.2}},
+        {"label": "a", "pretrain": {"stem": "conv"}, "reid": {"epochs": 3}},
+        {"label": "b", "pretrain": {"stem": "conv"}, "reid": {"epochs": 4}},
         {"label": "c", "pretrain": {"stem": "patchify"}},
     ]
     cells = cells_of(tmp_path, content)

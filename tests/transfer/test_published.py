@@ -111,18 +111,18 @@ def test_a_comparable_score_has_a_verdict(tmp_path: Path, right: int, verdict: s
     assert (line["published"], line["own"]) == ("79.8", f"{right / 10:.1f}")
     assert line["verdict"] == verdict
     assert line["difference"] == f"{right / 10 - 79.8:+.1f}"
-    low, high = map(float, line["interval"].split(" to "))
+    low, high = map(float, line["interval"].removesuffix(" (1 seed)").split(" to "))
     error = 100 * math.sqrt(right * (1000 - right) / 1000**3)
     assert (high - low) / 2 == pytest.approx(1.96 * error, abs=0.25)
     assert line["reading"] == "lr 0.001, printed 0.0005"
-    assert line["device_hours"] == "2"
+    assert line["device_hours"] == "2 core"
 
 
 def test_seeds_are_averaged(tmp_path: Path) -> None:
     cell = cell_of("1", BASELINE, "deit")
     runs = [run_of(replace(cell, seed=seed), tmp_path, right) for seed, right in enumerate((790, 800, 804))]
     line = line_of(runs, "1", BASELINE)
-    assert (line["own"], line["device_hours"], line["others"]) == ("79.8", "6", 0)
+    assert (line["own"], line["device_hours"], line["others"]) == ("79.8", "6 core", 0)
     assert len(line["runs"].split()) == 3
 
 
@@ -223,7 +223,7 @@ def test_a_step_after_pretraining_belongs_to_the_row_of_its_weights(tmp_path: Pa
     trained = run_of(dino, tmp_path, 500, export="sha256:dd")
     probe = run_of(linear, tmp_path, 734, weights_id="sha256:dd")
     line = line_of([trained, probe], "2", label)
-    assert (line["verdict"], line["pretraining_hours"], line["not comparable because"]) == ("agrees", "2", "")
+    assert (line["verdict"], line["pretraining_hours"], line["not comparable because"]) == ("agrees", "2 core", "")
     assert line_of([trained, probe], "2", other)["own"] == ""
     assert line_of([probe], "2", label)["not comparable because"] == "unknown pretraining: weights sha256:dd"
     short = run_of(dino, tmp_path, 500, export="sha256:dd", smoke=True, changed={"epochs": 3})
