@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone
 from backbones.errors import WrongWords
 
-ACTIVATION = re.compile(r"relu|elu|silu|swish|mish|sigmoid|tanh|softplus|activation", re.IGNORECASE)
+ACTIVATION = re.compile(
+    r"relu|elu|glu|silu|swish|mish|sigmoid|tanh|softplus|softsign|shrink|threshold|activation", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -26,22 +28,22 @@ class Place:
         kind: "activation" (within the stem), "stem", "positions", "outlooker", "downsampling", "block",
             "class attention" or "final norm".
         prefix: tokens at the front that are no patches: class token, registers.
-        channels_first: whether a map is [B, D, h, w] there, not [B, h, w, D].
+        channels_first: whether a map is [B, D, h, w] there, not [B, h, w, D]; None: not known.
     """
 
     name: str
     kind: str
     module: Any
     prefix: int = 0
-    channels_first: bool = False
+    channels_first: bool | None = False
 
     def tokens(self, x: Tensor, class_token: bool) -> Tensor | None:
-        """A map or a sequence at this place as [B, n, D]; None where it is neither.
+        """A map or a sequence at this place as [B, n, D]; None where it is neither, or its layout is not known.
 
         Args:
             class_token: whether the tokens that are no patches stay.
         """
-        if x.ndim not in (3, 4):
+        if x.ndim not in (3, 4) or (x.ndim == 4 and self.channels_first is None):
             return None
         if x.ndim == 4:
             x = x.flatten(2).mT if self.channels_first else x.flatten(1, 2)
@@ -76,11 +78,17 @@ def find_places(backbone: Backbone) -> list[Place]:
 
 def stem_activations(stem: nn.Module) -> list[Place]:
     """The activations that are modules of a stem: torch's, timm's, ours and users' all say it in their class's name."""
+    mixed = any(is_channels_last(module) for module in stem.modules())
     return [
-        Place(f"stem {name}", "activation", module, channels_first=True)
+        Place(f"stem {name}", "activation", module, channels_first=None if mixed else True)
         for name, module in stem.named_modules()
         if is_activation(module)
     ]
+
+
+def is_channels_last(module: nn.Module) -> bool:
+    """Whether a module works on the last dimension, so that maps around it may be [B, h, w, D]."""
+    return isinstance(module, nn.Linear | nn.LayerNorm) and not type(module).__name__.endswith("2d")
 
 
 def is_activation(module: nn.Module) -> bool:

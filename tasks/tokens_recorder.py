@@ -69,7 +69,8 @@ class Recorder:
             name += "" if calls[name] == 1 else f" (call {calls[name]})"
             found = place.tokens(x, self.class_token)
             if found is None:
-                self.missing.append(f"{name}: a tensor {list(x.shape)[1:]} for each image is no set of tokens")
+                kind = "may have its channels first or last" if x.ndim == 4 else "is no set of tokens"
+                self.missing.append(f"{name}: a tensor {list(x.shape)[1:]} for each image {kind}")
                 return
             self.layers.append(
                 {"place": name, "kind": place.kind, "tokens": found.shape[1], "channels": found.shape[2]}
@@ -113,7 +114,10 @@ class Recorder:
     def _say_what_the_stem_hides(self, found: list[Place]) -> None:
         users = getattr(self.backbone.model.patch_embed, "user", "")
         if users and not any(place.kind == "activation" for place in found):
-            self.missing.append("activations of the user's stem: none is a module, and functions are not seen")
+            self.missing.append(
+                "activations of the user's stem: none is a module whose class says so (relu, gelu, ...); functions are "
+                "not seen"
+            )
 
 
 def why_no_weights(attention: Any) -> str:

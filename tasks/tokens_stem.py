@@ -17,6 +17,8 @@ from tasks.diagnostics import correlations, penalty_weights
 from tasks.tokens_places import is_activation
 
 Called = list[tuple[str, Any]]
+IDLE = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)
+"""What gives back its input, here where nothing is trained."""
 
 
 @torch.inference_mode()
@@ -49,7 +51,7 @@ def called(stem: nn.Module, backbone: Backbone, images: Tensor) -> Called:
     order: Called = []
     with ExitStack() as hooks:
         for name, module in stem.named_modules():
-            if isinstance(module, nn.Identity) or not _own(module):
+            if isinstance(module, IDLE) or not _own(module):
                 continue
             hooks.callback(module.register_forward_pre_hook(lambda m, _, name=name: order.append((name, m))).remove)
         backbone(images)
@@ -95,11 +97,15 @@ def _last_activation(backbone: Backbone, order: Called, place: int, missing: lis
 
 def _following(backbone: Backbone, behind: Called, missing: list[str]) -> Iterable[tuple[str, Tensor]]:
     """||W_c|| [C] of the layer that takes the activation's channels: the stem's, or the first block's W_Q, W_K, W_V."""
-    layers = [(name, module) for name, module in behind if _matrix(module) is not None]
+    layers = [(name, module) for name, module in behind if any(True for _ in module.parameters(recurse=False))]
     if layers:
-        weight = _matrix(layers[0][1])
-        assert weight is not None
-        return [(f"stem {layers[0][0]}", column_norms(weight))]
+        name, module = layers[0]
+        weight = _matrix(module)
+        if weight is None:
+            kind = type(module).__name__
+            missing.append(f"stem {name}: {kind} takes the last activation's channels, not by one matrix of weights")
+            return []
+        return [(f"stem {name}", column_norms(weight))]
     qkv = first_qkv(backbone)
     if qkv is None:
         missing.append("first block: its attention has no W_Q, W_K, W_V as one matrix")
@@ -138,10 +144,10 @@ def first_qkv(backbone: Backbone) -> Tensor | None:
 
 
 def _matrix(module: Any) -> Tensor | None:
-    """The weights [out, C, ...] of a linear layer or an ungrouped convolution."""
+    """The weights [out, C, ...] of a linear layer or an ungrouped convolution; not of a transposed one."""
     weight = getattr(module, "weight", None)
     matrix = isinstance(weight, Tensor) and weight.ndim >= 2 and getattr(module, "groups", 1) == 1
-    return weight if matrix else None
+    return weight if matrix and not getattr(module, "transposed", False) else None
 
 
 def column_norms(weight: Tensor) -> Tensor:

@@ -22,17 +22,16 @@ IMAGES = 64
 PER_CHANNEL = ("scale", "shift", "penalty")
 
 
-def check_watch(at: Sequence[int], spec: BackboneSpec, options: Any) -> None:
-    """Whether the tokens of a training can be looked at after these epochs (from 1, or from -1 for the last).
-
-    Raises:
-        WrongWords: an epoch that the training does not have, or a backbone whose tokens are not known.
-    """
-    if any(not 1 <= abs(epoch) <= options.epochs for epoch in at):
+def check_epochs(at: Sequence[int], epochs: int) -> None:
+    """Raises WrongWords for an epoch (from 1, or from -1 for the last) that a training does not have."""
+    if any(not 1 <= abs(epoch) <= epochs for epoch in at):
         said = " ".join(map(str, at))
-        raise WrongWords(f"--tokens-at {said}: epochs count from 1 to {options.epochs}, or from -1 for the last")
-    if at:
-        find_places(create(spec, img_size=options.size, weights="random", load="strict"))
+        raise WrongWords(f"--tokens-at {said}: epochs count from 1 to {epochs}, or from -1 for the last")
+
+
+def check_backbone(spec: BackboneSpec, size: int) -> None:
+    """Raises WrongWords for a backbone whose tokens are not known."""
+    find_places(create(spec, img_size=size, weights="random", load="strict"))
 
 
 def epochs_of(at: Sequence[int], epochs: int) -> list[int]:
@@ -47,11 +46,13 @@ class TokenWatch:
     """
 
     def __init__(self, at: Sequence[int], data: ClassificationData, options: Any, context: Context):
-        """`at` as in `check_watch`; `options` of a pretraining method."""
+        """`at` as in `check_epochs`; `options` of a pretraining method."""
         self.epochs = epochs_of(at, options.epochs)
         self.batch, self.context = options.eval_batch, context
         split = data.val or data.train
         assert split is not None
+        if data.val is None:
+            context.note(f"{data.name} has no validation split: the tokens looked at are those of training images")
         view = SplitDataset(split, eval_transform(options.size, options.resize), preload=False)
         self.images = Subset(view, evenly(min(IMAGES, len(split)), len(split)).tolist())
 

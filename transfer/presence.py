@@ -38,6 +38,8 @@ def find_all(command: Command, task: Task, context: Context, store: Store) -> Pr
     present = Present(resolve(run.backbone, **command.overrides(task.from_scratch)))
     with problems.collected():
         present.spec, present.weights_id, present.origin = _weights(present.spec, command, context)
+        if command.backbone.weights == "config" and not task.from_scratch:
+            _say_what_is_passed_over(present.spec, context)
     for words in run.dataset:
         with problems.collected():
             dataset = task.open(
@@ -72,6 +74,14 @@ def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[Ba
             return _weights(resolve(command.run.backbone, **named), command, context)
         context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
         return replace(spec, weights="random"), "random", {}
+
+
+def _say_what_is_passed_over(spec: BackboneSpec, context: Context) -> None:
+    own = Path("weights") / spec.name
+    about = pretraining(own) if spec.weights != str(own) else {}
+    if about:
+        kind = "a smoke run" if about.get("smoke") else "a training"
+        context.note(f"{own} holds weights of {kind} that are not taken by name: --weights {own} takes them")
 
 
 def _say_whose(located: Located, context: Context) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def _method_of(recipe: "Recipe") -> str:
 
 def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
     from backbones.pretrain.method import load_method
+    from tasks.tokens_watch import check_epochs
     from transfer import receipts
     from transfer.cli import read_command
     from transfer.options import PretrainRunOptions
@@ -96,6 +97,7 @@ def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
         raise WrongWords(f"--method {run.method}: the recipe {recipe.name} is for {name}; choose another recipe")
     if len(run.dataset) > 1:
         raise WrongWords("--dataset: pretraining takes one")
+    check_epochs(run.tokens_at, command.options.epochs)
     if command.launch.launcher == "slurm" and not run.dry_run:
         from transfer.launching import launch
 

@@ -12,7 +12,7 @@ from backbones.engine.context import Context
 from backbones.pretrain.method import Method
 from backbones.spec import BackboneSpec
 from tasks.task import Metric, Outcomes, Scores, Task
-from tasks.tokens_watch import TokenWatch, check_watch, epochs_of
+from tasks.tokens_watch import TokenWatch, check_backbone, epochs_of
 from transfer.results import history
 
 
@@ -43,7 +43,8 @@ class Pretraining(Task):
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context) -> None:
         """What the method can know to fail."""
-        check_watch(self.tokens_at, spec, options)
+        if self.tokens_at:
+            check_backbone(spec, options.size)
         self.method.check(spec, dataset, options, context)
 
     def run(
@@ -52,6 +53,8 @@ class Pretraining(Task):
         """Trains, validates, exports; the scores end the history, as validations do on the way."""
         context.observer = TokenWatch(self.tokens_at, dataset, options, context) if self.tokens_at else None
         scores, outcomes = self.method.run(spec, dataset, options, context)
+        if context.folder and (seen := _looked_at(context.folder)):
+            context.details["tokens_at"] = seen
         if scores and context.folder and context.ranks.first:
             history = History(context.folder, context.outcome.step)
             history.add({"step": context.outcome.step, "epoch": options.epochs, **scores})
@@ -60,7 +63,7 @@ class Pretraining(Task):
 
     def finish(self, folder: Path, dataset: ClassificationData, options: Any) -> None:
         """Says so where a reused run's tokens were not looked at, which cannot be made up for."""
-        seen = {entry.get("epoch") for entry in history(folder) if "layers" in entry}
+        seen = _looked_at(folder)
         lacking = [epoch for epoch in epochs_of(self.tokens_at, options.epochs) if epoch not in seen]
         if lacking:
             said = f"after epoch {' '.join(map(str, lacking))}"
@@ -73,3 +76,8 @@ class Pretraining(Task):
     def repeat(self) -> str:
         """The run's options.yaml is a recipe."""
         return "python -m transfer.pretrain options.yaml"
+
+
+def _looked_at(folder: Path) -> list[int]:
+    """The epochs after which the tokens of a training were looked at, by this process or one before it."""
+    return [entry["epoch"] for entry in history(folder) if "layers" in entry and "epoch" in entry]

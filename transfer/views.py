@@ -206,7 +206,7 @@ def _layers(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
     mine = [run.record for run in runs if run.record.details.get("layers")]
     if mine:
         yield Section(title="tokens: by layer", table=layer_table(mine, others))
-    watched = [run for run in runs if run.record.options.get("tokens_at")]
+    watched = [run for run in runs if run.record.details.get("tokens_at")]
     looks = {run.record.run_id: [line for line in history(run.folder) if "layers" in line] for run in watched}
     if any(looks.values()):
         from transfer.plots import similarity_by_epoch

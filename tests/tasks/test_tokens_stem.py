@@ -1,9 +1,11 @@
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
 from backbones.backbone import Backbone
+from tasks.tokens_recorder import Recorder
 from tasks.tokens_stem import stem_facts
 from tests.tasks.token_support import IMAGES, tiny
 
@@ -56,3 +58,66 @@ def test_stems_with_other_parts(stem: str, said: str | None) -> None:
     assert facts["last_activation"]["weights"][0]["norm"]
     assert ("penalty" in facts["last_activation"]) == (said is None)
     assert [said in line for line in facts["missing"]] == ([True] if said else [])
+
+
+PARTS = """
+from torch import nn
+
+class Base(nn.Module):
+    def __init__(self, dim, patch):
+        super().__init__()
+        self.conv, self.norm, self.act = nn.Conv2d(3, dim, patch, patch), nn.BatchNorm2d(dim), nn.ReLU()
+        self.middle, self.proj = self.made(dim), nn.Conv2d(dim, dim, 1)
+
+    def forward(self, x):
+        return self.proj(self.middle(self.act(self.norm(self.conv(x)))))
+
+class Depthwise(Base):
+    def made(self, dim):
+        return nn.Conv2d(dim, dim, 3, 1, 1, groups=dim)
+
+class Transposed(Base):
+    def made(self, dim):
+        return nn.ConvTranspose2d(dim, dim, 1)
+
+class Dropped(Base):
+    def made(self, dim):
+        return nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.proj(self.act(self.middle(self.norm(self.conv(x)))))
+
+class Last(nn.Module):
+    def __init__(self, dim, patch):
+        super().__init__()
+        self.conv, self.norm, self.act = nn.Conv2d(3, dim, patch, patch), nn.LayerNorm(dim), nn.GELU()
+
+    def forward(self, x):
+        return self.act(self.norm(self.conv(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("Depthwise", "middle: Conv2d takes"), ("Transposed", "middle: ConvTranspose2d takes")]
+)
+def test_what_is_no_matrix_behind_the_activation_is_missing(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    facts = stem_facts(tiny(stem=f"{tmp_path / 'parts.py'}:{name}"), IMAGES[:1])
+    assert facts["last_activation"]["weights"] == []
+    assert any(said in line for line in facts["missing"])
+
+
+def test_dropout_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    backbone = tiny(stem=f"{tmp_path / 'parts.py'}:Dropped").eval()
+    facts = stem_facts(backbone, IMAGES[:1])
+    assert facts["last_activation"]["norm"] == "conv.norm"
+    assert facts["missing"] == []
+
+
+def test_a_map_whose_layout_is_not_known_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    recorder = Recorder(tiny(stem=f"{tmp_path / 'parts.py'}:Last").eval(), class_token=True)
+    recorder.rows(IMAGES[:1])
+    assert not any(layer["kind"] == "activation" for layer in recorder.layers)
+    assert sum("channels first or last" in line for line in recorder.missing) == 2

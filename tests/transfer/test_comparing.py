@@ -323,3 +323,44 @@ def test_a_stem_is_one_under_all_its_names(tmp_path: Path) -> None:
         stem = run.record.backbone["stem"]
         run.record.backbone |= {"patch": 16, "stem": names[run.record.seed] if stem == "conv" else stem}
     assert len(interaction(crossed, "stem", "attention", scores=["top1"], draws=50)) == 5
+
+
+def test_scores_of_another_unit_are_compared_in_it(tmp_path: Path) -> None:
+    runs = []
+    for stem, shift in (("conv", 0.2), ("patchify", 0.0)):
+        run = made(tmp_path, stem)
+        values = np.random.default_rng(1).uniform(-0.3, 0.3, IMAGES) + shift
+        values[:5] = np.nan  # two tokens that are zero have no angle
+        names = np.array([f"{number}.png" for number in range(IMAGES)])
+        np.savez(run.folder / "outcomes.npz", sample=names, cluster=np.arange(IMAGES), similarity_stem=values)
+        run.record.scores.clear()
+        run.record.scores["similarity_stem"] = float(np.nanmean(values))
+        metrics = {"similarity_stem": {"unit": "cosine", "direction": "lower", "bounds": [-1.0, 1.0]}}
+        runs.append(Run(run.folder, replace(run.record, task="tokens", primary="similarity_stem", metrics=metrics)))
+    line = row(compare(runs, "stem=conv", "stem=patchify", draws=2000), score="similarity_stem")
+    assert line["difference"] == pytest.approx(0.2), "not in percent"
+    assert line["low"] <= 0.2 <= line["high"]
+    assert line["verdict"] == "b better"
+
+
+def test_scores_that_samples_do_not_add_up_to_have_means_and_the_reason(tmp_path: Path) -> None:
+    runs = []
+    for stem in ("conv", "patchify"):
+        run = made(tmp_path, stem)
+        run.record.scores["perplexity"] = 0.5
+        runs.append(run)
+    table = compare(runs, "stem=conv", "stem=patchify", draws=200)
+    assert row(table, score="perplexity")["verdict"] == "no interval"
+    assert "perplexity is not one that samples add up to" in notes(table)
+
+
+def test_the_values_of_an_interaction_may_be_paths(tmp_path: Path) -> None:
+    runs = [made(tmp_path, stem, attention) for stem, attention in LEVELS]
+    renamed = [
+        Run(run.folder, replace(run.record, backbone=run.record.backbone | {"stem": "/a/my_stem.py:Stem"}))
+        if run.record.backbone["stem"] == "conv"
+        else run
+        for run in runs
+    ]
+    table = interaction(renamed, "stem=/a/my_stem.py:Stem/patchify", "attention", draws=200)
+    assert any("/a/my_stem.py:Stem less patchify" in text for text in table["effect"])

@@ -86,3 +86,10 @@ def test_detection_pictures_are_taken_from_the_runs_folder(tmp_path: Path) -> No
 
 def test_runs_that_broke_down_and_other_tasks_have_none(tmp_path: Path) -> None:
     assert picture_sections([make_run(0, scores={}), make_run(1, task="knn")], pictures=True) == []
+
+
+def test_damaged_outcomes_give_no_precision(tmp_path: Path) -> None:
+    run = ranked_run(tmp_path / "run")
+    whole = (run.folder / "outcomes.npz").read_bytes()
+    (run.folder / "outcomes.npz").write_bytes(whole[: len(whole) // 2])
+    assert "AP" not in galleries(run, pictures=False)[0].about

@@ -154,3 +154,8 @@ def test_one_stem_under_two_names_is_one_cell() -> None:
     runs = [made(stem=stem, seed=seed) for seed, stem in enumerate(("conv", "3Conv+3BN+3ReLU+1Proj@2,1,1,8"))]
     (row,) = stability_map(runs, "lr", "stem").to_dict("records")
     assert (row["stem"], row["seeds"]) == ("conv", 2)
+
+
+def test_lines_of_a_history_that_no_run_writes_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_text('{"loss": 2.0, "grad_norm": 1.0}\n{"loss": "abc", "grad_norm": null}\n[]\n')
+    assert last_statistics(tmp_path) == {"loss": 2.0, "grad_norm": 1.0}

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from backbones.backbone import create
 from backbones.errors import UserError
-from backbones.exports import pretraining
+from backbones.exports import export, pretraining
 from transfer.presence import origin_of
+from transfer.run import main
 
 CLEAN = {"smoke": False, "dirty": False, "subset": None}
 
@@ -31,3 +33,16 @@ def test_an_origin_of_another_form_is_damage(tmp_path: Path) -> None:
     (tmp_path / "pretrain.json").write_text('{"run": "a", "origin": ["smoke"]}')
     with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
         pretraining(tmp_path)
+
+
+def test_weights_of_a_smoke_run_that_are_passed_over_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    backbone = create("tiny", img_size=32, weights="random")
+    export(backbone, Path("weights/tiny"), {"pretrain.json": {"run": "a", "smoke": True}})
+    words = ["knn", "--backbone", "tiny", "--smoke", "--size", "32", "--resize", "32", "--threads", "1"]
+    assert main(words) == 0
+    assert "weights/tiny holds weights of a smoke run that are not taken by name" in capsys.readouterr().err
+    assert main([*words, "--weights", "weights/tiny"]) == 0
+    assert "not taken by name" not in capsys.readouterr().err

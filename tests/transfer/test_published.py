@@ -229,7 +229,26 @@ def test_a_step_after_pretraining_belongs_to_the_row_of_its_weights(tmp_path: Pa
     short = run_of(dino, tmp_path, 500, export="sha256:dd", smoke=True, changed={"epochs": 3})
     assert line_of([short, probe], "2", label)["not comparable because"] == "smoke; dino: epochs 3 (100)"
     broken = run_of(dino, tmp_path)
-    assert line_of([broken], "2", label)["own"] == "blocked: nonfinite 1/1"
+    line = line_of([broken], "2", label)
+    assert (line["own"], line["not comparable because"], line["pretraining_hours"]) == (
+        "blocked: nonfinite 1/1", "", "2 core",
+    )  # fmt: skip
+    assert line["runs"] == broken.record.run_id
+    toy = run_of(dino, tmp_path, smoke=True, changed={"epochs": 3}, dataset={"name": "toy_digits"})
+    line = line_of([toy], "2", label)
+    assert line["not comparable because"] == "smoke; dino: toy_digits for imagenet1k; dino: epochs 3 (100)"
+    assert line_of([toy, broken], "2", label)["not comparable because"] == "", "the most comparable"
+
+
+def test_seeds_whose_pretraining_broke_down_are_told(tmp_path: Path) -> None:
+    label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
+    dino, linear = (cell_of("2", label, step) for step in ("dino", "linear"))
+    trained = run_of(dino, tmp_path, 500, export="sha256:dd", protocol="p")
+    lost = [run_of(replace(dino, seed=seed), tmp_path, protocol="p") for seed in (1, 2)]
+    probe = run_of(linear, tmp_path, 734, weights_id="sha256:dd")
+    line = line_of([trained, *lost, probe], "2", label)
+    assert line["own"] == "73.4; 2 of 3 pretrainings broke down"
+    assert line["verdict"] == "agrees; 2 of 3 pretrainings broke down"
 
 
 def test_weights_that_a_step_names_are_those_of_the_table(tmp_path: Path) -> None:

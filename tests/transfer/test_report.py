@@ -151,3 +151,24 @@ def test_each_run_says_what_tells_it_apart(tmp_path: Path, capsys: pytest.Captur
     said = capsys.readouterr().out
     assert "tiny, stem conv" in said
     assert "- protocol a: lr 0.05" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--card", "a", "--bundle", "b.zip"], "--bundle and --card exclude each other"),
+        (["--import", "b.zip", "--output", "x"], "--output: has no effect with --import"),
+        (["--draws", "500"], "--draws: has an effect only with --compare"),
+        (["--layers"], "--layers: no run of the task tokens"),
+    ],
+)
+def test_flags_that_do_nothing_are_refused(
+    tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([store(tmp_path / "runs", made()), *words]) != 0
+    assert says in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([store(tmp_path / "runs", made()), "--output", str(tmp_path)]) == 1
+    assert "choose another file with --output" in capsys.readouterr().err

@@ -130,6 +130,13 @@ NO_SCORES = ("high", None, True, [0.5], float("nan"), float("inf"), 10**400)
         (lambda content: {**content, "scores": []}, "not a readable record"),
         *((lambda content, bad=bad: {**content, "scores": {"mAP": bad}}, r"record \(scores\)") for bad in NO_SCORES),
         (lambda content: {**content, "metrics": {"mAP": None}}, r"record \(metrics\)"),
+        (lambda content: {**content, "metrics": {"mAP": {"direction": 7}}}, r"record \(metrics\)"),
+        (lambda content: {**content, "cost": {"device_hours": "abc"}}, r"record \(cost\)"),
+        (lambda content: {**content, "details": {"mAP": {"standard_error": "q"}}}, r"record \(details\)"),
+        (
+            lambda content: {**content, "scores": {"mAP": 0.5}, "outcome": {"status": "diverged", "step": 1}},
+            r"record \(scores of a training that broke down\)",
+        ),
         (lambda content: {**content, "origin": None}, r"record \(origin\)"),
     ],
 )

@@ -1,5 +1,6 @@
 """A search as cells of a sweep: real trainings of the test backbone, whose rate is searched."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
         ({"ratio": 1}, "ratio"),
         ({"seeds": []}, "seeds"),
         ({"low": "a"}, "low"),
+        ({"budget": math.inf}, "`budget` and `ratio` are numbers"),
+        ({"option": "optimizer"}, "`optimizer` is no number"),
         ({"step": "reid"}, "no step 'reid'"),
         ({"option": "lrr"}, "unknown option 'lrr'"),
         ({"seeds": [0, 1, 2], "budget": 4}, "`budget` 4 is too small for 3 seeds"),
@@ -62,3 +65,11 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
 def test_a_search_without_sense_is_named(tmp_path: Path, given: dict[str, Any], says: str) -> None:
     with pytest.raises(WrongWords, match=says):
         searches(tmp_path, **given)
+
+
+def test_nothing_can_come_after_the_searched_step(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    steps = {"pretrain": PRETRAIN, "knn": {"run": "knn", "after": "pretrain", "dataset": "toy_digits"}}
+    path.write_text(write_yaml({"steps": steps, "search": SEARCH | {"step": "pretrain"}}))
+    with pytest.raises(WrongWords, match="steps after the searched one cannot run: 'knn'"):
+        Searches(read_sweep(str(path), "full"))

@@ -86,6 +86,13 @@ def test_every_shipped_sweep_expands(name: str, tier: str) -> None:
         ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),
         ("report", {"interaction": ["stem"]}, "`interaction` takes two, as [stem, attention]"),
         ("report", {"map": "lr"}, "`map` takes two, as [lr, warmup_epochs]"),
+        ("report", {"map": ["lr", "warmup"]}, "no run will have a field 'warmup'"),
+        ("report", {"compare": {"stem": ["conv"]}}, "`compare` takes two"),
+        ("vary", "pretrian", "there is no step 'pretrian'; did you mean 'pretrain'?"),
+        ("rows", [{"reid": {"lr": []}}], "row 1: reid: `lr` is empty"),
+        ("steps.pretrain.grid", {"lr": [{"printed": 1, "used": [1]}]}, "`lr` is a list of values"),
+        ("steps.pretrain.seeds", [0, 0], "`seeds` names one twice"),
+        ("steps.pretrain.resources", {"memory_gb": "lots"}, "`memory_gb` is a number above 0"),
         ("paper", "scaled_relu", "`paper` and `table` belong together"),
         ("rows", [{"reid": {"lr": {"used": 5}}}], "row 1: reid: `lr` is a value or {printed: ..., used: [...]}"),
         ("rows", [{"reid": {"lr": {"used": []}}}], "`lr` is a value or"),
@@ -143,7 +150,12 @@ def test_settings_of_the_command_win(tmp_path: Path) -> None:
     assert sweep.steps["reid"].options["epochs"] == 5
     assert sweep.steps["reid"].dataset == ("toy_msmt17",)
     assert len(expand(sweep)) == 2 + 4
-    for wrong, says in (("reid=1", "STEP.KEY=VALUE"), ("red.lr=1", "did you mean 'reid'"), ("reid.lrr=1", "lrr")):
+    for wrong, says in (
+        ("reid=1", "STEP.KEY=VALUE"),
+        ("reid.options={lr: 1}", "give one option"),
+        ("red.lr=1", "did you mean 'reid'"),
+        ("reid.lrr=1", "lrr"),
+    ):
         with pytest.raises(WrongWords, match=says):
             read_sweep(name, "smoke", (wrong,))
 

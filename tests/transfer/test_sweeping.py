@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import transfer.pretrain
 import transfer.run
@@ -43,9 +44,6 @@ class Ended:
 
     def poll(self) -> int:
         return self.status
-
-    def state(self) -> str:
-        return "ended"
 
     def cancel(self) -> None:
         raise AssertionError
@@ -212,6 +210,32 @@ def test_a_changed_part_of_the_user_runs_again(tmp_path: Path) -> None:
     assert one.record
     assert two.record
     assert one.record.export != two.record.export
+
+
+def test_a_part_that_a_users_yaml_names_counts(tmp_path: Path) -> None:
+    stem, backbone = tmp_path / "my_stem.py", tmp_path / "mine_backbone.yaml"
+    stem.write_text("A = 1\n")
+    backbone.write_text("arch: vit_tiny\nstem: my_stem.py:Stem\n")
+    step = PRETRAIN | {"backbone": str(backbone)}
+    names = [cell.name for cell in cells_of(tmp_path, pretrain=step)]
+    stem.write_text("A = 2\n")
+    assert [cell.name for cell in cells_of(tmp_path, pretrain=step)] != names
+
+
+def test_changed_weights_run_again_and_take_the_place_of_the_cells_own(tmp_path: Path) -> None:
+    first, _ = swept(tmp_path / "one", cells_of(tmp_path, pretrain=PRETRAIN))
+    (trained,) = first.cells.values()
+    weights = tmp_path / "given"
+    shutil.copytree(tmp_path / "one" / "weights" / trained.cell.name, weights)
+    options = PRETRAIN["options"] | {"weights": str(weights)}  # type: ignore[operator]
+    cells = cells_of(tmp_path, pretrain=PRETRAIN | {"options": options})
+    swept(tmp_path / "out", cells)
+    assert not swept(tmp_path / "out", cells)[1].words, "nothing has changed"
+    tensors = load_file(weights / "model.safetensors")
+    save_file({name: value + 0.01 for name, value in tensors.items()}, weights / "model.safetensors", {"format": "pt"})
+    again, launcher = swept(tmp_path / "out", cells)
+    assert len(launcher.words) == 1
+    assert [progress.status for progress in again.cells.values()] == ["completed"]
 
 
 def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: P
     runs = []
     for seed in (0, 1):
         record = made("pretrain-supervised", seed=seed)
-        record.options["tokens_at"] = [1, 3]
+        record.details["tokens_at"] = [1, 3]
         looks = [tokens(0.1 * epoch * (1 + seed), pearson=0.5).details for epoch in (1, 3)]
         lines = [{"step": 1, "epoch": 0.5, "loss": 2.0}]
         lines += [{"step": 2 * epoch, "epoch": epoch, **look} for epoch, look in zip((1, 3), looks, strict=True)]

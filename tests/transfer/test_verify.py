@@ -138,6 +138,17 @@ SPOILT: dict[str, tuple[Callable[[Path, Path], Any], str]] = {
         ),
         "from its content",
     ),
+    "the direction of a score": (
+        lambda folder, copy: other_record(
+            folder,
+            metrics={
+                name: metric | {"direction": "lower"}
+                for name, metric in Record.read(folder / "record.json").metrics.items()
+            },
+        ),
+        "is lower in the record, higher of the task",
+    ),
+    "the primary score": (lambda folder, copy: other_record(folder, primary="rank10"), "primary: rank10 in the record"),
     "what no run writes": (lambda folder, copy: other_record(folder, files={"x": 1}), "x: missing"),
     "an identity of another form": (
         lambda folder, copy: other_record(folder, identity_content={"seed": 0}),
