@@ -150,12 +150,8 @@ def verdict(
         return "no difference at all"
     if (estimate.p if p is None else p) < 1 - estimate.level:
         return "a better" if (estimate.estimate > 0) == higher else "b better"
-    smallest = scale * estimate.smallest_difference(tests=tests)
-    return (
-        f"no difference shown; smallest detectable {smallest:.1f}"
-        if scale == PERCENT
-        else (f"no difference shown; smallest detectable {smallest:.2g}")
-    )
+    smallest = format(scale * estimate.smallest_difference(tests=tests), ".1f" if scale == PERCENT else ".2g")
+    return f"no difference shown; smallest detectable {smallest}"
 
 
 def _two_values(text: str, runs: Sequence[Run], exports: Exports) -> tuple[str, list[str]]:
