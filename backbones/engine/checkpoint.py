@@ -65,10 +65,8 @@ class History:
             write_atomic(self.path, "".join(kept).encode())
 
     def add(self, line: dict[str, Any]) -> None:
-        """Adds one line; it reaches the disk with the next `flush`. What is within lists and dicts must be finite."""
-        # JSON has no nan; the outcome names the number that was not finite.
-        lost = (key for key, value in line.items() if isinstance(value, float) and not math.isfinite(value))
-        self.lines.append(json.dumps(line | dict.fromkeys(lost), allow_nan=False) + "\n")
+        """Adds one line of plain values; it reaches the disk with the next `flush`."""
+        self.lines.append(json.dumps(_finite(line), allow_nan=False) + "\n")
 
     def flush(self) -> None:
         """Appends the new lines to the file."""
@@ -80,6 +78,15 @@ class History:
         except OSError as error:
             raise cannot_write(self.path, error) from error
         self.lines.clear()
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for numbers that are not: JSON has no nan, and the outcome names the one that matters."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _lines_until(path: Path, step: int) -> list[str]:

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import signal
 from contextlib import nullcontext
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backbones.engine.checkpoint import STATE
+from backbones.engine.checkpoint import STATE, History
 from backbones.engine.context import Context, Stopped
 from backbones.engine.learner import Batch
 from backbones.engine.loop import fit
@@ -258,3 +259,12 @@ def test_a_signal_in_a_validation_saves_the_state_and_the_validation_is_done_on_
     fit(Classifier(), loader(), fit_options(), context(tmp_path / "a"), validate=validate)
     fit(Classifier(), loader(), fit_options(), context(tmp_path / "b"), validate=lambda epoch: {"accuracy": epoch / 10})
     assert history(tmp_path / "a") == history(tmp_path / "b")
+
+
+def test_a_history_holds_json_alone(tmp_path: Path) -> None:
+    written = History(tmp_path, 0)
+    written.add({"step": 1, "loss": math.nan, "layers": [{"place": "stem", "norm": math.inf, "rank": 2.0}]})
+    written.flush()
+    (line,) = (tmp_path / "history.jsonl").read_text().splitlines()
+    found = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert found == {"step": 1, "loss": None, "layers": [{"place": "stem", "norm": None, "rank": 2.0}]}
