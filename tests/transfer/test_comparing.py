@@ -306,6 +306,14 @@ def test_two_seeds_against_one_are_said_to_be_few(tmp_path: Path) -> None:
     assert said not in notes(compare(runs[1:5], "stem=conv", "stem=patchify", draws=50))
 
 
+@pytest.mark.parametrize(("more", "said"), [(4, True), (3, False)])
+def test_unlike_numbers_of_seeds_are_said(tmp_path: Path, more: int, said: bool) -> None:
+    runs = [made(tmp_path, "conv", seed=seed) for seed in range(2)]
+    runs += [made(tmp_path, "patchify", seed=seed) for seed in range(10, 10 + more)]
+    table = compare(runs, "stem=conv", "stem=patchify", draws=200)
+    assert ("2 seeds against 4: with so unlike numbers the interval covers about 93 %" in notes(table)) == said
+
+
 def test_a_stem_is_one_under_all_its_names(tmp_path: Path) -> None:
     runs = both(tmp_path)
     names = ("conv", "3Conv+3BN+3ReLU+1Proj", "3Conv+3BN+3ReLU+1Proj@2,1,1,8")
