@@ -268,7 +268,8 @@ def _table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> 
     corrected += f"; a smallest detectable difference is at the level {1 - how.level:g} divided by their number"
     adjustment = [corrected] if said and how.correction != "none" else []
     table.attrs[NOTES] = [*_folded([*notes, *adjustment]), *overall]
-    table.attrs[SIGNIFICANT] = ["p", "adjusted p"]
+    fractions = any(row.get("scale", PERCENT) == PERCENT for row in rows)
+    table.attrs[SIGNIFICANT] = ["p", "adjusted p", *(() if fractions else ("a", "b", *COLUMNS))]
     return table
 
 

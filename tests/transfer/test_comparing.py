@@ -13,7 +13,7 @@ from transfer.contrasts import contrast
 from transfer.estimating import mean_score
 from transfer.results import Identity, Run
 from transfer.statistics import Estimate
-from transfer.tables import NOTES
+from transfer.tables import NOTES, SIGNIFICANT
 
 IMAGES = 300
 LEVELS = {("patchify", "softmax"): 0.5, ("patchify", "relu"): 0.4, ("conv", "softmax"): 0.8, ("conv", "relu"): 0.5}
@@ -345,7 +345,9 @@ def test_scores_of_another_unit_are_compared_in_it(tmp_path: Path) -> None:
         run.record.scores["similarity_stem"] = float(np.nanmean(values))
         metrics = {"similarity_stem": {"unit": "cosine", "direction": "lower", "bounds": [-1.0, 1.0]}}
         runs.append(Run(run.folder, replace(run.record, task="tokens", primary="similarity_stem", metrics=metrics)))
-    line = row(compare(runs, "stem=conv", "stem=patchify", draws=2000), score="similarity_stem")
+    table = compare(runs, "stem=conv", "stem=patchify", draws=2000)
+    line = row(table, score="similarity_stem")
+    assert "difference" in table.attrs[SIGNIFICANT], "two decimals are for percent"
     assert line["difference"] == pytest.approx(0.2), "not in percent"
     assert line["low"] <= 0.2 <= line["high"]
     assert line["verdict"] == "b better"
