@@ -1,5 +1,6 @@
 """The cells of a sweep: every combination that its steps, rows and grids stand for, each as one command. No torch."""
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
@@ -146,8 +147,11 @@ def _content(word: str, folder: Path = Path(), depth: int = 3) -> str:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    """All texts in a YAML; none of a Python file."""
-    waiting: list[Any] = [read_yaml(path)] if path.suffix != ".py" else []
+    """All texts in a YAML of settings; none of another file."""
+    waiting: list[Any] = []
+    if path.suffix != ".py":
+        with contextlib.suppress(WrongWords):  # whoever reads it will say what is wrong with it
+            waiting.append(read_yaml(path))
     while waiting:
         value = waiting.pop()
         waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
