@@ -15,12 +15,12 @@ from transfer.fields import check_fields, order, value_of
 from transfer.groups import Group, grouped, value_label
 from transfer.protocols import by_export
 from transfer.records import STATUSES, Record
+from transfer.results import HISTORY
 from transfer.tables import NOTES, SIGNIFICANT, mean_and_deviation
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HISTORY = "history.jsonl"
 PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
 """Columns that, with those of `by`, say which map a cell belongs to."""
 _LAST = ("last_loss", "last_grad_norm")

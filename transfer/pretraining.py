@@ -63,7 +63,7 @@ class Pretraining(Task):
 
     def finish(self, folder: Path, dataset: ClassificationData, options: Any) -> None:
         """Says so where a reused run's tokens were not looked at, which cannot be made up for."""
-        seen = _looked_at(folder)
+        seen = _looked_at(folder) if self.tokens_at else []
         lacking = [epoch for epoch in epochs_of(self.tokens_at, options.epochs) if epoch not in seen]
         if lacking:
             said = f"after epoch {' '.join(map(str, lacking))}"
@@ -80,4 +80,4 @@ class Pretraining(Task):
 
 def _looked_at(folder: Path) -> list[int]:
     """The epochs after which the tokens of a training were looked at, by this process or one before it."""
-    return [entry["epoch"] for entry in history(folder) if "layers" in entry and "epoch" in entry]
+    return [entry["epoch"] for entry in history(folder, "layers")]

@@ -94,7 +94,11 @@ class Matcher:
     def siblings_that_broke_down(self, records: Iterable[Record]) -> list[Record]:
         """Trainings like those that these runs start from, but for their seed, that left no weights."""
         behind = {(run.task, run.protocol) for one in records for run in lineage(one, self.exports)}
-        return [one for one in self.records if one.broke_down and (one.task, one.protocol) in behind]
+        return [one for one in self._breakdowns if (one.task, one.protocol) in behind]
+
+    @cached_property
+    def _breakdowns(self) -> list[Record]:
+        return [record for record in self.records if record.broke_down]
 
     def _match(self, record: Record, row: Row, step: Step, value: Value) -> Match | None:
         given = row.steps.get(step.name, {})

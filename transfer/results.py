@@ -204,19 +204,25 @@ def _unfinished(folder: Path) -> Unfinished:
         return Unfinished(folder, "interrupted", f"the same command {saved}")
 
 
-def history(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's history: of steps, and of what was looked at after an epoch. None where there is no file."""
+def history(folder: Path, having: str = "") -> list[dict[str, Any]]:
+    """The lines of a run's history: of steps, and of what was looked at after an epoch. None where there is no file.
+
+    Args:
+        having: only those with this key, of which there may be few among many.
+    """
     try:
         lines = (folder / HISTORY).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
     found = []
     for line in lines:
+        if having and f'"{having}"' not in line:
+            continue
         try:
             found.append(json.loads(line))
         except ValueError:  # torn, as the process was killed
             continue
-    return [line for line in found if isinstance(line, dict)]
+    return [line for line in found if isinstance(line, dict) and (not having or having in line)]
 
 
 def is_locked(path: Path) -> bool:

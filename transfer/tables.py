@@ -52,10 +52,7 @@ def frame(records: Sequence[Record], known: Sequence[Record] | None = None) -> "
                 RUN: record.run_id,
             }
         )
-    table = pd.DataFrame(rows)
-    table = table.drop(
-        columns=[name for name in ("pretraining", "protocol") if name in table and not table[name].any()]
-    )
+    table = without_unsaid(pd.DataFrame(rows))
     table.attrs[NOTES] = [f"protocol {note}" for note in notes]
     return table
 
@@ -108,12 +105,16 @@ def summary(records: Sequence[Record], known: Sequence[Record] | None = None) ->
     scores = list(dict.fromkeys(name for record in records for name in record.scores))
     several = any(len(group.records) > 1 for group in groups)
     rates = several and any(record.broke_down for record in records)
-    table = pd.DataFrame([_line(group, scores, rates) for group in groups])
-    empty = [name for name in map(str, table) if name.endswith(" sd") and table[name].isna().all()]
-    empty += [name for name in ("pretraining", "protocol") if name in table and not table[name].any()]
-    table = table.drop(columns=empty)
+    table = without_unsaid(pd.DataFrame([_line(group, scores, rates) for group in groups]))
     table.attrs[NOTES] = [f"protocol {note}" for note in notes]
     return table
+
+
+def without_unsaid(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Without pretraining and protocol where no row says any, and without deviations where no row has several seeds."""
+    unsaid = [name for name in ("pretraining", "protocol") if name in table and not table[name].any()]
+    unsaid += [name for name in map(str, table) if name.endswith(" sd") and table[name].isna().all()]
+    return table.drop(columns=unsaid)
 
 
 def _line(group: Group, scores: Sequence[str], rates: bool) -> dict[str, Any]:
@@ -176,10 +177,9 @@ def over_datasets(records: Sequence[Record], known: Sequence[Record] | None = No
     labels, notes = grouped([group[0] for group in several], records if known is None else known)
     named = {id(record): group for group in labels for record in group.records}
     lines = [_mean_line(group, named[id(group[0])], exports) for group in several]
-    table = pd.DataFrame(lines).dropna(axis="columns", how="all")
-    constant = [name for name in ("pretraining", "protocol") if name in table and not table[name].any()]
-    constant += ["pretraining seed"] if "pretraining seed" in table and table["pretraining seed"].nunique() == 1 else []
-    table = table.drop(columns=constant)
+    table = without_unsaid(pd.DataFrame(lines).dropna(axis="columns", how="all"))
+    if "pretraining seed" in table and table["pretraining seed"].nunique() == 1:
+        table = table.drop(columns="pretraining seed")
     table.attrs[NOTES] = [f"protocol {note}" for note in notes]
     return table
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from transfer.groups import Group, grouped
 from transfer.results import Record
-from transfer.tables import NOTES, RUN, SIGNIFICANT, mean_and_deviation
+from transfer.tables import NOTES, RUN, SIGNIFICANT, mean_and_deviation, without_unsaid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,10 +79,7 @@ def _table(
         for group in groups
         for key, found in _together(values_of(record) for record in group.records).items()
     ]
-    table = pd.DataFrame(rows)
-    empty = [name for name in ("pretraining", "protocol") if name in table and not table[name].any()]
-    empty += [name for name in map(str, table) if name.endswith(" sd") and table[name].isna().all()]
-    table = table.drop(columns=empty)
+    table = without_unsaid(pd.DataFrame(rows))
     table.attrs[NOTES] = [f"protocol {note}" for note in notes]
     table.attrs[SIGNIFICANT] = [name for name in map(str, table) if name.removesuffix(" sd") in names]
     return table

@@ -207,7 +207,7 @@ def _layers(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
     if mine:
         yield Section(title="tokens: by layer", table=layer_table(mine, others))
     watched = [run for run in runs if run.record.details.get("tokens_at")]
-    looks = {run.record.run_id: [line for line in history(run.folder) if "layers" in line] for run in watched}
+    looks = {run.record.run_id: history(run.folder, "layers") for run in watched}
     if any(looks.values()):
         from transfer.plots import similarity_by_epoch
 

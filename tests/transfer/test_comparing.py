@@ -8,7 +8,8 @@ import pytest
 
 from backbones.errors import UserError, WrongWords
 from tests.transfer.test_results import CONTENT, record
-from transfer.comparing import compare, interaction, verdict
+from transfer.comparing import compare, interaction
+from transfer.comparison_table import verdict
 from transfer.contrasts import contrast
 from transfer.estimating import mean_score
 from transfer.results import Identity, Run
