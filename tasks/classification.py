@@ -5,7 +5,7 @@ Letters: M images, C classes.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from backbones.backbone import probe
 from backbones.data.classification import ClassificationData, open_classification
@@ -43,6 +43,17 @@ class ViewOptions:
         plain: dict[str, Any] = {"augment": "crop", "crop_area": (0.08, 1.0), "crop_ratio": (3 / 4, 4 / 3)}
         plain |= {"interpolation": "bilinear", "flip": 0.5, "auto_augment": None, "color_jitter": 0.0, "erase": 0.0}
         return AugmentOptions(**(plain | {"pad": 0, "randaug": None, "resize": self.resize} | given))
+
+
+@dataclass(kw_only=True)
+class FrozenOptions(ViewOptions):
+    """Options of a task that trains no network."""
+
+    eval_precision: Literal["fp32", "auto", "bf16", "fp16"]
+    """Of the network. `auto` is bf16 where the machine has it, else fp32; fp32 is without TF32. What is computed from
+    its outputs is float32 or float64 whatever stands here."""
+
+    renamed: ClassVar[dict[str, str]] = {"precision": "eval_precision"}
 
 
 class Classification(Task):

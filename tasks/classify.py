@@ -20,20 +20,18 @@ from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
 from backbones.pretrain.augment import eval_transform, shorter_side
 from backbones.spec import BackboneSpec
 from backbones.weights import find_weights
-from tasks.classification import Classification, ViewOptions
+from tasks.classification import Classification, FrozenOptions
 from tasks.task import Outcomes, Scores
 
 IMAGENET_1K = 1000
 
 
 @dataclass(kw_only=True)
-class ClassifyOptions(ViewOptions):
+class ClassifyOptions(FrozenOptions):
     """Options of `transfer.run classify`."""
 
     view: Literal["bicubic", "area"]
     """How the image is resized before the centre crop: bicubic (DeiT, timm), or by area averages (big_vision)."""
-    precision: Literal["auto", "bf16", "fp16", "fp32"]
-    """`auto` is bf16 where the machine has it, else fp32; what it resolves to is recorded."""
 
 
 class Classify(Classification):

@@ -125,7 +125,7 @@ class Extractor:
     def _open(self, contents: Sequence[bytes], name: str) -> Entry:
         assert self.context.features is not None, "a task that extracts features needs a store"
         device = self.context.device.type
-        key = entry_key(self.fingerprint, self.kind, f"{self.context.precision} on {device}", contents)
+        key = entry_key(self.fingerprint, self.kind, f"{self.context.eval_precision} on {device}", contents)
         about = {"backbone": self.backbone.spec.name, "images": name, "rows": len(contents)}
         return Entry.open(self.context.features, key, about)
 
@@ -156,7 +156,7 @@ class Extractor:
         try:
             while (pixels := self._next(stream)) is not None:
                 context.check_stop()
-                with context.autocast():
+                with context.scoring():
                     parts.append(encode(pixels.to(context.device, non_blocking=True)).float().cpu())
                 bar.update(len(pixels))
                 if sum(map(len, parts)) == len(claimed[0]):
@@ -231,7 +231,7 @@ class Pixels(Dataset[Tensor]):
 
 
 def encoder(backbone: Backbone, block: int | None) -> Callable[[Tensor], Tensor]:
-    """Images, uint8 [B, H, W, 3] -> features [B, F]; called under the run's autocast.
+    """Images, uint8 [B, H, W, 3] -> features [B, F]; called in the precision of scoring.
 
     Behind a block the tokens are pooled as the model pools at its end, behind its final norm; where the model is no
     plain vision transformer, the mean over the block's map.

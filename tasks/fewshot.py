@@ -24,7 +24,7 @@ from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import shorter_side
 from backbones.spec import BackboneSpec
-from tasks.classification import Classification, ViewOptions
+from tasks.classification import Classification, FrozenOptions
 from tasks.draws import spread
 from tasks.feature_store import FLAG
 from tasks.features import Extractor, Features
@@ -37,7 +37,7 @@ STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option
 
 
 @dataclass(kw_only=True)
-class FewshotOptions(ViewOptions):
+class FewshotOptions(FrozenOptions):
     """Options of `transfer.run fewshot`."""
 
     view: Literal["squash", "bicubic", "area"]
@@ -62,8 +62,6 @@ class FewshotOptions(ViewOptions):
     """Of the neighbours' votes."""
     select: int
     """Training images per class, outside the support sets, on which one of several strengths is chosen."""
-    precision: Literal["auto", "bf16", "fp16", "fp32"]
-    """Of the features. `auto` is bf16 where the machine has it, else fp32. The probe computes in fp64."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

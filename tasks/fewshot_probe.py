@@ -43,12 +43,12 @@ class FrozenFeatures:
 
     def facts(self, context: Context) -> dict[str, int]:
         """Number of channels, and how many of them are constant over the test images."""
-        constant = constant_channels(self.test, FLAT[context.precision])
+        constant = constant_channels(self.test, FLAT[context.eval_precision])
         return {"channels": self.test.shape[1], "constant_channels": int(constant.sum())}
 
     def usable(self, context: Context) -> bool:
         """Whether a probe of them says anything; if not, the outcome says why."""
-        reason, flat = "", FLAT[context.precision]
+        reason, flat = "", FLAT[context.eval_precision]
         if not self.test.shape[1]:
             reason = "degenerate features: they have no channels"
         elif not (finite(self.train) and finite(self.test)):

@@ -6,7 +6,6 @@ without augmentation; the k nearest training images vote with weight exp(cosine 
 
 import time
 from dataclasses import dataclass
-from typing import Literal
 
 from backbones.backbone import create
 from backbones.data.classification import ClassificationData
@@ -19,12 +18,12 @@ from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.neighbours import TOP, true_class_places
 from backbones.spec import BackboneSpec
-from tasks.classification import Classification, ViewOptions
+from tasks.classification import Classification, FrozenOptions
 from tasks.task import Metric, Outcomes, Scores
 
 
 @dataclass(kw_only=True)
-class KnnOptions(ViewOptions):
+class KnnOptions(FrozenOptions):
     """Options of `transfer.run knn`."""
 
     k: int
@@ -33,8 +32,6 @@ class KnnOptions(ViewOptions):
     """Numbers of neighbours that are scored besides, as top1_k<number>."""
     temperature: float
     """Of the votes."""
-    precision: Literal["auto", "bf16", "fp16", "fp32"]
-    """`auto` is bf16 where the machine has it, else fp32; what it resolves to is recorded."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

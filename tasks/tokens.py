@@ -9,7 +9,7 @@ Letters: M images, P places, F fields of a place, A attentions, G fields of an a
 
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.spec import BackboneSpec
-from tasks.classification import Classification, ViewOptions
+from tasks.classification import Classification, FrozenOptions
 from tasks.diagnostics import ATTENTION_FIELDS, TOKEN_FIELDS
 from tasks.task import Metric, Outcomes, Scores
 from tasks.tokens_places import find_places
@@ -40,15 +40,13 @@ CPU_BATCH = 16
 
 
 @dataclass(kw_only=True)
-class TokensOptions(ViewOptions):
+class TokensOptions(FrozenOptions):
     """Options of `transfer.run tokens`."""
 
     images: int | None
     """How many images of the validation split, evenly spaced in its list; None: all."""
     class_token: bool
     """Whether the class token and registers count as tokens, from the positions on. The paper does not say."""
-    precision: Literal["auto", "bf16", "fp16", "fp32"]
-    """Of the network; the statistics are computed in float64. `auto` is bf16 where the machine has it, else fp32."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

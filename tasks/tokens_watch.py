@@ -62,7 +62,7 @@ class TokenWatch:
             return {}
         recorder = Recorder(backbone.eval(), class_token=True)
         places, attentions = observe(recorder, self.images, self.context, batch_size=self.batch)
-        with torch.inference_mode(), self.context.autocast():
+        with torch.inference_mode(), self.context.scoring():
             stem = stem_facts(backbone, self.images[0][0][None].to(self.context.device))
         last = stem["last_activation"]
         return {

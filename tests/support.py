@@ -19,7 +19,7 @@ PLAIN = {
     "no_decay": (), "layer_decay": 1.0, "schedule": "step", "schedule_offset": 0, "warmup_epochs": 0.0,
     "warmup_prefix": False, "warmup_from": 0.0, "cosine_to": 0.0, "cooldown_epochs": 0.0, "ends": "factor",
     "milestones": (),
-    "clip": None, "accumulate": 1, "precision": "fp32", "sync_bn": False, "judge_after": 10,
+    "clip": None, "accumulate": 1, "precision": "fp32", "eval_precision": "fp32", "sync_bn": False, "judge_after": 10,
     "trainable": ("*",), "decay_norm": False, "decay_scale": "rate", "weight_decay_to": None, "warmup_inclusive": False,
     "clip_each": False, "sam": "none", "sam_rho": 0.05, "sam_sync": False, "compile": False,
 }  # fmt: skip

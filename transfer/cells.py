@@ -17,6 +17,8 @@ from transfer.results import Identity, Record
 
 # Options that say where a run is written or how a command was put together, not what to repeat.
 NOT_REPEATED = ("config", "out", "features", "dry_run", "replace")
+# Options of which it counts what they came to on this machine.
+RESOLVED = ("precision", "eval_precision")
 
 
 def _lasting(words: str) -> str:
@@ -45,6 +47,8 @@ class Cell:
     dataset: Any
     seed: int
     precision: str
+    """Of training, as resolved; without meaning where nothing trains."""
+    eval_precision: str
 
     @cached_property
     def identity(self) -> Identity:
@@ -56,7 +60,8 @@ class Cell:
                 options[name] = _content(value)
         for name in getattr(self.command.options, "idle", dict)():
             del options[name]
-        del options["precision"]  # what it resolved to counts
+        precision = {"precision": self.precision} if "precision" in options else {}
+        options = {name: value for name, value in options.items() if name not in RESOLVED}
         content = self.task.content(dataset, self.command.options)
         # a file that an option names counts by its content, wherever it lies
         options = {name: value for name, value in options.items() if name not in (*EXECUTION, *content)}
@@ -69,7 +74,8 @@ class Cell:
                 "weights_id": self.present.weights_id,
                 "dataset": {"name": dataset.name, "version": dataset.version, "digest": dataset.digest},
                 "options": options,
-                "precision": self.precision,
+                **precision,
+                "eval_precision": self.eval_precision,
                 "seed": self.seed,
                 "smoke": run.smoke,
                 "subset": run.subset,
@@ -138,7 +144,7 @@ class Cell:
             primary=self.task.primary,
             metrics={name: asdict(self.task.metric(name)) for name in {**self.task.metrics, **scores}},
             cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
-            environment=environment(context) | {"started": started},
+            environment=environment(context, trains="precision" in self.options) | {"started": started},
             notes=context.notes,
             details=context.details,
             export=context.exported,

@@ -108,7 +108,9 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
     stacked = None
     for layer in layers:
         flags = as_flags(_beside(layer, read_yaml(layer)))
+        _check_renamed(recipe.name, options, flags, f"{layer}: ")
         stacked = parse(schema, flags, prog=recipe.program, default=stacked, layer=str(layer))
+    _check_renamed(recipe.name, options, words)
     parsed = parse(schema, words, prog=recipe.program, default=stacked)
     command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch)
     _check_idle(command.options, words)
@@ -118,6 +120,14 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
     if not command.run.dataset:
         raise WrongWords(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
     return command
+
+
+def _check_renamed(task: str, options: type[Any], words: list[str], where: str = "") -> None:
+    """Raises WrongWords for a flag that this task had under another name, and says that name."""
+    for old, new in getattr(options, "renamed", {}).items():
+        was, now = (f"--{name.replace('_', '-')}" for name in (old, new))
+        if any(word == was or word.startswith(f"{was}=") for word in words):
+            raise WrongWords(f"{where}{was} is called {now} now: {task} trains no network")
 
 
 def _check_idle(options: Any, words: list[str]) -> None:

@@ -10,12 +10,17 @@ from typing import Any
 import torch
 
 from backbones.engine.context import Context
+from backbones.engine.precision import tf32
 
 PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "triton", "numpy", "pillow")
 
 
-def environment(context: Context) -> dict[str, Any]:
-    """Versions, device, ranks, threads, precision and the state of the source tree."""
+def environment(context: Context, *, trains: bool = True) -> dict[str, Any]:
+    """Versions, device, ranks, threads, precision and the state of the source tree.
+
+    `precision` is that of training, and `tf32` says what computes with TF32 in it where it is fp32: what is scored in
+    fp32 never does. Both are None where nothing trains, `tf32` on a CPU and in half precision, too.
+    """
     commit, dirty = source_state()
     return {
         "versions": {"python": platform.python_version()} | {name: package_version(name) for name in PACKAGES},
@@ -25,7 +30,9 @@ def environment(context: Context) -> dict[str, Any]:
         "sequence_parallel": context.ranks.sharing,
         "threads": torch.get_num_threads(),
         "workers": context.workers,
-        "precision": context.precision,
+        "precision": context.precision if trains else None,
+        "eval_precision": context.eval_precision,
+        "tf32": tf32(context.device) if trains and context.precision == "fp32" else None,
         "git": commit,
         "dirty": dirty,
     }

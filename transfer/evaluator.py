@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 import torch
 
 from backbones.engine import dist
-from backbones.engine.context import Context, Cost, auto_threads, auto_workers, choose_device, choose_precision
+from backbones.engine.context import Context, Cost, auto_threads, auto_workers, choose_device
 from backbones.engine.outcome import Outcome
+from backbones.engine.precision import precisions
 from backbones.errors import UserError, WrongWords
 from backbones.files import write_atomic
 from tasks.task import Task
@@ -55,7 +56,7 @@ def evaluate(command: Command, task: Task, guard: Callable[[Cell], None] | None 
         present = find_all(command, task, context, store)
         result = Evaluation([], [], context.ranks.first)
         cells = [
-            Cell(command, task, present, words, dataset, seed, context.precision)
+            Cell(command, task, present, words, dataset, seed, context.precision, context.eval_precision)
             for words, dataset in present.datasets
             for seed in command.run.seeds
         ]
@@ -76,9 +77,11 @@ def make_context(command: Command) -> Context:
     device = choose_device(run.device, ranks)
     workers = auto_workers(device, ranks) if run.workers is None else run.workers
     torch.set_num_threads(run.threads or auto_threads(device, ranks, workers))
+    training, scoring = precisions(command.options, device)
     return Context(
         device=device,
-        precision=choose_precision(command.options.precision, device),
+        precision=training,
+        eval_precision=scoring,
         workers=workers,
         checkpoint_seconds=run.checkpoint_seconds,
         ranks=ranks,

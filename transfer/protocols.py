@@ -22,9 +22,11 @@ PRETRAINING = "pretraining."
 """Before the name of a field of the run that the weights come from."""
 OF_DATA = "dataset_"
 """Begins the fields that say what a data set holds."""
-# What is said of a record elsewhere, or changes no score. `precision` counts as what it resolved to.
+# Options of which it counts what they came to, as the record's environment says.
+_RESOLVED = ("precision", "eval_precision")
+# What is said of a record elsewhere, or changes no score.
 _LEFT_OUT = frozenset(
-    (*EXECUTION, "precision", *(item.name for kind in (PretrainRunOptions, BackboneOptions) for item in fields(kind)))
+    (*EXECUTION, *_RESOLVED, *(item.name for kind in (PretrainRunOptions, BackboneOptions) for item in fields(kind)))
 )
 
 
@@ -32,8 +34,9 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """All that must be equal for two numbers to be compared, besides backbone, weights and seed; one flat dict.
 
     Task and version; name, version, contents and unreadable images of the data set; the options of the task; the
-    precision that was used; smoke and subset. Options without effect are left out, and a file that an option names
-    counts by its content. Of records that do not say what their identity is made of, all options count as they are.
+    precisions of training and of scoring that were used; smoke and subset. Options without effect are left out, and a
+    file that an option names counts by its content. Of records that do not say what their identity is made of, all
+    options count as they are. An older record has the protocol that it always had: it names no precision of scoring.
 
     Args:
         without: names to leave out, as those that a map varies on purpose. Options without effect then stay, so that
@@ -46,7 +49,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "dataset_version": record.dataset.get("version"),
         "dataset_digest": record.dataset.get("digest"),
         "skipped": record.dataset.get("skipped", 0),
-        "precision": record.environment.get("precision"),
+        **{name: record.environment.get(name) for name in _RESOLVED if name in ("precision", *record.environment)},
         "smoke": record.smoke,
         "subset": record.subset,
         **_options(record, bool(without)),
@@ -97,6 +100,11 @@ def stated(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """
     content = protocol(record, without)
     content["options"] = "with effect" if _tells_identity(record) else "all count"
+    # Older records scored in the one precision that they had; newer ones have none of training where nothing trains.
+    if "eval_precision" not in without:
+        content.setdefault("eval_precision", "as precision")
+    if content.get("precision", "") is None:
+        content["precision"] = NO_EFFECT
     idle = (name for name in record.options if name not in content and name not in _LEFT_OUT and name not in without)
     return content | dict.fromkeys(idle, NO_EFFECT)
 

@@ -116,7 +116,9 @@ def differences_here(record: Record) -> list[str]:
         {key: value for key, value in given.items() if key != "versions"} | given.get("versions", {})
         for given in (there, here)
     )
-    ignored = ("started", "workers", *(("precision",) if record.options.get("precision") != "auto" else ()))
+    # what a precision resolves to depends on the machine where it was left to it alone
+    said = [name for name in ("precision", "eval_precision") if record.options.get(name) != "auto"]
+    ignored = ("started", "workers", "tf32", *said)
     names = [name for name in flat_there if name not in ignored]
     return [
         f"{name} {flat_there[name]} there, {flat_here.get(name)} here"
@@ -127,12 +129,14 @@ def differences_here(record: Record) -> list[str]:
 
 @lru_cache
 def _here() -> dict[str, Any]:
-    from backbones.engine.context import Context, choose_device, choose_precision
+    from backbones.engine.context import Context, choose_device
     from backbones.engine.dist import ALONE
+    from backbones.engine.precision import choose_precision
     from transfer.environment import environment
 
     device = choose_device("auto", ALONE)
-    return environment(Context(device, choose_precision("auto", device)))
+    automatic = choose_precision("auto", device)
+    return environment(Context(device, automatic, automatic))
 
 
 def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path, str]]:

@@ -92,7 +92,8 @@ def _contradictions(content: dict[str, Any], record: Record) -> list[str]:
         for name, value in content["options"].items()
         if not _is_digest(value)  # of a file that the option names
     ]
-    pairs.append(("precision", content["precision"], record.environment.get("precision")))
+    resolved = (name for name in ("precision", "eval_precision") if name in content)
+    pairs += [(name, content[name], record.environment.get(name)) for name in resolved]
     return [f"{name}: {told} in the record, {hashed} in its identity" for name, hashed, told in pairs if hashed != told]
 
 

@@ -6,11 +6,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.utils.data import Dataset
@@ -19,6 +19,7 @@ from tqdm import tqdm
 from backbones.data.loader import RunLoader
 from backbones.engine.dist import ALONE, Ranks
 from backbones.engine.outcome import Outcome
+from backbones.engine.precision import Precision, autocast, scoring
 from backbones.errors import UserError, WrongWords
 from backbones.files import cannot_write
 
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
     from backbones.backbone import Backbone
 
 T = TypeVar("T")
-Precision = Literal["bf16", "fp16", "fp32"]
 EXPORT = "export"  # in a run's folder
-DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 class Stopped(BaseException):
@@ -70,6 +69,8 @@ class Context:
 
     device: torch.device
     precision: Precision
+    eval_precision: Precision = "fp32"
+    """Of all that is scored; see `scoring`."""
     seed: int = 0
     folder: Path | None = None  # None: nothing is saved
     identity: str = ""
@@ -96,10 +97,12 @@ class Context:
         return self.observer(backbone, epoch) if self.observer else {}
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Autocast to the run's precision; nothing for fp32."""
-        if self.precision == "fp32":
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
+        """Autocast to the precision of training; nothing for fp32."""
+        return autocast(self.precision, self.device)
+
+    def scoring(self) -> AbstractContextManager[Any]:
+        """Around every network that is scored: autocast to `eval_precision`, or float32 in full, without TF32."""
+        return scoring(self.eval_precision, self.device)
 
     def loader(
         self,
@@ -233,29 +236,6 @@ def choose_device(name: str, ranks: Ranks) -> torch.device:
     device = torch.device("cuda", ranks.local_rank)
     torch.cuda.set_device(device)
     return device
-
-
-def choose_precision(name: str, device: torch.device) -> Precision:
-    """`auto` is bf16 where the machine multiplies it natively, else fp32.
-
-    Raises:
-        WrongWords: bf16 on a GPU without it.
-    """
-    native = torch.cuda.is_bf16_supported(False) if device.type == "cuda" else _cpu_has_bf16()
-    if name == "auto":
-        return "bf16" if native else "fp32"
-    if name == "bf16" and device.type == "cuda" and not native:
-        raise WrongWords("--precision bf16: this GPU does not have it; fp16 and fp32 remain")
-    assert name in ("bf16", "fp16", "fp32")
-    return name  # type: ignore[return-value]
-
-
-def _cpu_has_bf16() -> bool:
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags
 
 
 def usable_cores() -> int:

@@ -19,7 +19,7 @@ def extract(
     """Features [N, D] in float32 on the CPU, row i of image i, the same on every rank.
 
     Args:
-        encode: images [B, 3, H, W] -> features [B, D]; called under the run's autocast.
+        encode: images [B, 3, H, W] -> features [B, D]; called in the precision of scoring.
         dataset: index -> image tensor, or a tuple that begins with one.
         label: what the progress bar says.
     """
@@ -35,7 +35,7 @@ def rows_of(
     Each rank computes one contiguous part; nothing is padded or repeated.
 
     Args:
-        compute: the tensors of a batch -> rows [B, ...]; called under the run's autocast.
+        compute: the tensors of a batch -> rows [B, ...]; called in the precision of scoring.
         dataset: index -> tensor, or a tuple of tensors.
         label: what the progress bar says.
 
@@ -49,7 +49,7 @@ def rows_of(
         for batch in context.bar(loaded(dataset, batches, context), label, total=len(batches)):
             context.check_stop()
             parts = batch if isinstance(batch, list | tuple) else [batch]
-            with context.autocast():
+            with context.scoring():
                 rows.append(compute(*(part.to(context.device, non_blocking=True) for part in parts)).cpu())
     except Exception:
         context.check_stop()  # a signal to the whole process group also ends the loader's workers

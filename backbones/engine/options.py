@@ -67,7 +67,9 @@ class FitOptions:
     accumulate: int
     """Micro-batches per step; batch statistics and mining then see one micro-batch at a time."""
     precision: Literal["auto", "bf16", "fp16", "fp32"]
-    """`auto` is bf16 where the machine has it, else fp32; what it resolves to is recorded."""
+    """Of training. `auto` is bf16 where the machine has it, else fp32; what it resolves to is recorded."""
+    eval_precision: Literal["fp32", "run", "bf16", "fp16"]
+    """Of the network where it is scored, validation on the way too; fp32 is without TF32, `run` as in training."""
     sync_bn: bool
     """Whether batch norm in the backbone sees the batch of all ranks."""
     compile: bool

@@ -86,7 +86,7 @@ def _launch(kernel: Any, tensors: Sequence[Tensor], rows: int, columns: int, h: 
     # h(scale s) = scale h(s) for these: one operation less for each pair of tokens; float16 could overflow without it
     scaled = h not in ("relu", "identity") or q.dtype == torch.float16
     factors = scale, factor if scaled else factor * scale, factor * scale
-    precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    precision = "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
     for tile in TILES[q.element_size(), D]:
         key = (kernel.fn.__name__, tile, D, q.dtype, q.device)
         if key in _too_large:

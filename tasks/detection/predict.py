@@ -68,7 +68,7 @@ def detect(
 
 def _predicted(detector: Any, batch: dict[str, Any], context: Context) -> list[Any]:
     prepared = detector.data_preprocessor(batch, False)
-    with context.autocast(), warnings.catch_warnings():
+    with context.scoring(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of mmdetection about its own use of torch
         return detector.predict(prepared["inputs"], prepared["data_samples"])
 

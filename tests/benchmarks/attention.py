@@ -22,7 +22,7 @@ from torch import Tensor
 
 from backbones.attention_functions import H, pointwise
 from backbones.backbone import create
-from backbones.engine.context import DTYPES
+from backbones.engine.precision import DTYPES
 from backbones.flops import flops
 from tests.benchmarks.timing import matrix_throughput, measure
 

@@ -24,8 +24,9 @@ from timm.utils import ModelEma, ModelEmaV3, NativeScaler
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.engine.context import DTYPES, Context, choose_device, choose_precision, usable_cores
+from backbones.engine.context import Context, choose_device, usable_cores
 from backbones.engine.dist import ALONE
+from backbones.engine.precision import DTYPES, choose_precision
 from backbones.engine.step import Stepper
 from backbones.flops import flops
 from backbones.pretrain.supervised import METHOD

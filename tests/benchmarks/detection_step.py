@@ -36,9 +36,10 @@ from typing import Any
 import torch
 
 from backbones.data.spec import DatasetSpec
-from backbones.engine.context import Context, auto_workers, choose_device, choose_precision, peak_mib, usable_cores
+from backbones.engine.context import Context, auto_workers, choose_device, peak_mib, usable_cores
 from backbones.engine.dist import ALONE
 from backbones.engine.loop import fit
+from backbones.engine.precision import choose_precision
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError
 from backbones.spec import resolve

@@ -42,7 +42,7 @@ def main() -> None:
     torch.set_num_threads(auto_threads(device, ALONE, workers))
     with tempfile.TemporaryDirectory() as folder:
         split = file_split(given.images, given.count, Path(folder))
-        context = Context(device=device, precision="bf16", workers=workers)
+        context = Context(device=device, precision="bf16", eval_precision="bf16", workers=workers)
         contestants: dict[str, Callable[[], object]] = {"ours, bf16, from files": ours(split, context, given.batch)}
         for count in (0, 2) if device.type == "cpu" else (workers,):
             contestants[f"timm, fp32, from files, {count} loader processes"] = plain_loop(

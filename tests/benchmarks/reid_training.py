@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from backbones import create
 from backbones.data.spec import resolve_dataset
-from backbones.engine.context import Context, auto_workers, choose_device, choose_precision, usable_cores
+from backbones.engine.context import Context, auto_workers, choose_device, usable_cores
 from backbones.engine.dist import ALONE
+from backbones.engine.precision import choose_precision
 from backbones.engine.step import Stepper
 from tasks.data.reid import open_reid
 from tasks.reid import TASK, ReidLearner, ReidOptions, train_loader

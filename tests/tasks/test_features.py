@@ -71,7 +71,7 @@ def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_p
         {"stem": "conv"},
     ):
         assert extracted(tmp_path, range(8), **given)[1].computed == 8
-    split, here = digits(4).val, context(features=tmp_path / "features", precision="bf16")
+    split, here = digits(4).val, context(features=tmp_path / "features", eval_precision="bf16")
     taker = extractor(here)
     contents = content_digests(split, np.arange(len(split)))
     taker.features(split, np.arange(8), contents, "digits test")

@@ -14,13 +14,13 @@ from tasks.task import load_task
 from tests.support import context
 from tests.tasks.support import digits, smoke_options, without
 
-WORDS = ["--precision", "fp32"]
+WORDS = ["--eval-precision", "fp32"]
 
 
 def run(tmp_path, *words: str, data=None, spec=None, precision="fp32"):
     """Scores, outcomes and context of a run with smoke options on the digits."""
     task, options = load_task("fewshot"), smoke_options("fewshot", *WORDS, *words)
-    here = context(features=tmp_path / "features", precision=precision)
+    here = context(features=tmp_path / "features", eval_precision=precision)
     data, spec = data or digits(), spec or resolve("tiny")
     task.check(spec, data, options, here)
     scores, outcomes = task.run(spec, data, options, here)

@@ -1,15 +1,21 @@
 """What a ReID run keeps besides its scores: the first gallery images of every query, and pictures of them."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from backbones.backbone import create
+from backbones.data.images import ReidTestTransform
 from backbones.data.spec import resolve_dataset
 from tasks.data.reid import open_reid
 from tasks.galleries import PLACES, RANKED, RankedLists
-from tasks.reid import TASK
+from tasks.reid import TASK, ReidLearner, ranked_features
+from tests.support import context
+from tests.tasks.support import smoke_options
 from transfer.results import Record
 from transfer.run import main
 
@@ -54,6 +60,23 @@ def test_the_lists_kept_are_those_that_were_scored(out: Path) -> None:
 def test_scores_come_from_the_outcomes_alone(out: Path) -> None:
     with np.load(run_folder(out) / "outcomes.npz") as file:
         assert TASK.rescore(dict(file)) == Record.read(run_folder(out) / "record.json").scores
+
+
+def test_ranked_features_are_float32_whatever_training_computed_in() -> None:
+    options = smoke_options("reid")
+    data = open_reid(resolve_dataset("toy_market"), None)
+    torch.manual_seed(0)
+    learner = ReidLearner(create("tiny", img_size=options.size), 3, options).eval()
+    transform = ReidTestTransform(options.size)
+    images = torch.stack([transform(Image.open(sample.path).convert("RGB")) for sample in data.query[:8]])
+    with torch.no_grad():
+        exact = torch.nn.functional.normalize(deepcopy(learner).double().encode(images.double()), dim=1)
+    off = {}
+    for scoring in ("fp32", "run"):
+        here = context(precision="bf16", eval_precision="bf16" if scoring == "run" else scoring)
+        off[scoring] = (ranked_features(learner, data.query[:8], options, here, "") - exact).abs().max()
+    assert off["fp32"] < 1e-5
+    assert off["run"] > 1e-4
 
 
 def test_pictures_are_drawn_of_a_finished_run_and_change_nothing_else(

@@ -14,7 +14,7 @@ from tests.transfer.test_processes import ENVIRONMENT, wait_for
 from tests.transfer.test_run import record
 from transfer.run import main
 
-WORDS = ["fewshot", "--backbone", "tiny", "--smoke", "--dataset", "toy_digits", "--precision", "fp32", "--threads", "1"]
+WORDS = ["fewshot", "--backbone", "tiny", "--smoke", "--dataset", "toy_digits", "--threads", "1"]
 # Shards of 16 rows, so that there are many of them.
 CODE = "import sys, tasks.features as f; f.SHARD_ROWS = 16; from transfer.run import main; sys.exit(main(sys.argv[1:]))"
 

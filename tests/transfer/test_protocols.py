@@ -44,6 +44,18 @@ def test_the_task_and_the_precision_that_was_used_count() -> None:
     assert digest(made("linear")) != digest(made())
     other = made(environment={"precision": "fp32"})
     assert differing([made(), other]) == {"precision": ["bf16", "fp32"]}
+    scored = [made(environment={"eval_precision": name}) for name in ("bf16", "fp32")]
+    assert differing(scored) == {"eval_precision": ["bf16", "fp32"]}
+
+
+def test_an_older_record_keeps_its_protocol_and_is_told_from_newer_ones() -> None:
+    old, new = made(), made(environment={"eval_precision": "bf16"})
+    assert "eval_precision" not in protocol(old)
+    assert differing([old, new]) == {"eval_precision": ["as precision", "bf16"]}
+    # where nothing trains, newer records have no precision besides
+    frozen = made(environment={"precision": None, "eval_precision": "fp32"})
+    assert differing([old, frozen]) == {"eval_precision": ["as precision", "fp32"]}
+    assert differing([old, new], without=("eval_precision",)) == {}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from backbones.engine.context import (
     auto_threads,
     auto_workers,
     choose_device,
-    choose_precision,
     peak_mib,
     usable_cores,
 )
@@ -40,11 +39,6 @@ def test_ranks_on_one_machine_share_its_cores() -> None:
     assert auto_workers(gpu, ALONE) == min(usable_cores(), 16)
 
 
-def test_precision_is_resolved_or_taken_as_said() -> None:
-    assert choose_precision("auto", CPU) in ("bf16", "fp32")
-    assert [choose_precision(name, CPU) for name in ("bf16", "fp16", "fp32")] == ["bf16", "fp16", "fp32"]
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there_is_said() -> None:
     assert choose_device("auto", ALONE) == CPU
@@ -69,10 +63,3 @@ def test_rates_are_of_what_was_trained() -> None:
     rates = Cost(train_seconds=4.0, wait_seconds=1.0, images=100).summary()
     assert (rates["images_per_second"], rates["data_wait_share"]) == (25.0, 0.25)
     assert peak_mib(CPU) > 10
-
-
-def test_autocast_computes_in_the_runs_precision() -> None:
-    rows = torch.randn(4, 4)
-    for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
-        with context(precision=name).autocast():
-            assert (rows @ rows).dtype == dtype

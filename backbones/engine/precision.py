@@ -1,0 +1,96 @@
+"""In which precision a run computes: what the words mean on a machine, and the context managers that keep to it."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from backbones.errors import WrongWords
+
+Precision = Literal["bf16", "fp16", "fp32"]
+DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+def choose_precision(name: str, device: torch.device, flag: str = "--precision") -> Precision:
+    """`auto` is bf16 where the machine multiplies it natively, else fp32.
+
+    Args:
+        flag: which said so, for messages.
+
+    Raises:
+        WrongWords: bf16 on a GPU without it.
+    """
+    native = torch.cuda.is_bf16_supported(False) if device.type == "cuda" else _cpu_has_bf16()
+    if name == "auto":
+        return "bf16" if native else "fp32"
+    if name == "bf16" and device.type == "cuda" and not native:
+        raise WrongWords(f"{flag} bf16: this GPU does not have it; fp16 and fp32 remain")
+    assert name in ("bf16", "fp16", "fp32")
+    return name  # type: ignore[return-value]
+
+
+def precisions(options: Any, device: torch.device) -> tuple[Precision, Precision]:
+    """Of training and of scoring, as `precision` and `eval_precision` of a command's options say.
+
+    Where nothing trains there is no `precision`, and the first is the second. Raises WrongWords.
+    """
+    scoring, flag = options.eval_precision, "--eval-precision"
+    if not hasattr(options, "precision"):
+        chosen = choose_precision(scoring, device, flag)
+        return chosen, chosen
+    training = choose_precision(options.precision, device)
+    return training, training if scoring == "run" else choose_precision(scoring, device, flag)
+
+
+def _cpu_has_bf16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
+    """Autocast to a precision; nothing for fp32."""
+    return nullcontext() if precision == "fp32" else torch.autocast(device.type, dtype=DTYPES[precision])
+
+
+@contextmanager
+def scoring(precision: Precision, device: torch.device) -> Iterator[None]:
+    """Autocast to a precision; for fp32 no autocast, and neither TF32 nor bfloat16 inside products of float32."""
+    if precision == "fp32":
+        with full_float32(), torch.autocast(device.type, enabled=False):
+            yield
+    else:
+        with torch.autocast(device.type, dtype=DTYPES[precision]):
+            yield
+
+
+def _backends() -> tuple[Any, ...]:
+    mkldnn: Any = torch.backends.mkldnn
+    return torch.backends.cuda.matmul, torch.backends.cudnn.conv, mkldnn.matmul, mkldnn.conv  # type: ignore[attr-defined]
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Keeps products and convolutions of float32 free of TF32 and bfloat16, whatever is switched on."""
+    backends = _backends()
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        yield
+    finally:
+        for backend, precision in zip(backends, before):
+            backend.fp32_precision = precision
+
+
+def tf32(device: torch.device) -> str | None:
+    """Which operations on float32 use TF32 where nothing keeps them from it, in words; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    matmul, conv, *_ = _backends()
+    kinds = {"products": matmul, "convolutions": conv}
+    return " and ".join(name for name, kind in kinds.items() if kind.fp32_precision == "tf32") or "none"
