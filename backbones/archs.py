@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from backbones.timm_names import plain_vits
+
 
 @dataclass(frozen=True)
 class ViTArch:
@@ -50,6 +52,7 @@ _VIT: dict[str, Any] = {
     "depth": None,
     "pool": "cls",
     "pos": "learned",
+    "pos_resample": "antialias",
     "class_position": True,
     "rep_size": False,
     "init": "deit",
@@ -59,7 +62,7 @@ _VIT: dict[str, Any] = {
     "length": "tokens",
     "train_size": (224, 224),
 }
-_VOLO: dict[str, Any] = {"stem": "patchify", "ffn": "mlp", "patch": 8}
+_VOLO: dict[str, Any] = {"stem": "patchify", "ffn": "mlp", "patch": 8, "pos_resample": "antialias"}
 CHOSEN = tuple(_VIT)
 "all fields that only some architectures take"
 
@@ -70,10 +73,13 @@ def defaults(arch: str) -> dict[str, Any]:
         return _VIT | {"depth": VITS[arch].depth}
     if arch in VOLOS:
         return dict(_VOLO)
-    return {} if ".py:" in arch else {"pool": None}
+    if ".py:" in arch:
+        return {}
+    return {"pool": None, "pos_resample": "antialias"} if arch.split(".")[0] in plain_vits() else {"pool": None}
 
 
 def takers(key: str) -> str:
     """In words, who takes a field."""
-    names = [name for name in ARCHS if key in defaults(name)]
-    return ", ".join(names) + (" and models of timm take it" if key == "pool" else " take it")
+    names = ", ".join(name for name in ARCHS if key in defaults(name))
+    others = {"pool": " and models of timm", "pos_resample": " and timm's plain vision transformers"}
+    return names + others.get(key, "") + " take it"

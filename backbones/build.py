@@ -12,6 +12,7 @@ import backbones.vit
 from backbones import archs, exports, parts
 from backbones.classifiers import Classes, Head, check_classes, none_trained
 from backbones.errors import UserError, WrongWords
+from backbones.positions import teach
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec
 from backbones.weights import Located, load_weights, read_weights
 
@@ -90,6 +91,7 @@ def _ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
     if any(side % spec.divisor for side in size):
         raise WrongWords(f"backbone {spec.name}: {step(spec)} does not divide {size[0]} x {size[1]} pixels (H x W)")
     given = {key: getattr(spec, key) for key in archs.defaults(spec.arch) if key != "patch"}
+    given = {key: value for key, value in given.items() if value is not None}  # a record knows fewer fields than we do
     return timm.create_model(
         spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **given
     )
@@ -135,7 +137,14 @@ def _timms(spec: BackboneSpec, located: Located, size: tuple[int, int] | None) -
         if found != spec.arch.split(".")[0]:
             raise UserError(f"{located.folder} holds a {found}, not backbone {spec.name} ({spec.arch})")
         name = f"local-dir:{located.folder}"
-    model = _sized(name, size, {**source, "drop_path_rate": spec.drop_path or None}, spec)
+    options = {**source, "drop_path_rate": spec.drop_path or None}
+    # released weights come at their own size first: timm would bring their positions to another one in its own way
+    later = size if source and spec.pos_resample else None
+    model = _sized(name, None if later else size, options, spec)
+    if spec.pos_resample:
+        teach(model, spec.pos_resample)
+    if later:
+        model.set_input_size(later)
     released = dict(model.state_dict()) if source else None
     try:
         model.reset_classifier(0, backbones.vit.POOLS[spec.pool]) if spec.pool else model.reset_classifier(0)

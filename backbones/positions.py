@@ -1,17 +1,30 @@
 """Position embeddings of plain ViTs: fixed ones, and learned ones brought to another grid.
 
-Shapes: h x w token grid, D channels; an embedding is [1, prefix + h * w, D], the class token's (the prefix) first.
+Shapes: B images, h x w token grid, D channels; an embedding is [1, prefix + h * w, D], the class token's (the prefix)
+first.
 """
 
 from collections.abc import Sequence
+from types import MethodType
 from typing import Any
 
 import torch
-from timm.layers import resample_abs_pos_embed
+import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from backbones.attention_functions import own_precision
+from backbones.errors import WrongWords
+
 Grid = tuple[int, int]
+WAYS: dict[str, dict[str, Any]] = {
+    "antialias": {"mode": "bicubic", "antialias": True},
+    "bicubic": {"mode": "bicubic"},
+    "dino": {"mode": "bicubic"},
+    "bilinear": {"mode": "bilinear"},
+    "corners": {"mode": "bilinear", "align_corners": True},
+}
+"what `pos_resample` can be, as options of torch's interpolation; see `resampled`"
 
 
 def sincos2d(height: int, width: int, dim: int) -> Tensor:
@@ -24,8 +37,33 @@ def sincos2d(height: int, width: int, dim: int) -> Tensor:
     return torch.cat([angles_x.sin(), angles_x.cos(), angles_y.sin(), angles_y.cos()], dim=1)
 
 
+def resampled(table: Tensor, grid: Sequence[int], way: str) -> Tensor:
+    """Positions [1, h, w, D] on another grid; on the same one as they are.
+
+    Computed in float32 at least, whatever the autocast.
+
+    Args:
+        table: one vector for each place of the old grid.
+        grid: (h, w) of the new one.
+        way: `antialias`: bicubic with a = -0.5, low-passed where the grid shrinks (timm). `bicubic`: a = -0.75, without
+            that (ViTDet, DeiT, VOLO). `dino`: likewise, at the scale (side + 0.1) / old side (DINO, whose places are
+            therefore a little off those of `bicubic`). `bilinear` (TransReID). `corners`: bilinear, the corners of both
+            grids on each other (big_vision).
+    """
+    old, new = tuple(table.shape[1:3]), tuple(grid)
+    if old == new:
+        return table
+    places: dict[str, Any] = {"size": new}
+    if way == "dino":
+        places = {"scale_factor": tuple((side + 0.1) / before for side, before in zip(new, old))}
+    with own_precision(table):
+        wide = table.to(torch.promote_types(table.dtype, torch.float32)).permute(0, 3, 1, 2)
+        found = F.interpolate(wide, **places, **WAYS[way])
+    return found.permute(0, 2, 3, 1).to(table.dtype)
+
+
 def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -> dict[str, Tensor]:
-    """A state dict whose `pos_embed` is resampled to the model's grid (bicubic, antialiased, as in timm).
+    """A state dict whose `pos_embed` is resampled to the model's grid in the model's way.
 
     Of plain ViTs, and of VOLO, whose positions [1, h, w, D] need no guess; those of other models are left alone. A
     class token's position that only the state or only the model has is left out, or is zero.
@@ -38,13 +76,13 @@ def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -
     """
     if "pos_embed" not in state or getattr(model, "pos_embed", None) is None:
         return state
-    positions = state["pos_embed"]
+    positions, way = state["pos_embed"], way_of(model)
     if positions.ndim == model.pos_embed.ndim == 4:
-        return state | {"pos_embed": on_grid(positions, model.pos_embed.shape[1:3])}
+        return state | {"pos_embed": resampled(positions, model.pos_embed.shape[1:3], way)}
     grid = getattr(model.patch_embed, "grid_size", None) if isinstance(model, VisionTransformer) else None
     if grid is None:
         return state
-    wanted = 0 if model.no_embed_class else model.num_prefix_tokens
+    wanted = _prefix(model)
     prefix = wanted + (0 if model.no_embed_class else ("cls_token" in state) - model.has_class_token)
     if old_grid is not None and positions.shape[1] - old_grid[0] * old_grid[1] in (0, 1):
         prefix = positions.shape[1] - old_grid[0] * old_grid[1]
@@ -54,14 +92,68 @@ def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -
     first, patches = positions[:, :prefix], positions[:, prefix:]
     if prefix < wanted:
         first = torch.cat([positions.new_zeros(1, wanted - prefix, positions.shape[2]), first], dim=1)
-    patches = resample_abs_pos_embed(patches, list(grid), list(old_grid), num_prefix_tokens=0)
+    patches = resampled(patches.unflatten(1, old_grid), grid, way).flatten(1, 2)
     return state | {"pos_embed": torch.cat([first[:, :wanted], patches], dim=1)}
 
 
-def on_grid(positions: Tensor, grid: Sequence[int]) -> Tensor:
-    """[1, h, w, D] resampled to another grid (bicubic, antialiased)."""
-    flat = resample_abs_pos_embed(positions.flatten(1, 2), list(grid), list(positions.shape[1:3]), num_prefix_tokens=0)
-    return flat.unflatten(1, tuple(grid))
+def known_way(way: str) -> str:
+    """A way of resampling that there is. Raises WrongWords for another."""
+    if way not in WAYS:
+        raise WrongWords(f"`pos_resample: {way}` is none of {', '.join(WAYS)}")
+    return way
+
+
+def way_of(model: Any) -> str:
+    """How a model resamples its positions; timm's way where it does not say."""
+    return getattr(model, "pos_resample", "antialias")
+
+
+def patch_positions(model: Any, grid: Grid) -> Tensor:
+    """The positions [1, h, w, D] of a plain ViT's patch tokens on a grid."""
+    positions = _on_grid(model, model.pos_embed, model.patch_embed.grid_size, grid)
+    return positions[:, _prefix(model) :].unflatten(1, grid)
+
+
+def embedded(model: Any, x: Tensor) -> Tensor:
+    """Tokens [B, h, w, D] of a plain ViT with their positions, behind those of the prefix: [B, N, D].
+
+    A method in place of timm's `_pos_embed`, which knows one way of resampling.
+    """
+    tokens = (getattr(model, name, None) for name in ("cls_token", "dist_token", "reg_token"))
+    first = [token.expand(len(x), -1, -1) for token in tokens if token is not None]
+    grid, x = (x.shape[1], x.shape[2]), x.flatten(1, 2)
+    if model.pos_embed is None:
+        return torch.cat([*first, x], dim=1)
+    positions = _on_grid(model, model.pos_embed, model.patch_embed.grid_size, grid)
+    x = torch.cat([*first, x + positions], dim=1) if model.no_embed_class else torch.cat([*first, x], dim=1) + positions
+    return model.pos_drop(x)
+
+
+def resized(model: Any, img_size: Any = None, patch_size: Any = None) -> None:
+    """Gives a plain ViT the position grid of another image or patch size: a method in place of timm's."""
+    before, grid = model.pos_embed, model.patch_embed.grid_size
+    VisionTransformer.set_input_size(model, img_size, patch_size)
+    if model.pos_embed is not before:
+        model.pos_embed.data = _on_grid(model, before.detach(), grid, model.patch_embed.grid_size)
+
+
+def teach(model: Any, way: str) -> None:
+    """Has one of timm's plain ViTs resample its positions in this way, wherever it does."""
+    model.pos_resample = way
+    model._pos_embed, model.set_input_size = MethodType(embedded, model), MethodType(resized, model)
+
+
+def _on_grid(model: Any, positions: Tensor, old: Grid, new: Grid) -> Tensor:
+    """[1, prefix + N, D] with the patches' positions on another grid."""
+    if tuple(old) == tuple(new):
+        return positions
+    prefix = _prefix(model)
+    patches = resampled(positions[:, prefix:].unflatten(1, tuple(old)), new, way_of(model))
+    return torch.cat([positions[:, :prefix], patches.flatten(1, 2)], dim=1)
+
+
+def _prefix(model: Any) -> int:
+    return 0 if model.no_embed_class else model.num_prefix_tokens
 
 
 def _guess(tokens: int, grid: Grid) -> Grid:

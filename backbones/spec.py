@@ -33,6 +33,8 @@ class BackboneSpec:
     pool: str | None = None
     "cls; gap: mean over the tokens of a model without class token; mean: over the patch tokens of a model with one"
     pos: str | None = None
+    pos_resample: str | None = None
+    "how positions are brought to the grids of other image sizes: see `positions.resampled`"
     class_position: bool | None = None
     "whether the class token has a position too; else positions are added before it joins (big_vision)"
     rep_size: bool | None = None
@@ -95,12 +97,13 @@ def backbone_names() -> list[str]:
     return config_names("backbones")
 
 
-def resolve(name: str, **overrides: Any) -> BackboneSpec:
+def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any) -> BackboneSpec:
     """The specification behind a name, with defaults filled in.
 
     Args:
         name: a file name in configs/backbones, an architecture of ours or of timm (with or without tag), a user's YAML
             file, `file.py:Name` (a whole model), a folder that `backbones.vit.export` wrote, or `hf-hub:<owner/name>`.
+        usual: fields that hold for architectures that take them, unless the configuration or an override says more.
         overrides: fields of `BackboneSpec`; None, and "config" for `weights`, leave the field as it is.
 
     Raises:
@@ -113,6 +116,8 @@ def resolve(name: str, **overrides: Any) -> BackboneSpec:
     chosen = values | given
     if "arch" not in chosen:
         raise WrongWords(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
+    taken = archs.defaults(chosen["arch"])
+    chosen = _checked({key: value for key, value in (usual or {}).items() if key in taken}, where, None)[0] | chosen
     left_open, more_files = _left_open(chosen)
     return _filled(BackboneSpec(name=title, files=more_files | files, **(left_open | chosen)))
 
@@ -122,6 +127,8 @@ def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
     given, files = _checked(overrides, f"backbone {spec.name}", None)
     if "attention" in given and spec.attention and spec.qk_norm == default_qk_norm(spec.attention):
         given.setdefault("qk_norm", None)
+    if "arch" in given:
+        given.setdefault("pos_resample", None)
     files = {part: sha for part, sha in spec.files.items() if part not in given} | files
     return _filled(replace(spec, **given, files=files))
 
@@ -139,11 +146,11 @@ def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
         return title, _with_weights({"arch": name, "weights": "random"}, title, asked=False), None, f"backbone {name}"
     if name.startswith("hf-hub:"):
         config = hub.cached(name.removeprefix("hf-hub:"), (exports.CONFIG,))
-        return name.rpartition("/")[2], _exported(config.parent) | {"weights": name}, None, str(config)
+        return name.rpartition("/")[2], _described(config.parent) | {"weights": name}, None, str(config)
     if path.suffix in (".yaml", ".yml"):
         return path.stem, _with_weights(read_yaml(path), path.stem), path.resolve().parent, str(path)
     if (path / exports.CONFIG).is_file():
-        return path.resolve().name, _exported(path), None, str(path / exports.CONFIG)
+        return path.resolve().name, _described(path), None, str(path / exports.CONFIG)
     if name.split(".")[0] in timm_names():
         return name, _with_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
     known = [*backbone_names(), *ARCHS, *timm_names()]
@@ -169,6 +176,11 @@ def _with_weights(values: dict[str, Any], name: str, *, asked: bool = True) -> d
     about = exports.pretraining(Path(own))
     real = about and not about.get("smoke") and about.get("subset") is None
     return values | {"weights": own} if real else values
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    """What an exported folder says that no recipe overrules: all but how positions were resampled in its training."""
+    return {key: value for key, value in _exported(folder).items() if key != "pos_resample"}
 
 
 def _exported(folder: Path) -> dict[str, Any]:
@@ -227,7 +239,7 @@ def _filled(spec: BackboneSpec) -> BackboneSpec:
         if key not in usual and getattr(spec, key) is not None:
             raise WrongWords(f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; only {archs.takers(key)}")
     if spec.arch not in ARCHS:
-        return spec
+        return replace(spec, pos_resample=spec.pos_resample or usual.get("pos_resample"))
     values = usual | _usual_statistics(spec)
     spec = replace(spec, **{key: value for key, value in values.items() if getattr(spec, key) is None})
     assert spec.stem

@@ -14,6 +14,7 @@ USERS = ("arch", "stem", "attention", "ffn")
 _CHOICES = {
     "pool": ("cls", "gap", "mean"),
     "pos": ("learned", "sincos2d"),
+    "pos_resample": ("antialias", "bicubic", "dino", "bilinear", "corners"),
     "init": ("deit", "bigvision"),
     "length": ("tokens", "image", "train"),
     "load": ("strict", "partial"),

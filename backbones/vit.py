@@ -19,7 +19,7 @@ from backbones.attention import make_attention
 from backbones.exports import export, image_size
 from backbones.ffn import WITHOUT_NORM, make_ffn
 from backbones.initialisation import big_vision
-from backbones.positions import fit_positions, sincos2d
+from backbones.positions import embedded, fit_positions, known_way, resized, sincos2d
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
 from backbones.stem_layers import StemEmbed
 
@@ -48,6 +48,7 @@ class ViT(VisionTransformer):
         pool: "cls"; "gap": mean over the tokens of a model without class token; "mean": over the patch tokens of a
             model with one. The final norm stands before the pooling in all three.
         pos: "learned", or "sincos2d", fixed (MoCo v3's form).
+        pos_resample: how positions are brought to the grids of other image sizes, see `positions.resampled`.
         class_position: False adds the positions before the class token joins, which then has none.
         rep_size: a dense layer and tanh behind the pooling, whose output is the representation (big_vision).
         init: "deit" or "bigvision", see `init_weights`.
@@ -67,6 +68,7 @@ class ViT(VisionTransformer):
         patch_size: int = 16,
         pool: str = "cls",
         pos: str = "learned",
+        pos_resample: str = "antialias",
         class_position: bool = True,
         rep_size: bool = False,
         init: str = "deit",
@@ -97,7 +99,7 @@ class ViT(VisionTransformer):
         )
         height, width = (train_size, train_size) if isinstance(train_size, int) else train_size
         train_tokens = (height // patch_size) * (width // patch_size) + self.num_prefix_tokens
-        self.pos, self.init = pos, init
+        self.pos, self.init, self.pos_resample = pos, init, known_way(pos_resample)
         dense = OrderedDict(fc=nn.Linear(embed_dim, embed_dim), act=nn.Tanh())
         self.pre_logits = nn.Sequential(dense) if rep_size else nn.Identity()
         attention_options: dict[str, Any] = {
@@ -114,6 +116,9 @@ class ViT(VisionTransformer):
                 block.norm2 = nn.Identity()
         self.weight_init_mode = ""
         self.init_weights(needs_reset=False)
+
+    _pos_embed = embedded
+    set_input_size = resized
 
     def init_weights(self, mode: str = "", needs_reset: bool = True) -> None:
         """As DeiT: truncated normal (0.02) for linear layers, positions, class token; torch's own for convolutions.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from backbones.archs import VOLOS
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
-from backbones.positions import fit_positions, on_grid
+from backbones.positions import fit_positions, known_way, resampled
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.stem_layers import StemEmbed
 
@@ -35,6 +35,7 @@ class VOLO(TimmVOLO):
     Args:
         stem, ffn: names in `stems.py` and `ffn.py`, or `path/to/file.py:Name`. The FFNs of the outlookers and the
             transformer blocks are replaced, those of the class attention are not.
+        pos_resample: how positions are brought to the grids of other image sizes, see `positions.resampled`.
     """
 
     patch_embed: Any
@@ -47,6 +48,7 @@ class VOLO(TimmVOLO):
         embed_dims: tuple[int, ...],
         stem: str = "patchify",
         ffn: str = "mlp",
+        pos_resample: str = "antialias",
         patch_size: int = 8,
         img_size: Any = 224,
         in_chans: int = 3,
@@ -55,6 +57,7 @@ class VOLO(TimmVOLO):
         super().__init__(
             img_size=img_size, patch_size=patch_size, in_chans=in_chans, embed_dims=list(embed_dims), **options
         )
+        self.pos_resample = known_way(pos_resample)
         self.patch_embed = StemEmbed(
             stem,
             img_size=img_size,
@@ -129,8 +132,7 @@ class VOLO(TimmVOLO):
 
     def _positions(self, height: int, width: int) -> Tensor:
         """[1, h, w, D] on this grid."""
-        same = self.pos_embed.shape[1:3] == (height, width)
-        return self.pos_embed if same else on_grid(self.pos_embed, (height, width))
+        return resampled(self.pos_embed, (height, width), self.pos_resample)
 
 
 class OverGrid(nn.Module):

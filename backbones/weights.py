@@ -14,6 +14,8 @@ from backbones.spec import BackboneSpec, resolve
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+_NO_MATTER = ("init", "train_size", "pos_resample")
+"fields that a model may have otherwise than the export of its weights"
 _WORDS = ("config", "random", "timm", "timm:<arch.tag>", "hf-hub:<owner/name>")
 
 
@@ -179,7 +181,7 @@ def _compare(exported: BackboneSpec, spec: BackboneSpec) -> None:
     Names and shapes do not tell: softmax and ReLU attention, say, have the same tensors.
     """
     ours, theirs = spec.identity(), exported.identity()
-    keys = [key for key in ours if key in ("arch", *archs.CHOSEN) and key not in ("init", "train_size")]
+    keys = [key for key in ours if key in ("arch", *archs.CHOSEN) and key not in _NO_MATTER]
     differing = [f"{key} {theirs[key]} there, {ours[key]} here" for key in keys if ours[key] != theirs[key]]
     if differing and spec.load == "strict":
         raise UserError(

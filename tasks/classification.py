@@ -26,7 +26,7 @@ class ViewOptions:
     size: int
     """Height and width in pixels of the centre crop that the backbone sees."""
     resize: int | None
-    """Shorter side of the image before that crop. None: round(size / 0.875)."""
+    """Shorter side of the image before that crop. None: floor(size / 0.875)."""
     eval_batch: int
     """Images per batch where nothing is trained, per rank."""
 

@@ -94,6 +94,7 @@ class Cell:
         flat = plain(command.run) | plain(command.backbone) | plain(command.options)
         flat |= {"dataset": [_lasting(self.words)], "seeds": [self.seed], "backbone": _lasting(command.run.backbone)}
         flat |= {part: getattr(self.present.spec, part) for part in self.present.spec.files if flat.get(part)}
+        flat["pos_resample"] = self.present.spec.pos_resample  # whoever said it
         flat["weights"] = _lasting(flat["weights"])
         for name, value in vars(command.options).items():
             if isinstance(value, Path):

@@ -9,18 +9,28 @@ from typing import Any
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
+from backbones.spec import BackboneSpec, resolve
 from transfer.options import BackboneOptions, LaunchOptions, RunOptions
 
 
 @dataclass
 class Command:
-    """One command, read: a task's name and its groups of options."""
+    """One command, read: a task's name and its groups of options.
+
+    Attributes:
+        usual: what the recipe alone says of the backbone, for architectures that take it.
+    """
 
     task: str
     run: RunOptions
     backbone: BackboneOptions
     options: Any = field(default=None)
     launch: LaunchOptions = field(default_factory=LaunchOptions)
+    usual: dict[str, Any] = field(default_factory=dict)
+
+    def resolved(self, from_scratch: bool, **more: Any) -> BackboneSpec:
+        """The backbone that the words name. Raises as `backbones.spec.resolve`."""
+        return resolve(self.run.backbone, usual=self.usual, **(self.overrides(from_scratch) | more))
 
     def overrides(self, from_scratch: bool) -> dict[str, Any]:
         """What `backbones.resolve` gets besides the name; training from scratch starts from random weights."""
@@ -98,7 +108,8 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
         SystemExit: after `--help`, or a wrong flag; tyro has printed why.
     """
     schema = flat_schema(run=run, backbone=BackboneOptions, options=options, launch=LaunchOptions)
-    layers = [recipe.path, *_config_files(words)]
+    own_layers = _config_files(words)
+    layers = [recipe.path, *own_layers]
     if "--smoke" in words:
         if not recipe.smoke.is_file():
             raise WrongWords(
@@ -112,7 +123,9 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
         stacked = parse(schema, flags, prog=recipe.program, default=stacked, layer=str(layer))
     _check_renamed(recipe.name, options, words)
     parsed = parse(schema, words, prog=recipe.program, default=stacked)
-    command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch)
+    said = {key.replace("-", "_") for layer in own_layers for key in read_yaml(layer)}
+    usual = _left_to_recipe(parsed.backbone, words, said)
+    command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, usual)
     _check_idle(command.options, words)
     _check_idle(command.launch, words)
     if not command.run.backbone:
@@ -128,6 +141,19 @@ def _check_renamed(task: str, options: type[Any], words: list[str], where: str =
         was, now = (f"--{name.replace('_', '-')}" for name in (old, new))
         if any(word == was or word.startswith(f"{was}=") for word in words):
             raise WrongWords(f"{where}{was} is called {now} now: {task} trains no network")
+
+
+def _left_to_recipe(backbone: BackboneOptions, words: list[str], said: set[str]) -> dict[str, Any]:
+    """Takes out of the options what the recipe alone says and not every architecture takes.
+
+    Args:
+        said: keys of the user's own layers.
+    """
+    flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in words if word.startswith("--")}
+    if backbone.pos_resample is None or "pos_resample" in flags | said:
+        return {}
+    value, backbone.pos_resample = backbone.pos_resample, None
+    return {"pos_resample": value}
 
 
 def _check_idle(options: Any, words: list[str]) -> None:

@@ -177,6 +177,9 @@ class BackboneOptions:
     """cls or gap."""
     pos: str | None = None
     """learned or sincos2d."""
+    pos_resample: Literal["antialias", "bicubic", "dino", "bilinear", "corners"] | None = None
+    """How positions are brought to another grid; by default the recipe's way. antialias: timm's; bicubic: as in ViTDet,
+    DeiT and VOLO; dino: at DINO's scales; bilinear: as in TransReID; corners: bilinear (big_vision)."""
     qk_norm: bool | None = None
     """LayerNorm on queries and keys; on by default with point-wise attention."""
     gate: bool | None = None

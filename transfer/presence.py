@@ -10,7 +10,7 @@ from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
 from backbones.errors import UserError
 from backbones.exports import pretraining
-from backbones.spec import BackboneSpec, resolve
+from backbones.spec import BackboneSpec
 from backbones.weights import Located, find_weights
 from tasks.task import Task
 from transfer.cli import Command
@@ -35,7 +35,7 @@ def find_all(command: Command, task: Task, context: Context, store: Store) -> Pr
         UserError: with all that is missing, and what mends each.
     """
     run, problems = command.run, _Problems()
-    present = Present(resolve(run.backbone, **command.overrides(task.from_scratch)))
+    present = Present(command.resolved(task.from_scratch))
     with problems.collected():
         present.spec, present.weights_id, present.origin = _weights(present.spec, command, context)
         if command.backbone.weights == "config" and not task.from_scratch:
@@ -70,8 +70,7 @@ def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[Ba
         own = Path("weights") / spec.name
         if spec.weights != str(own) and pretraining(own):
             # Those of a smoke run take the place of released ones in smoke runs alone.
-            named = command.backbone.overrides() | {"weights": str(own)}
-            return _weights(resolve(command.run.backbone, **named), command, context)
+            return _weights(command.resolved(from_scratch=False, weights=str(own)), command, context)
         context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
         return replace(spec, weights="random"), "random", {}
 

@@ -253,7 +253,9 @@ def _recipe(step: Step) -> dict[str, Any]:
 
 @lru_cache
 def _resolved(name: str, parts: str) -> BackboneSpec:
-    return resolve(name, **json.loads(parts))
+    named = json.loads(parts)
+    usual = {key: named.pop(key) for key in ("pos_resample",) if key in named}  # for architectures that take it
+    return resolve(name, usual=usual, **named)
 
 
 def _is_volo(record: Record) -> bool:

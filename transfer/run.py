@@ -85,9 +85,7 @@ def execute(
     Returns:
         The exit status, and the records on the first rank of a job.
     """
-    from backbones.spec import resolve
-
-    spec = resolve(command.run.backbone, **command.overrides(task.from_scratch))
+    spec = command.resolved(task.from_scratch)
     if command.run.dry_run:
         from backbones.settings import plain, write_yaml
 

@@ -4,6 +4,7 @@ Images leave as [3, size, size] floats in [0, 1]; the backbone normalises them. 
 global generator or torch's, so that under `backbones.data.images.seeded` an augmented image is a function of the key.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ class AugmentOptions:
     randaug: tuple[int, int] | None
     """big_vision's RandAugment: layers and magnitude (10 is the nominal largest)."""
     resize: int | None
-    """Shorter side of an evaluated image before its centre crop. None: round(size / 0.875)."""
+    """Shorter side of an evaluated image before its centre crop. None: floor(size / 0.875)."""
 
     def __post_init__(self) -> None:
         parent = getattr(super(), "__post_init__", None)
@@ -180,8 +181,11 @@ def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
 
 
 def shorter_side(size: int, resize: int | None) -> int:
-    """Pixels to which the shorter side is resized before a centre crop of `size`; None: as much more as is usual."""
-    return resize or round(size / CROP_PCT)
+    """Pixels to which the shorter side is resized before a centre crop of `size`; None: as much more as is usual.
+
+    Rounded down, as in timm and DeiT.
+    """
+    return resize or math.floor(size / CROP_PCT)
 
 
 def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") -> list[Step]:
@@ -191,7 +195,7 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
 
     Args:
         size: pixels of the centre crop's sides.
-        resize: shorter side before it; None: round(size / 0.875).
+        resize: shorter side before it; None: floor(size / 0.875).
         view: how the image is resized: `bicubic` with antialias (DeiT, DINO, timm), `area` by area averages
             (big_vision), `squash` to a square, bilinear without antialias (big_vision's few-shot probes).
 

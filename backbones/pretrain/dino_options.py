@@ -27,7 +27,7 @@ class DinoOptions(PretrainOptions):
     blur: tuple[float, float] | None
     """Smallest and largest radius of the crops' Gaussian blur in pixels; None for no blur."""
     resize: int | None
-    """Shorter side before the centre crop of the k-NN evaluation; None: size / 0.875."""
+    """Shorter side before the centre crop of the k-NN evaluation; None: floor(size / 0.875)."""
     drop_path: float
     """Stochastic depth of the student's last block; earlier blocks grow to it linearly. The teacher has none."""
     out_dim: int

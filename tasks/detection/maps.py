@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
-from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -16,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from backbones.attention import Attention, UserAttention, softmax
 from backbones.backbone import Backbone
 from backbones.errors import WrongWords
+from backbones.positions import patch_positions
 from backbones.sequence_parallel import Shards, know_ranks
 from tasks.detection.relative import RelativeSoftmax
 
@@ -117,11 +117,7 @@ class VitMaps(nn.Module):
         x = model.patch_embed(self.backbone.normalised(images))
         x = x.reshape(len(images), height, width, -1)
         if model.pos_embed is not None:
-            prefix = 0 if model.no_embed_class else model.num_prefix_tokens
-            positions = resample_abs_pos_embed(
-                model.pos_embed[:, prefix:], [height, width], list(model.patch_embed.grid_size), num_prefix_tokens=0
-            )
-            x = x + positions.view(1, height, width, -1)
+            x = x + patch_positions(model, (height, width))
         return model.norm_pre(model.pos_drop(x))
 
     def _block(self, number: int, x: Tensor) -> Tensor:

@@ -1,13 +1,19 @@
 """Position embeddings on other grids."""
 
+import json
 import math
 
+import numpy as np
 import pytest
+import scipy.ndimage
 import timm
 import torch
 
-import backbones.vit  # noqa: F401
-from backbones.positions import fit_positions, sincos2d
+from backbones.backbone import create
+from backbones.errors import WrongWords
+from backbones.exports import export
+from backbones.positions import WAYS, fit_positions, patch_positions, resampled, sincos2d
+from backbones.spec import override, resolve
 
 
 def vit(size, pool="cls"):
@@ -67,3 +73,180 @@ def test_a_class_token_with_a_position_on_one_side_only(there, here):
 def test_a_grid_that_cannot_be_told():
     with pytest.raises(ValueError, match="210 positions"):
         fit_positions({"cls_token": torch.zeros(1), "pos_embed": torch.zeros(1, 211, 64)}, vit(64), None)
+
+
+def cubic(distance, a):
+    """Keys's kernel."""
+    x = abs(distance)
+    if x < 1:
+        return (a + 2) * x**3 - (a + 3) * x**2 + 1
+    return a * (x**3 - 5 * x**2 + 8 * x - 4) if x < 2 else 0.0
+
+
+def weights_of(way, old, new):
+    """[new, old]: what a place of the new grid takes from each of the old one, along one side; in float64."""
+    found = np.zeros((new, old))
+    for place in range(new):
+        if way == "antialias":  # weights within the old grid, wider where the grid shrinks, brought to a sum of 1
+            wide = max(old / new, 1.0)
+            centre = (place + 0.5) * old / new
+            row = [cubic((tap + 0.5 - centre) / wide, -0.5) for tap in range(old)]
+            found[place] = np.array(row) / sum(row)
+            continue
+        scale = (new + 0.1) / old if way == "dino" else new / old
+        at = place * (old - 1) / (new - 1) if way == "corners" else (place + 0.5) / scale - 0.5
+        if way in ("bilinear", "corners"):
+            at = max(at, 0.0)
+        low = math.floor(at)
+        taps = range(low - 1, low + 3) if way in ("bicubic", "dino") else range(low, low + 2)
+        for tap in taps:  # beyond the edge stands the edge
+            share = cubic(at - tap, -0.75) if way in ("bicubic", "dino") else max(1 - abs(at - tap), 0.0)
+            found[place, min(max(tap, 0), old - 1)] += share
+    return found
+
+
+def plainly(table, grid, way):
+    """[1, h, w, D] on another grid, as the product with both sides' weights."""
+    rows, columns = (weights_of(way, old, new) for old, new in zip(table.shape[1:3], grid))
+    return torch.from_numpy(np.einsum("yh,xw,bhwd->byxd", rows, columns, table.double().numpy()))
+
+
+GRIDS = [((14, 14), (6, 6)), ((14, 14), (16, 8)), ((5, 7), (12, 3)), ((14, 14), (33, 40))]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("old", "new"), GRIDS)
+def test_resampling_equals_the_weights_of_each_place_written_out(way, old, new):
+    table = torch.randn(1, *old, 3, dtype=torch.float64)
+    torch.testing.assert_close(resampled(table, new, way), plainly(table, new, way), rtol=0, atol=1e-12)
+    single = resampled(table.float(), new, way)
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), plainly(table.float(), new, way), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(("old", "new"), [(14, 6), (14, 24), (7, 16)])
+def test_corners_are_the_call_of_big_vision(old, new):
+    """Its `resample_posemb`."""
+    grid = np.random.default_rng(0).normal(size=(old, old, 3))
+    expected = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)
+    found = resampled(torch.from_numpy(grid)[None], (new, new), "corners")[0]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_grid_is_the_same_table(way):
+    table = torch.randn(1, 14, 7, 3)
+    assert resampled(table, (14, 7), way) is table
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_half_precision_does_not_reach_the_resampling(way, kind):
+    table = torch.randn(1, 14, 14, 3)
+    with torch.autocast("cpu", dtype=kind):
+        assert torch.equal(resampled(table, (6, 6), way), resampled(table, (6, 6), way).float())
+        inside = resampled(table, (6, 6), way)
+    assert torch.equal(inside, resampled(table, (6, 6), way))
+    half = table.to(kind)
+    expected = plainly(half.float(), (6, 6), way).to(kind)
+    torch.testing.assert_close(resampled(half, (6, 6), way), expected, rtol=0.01, atol=0.01)
+
+
+def test_the_references_differ_by_what_they_do_to_positions():
+    """Shares of the norm, at the initialisation's noise: 14 to 6 as DINO's local crops, 14 to 64 as ViTDet."""
+    table = torch.randn(1, 14, 14, 384, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def apart(grid, one, other):
+        first, second = plainly(table, grid, one), plainly(table, grid, other)
+        return float((first - second).norm() / second.norm())
+
+    assert apart((6, 6), "antialias", "dino") == pytest.approx(0.82, abs=0.02)
+    assert apart((64, 64), "antialias", "bicubic") == pytest.approx(0.079, abs=0.001)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("vit_tiny", {}),
+        ("vit_tiny", {"pool": "gap"}),
+        ("vit_tiny", {"class_position": False}),
+        ("vit_tiny_patch16_224", {}),
+        ("deit_tiny_distilled_patch16_224", {}),
+    ],
+)
+def test_every_pass_of_a_plain_vit_resamples_in_its_way(way, name, overrides):
+    backbone = create(name, weights="random", img_size=(96, 64), pos_resample=way, **overrides).eval()
+    model, prefix = backbone.model, 0 if overrides.get("class_position") is False else backbone.model.num_prefix_tokens
+    torch.nn.init.normal_(model.pos_embed)
+    expected = plainly(model.pos_embed.detach()[:, prefix:].unflatten(1, (6, 4)), (3, 5), way)
+    torch.testing.assert_close(patch_positions(model, (3, 5)).double(), expected, rtol=0, atol=2e-5)
+    stem, positioned = backbone.tokens(torch.rand(1, 3, 48, 80))[:2]
+    added = positioned[:, model.num_prefix_tokens :] - stem
+    torch.testing.assert_close(added.double(), expected.flatten(1, 2), rtol=0, atol=2e-5)
+    before = model.pos_embed.detach().clone()
+    model.set_input_size((48, 80))
+    torch.testing.assert_close(model.pos_embed[:, prefix:].double(), expected.flatten(1, 2), rtol=0, atol=2e-5)
+    assert torch.equal(model.pos_embed[:, :prefix], before[:, :prefix])
+
+
+def test_timms_way_is_timms():
+    """A plain ViT of timm's gives what timm gives, in its way and on its own grid."""
+    torch.manual_seed(0)
+    theirs = timm.create_model("vit_tiny_patch16_224", dynamic_img_size=True, num_classes=0, img_size=64).eval()
+    images = torch.rand(1, 3, 48, 80)
+    for way in ("antialias", "dino"):
+        ours = create("vit_tiny_patch16_224", weights="random", img_size=64, pos_resample=way).eval()
+        ours.model.load_state_dict(theirs.state_dict())
+        with torch.no_grad():
+            assert torch.equal(ours.model(images), theirs(images)) == (way == "antialias")
+            assert torch.equal(ours.model(images[..., :48]), theirs(images[..., :48])) == (way == "antialias")
+            square = torch.rand(1, 3, 64, 64)
+            assert torch.equal(ours.model(square), theirs(square))
+
+
+@pytest.mark.parametrize("arch", ["vit_tiny", "volo_tiny"])
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_of_another_size_are_resampled_in_the_way_of_who_loads_them(tmp_path, arch, way):
+    trained = create(arch, weights="random", img_size=224, pos_resample="dino")
+    torch.nn.init.normal_(trained.model.pos_embed)
+    folder = export(trained, tmp_path / "export")
+    assert json.loads((folder / "config.json").read_text())["model_args"]["pos_resample"] == "dino"
+    loaded = create(str(folder), img_size=(96, 128), pos_resample=way).model.pos_embed
+    there, here = trained.model.pos_embed.detach(), loaded.detach()
+    if arch == "vit_tiny":
+        assert torch.equal(here[:, 0], there[:, 0])
+        there, here = there[:, 1:].unflatten(1, (14, 14)), here[:, 1:].unflatten(1, (6, 8))
+    expected = plainly(there, here.shape[1:3], way)
+    torch.testing.assert_close(here.double(), expected, rtol=0, atol=2e-5)
+
+
+def test_an_export_says_how_it_was_trained_and_binds_no_recipe(tmp_path):
+    folder = export(create("vit_tiny", weights="random", img_size=64, pos_resample="dino"), tmp_path / "export")
+    assert resolve(str(folder)).pos_resample == "dino"
+    assert resolve(str(folder), usual={"pos_resample": "bilinear"}).pos_resample == "bilinear"
+    assert resolve("vit_tiny", weights=str(folder), usual={"pos_resample": "bilinear"}).pos_resample == "bilinear"
+    assert timm.create_model(f"local-dir:{folder}", pretrained=True).pos_resample == "dino"
+    assert create(str(folder), pos_resample="bicubic").model.pos_resample == "bicubic"  # and `load: strict` agrees
+    config = json.loads((folder / "config.json").read_text())
+    del config["model_args"]["pos_resample"]  # as exported before there was a choice
+    (folder / "config.json").write_text(json.dumps(config))
+    assert resolve(str(folder)).pos_resample == "antialias"
+    assert timm.create_model(f"local-dir:{folder}", pretrained=True).pos_resample == "antialias"
+
+
+def test_who_says_how_positions_are_resampled(tmp_path):
+    (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nweights: random\npos_resample: corners\n")
+    usual = {"pos_resample": "bilinear"}
+    assert resolve("vit_tiny").pos_resample == "antialias"
+    assert resolve("vit_tiny", usual=usual).pos_resample == "bilinear"
+    assert resolve(str(tmp_path / "mine.yaml"), usual=usual).pos_resample == "corners"
+    assert resolve(str(tmp_path / "mine.yaml"), usual=usual, pos_resample="dino").pos_resample == "dino"
+    assert resolve("vit_small_patch16_224.dino", usual=usual).pos_resample == "bilinear"
+    assert resolve("resnet18", usual=usual).pos_resample is None
+    assert override(resolve("vit_tiny_patch16_224"), arch="resnet18").pos_resample is None
+    with pytest.raises(WrongWords, match=r"`pos_resample` does not apply to resnet18; only .* plain vision transf"):
+        resolve("resnet18", pos_resample="bicubic")
+    with pytest.raises(WrongWords, match="`pos_resample: cubic` is none of antialias, bicubic, dino"):
+        resolve("vit_tiny", pos_resample="cubic")
+    assert resolve("vit_tiny", usual=usual).identity() != resolve("vit_tiny").identity()

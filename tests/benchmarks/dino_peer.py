@@ -10,16 +10,14 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
 import torch.distributed
-from timm.layers import drop_path, resample_abs_pos_embed
 from torch import Tensor, nn
 
 from backbones.engine.seeding import seed_torch
@@ -76,12 +74,11 @@ class Peer:
         main = self.modules["main_dino"]
         return main.DataAugmentationDINO(self.options.global_area, self.options.local_area, self.options.local_crops)
 
-    def train(self, student: Any, teacher: Any, batches: Sequence[Crops], *, positions: bool) -> "Trace":
+    def train(self, student: Any, teacher: Any, batches: Sequence[Crops]) -> "Trace":
         """Trains in place with the peer's own loop.
 
         Args:
             batches: the crops of every step, as normalised.
-            positions: resample position grids as the peer does, instead of as we do.
         """
         trace, main, criterion = Trace(), self.modules["main_dino"], self.loss()
         optimizer = torch.optim.AdamW(self.modules["utils"].get_params_groups(student), foreach=False)
@@ -96,7 +93,7 @@ class Peer:
         arguments = SimpleNamespace(
             epochs=self.options.epochs, clip_grad=self.options.clip, freeze_last_layer=self.options.freeze_last_layer
         )
-        with self._on_a_cpu(positions):
+        with self._on_a_cpu():
             wrapped = nn.parallel.DistributedDataParallel(student)
             for epoch in range(-(-len(batches) // self.steps)):
                 start = epoch * self.steps
@@ -108,19 +105,13 @@ class Peer:
         return trace
 
     @contextmanager
-    def _on_a_cpu(self, positions: bool) -> Iterator[None]:
-        """One gloo process; tensors stay where they are; random depth is drawn by timm's function, as ours is."""
-        vits = self.modules["vision_transformer"]
-        resampling = nullcontext() if positions else mock.patch.object(
-            vits.VisionTransformer, "interpolate_pos_encoding", _our_positions
-        )  # fmt: skip
+    def _on_a_cpu(self) -> Iterator[None]:
+        """One gloo process; tensors stay where they are."""
         with (
             tempfile.TemporaryDirectory() as folder,
             mock.patch.object(Tensor, "cuda", lambda tensor, **_: tensor),
             mock.patch.object(torch.cuda, "synchronize"),
             mock.patch.object(self.modules["utils"].MetricLogger, "synchronize_between_processes"),
-            mock.patch.object(vits, "drop_path", drop_path),
-            resampling,
             warnings.catch_warnings(action="ignore"),
             redirect_stdout(io.StringIO()),
         ):
@@ -152,12 +143,6 @@ class _Loader:
         for index, crops in enumerate(self.batches):
             seed_torch(0, self.start + index + 1, 0, 0)  # as our steps
             yield crops, None
-
-
-def _our_positions(model: Any, tokens: Tensor, width: int, height: int) -> Tensor:
-    patch = model.patch_embed.patch_size
-    side = int(np.sqrt(model.pos_embed.shape[1] - 1))
-    return resample_abs_pos_embed(model.pos_embed, [width // patch, height // patch], [side, side], num_prefix_tokens=1)
 
 
 def take_weights(theirs: Any, ours: Network) -> None:

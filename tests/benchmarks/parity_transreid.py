@@ -10,8 +10,8 @@ difference is above its limit. The recipe is `configs/tasks/reid.yaml` with the 
 
 It takes 20 minutes on two cores.
 
-Not compared, because the two differ on purpose: how pretrained position grids are resized (bilinear there, bicubic
-here), which random numbers shuffle identities, how ties in a ranking are scored (by luck there), and the peer's fp16.
+Not compared, because the two differ on purpose: which random numbers shuffle identities, how ties in a ranking are
+scored (by luck there), and the peer's fp16.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from tasks.data.reid import ReidData, Sample, open_reid
 from tasks.reid import ReidOptions
 from tests.benchmarks.parity_checks import Check, report
 from tests.benchmarks.transreid_peer import PIXELS, Peer, normalised
-from tests.benchmarks.transreid_training import compare_training
+from tests.benchmarks.transreid_training import compare_positions, compare_training
 from transfer.cli import Command, read_command, task_recipe
 
 DRAWS = 500
@@ -59,6 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
         compare_samplers(peer, dataset, options),
         compare_images(peer, dataset, options),
         compare_schedules(peer, options),
+        compare_positions(peer, command),
         compare_training(peer, dataset, command),
     ):
         for check in part:

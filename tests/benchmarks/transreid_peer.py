@@ -68,6 +68,11 @@ class Peer:
         with redirect_stdout(io.StringIO()):
             return self.modules["model.make_model"].make_model(cfg, self.classes, camera_num=0, view_num=0)
 
+    def positions(self, table: Tensor, wanted: Tensor, grid: tuple[int, int]) -> Tensor:
+        """A position table [1, 1 + N, D] on a grid (h, w), whose table has the form of `wanted`."""
+        with redirect_stdout(io.StringIO()):
+            return self.modules["model.backbones.vit_pytorch"].resize_pos_embed(table, wanted, *grid)
+
     def schedule(self) -> list[Values]:
         """The rates of a weight and of a bias in every epoch of the recipe, as its loop sets them."""
         model = nn.Linear(1, 1)
@@ -189,7 +194,8 @@ def _import(checkout: Path) -> dict[str, Any]:
         raise UserError(f"{checkout}: no {CONFIG} there; give a checkout of github.com/damo-cv/TransReID")
     names = (
         "config", "datasets.make_dataloader", "datasets.market1501", "datasets.sampler", "loss.make_loss",
-        "model.make_model", "processor.processor", "solver.make_optimizer", "solver.scheduler_factory", "utils.metrics",
+        "model.make_model", "model.backbones.vit_pytorch", "processor.processor",
+        "solver.make_optimizer", "solver.scheduler_factory", "utils.metrics",
     )  # fmt: skip
     with _names_of(checkout):
         try:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -13,6 +14,7 @@ from backbones.backbone import create
 from backbones.engine.context import Context
 from backbones.engine.seeding import seed_torch
 from backbones.engine.step import Stepper
+from backbones.positions import fit_positions
 from tasks.data.reid import ReidData
 from tasks.ranking import rank
 from tasks.reid import ReidLearner, ReidOptions, ranked_features, train_loader
@@ -37,6 +39,7 @@ class Ours:
             img_size=self.options.size,
             drop_path=self.options.drop_path,
             **command.backbone.overrides(),
+            **command.usual,
         )
         self.learner = ReidLearner(backbone, peer.classes, self.options)
         self.stepper = Stepper(self.learner, self.options, self.context)
@@ -105,6 +108,15 @@ def compare_training(peer: Peer, dataset: ReidData, command: Command) -> Iterato
     moved = max(float((own[name].double() - state[peer_name(name)].double()).abs().max()) for name in own)
     yield Check("training: parameters and statistics at the end", moved, 1e-5)
     yield from _compare_ranking(peer, dataset, model, ours)
+
+
+def compare_positions(peer: Peer, command: Command) -> Iterator[Check]:
+    """A table of 14 x 14 places, as released ViTs have it, on the grid of the recipe's images."""
+    model: Any = Ours(peer, command).learner.backbone.model
+    table = torch.randn(1, 197, model.embed_dim)
+    ours = fit_positions({"cls_token": model.cls_token, "pos_embed": table}, model, None)["pos_embed"]
+    theirs = peer.positions(table, model.pos_embed, model.patch_embed.grid_size)
+    yield Check("positions: 14 x 14 on 16 x 8", float((ours - theirs).abs().max()), 1e-6)
 
 
 def _largest(ours: Values, theirs: Values) -> float:

@@ -23,8 +23,35 @@ def test_the_recipe_is_complete_and_the_only_source_of_values() -> None:
     from dataclasses import MISSING, fields
 
     given = read_yaml(CONFIGS / "tasks" / "reid.yaml")
-    assert set(given) - {"dataset"} == {field.name for field in fields(ReidOptions)}
+    assert set(given) - {"dataset", "pos_resample"} == {field.name for field in fields(ReidOptions)}
     assert all(field.default is MISSING and field.default_factory is MISSING for field in fields(ReidOptions))
+
+
+def test_the_recipe_says_how_positions_are_resampled_where_it_applies(tmp_path: Path) -> None:
+    """A user's word counts everywhere and is refused where it would do nothing; a recipe's is passed over there."""
+    assert read().resolved(False).pos_resample == "bilinear"  # TransReID's
+    assert read("--pos-resample", "dino").resolved(False).pos_resample == "dino"
+    (tmp_path / "mine.yaml").write_text("pos_resample: bilinear\n")
+    (tmp_path / "model.yaml").write_text("arch: vit_tiny\nweights: random\npos_resample: corners\n")
+    own, said = ["--backbone", str(tmp_path / "model.yaml")], ["--config", str(tmp_path / "mine.yaml")]
+    assert read(*own).resolved(False).pos_resample == "corners"
+    assert read(*own, *said).resolved(False).pos_resample == "bilinear"
+    assert read("--backbone", "resnet18").resolved(False).pos_resample is None
+    for words in (["--pos-resample", "bilinear"], ["--pos-resample=bilinear"], ["--pos_resample", "bilinear"], said):
+        with pytest.raises(WrongWords, match="`pos_resample` does not apply to resnet18"):
+            read("--backbone", "resnet18", *words).resolved(False)
+
+
+WAYS = {
+    "reid": "bilinear", "detect": "bicubic", "finetune": "bicubic", "classify": "bicubic", "tokens": "bicubic",
+    "fewshot": "corners", "knn": "dino", "linear": "dino",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_every_recipe_has_its_references_way_of_resampling(task: str) -> None:
+    command = read_command(task_recipe(task), load_task(task).options, ["--backbone", "tiny", "--smoke"])
+    assert command.resolved(False).pos_resample == WAYS[task]
 
 
 def test_layers_stack_and_flags_win(tmp_path: Path) -> None:

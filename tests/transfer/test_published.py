@@ -169,7 +169,7 @@ def test_what_keeps_numbers_apart_is_said(tmp_path: Path, given: dict[str, Any],
 def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
     cell = cell_of("1", BASELINE, "deit")
     row = next(row for row in table_of("scaled_relu", "1").rows if row.label == BASELINE)
-    recipe = set(read_yaml(CONFIGS / "pretrain" / "deit.yaml")) - {"method", "dataset"}
+    recipe = set(read_yaml(CONFIGS / "pretrain" / "deit.yaml")) - {"method", "dataset", "pos_resample"}
     for name in recipe:
         run = run_of(cell, tmp_path, changed={name: 9.25})
         found = Matcher(full("scaled_relu_table1"), {}, {}, [run.record]).of(row, row.values[0])
@@ -177,6 +177,13 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
             assert not found, f"{name}: with others it belongs to another row"
         else:
             assert [match.reasons[0].partition(" (")[0] for match in found] == [f"{name} 9.25"]
+
+
+def test_the_way_of_resampling_positions_counts(tmp_path: Path) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    spec = resolve(cell.backbone, pos_resample="antialias", weights="random")
+    line = line_of([run_of(cell, tmp_path, 798, backbone=spec.plain())], "1", BASELINE)
+    assert line["not comparable because"] == "pos_resample antialias (bicubic)"
 
 
 def test_many_reasons_stand_in_a_note(tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_the_way_of_resampling_positions_is_recorded_and_part_of_the_identity(run: Path) -> None:
+    found = record(run)
+    told = (found.backbone, found.options, found.identity_content["backbone"])
+    assert [said["pos_resample"] for said in told] == ["bilinear"] * 3
+
+
 def test_training_beats_random_features(run: Path) -> None:
     found = record(run)
     assert found.scores["mAP"] > 3 * RANDOM_MAP

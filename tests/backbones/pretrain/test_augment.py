@@ -12,7 +12,14 @@ from torchvision import transforms as T
 from backbones.data.images import seeded
 from backbones.engine.options import check_ranges
 from backbones.errors import WrongWords
-from backbones.pretrain.augment import AugmentOptions, PaddedCrop, eval_transform, posterize, train_transform
+from backbones.pretrain.augment import (
+    AugmentOptions,
+    PaddedCrop,
+    eval_transform,
+    posterize,
+    shorter_side,
+    train_transform,
+)
 from backbones.pretrain.inception import AreaCrop, InceptionCrop
 from backbones.pretrain.mixing import MixOptions
 from backbones.pretrain.randaugment import RandAugment
@@ -192,6 +199,14 @@ def test_erased_noise_is_that_of_the_backbone():
     torch.testing.assert_close(noise.mean(1), torch.tensor((0.9, 0.5, 0.1)), atol=0.02, rtol=0)
     torch.testing.assert_close(noise.std(1), torch.tensor(STD), atol=0.02, rtol=0)
     assert noise.max() > 1.2
+
+
+def test_the_shorter_side_is_timms_and_deits_at_every_size():
+    """timm's own evaluation transform, and the formula of DeiT's `build_transform` (eval_crop_ratio 0.875)."""
+    for size in range(16, 1025):
+        theirs = create_transform(size, is_training=False, crop_pct=0.875).transforms[0].size
+        assert shorter_side(size, None) == theirs == int(size / 0.875)
+    assert [shorter_side(size, None) for size in (384, 224, 256, 32)] == [438, 256, 292, 36]
 
 
 @pytest.mark.parametrize("resize", [None, 64, 56])

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from backbones.engine.optim import Schedule
+from backbones.pretrain.method import load_method
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.settings import CONFIGS, read_yaml
 from transfer.cli import Command, pretraining_names, pretraining_recipe, read_command
@@ -78,3 +79,12 @@ def test_big_vision_names_the_parts_of_its_model() -> None:
     second = command("bigvision_i21k").backbone.overrides()
     assert (second["pool"], second["rep_size"]) == ("gap", False)
     assert first["mean"] == second["std"] == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("name", pretraining_names())
+def test_every_recipe_has_its_references_way_of_resampling(name: str) -> None:
+    ways = {"dino": "dino", "cifar_dino": "dino", "bigvision_i1k": "corners", "bigvision_i21k": "corners"}
+    recipe = pretraining_recipe(name)
+    own = load_method(read_yaml(recipe.path)["method"]).options
+    found = read_command(recipe, own, ["--backbone", "tiny"], PretrainRunOptions)
+    assert found.resolved(True).pos_resample == ways.get(name, "bicubic")
