@@ -57,7 +57,7 @@ class Classify(Classification):
         assert dataset.val is not None
         start = time.monotonic()
         backbone = create(spec, img_size=options.size, classes="trained").to(context.device)
-        context.note_backbone(backbone, flops(backbone, options.size))
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
         columns, remark = choose_columns(backbone, dataset)
         for text in filter(None, (remark, other_view(backbone, options))):
             context.note(text)

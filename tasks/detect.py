@@ -87,7 +87,8 @@ class Detect(Task):
             effect = "these are ignored" if detector.masks else f"{detector.name}, and no scores of masks"
             context.note(f"{_lacking(dataset)}: {effect}")
         learner = make_learner(spec, dataset, detector, options)
-        context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)))
+        images = context.micro_batch(options.batch, options.accumulate)
+        context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
         context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
         context.details["versions"] = mmlab.versions()
 

@@ -141,7 +141,7 @@ class Fewshot(Classification):
             context.note("with given weights the seed changes nothing: the support sets are those of --draws")
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval()
-        context.note_backbone(backbone, flops(backbone, options.size))
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
         sets = options.support_sets(dataset)
         features = self._extract(Extractor(backbone, options.features(), context, options.eval_batch), dataset, sets)
         self._describe(sets, dataset, context)

@@ -66,7 +66,7 @@ class Knn(Classification):
         start = time.monotonic()
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval()
-        context.note_backbone(backbone, flops(backbone, options.size))
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
         transform = eval_transform(options.size, options.resize)
         ranks = true_class_places(
             backbone,

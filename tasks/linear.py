@@ -85,7 +85,7 @@ class Linear(Classification):
         assert dataset.val is not None
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
-        context.note_backbone(backbone, flops(backbone, options.size))
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
         encode, dim = make_encoder(backbone, options.blocks, options.avgpool, context)
         learner = LinearLearner(encode, dim, dataset.train.labels, len(dataset.classes))
         start = time.monotonic()

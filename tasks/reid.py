@@ -175,7 +175,8 @@ class Reid(Task):
         """Trains on the training split, ranks the query split against the gallery."""
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size, drop_path=options.drop_path)
-        context.note_backbone(backbone, flops(backbone, options.size))
+        images = options.identities // options.accumulate * options.instances
+        context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
         learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
         outcome = fit(learner, train_loader(dataset.train, backbone, options, context), options, context)
         if outcome.broke_down:

@@ -77,7 +77,7 @@ class Tokens(Classification):
         assert dataset.val is not None
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
-        context.note_backbone(backbone, flops(backbone, options.size))
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
         total = len(dataset.val)
         chosen = evenly(options.images or total, total)
         view = SplitDataset(dataset.val, eval_transform(options.size, options.resize), preload=False)

@@ -14,3 +14,7 @@ for _room in ("backbones", "tasks"):
             f"error: `{_room}` is imported from {_places[0] if _places else 'nowhere'}, not from {ROOT / _room}; "
             "rename that folder or start from another one"
         )
+
+from backbones.engine.threads import wait_asleep  # noqa: E402
+
+wait_asleep()  # torch reads it when it is imported, later than this package

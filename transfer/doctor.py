@@ -117,8 +117,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _machine() -> Iterator[Finding]:
     import torch
 
-    from backbones.engine.context import usable_cores
     from backbones.engine.precision import choose_precision
+    from backbones.engine.threads import usable_cores
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield Finding("ok", f"{usable_cores()} usable cores of {os.cpu_count()}, {memory:.0f} GiB of memory")

@@ -29,6 +29,7 @@ def environment(context: Context, *, trains: bool = True) -> dict[str, Any]:
         "world_size": context.ranks.world,
         "sequence_parallel": context.ranks.sharing,
         "threads": torch.get_num_threads(),
+        "threads_why": context.threads_why,
         "workers": context.workers,
         "precision": context.precision if trains else None,
         "eval_precision": context.eval_precision,

@@ -76,13 +76,15 @@ def make_context(command: Command) -> Context:
     ranks = dist.ranks_from_environment(run.sequence_parallel)
     device = choose_device(run.device, ranks)
     workers = auto_workers(device, ranks) if run.workers is None else run.workers
-    torch.set_num_threads(run.threads or auto_threads(device, ranks, workers))
+    threads = auto_threads(run.threads, device, ranks, workers)
+    torch.set_num_threads(threads.count)
     training, scoring = precisions(command.options, device)
     return Context(
         device=device,
         precision=training,
         eval_precision=scoring,
         workers=workers,
+        threads=threads,
         checkpoint_seconds=run.checkpoint_seconds,
         ranks=ranks,
         progress=True,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from backbones.engine.threads import SIDE_BY_SIDE
 from backbones.errors import UserError
 from backbones.files import cannot_write
 
@@ -91,11 +92,10 @@ class LocalLauncher:
     """
 
     def __init__(self, workers: int | None = None):
-        from backbones.engine.context import usable_cores
+        from backbones.engine.threads import usable_cores
 
         self.gpus = _visible_gpus()
         self.workers = workers or len(self.gpus) or usable_cores()
-        self.threads = max(1, usable_cores() // self.workers)
         self.jobs: list[LocalJob] = []
 
     @property
@@ -138,11 +138,8 @@ class LocalLauncher:
     def _start(self, work: Work) -> LocalJob:
         gpus = tuple(self._free_gpus()[: self._wanted_gpus(work)])
         words = python_words(work, len(gpus))
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else dict(os.environ)
-        if "--threads" not in work.words and not gpus:
-            words += ["--threads", str(self.threads)]
-            words += [] if "--workers" in work.words else ["--workers", "0"] if self.threads == 1 else []
-            environment |= {"OMP_NUM_THREADS": str(self.threads)}
+        environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else {})
+        environment[SIDE_BY_SIDE] = str(max(1, self.workers // max(1, len(gpus))))
         try:
             with work.log.open("ab") as log:
                 process = subprocess.Popen(

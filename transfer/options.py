@@ -35,7 +35,8 @@ class RunOptions:
     workers: int | None = None
     """Processes that load images, for each rank; by default from the number of usable cores."""
     threads: int | None = None
-    """Threads of torch on the CPU, for each rank; by default its share of the usable cores."""
+    """Threads of torch on the CPU, for each rank; by default OMP_NUM_THREADS, else its share of the usable cores, and
+    one for a small model."""
     sequence_parallel: int = 1
     """Under torchrun: how many neighbouring ranks share the tokens of the same images; in pretraining and detection."""
     checkpoint_seconds: float = 300.0

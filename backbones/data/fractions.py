@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
 from backbones.data.splits import Split
-from backbones.engine.context import usable_cores
+from backbones.engine.threads import usable_cores
 from backbones.errors import UserError, WrongWords
 
 BYTES = hashlib.sha256().digest_size

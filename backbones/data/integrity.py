@@ -12,7 +12,7 @@ from tqdm import tqdm
 from backbones.data.cache import recall, remember
 from backbones.data.images import read_image
 from backbones.data.splits import Split
-from backbones.engine.context import usable_cores
+from backbones.engine.threads import usable_cores
 from backbones.errors import UserError
 
 SHOWN = 5

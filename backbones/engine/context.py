@@ -1,6 +1,5 @@
 """Where and how one run executes: device, precision, ranks, folder, signals, and what it has cost so far."""
 
-import os
 import resource
 import signal
 import sys
@@ -20,6 +19,7 @@ from backbones.data.loader import RunLoader
 from backbones.engine.dist import ALONE, Ranks
 from backbones.engine.outcome import Outcome
 from backbones.engine.precision import Precision, autocast, scoring
+from backbones.engine.threads import Threads, choose_threads, limits, usable_cores
 from backbones.errors import UserError, WrongWords
 from backbones.files import cannot_write
 
@@ -75,6 +75,8 @@ class Context:
     folder: Path | None = None  # None: nothing is saved
     identity: str = ""
     workers: int = 0
+    threads: Threads | None = None  # None: torch's number is left alone
+    threads_why: str | None = None  # of the number that this model got
     checkpoint_seconds: float = 300.0
     ranks: Ranks = ALONE
     progress: bool = False
@@ -128,8 +130,14 @@ class Context:
         """Whether the run computes on a GPU."""
         return self.device.type == "cuda"
 
-    def note_backbone(self, backbone: "Backbone", operations: dict[str, Any]) -> None:
-        """What the record says about the model; `operations` of an image as `backbones.flops.flops` gives them."""
+    def note_backbone(self, backbone: "Backbone", operations: dict[str, Any], images: int) -> None:
+        """What the record says about the model, which also settles the number of threads.
+
+        Args:
+            operations: of an image, as `backbones.flops.flops` gives them.
+            images: that a rank sends through the model at once.
+        """
+        self._settle_threads(operations["total"] * images)
         self.backbone, self.untrained = backbone.spec.plain(), backbone.untrained
         self.cost.params = sum(parameter.numel() for parameter in backbone.parameters())
         parts = {name: value for name, value in operations.items() if name not in ("total", "lengths")}
@@ -138,6 +146,16 @@ class Context:
         self.note_lengths("attention_lengths", operations)
         if self.untrained:
             self.note(f"left untrained by --load partial: {', '.join(self.untrained)}")
+
+    def _settle_threads(self, work: float) -> None:
+        if self.threads is None:
+            return
+        settled = self.threads if self.on_gpu else self.threads.for_model(work)
+        torch.set_num_threads(settled.count)
+        self.threads_why = settled.why
+        if settled.why != self.threads.told:  # once for all cells of a command
+            self.say(f"threads: {settled.count} ({settled.why})")
+            self.threads.told = settled.why
 
     def note_lengths(self, name: str, operations: dict[str, Any]) -> None:
         """For the record: how many blocks of point-wise attention divide by which L, if any do."""
@@ -238,37 +256,22 @@ def choose_device(name: str, ranks: Ranks) -> torch.device:
     return device
 
 
-def usable_cores() -> int:
-    """Cores this process may use: its affinity, and the cgroup's quota where one is set."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quotas = []
-    try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split()
-        quotas.append(float(limit) / float(period) if limit != "max" else float("inf"))
-    except (OSError, ValueError):
-        pass
-    try:
-        first = Path("/sys/fs/cgroup/cpu")
-        limit, period = ((first / f"cpu.cfs_{name}_us").read_text(encoding="utf-8") for name in ("quota", "period"))
-        quotas.append(float(limit) / float(period) if float(limit) > 0 else float("inf"))
-    except (OSError, ValueError):
-        pass
-    return max(1, int(min([float(cores), *quotas])))
-
-
 def auto_workers(device: torch.device, ranks: Ranks) -> int:
     """Loader processes for a rank: its share of the cores on a GPU machine; a fourth of it on a CPU, none below 4."""
     cores = usable_cores() // ranks.local_world
     return min(max(cores, 1), 16) if device.type == "cuda" else cores // 4
 
 
-def auto_threads(device: torch.device, ranks: Ranks, workers: int) -> int:
-    """Threads of torch for a rank: its share of the cores, on a CPU without those of the loader's processes.
-
-    A thread without a core of its own keeps all the others waiting at the end of every operation.
+def auto_threads(given: int | None, device: torch.device, ranks: Ranks, workers: int) -> Threads:
+    """Threads of torch for a rank: those asked for, else its share of the cores, on a CPU without those of the loader's
+    processes. See `backbones.engine.threads`.
     """
-    cores = usable_cores() // ranks.local_world
-    return max(cores if device.type == "cuda" else cores - workers, 1)
+    cores, said = limits()
+    if ranks.local_world > 1:
+        cores, said = cores // ranks.local_world, f"{said}, shared by {ranks.local_world} ranks"
+    if device.type != "cuda" and workers:
+        cores, said = cores - workers, f"{said}, without {workers} of the loader"
+    return choose_threads(given, cores, said, under_torchrun=ranks.world > 1)
 
 
 def peak_mib(device: torch.device) -> float:

@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from backbones.data.loader import leave_signals_to_the_parent, plain_errors
 from backbones.engine import dist
-from backbones.engine.context import Context, usable_cores
+from backbones.engine.context import Context
+from backbones.engine.threads import usable_cores
 
 
 def extract(

@@ -53,7 +53,9 @@ class Dino(Method):
         seed_torch(context.seed)
         learner = make_learner(spec, options, len(data.train) // options.batch)
         chosen = learner.teacher.backbone if options.export == "teacher" else learner.student.backbone
-        context.note_backbone(chosen, flops(chosen, options.size))
+        context.note_backbone(
+            chosen, flops(chosen, options.size), context.micro_batch(2 * options.batch, options.accumulate)
+        )
         if options.local_crops:
             context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
         if data.val is None:

@@ -116,7 +116,9 @@ def train(
     backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
     if context.on_gpu:
         backbone.to(memory_format=torch.channels_last)
-    context.note_backbone(backbone, flops(backbone, options.size))
+    context.note_backbone(
+        backbone, flops(backbone, options.size), context.micro_batch(options.batch, options.accumulate)
+    )
     split = _training_split(data)
     counts = np.bincount(split.labels, minlength=len(data.classes))
     learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)

@@ -19,7 +19,7 @@ from backbones.data.images import DAMAGED, read_image
 from backbones.data.integrity import stat_files
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits import FileSplit, PackedNames
-from backbones.engine.context import usable_cores
+from backbones.engine.threads import usable_cores
 from backbones.errors import UserError, some
 from tasks.data.coco_split import WORDS, CocoSplit
 

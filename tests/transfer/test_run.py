@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from backbones.data.spec import resolve_dataset
 from tasks.data.reid import open_reid
 from tasks.reid import TASK
+from transfer.cli import read_command, task_recipe
+from transfer.evaluator import make_context
 from transfer.report import main as report
 from transfer.results import Record
 from transfer.run import main
@@ -81,6 +84,20 @@ def test_the_record_says_what_the_run_was(run: Path) -> None:
     assert found.cost["gflops"] > 0
     assert 0 <= found.cost["data_wait_share"] <= 1
     assert found.environment["versions"]["torch"]
+    assert (found.environment["threads"], found.environment["threads_why"]) == (1, "--threads")
+
+
+def test_a_command_honours_the_variable_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    try:
+        for words, count in (([], 3), (["--threads", "2"], 2)):
+            command = read_command(task_recipe("reid"), TASK.options, ["--backbone", "tiny", "--smoke", *words])
+            context = make_context(command)
+            assert context.threads is not None
+            assert context.threads.count == torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_outcomes_are_enough_for_the_scores_to_the_bit(run: Path) -> None:

@@ -273,6 +273,28 @@ def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     launcher.close()
 
 
+def test_cells_know_how_many_run_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that each takes its share of the cores; one that takes all GPUs runs alone."""
+    started: list[tuple[list[str], dict[str, str]]] = []
+
+    class Started:
+        pid = 0
+
+        def __init__(self, words: list[str], **given: Any):
+            started.append((words, given["env"]))
+
+        def poll(self) -> int:
+            return 0
+
+    monkeypatch.setattr("transfer.launchers.subprocess.Popen", Started)
+    for gpus, workers, wanted, expected in (("", 3, 1, "3"), ("0,1,2,3", None, 2, "2"), ("0,1", None, 1, "2")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+        LocalLauncher(workers).start([Work(("transfer.run",), tmp_path / "log", {"gpus": wanted})])
+        words, environment = started[-1]
+        assert environment["TRANSFER_SIDE_BY_SIDE"] == expected
+        assert "--threads" not in words
+
+
 @pytest.mark.slow
 def test_a_killed_process_is_a_failure_and_is_taken_up_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

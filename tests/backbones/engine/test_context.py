@@ -11,30 +11,21 @@ from backbones.engine.context import (
     auto_workers,
     choose_device,
     peak_mib,
-    usable_cores,
 )
 from backbones.engine.dist import ALONE, Ranks
+from backbones.engine.threads import usable_cores
 from backbones.errors import UserError
 from tests.support import context
 
 CPU = torch.device("cpu")
 
 
-def test_cores_are_those_this_process_may_use() -> None:
-    allowed = os.sched_getaffinity(0)
-    assert 1 <= usable_cores() <= len(allowed)
-    try:
-        os.sched_setaffinity(0, {min(allowed)})
-        assert usable_cores() == 1
-    finally:
-        os.sched_setaffinity(0, allowed)
-
-
-def test_ranks_on_one_machine_share_its_cores() -> None:
+def test_ranks_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch.device("cuda")
     workers = auto_workers(CPU, ALONE)
-    assert workers + auto_threads(CPU, ALONE, workers) == usable_cores()
-    assert auto_threads(CPU, Ranks(0, 8, 0, usable_cores()), workers=1) == 1
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert workers + auto_threads(None, CPU, ALONE, workers).count == usable_cores()
+    assert auto_threads(None, CPU, Ranks(0, 8, 0, usable_cores()), workers=1).count == 1
     assert auto_workers(gpu, Ranks(0, 8, 0, usable_cores())) == 1
     assert auto_workers(gpu, ALONE) == min(usable_cores(), 16)
 

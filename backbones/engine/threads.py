@@ -1,0 +1,148 @@
+"""How many threads torch gets on this machine: what was asked for, else the cores that are left for this process.
+
+Threads that have no core of their own are worse than none: all others wait for them at the end of every operation. A
+wait that spins takes the core from the one that is waited for, so `wait_asleep` has OpenMP sleep instead.
+"""
+
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SIDE_BY_SIDE = "TRANSFER_SIDE_BY_SIDE"
+"""How many cells of a sweep run at once on this machine; the sweep sets it for its processes."""
+SHARED_BY = {"PYTEST_XDIST_WORKER_COUNT": "tests", SIDE_BY_SIDE: "cells"}
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+SMALL = 2e9
+"""Operations of a forward pass (two for each multiply-add) below which a second thread is not worth its core.
+
+Measured with training steps under bf16 on an AMD EPYC of two cores, by the processor time that two threads take over
+one: 1.8 times at 0.2e9 (the smoke runs' `tiny` with 32 images of 64 px), 1.2 to 1.8 at 0.4e9 to 1.7e9 (`tiny` with 256
+images, ViT-S with 2 and 8 of 32 px, a ViT-Ti with 4), and 1.03 to 1.1 from 3.5e9 on (ViT-S with 8 of 48 px). With both
+cores free, two threads took 1.9 times the wall time of one at 0.2e9, and 0.75 and 0.6 of it at 20e9 (ViT-S, 48 of 48 px
+and 4 of 224 px); beside a busy process 1.1, 1.07 and 1.02 times.
+"""
+
+
+@dataclass
+class Threads:
+    """The number of threads, why it is so, and whether somebody asked for it."""
+
+    count: int
+    why: str
+    asked: bool = False
+    told: str = ""
+    """What was last said of it in the log"""
+
+    def for_model(self, work: float) -> "Threads":
+        """The same, or one for a model whose forward pass is too small; `work`: its operations (see `SMALL`)."""
+        if self.asked or self.count == 1 or work >= SMALL:
+            return self
+        return Threads(1, f"a forward pass of {work:.1e} operations is too small for {self.count}")
+
+
+def choose_threads(
+    given: int | None,
+    cores: int,
+    said: str,
+    *,
+    under_torchrun: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> Threads:
+    """The threads of a rank: `--threads`, else OMP_NUM_THREADS (its first number), else `cores`.
+
+    Args:
+        cores: of this rank, without those of its loader processes; `said`: what limits them.
+        under_torchrun: whether torchrun may have set OMP_NUM_THREADS: it sets 1 where nobody else has set it, so that
+            a 1 says nothing then.
+    """
+    if given is not None:
+        return Threads(given, "--threads", asked=True)
+    variable = environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if variable.isdecimal() and int(variable) > 0 and not (under_torchrun and int(variable) == 1):
+        return Threads(int(variable), "OMP_NUM_THREADS", asked=True)
+    return Threads(max(cores, 1), said)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use beside those of its kind, see `limits`."""
+    return limits()[0]
+
+
+def limits(
+    environment: Mapping[str, str] = os.environ,
+    groups: Path = Path("/proc/self/cgroup"),
+    root: Path = Path("/sys/fs/cgroup"),
+) -> tuple[int, str]:
+    """Cores that this process may use, and what limits them.
+
+    They are those of its affinity, no more than the quota of its control group, and shared with the other tests or
+    cells that run at the same time.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    said = f"{cores} cores"
+    quota = cgroup_quota(groups, root)
+    if quota < cores:
+        cores, said = max(1, int(quota)), f"a quota of {quota:g} cores"
+    for name, kind in SHARED_BY.items():
+        count = environment.get(name, "")
+        if count.isdecimal() and int(count) > 1:
+            cores, said = max(1, cores // int(count)), f"{said}, shared by {count} {kind}"
+    return cores, said
+
+
+def cgroup_quota(groups: Path, root: Path) -> float:
+    """The least quota of the control groups (v1 and v2) that this process is in, in cores; infinite without one.
+
+    Args:
+        groups: lines `number:controllers:path`; v2's has no controllers.
+        root: where the groups are mounted. In a container the path may be that of the host, of which only the
+            container's own end is mounted, as the root.
+    """
+    try:
+        lines = groups.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return float("inf")
+    found = [float("inf")]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            found += [_quota_v2(group) for mount in (root, root / "unified") for group in _up(mount, path)]
+        elif "cpu" in controllers.split(","):
+            found += [_quota_v1(group) for mount in {root / controllers, root / "cpu"} for group in _up(mount, path)]
+    return min(found)
+
+
+def _up(mount: Path, path: str) -> list[Path]:
+    """A group and all groups it is in."""
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    return [mount.joinpath(*parts[:end]) for end in range(len(parts), -1, -1)]
+
+
+def _quota_v2(group: Path) -> float:
+    try:
+        limit, period = (group / "cpu.max").read_text(encoding="utf-8").split()
+        return float("inf") if limit == "max" else float(limit) / float(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return float("inf")
+
+
+def _quota_v1(group: Path) -> float:
+    try:
+        limit, period = (
+            float((group / f"cpu.cfs_{name}_us").read_text(encoding="utf-8")) for name in ("quota", "period")
+        )
+        return limit / period if limit > 0 else float("inf")
+    except (OSError, ValueError, ZeroDivisionError):
+        return float("inf")
+
+
+def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Has OpenMP's threads sleep while they wait, where nothing else is said; before torch is imported.
+
+    They spin for milliseconds otherwise, and beside a busy process a step of `tiny` took up to 100 times as long with
+    two threads as with one. Asleep, the processor time stays within 1.05 of a free machine's; on a free one a step of
+    ViT-S took 1.1 times as long.
+    """
+    if not any(name in environment for name in WAITING):
+        environment["OMP_WAIT_POLICY"] = "passive"

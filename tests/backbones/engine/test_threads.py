@@ -1,0 +1,128 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from backbones.engine.context import auto_threads
+from backbones.engine.dist import Ranks
+from backbones.engine.threads import SIDE_BY_SIDE, SMALL, Threads, cgroup_quota, choose_threads, limits, wait_asleep
+from tests.support import context
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+NO_GROUPS = Path("/nowhere")
+
+
+def lay(root: Path, **files: str) -> None:
+    """Files of control groups: `cpu_max__a__b` is `a/b/cpu.max`; `v1__..` the two files of version 1."""
+    for name, text in files.items():
+        kind, *parts = name.split("__")
+        group = root.joinpath(*parts)
+        group.mkdir(parents=True, exist_ok=True)
+        if kind == "cpu_max":
+            (group / "cpu.max").write_text(text)
+        else:
+            quota, period = text.split()
+            (group / "cpu.cfs_quota_us").write_text(quota)
+            (group / "cpu.cfs_period_us").write_text(period)
+
+
+def group_file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "cgroup"
+    path.write_text(text)
+    return path
+
+
+def test_what_is_asked_for_comes_first() -> None:
+    spelt = {"OMP_NUM_THREADS": "3,2"}
+    assert choose_threads(5, 8, "8 cores", environment=spelt) == Threads(5, "--threads", True)
+    assert choose_threads(None, 8, "8 cores", environment=spelt) == Threads(3, "OMP_NUM_THREADS", True)
+    for nothing in ({}, {"OMP_NUM_THREADS": ""}, {"OMP_NUM_THREADS": "many"}, {"OMP_NUM_THREADS": "0"}):
+        assert choose_threads(None, 8, "8 cores", environment=nothing) == Threads(8, "8 cores")
+
+
+def test_a_1_that_torchrun_has_set_says_nothing() -> None:
+    """torchrun sets OMP_NUM_THREADS to 1 where it is not set."""
+    one = {"OMP_NUM_THREADS": "1"}
+    assert choose_threads(None, 8, "", under_torchrun=True, environment=one).count == 8
+    assert choose_threads(None, 8, "", under_torchrun=True, environment={"OMP_NUM_THREADS": "2"}).count == 2
+    assert choose_threads(None, 8, "", environment=one).count == 1
+
+
+def test_cores_are_those_of_the_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5}, raising=False)
+    assert limits({}, NO_GROUPS) == (3, "3 cores")
+
+
+def test_tests_and_cells_side_by_side_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    assert limits({"PYTEST_XDIST_WORKER_COUNT": "4"}, NO_GROUPS) == (4, "16 cores, shared by 4 tests")
+    both = {"PYTEST_XDIST_WORKER_COUNT": "2", SIDE_BY_SIDE: "3"}
+    assert limits(both, NO_GROUPS)[0] == 2
+    assert limits({SIDE_BY_SIDE: "40"}, NO_GROUPS)[0] == 1
+
+
+@pytest.mark.parametrize("inner", ["max 100000", "600000 100000"])
+def test_the_least_quota_of_nested_groups_holds(inner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    groups = group_file(tmp_path, "0::/pod/box/inner\n")
+    lay(tmp_path / "fs", cpu_max__pod="250000 100000", cpu_max__pod__box="max 100000", cpu_max__pod__box__inner=inner)
+    assert limits({}, groups, tmp_path / "fs") == (2, "a quota of 2.5 cores")
+
+
+def test_a_quota_of_version_1_is_found(tmp_path: Path) -> None:
+    groups = group_file(tmp_path, "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n")
+    lay(tmp_path / "fs", **{"v1__cpu,cpuacct__docker__abc": "150000 100000", "v1__cpu,cpuacct": "-1 100000"})
+    assert cgroup_quota(groups, tmp_path / "fs") == 1.5
+
+
+def test_a_containers_own_group_is_mounted_as_the_root(tmp_path: Path) -> None:
+    groups = group_file(tmp_path, "1:cpu:/kubepods/pod1/abc\n0::/\n")
+    lay(tmp_path / "fs", v1__cpu="400000 100000")
+    assert cgroup_quota(groups, tmp_path / "fs") == 4
+    assert cgroup_quota(groups, tmp_path / "elsewhere") == float("inf")
+    assert limits({}, groups, tmp_path / "fs")[0] >= 1
+
+
+def test_ranks_and_loader_processes_take_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backbones.engine.context.limits", lambda: (16, "16 cores"))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    two = Ranks(0, 2, 0, 2)
+    chosen = auto_threads(None, CPU, two, workers=2)
+    assert (chosen.count, chosen.why) == (6, "16 cores, shared by 2 ranks, without 2 of the loader")
+    assert auto_threads(None, GPU, two, workers=2).count == 8
+    assert auto_threads(7, CPU, two, workers=2).count == 7
+
+
+def test_a_small_model_gets_one_thread_unless_others_are_asked_for() -> None:
+    free = Threads(8, "8 cores")
+    assert free.for_model(SMALL) is free
+    assert free.for_model(SMALL / 2).count == 1
+    assert "too small" in free.for_model(SMALL / 2).why
+    asked = Threads(8, "--threads", asked=True)
+    assert asked.for_model(1.0) is asked
+
+
+def test_the_number_is_set_recorded_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    before, here = torch.get_num_threads(), context(threads=Threads(2, "2 cores"))
+    try:
+        for work, count in ((SMALL, 2), (SMALL, 2), (1.0, 1)):
+            here._settle_threads(work)
+            assert torch.get_num_threads() == count
+        assert here.threads_why is not None
+        assert "too small for 2" in here.threads_why
+    finally:
+        torch.set_num_threads(before)
+    said = capsys.readouterr().err
+    assert said.count("threads: 2 (2 cores)") == 1
+    assert said.count("threads: 1 (") == 1
+
+
+def test_waiting_threads_sleep_unless_something_else_is_said() -> None:
+    free: dict[str, str] = {}
+    wait_asleep(free)
+    assert free == {"OMP_WAIT_POLICY": "passive"}
+    for said in ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "10"}, {"KMP_BLOCKTIME": "0"}):
+        kept = dict(said)
+        wait_asleep(kept)
+        assert kept == said
