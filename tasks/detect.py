@@ -17,6 +17,7 @@ from backbones.data.samplers import shuffled_batches
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.dist import broadcast_object
+from backbones.engine.learned import keep_learned
 from backbones.engine.loop import fit
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
@@ -105,6 +106,7 @@ class Detect(Task):
         context.cost.eval_seconds += time.monotonic() - start
         if context.folder and context.ranks.first:
             write_atomic(context.folder / RESULTS, json.dumps(results).encode())
+        keep_learned(learner.state_dict(), context)
         return self.rescore(outcomes), outcomes
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:

@@ -16,6 +16,7 @@ from backbones.data.samplers import shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.dist import broadcast_object
 from backbones.engine.extract import extract
+from backbones.engine.learned import keep_learned
 from backbones.engine.loop import fit
 from backbones.engine.options import FitOptions, check_ranges
 from backbones.engine.seeding import seed_torch
@@ -108,6 +109,7 @@ class Linear(Classification):
         if (learner.last < 0).any():
             context.not_finite("logits")
             return {}, {}
+        keep_learned(learner.heads(), context)
         ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
         ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
         outcomes = image_outcomes(dataset.val) | {name: column.numpy() for name, column in ranks.items()}

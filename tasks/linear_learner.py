@@ -26,6 +26,7 @@ class LinearLearner(Learner):
     Attributes:
         last: ranks and ties [N, 2] of the validation images' true classes at the last validation.
         best: those of the validation with the highest top-1; the first one of several.
+        best_head: weight and bias at that validation.
     """
 
     def __init__(self, encode: Callable[[Tensor], Tensor], dim: int, train_labels: np.ndarray, classes: int) -> None:
@@ -37,6 +38,7 @@ class LinearLearner(Learner):
         shares = np.bincount(train_labels) / len(train_labels)
         self.entropy = constant_loss(torch.from_numpy(shares), sigmoid=False)
         self.last, self.best = torch.empty(0, 2, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64)
+        self.best_head: dict[str, Tensor] = {}
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """(images [B, 3, H, W], labels [B]) of this rank -> the cross-entropy."""
@@ -58,17 +60,26 @@ class LinearLearner(Learner):
             return {}
         scores = _scores(ranks)
         if not len(self.best) or scores["top1"] > _scores(self.best)["top1"]:
-            self.best = ranks
+            self.best, self.best_head = ranks, self._head()
         return scores
+
+    def heads(self) -> dict[str, Tensor]:
+        """The classifier as it is, under `head.`, and as it was at its best, under `best.`."""
+        named = {"head": self._head(), "best": self.best_head}
+        return {f"{name}.{part}": tensor for name, head in named.items() for part, tensor in head.items()}
+
+    def _head(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().cpu().clone() for name, tensor in self.head.state_dict().items()}
 
     # In the saved state, but no buffers: DDP would send them round with every step.
     def get_extra_state(self) -> dict[str, Tensor]:
         """What a resumed run must know about earlier validations."""
-        return {"last": self.last, "best": self.best}
+        return {"last": self.last, "best": self.best, **{f"best_{name}": x for name, x in self.best_head.items()}}
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
         """Back to `state`."""
         self.last, self.best = state["last"], state["best"]
+        self.best_head = {name: state[f"best_{name}"] for name in ("weight", "bias") if f"best_{name}" in state}
 
 
 def make_encoder(

@@ -21,6 +21,7 @@ from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.dist import broadcast_object, gather_rows
 from backbones.engine.extract import extract
+from backbones.engine.learned import keep_learned
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
@@ -187,6 +188,7 @@ class Reid(Task):
         if ranking is None:
             context.not_finite("features")
             return {}, {}
+        keep_learned(learner.state_dict(), context)
         if ranking.degenerate:
             context.note(
                 "degenerate ranking: every query is equally far from its whole gallery; the scores are those of chance"

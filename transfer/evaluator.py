@@ -90,6 +90,7 @@ def make_context(command: Command) -> Context:
         progress=True,
         track=run.track,
         features=run.features,
+        save_weights=run.save_weights == "last",
     )
 
 

@@ -41,6 +41,9 @@ class RunOptions:
     """Under torchrun: how many neighbouring ranks share the tokens of the same images; in pretraining and detection."""
     checkpoint_seconds: float = 300.0
     """Seconds between two saved states."""
+    save_weights: Literal["last", "none"] = "last"
+    """What reid, linear and detect leave beside their scores: learner.safetensors, the state at the end, from which
+    `python -m transfer.verify --recompute` scores them anew; or nothing, where the disk is small."""
     skip_unreadable: bool = False
     """Leave out images that cannot be read, and record how many, instead of stopping."""
     track: bool = False
@@ -70,7 +73,7 @@ class RunOptions:
 # How a run is executed, not what it is: never part of its identity.
 EXECUTION = (
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
-    *("sequence_parallel", "name", "weights_to", "replace", "draw", "receipt", "tokens_at"),
+    *("sequence_parallel", "save_weights", "name", "weights_to", "replace", "draw", "receipt", "tokens_at"),
 )
 
 

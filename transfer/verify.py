@@ -1,8 +1,8 @@
 """`python -m transfer.verify RUN...`: whether runs are as they were written, and their scores what their outcomes give.
 
 Each run is held against itself: the record's own digest, the sha256 of its files, its identity, its scores (computed
-anew from `outcomes.npz`, to the bit), its pictures, and its weights, where they are here. Nothing is trained, and
-nothing written.
+anew from `outcomes.npz`, to the bit), its pictures, and its weights, where they are here. `--recompute` runs the whole
+evaluation again, in float64 and by another statement of each metric. Nothing is trained, and nothing written.
 """
 
 import sys
@@ -16,6 +16,7 @@ from typing import Any
 from backbones.errors import UserError, WrongWords
 from backbones.settings import Positional, parse
 from transfer.cli import guarded
+from transfer.recomputing import Search
 from transfer.report import store_in
 from transfer.results import RECORD, Record, Run, Store, merged
 from transfer.verifying import check_files, check_identity, check_pictures, check_scores, check_weights
@@ -29,6 +30,19 @@ class VerifyOptions:
     """Folders of a run each, folders of runs or of sweeps, or files that `python -m transfer.report --bundle` wrote."""
     weights: Path | None = None
     """Folder to look for the weights in, by default where the runs found them."""
+    recompute: bool = False
+    """Compute every score anew in float64 on the CPU from the weights, features or detections that are here, by plain
+    and slow statements of the metrics (tasks/reference), and hold it against the record."""
+    subset: int | None = None
+    """With --recompute: this many queries or images of each run, evenly spaced; by default all."""
+    data: Path | None = None
+    """With --recompute: folder with the data sets, by default where the runs found them."""
+
+    def __post_init__(self) -> None:
+        if self.subset is not None and self.subset < 1:
+            raise WrongWords(f"--subset {self.subset}: must be 1 or more")
+        if not self.recompute and (self.subset is not None or self.data is not None):
+            raise WrongWords("--subset and --data belong to --recompute")
 
 
 @dataclass
@@ -43,6 +57,10 @@ class Verdict:
     notes: list[str] = field(default_factory=list)
     """What could not be looked at, and what is different on this machine."""
     record: Record | None = None
+    anew: list[str] = field(default_factory=list)
+    """Scores in the record and computed anew, as lines of a table."""
+    not_anew: str = ""
+    """Why scores that were to be computed anew could not be."""
 
     @property
     def right(self) -> bool:
@@ -52,7 +70,8 @@ class Verdict:
     def __str__(self) -> str:
         said = "WRONG" if self.wrong else "right" if self.right else "not checkable"
         lines = [f"{said}  {self.name}"]
-        return "\n       ".join([*lines, *self.wrong, *(f"({note})" for note in self.notes)])
+        lines += [*self.wrong, self.not_anew] if self.not_anew else self.wrong
+        return "\n       ".join([*lines, *self.anew, *(f"({note})" for note in self.notes)])
 
 
 def main(argv: list[str]) -> int:
@@ -68,6 +87,8 @@ def _main(argv: list[str]) -> int:
     with ExitStack() as opened:
         for folder, name in _folders(options.runs, opened):
             verdicts.append(verify(folder, options.weights, name))
+            if options.recompute:
+                recompute(verdicts[-1], Search(options.weights, options.data, options.subset))
             print(verdicts[-1])
     runs = [Run(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
     disputes = merged(runs)[1]
@@ -76,7 +97,10 @@ def _main(argv: list[str]) -> int:
     wrong, right = (sum(map(bool, held)) for held in zip(*((one.wrong, one.right) for one in verdicts)))
     left = len(verdicts) - wrong - right
     print(f"{right} of {len(verdicts)} runs are right" + (f", {left} not checkable" if left else ""))
-    return int(bool(wrong or disputes))
+    missing = [verdict for verdict in verdicts if verdict.not_anew]
+    if missing:
+        print(f"{len(missing)} of {len(verdicts)} runs were not computed anew")
+    return int(bool(wrong or disputes or missing))
 
 
 def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict:
@@ -107,6 +131,21 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
     differing = differences_here(record)
     verdict.notes += [f"other than here: {'; '.join(differing)}"] if differing else []
     return verdict
+
+
+def recompute(verdict: Verdict, search: Search) -> None:
+    """Adds to a verdict what comes of computing the run's scores anew."""
+    from transfer.recomputing import recompute as computed
+
+    if verdict.record is None:
+        return
+    try:
+        found = computed(verdict.folder, verdict.record, search)
+    except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RuntimeError) as error:
+        verdict.not_anew = f"not computed anew: the run's files are not as runs leave them ({error!r})"
+        return
+    verdict.wrong += found.wrong
+    verdict.anew, verdict.not_anew = found.lines, found.missing.replace(str(verdict.folder), verdict.name)
 
 
 def differences_here(record: Record) -> list[str]:

@@ -107,7 +107,7 @@ def check_scores(folder: Path, record: Record) -> Checks:
     if not path.exists():
         return ([f"{OUTCOMES}: missing, and there are scores"] if record.scores else []), []
     try:
-        task = _task(record)
+        task = task_of(record)
     except UserError as error:
         return [], [f"scores not computed anew: {error}"]
     try:
@@ -138,7 +138,7 @@ def _of_task(record: Record, task: "Task") -> list[str]:
     return wrong
 
 
-def _task(record: Record) -> "Task":
+def task_of(record: Record) -> "Task":
     """The task that made a record.
 
     Raises:
@@ -192,9 +192,7 @@ def _started_from(record: Record, elsewhere: Path | None) -> Checks:
         return [], []
     if record.shared and elsewhere is None:
         return [], ["weights not checked: a shared copy does not say where they are; --weights FOLDER does"]
-    sources = [record.options.get("weights"), record.backbone.get("weights")]
-    places = _below(elsewhere) if elsewhere else [Path(source) for source in sources if source not in (None, "config")]
-    found = {file: _weights_id(file) for place in places for file in _files(place)}
+    found = found_weights(record, elsewhere)
     if record.weights_id in found.values():
         return [], []
     if not found:
@@ -202,6 +200,13 @@ def _started_from(record: Record, elsewhere: Path | None) -> Checks:
         return [], [f"weights not checked: there are none {where}; --weights FOLDER looks elsewhere"]
     named = ", ".join(f"{file} ({digest[:19]})" for file, digest in found.items())
     return [f"weights: the run started from {record.weights_id[:19]}, but here are {named}"], []
+
+
+def found_weights(record: Record, elsewhere: Path | None) -> dict[Path, str]:
+    """The files of weights in or below a folder, or where a run found its own, with their ids."""
+    sources = [record.options.get("weights"), record.backbone.get("weights")]
+    places = _below(elsewhere) if elsewhere else [Path(source) for source in sources if source not in (None, "config")]
+    return {file: _weights_id(file) for place in places for file in _files(place)}
 
 
 def _below(folder: Path) -> list[Path]:

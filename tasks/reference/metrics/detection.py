@@ -1,0 +1,54 @@
+"""COCO's twelve numbers by pycocotools, the data set's own code (arXiv 1405.0312)."""
+
+import contextlib
+import io
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+NAMES = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
+
+
+def coco_numbers(
+    truth: dict[str, Any], results: list[dict[str, Any]], kind: str, images: Collection[int]
+) -> dict[str, float]:
+    """The numbers in [0, 1] of some images, by the names of `NAMES`; those that are not defined are left out.
+
+    Args:
+        truth, results: in COCO's formats. Boxes of results are dropped for masks, whose own areas then count.
+        kind: "bbox" or "segm".
+        images: ids.
+    """
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    dropped = "bbox" if kind == "segm" else "segmentation"
+    kept = [
+        {name: value for name, value in one.items() if name != dropped} for one in results if one["image_id"] in images
+    ]
+    with contextlib.redirect_stdout(io.StringIO()):
+        objects = COCO()
+        objects.dataset = truth
+        objects.createIndex()
+        if not kept:
+            evaluated = COCOeval(objects, COCO(), kind)
+            evaluated.cocoDt.dataset = {"images": truth["images"], "annotations": [], "categories": truth["categories"]}
+            evaluated.cocoDt.createIndex()
+        else:
+            evaluated = COCOeval(objects, objects.loadRes(kept), kind)
+        evaluated.params.imgIds = sorted(images)
+        evaluated.evaluate()
+        evaluated.accumulate()
+        evaluated.summarize()
+    return {name: float(value) for name, value in zip(NAMES, evaluated.stats) if value > -1 and np.isfinite(value)}
+
+
+def overlap(one: list[float], other: list[float]) -> float:
+    """Intersection over union of two boxes x, y, width, height."""
+    sides = [
+        min(one[axis] + one[axis + 2], other[axis] + other[axis + 2]) - max(one[axis], other[axis]) for axis in (0, 1)
+    ]
+    shared = max(sides[0], 0) * max(sides[1], 0)
+    union = one[2] * one[3] + other[2] * other[3] - shared
+    return shared / union if union > 0 else float(one == other)

@@ -1,0 +1,29 @@
+"""Weighted k-nearest-neighbour votes (Caron et al. 2021, arXiv 2104.14294, section 4.1), one test image at a time.
+
+Letters: M training images, C classes.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def similarities(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Cosines [M] of training features [M, D] with one test feature [D]."""
+    norms = np.sqrt((train**2).sum(1)) * np.sqrt((test**2).sum())
+    return np.divide((train * test).sum(1), norms, out=np.zeros(len(train)), where=norms > 0)
+
+
+def votes(similarity: np.ndarray, labels: np.ndarray, k: int, temperature: float, classes: int) -> np.ndarray:
+    """[C]: sum of exp((cosine - largest) / temperature) over the k nearest; of equally near ones the earlier."""
+    nearest = np.argsort(-similarity, kind="stable")[:k]
+    found = np.zeros(classes)
+    for place in nearest.tolist():
+        found[labels[place]] += np.exp((similarity[place] - similarity.max()) / temperature)
+    return found
+
+
+def place(found: np.ndarray, label: int, top: int) -> int:
+    """Place of the true class by votes, of equal ones the lower number first; `top` where it is not before that."""
+    order: Sequence[int] = np.argsort(-found, kind="stable")[:top].tolist()
+    return order.index(label) if label in order else top

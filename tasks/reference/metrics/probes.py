@@ -1,0 +1,69 @@
+"""Linear probes: least squares as big_vision's evaluators/fewshot_lsr.py states it, and logistic regression.
+
+Letters: M support images, D channels, C classes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A probe: outputs = (x - mean) / std weights + bias."""
+
+    mean: np.ndarray
+    """[D]"""
+    std: np.ndarray
+    """[D]"""
+    weights: np.ndarray
+    """[D, C]"""
+    bias: np.ndarray
+    """[C]"""
+
+    def outputs(self, feature: np.ndarray) -> np.ndarray:
+        """[C] for one feature [D]."""
+        found: np.ndarray = ((feature - self.mean) / self.std) @ self.weights + self.bias
+        return found
+
+    @property
+    def steepness(self) -> float:
+        """By how much at most an output changes with a feature, per unit of its length."""
+        return float(np.sqrt(((self.weights / self.std[:, None]) ** 2).sum(0)).max())
+
+
+def _standardised(features: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    mean, std = features.mean(0), features.std(0) + 1e-5
+    return (features - mean) / std, mean, std
+
+
+def ridge(features: np.ndarray, labels: np.ndarray, l2: float, classes: int) -> Linear:
+    """(X^T X + l2 I)^-1 X^T Y, X standardised and with 100 as its last channel, Y +1 for the class and -1 else."""
+    x, mean, std = _standardised(features)
+    x = np.concatenate([x, np.full((len(x), 1), 100.0)], axis=1)
+    targets = np.where(labels[:, None] == np.arange(classes), 1.0, -1.0)
+    solution = np.linalg.solve(x.T @ x + l2 * np.eye(x.shape[1]), x.T @ targets)
+    return Linear(mean, std, solution[:-1], 100 * solution[-1])
+
+
+def logistic(features: np.ndarray, labels: np.ndarray, l2: float, classes: int) -> Linear:
+    """The minimum of the sum of cross-entropies + l2 / 2 times the squared weights; the bias is free."""
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    x, mean, std = _standardised(features)
+    own = (labels[:, None] == np.arange(classes)).astype(float)
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        table = flat.reshape(-1, classes)
+        logs = log_softmax(x @ table[:-1] + table[-1], axis=1)
+        slope = np.exp(logs) - own
+        gradient = np.concatenate([x.T @ slope + l2 * table[:-1], slope.sum(0)[None]])
+        return float(-(own * logs).sum() + l2 / 2 * (table[:-1] ** 2).sum()), gradient.ravel()
+
+    seen = np.unique(labels)  # a class without an image has no finite bias
+    start = np.zeros((x.shape[1] + 1) * classes)
+    options = {"maxiter": 100_000, "maxfun": 100_000, "gtol": 1e-9, "ftol": 0}
+    table = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x.reshape(-1, classes)
+    bias = np.where(np.isin(np.arange(classes), seen), table[-1], -np.inf)
+    return Linear(mean, std, table[:-1], bias)

@@ -1,0 +1,15 @@
+"""The last validation of a DINO pretraining anew: its neighbours' votes, from the export of its run."""
+
+from backbones.pretrain.augment import eval_transform
+from tasks.reference.at_hand import AtHand
+from tasks.reference.compared import Recomputed
+from tasks.reference.knn import TOP, voted
+
+
+def recompute(run: AtHand) -> Recomputed:
+    """knn_top1 and knn_top5 of the validation images looked at."""
+    options = run.options
+    scores = {f"knn_top{top}": ("rank", options.knn_k, top) for top in (1, TOP)}
+    transform = eval_transform(options.size, options.resize)
+    found = voted(run, run.exported(options.size), transform, scores, options.knn_temperature)
+    return Recomputed(f"weights: {len(run.places())} images, {len(run.dataset.train)} training images", found)

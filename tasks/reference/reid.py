@@ -1,0 +1,108 @@
+"""Re-identification anew: from the run's weights, every query ranked against the whole gallery."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backbones.backbone import create
+from backbones.data.images import ReidTestTransform, read_image
+from tasks.data.reid import Sample
+from tasks.reference.at_hand import AtHand, exact, load_all, rows
+from tasks.reference.compared import Recomputed, Row, Values, compare
+from tasks.reference.metrics.ranking import RANKS, Group, chance_by, junk, listed
+from tasks.reference.metrics.reranking import reranked
+
+NAMES = ("mAP", "mINP", *(f"rank{rank}" for rank in RANKS))
+RERANKED = 0.01
+"""Of scores after re-ranking: which image is the last of a neighbourhood hangs on the last digit of a distance."""
+
+
+def recompute(run: AtHand) -> Recomputed:
+    """mAP, mINP and CMC of the queries looked at."""
+    places = run.places()
+    query, gallery = _features(run, places)
+    values = {name: Values() for name in NAMES}
+    distances = _reranked(run, query, gallery) if run.options.rerank else None
+    samples = run.dataset.gallery
+    ids, cameras = (np.array([getattr(sample, kind) for sample in samples]) for kind in ("identity", "camera"))
+    for row, place in enumerate(places):
+        sample = run.dataset.query[place]
+        squared = ((gallery - query[row]) ** 2).sum(1) if distances is None else distances[row]
+        counts = ~junk(sample.identity, sample.camera, ids, cameras)
+        _add(values, squared[counts], ids[counts] == sample.identity, run)
+    told = _told(run.outcomes)
+    found = []
+    for name in NAMES:
+        compared = compare(name, run.scores.get(name), told[name], values[name], places, run.outcomes["sample"])
+        # after re-ranking no sample has bounds of its own
+        found += [Row(*_loose(row)) for row in compared] if run.options.rerank else compared
+    return Recomputed(f"weights: {len(places)} queries, {len(gallery)} gallery images", found)
+
+
+def _loose(row: Row) -> tuple[str, float | None, float | None, float]:
+    return row.name, row.told, row.found, RERANKED
+
+
+def _features(run: AtHand, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors of the queries [S, D] and of the gallery [G, D]."""
+    learned = run.learned()
+    backbone = create(run.built, img_size=run.options.size)
+    load_all(
+        backbone, {name.removeprefix("backbone."): x for name, x in learned.items() if name.startswith("backbone.")}
+    )
+    backbone = exact(backbone)
+    transform = ReidTestTransform(run.options.size)
+
+    def encode(images: Tensor) -> Tensor:
+        features = backbone.pooled(images)
+        return _behind_the_neck(features, learned) if run.options.feature == "after" else features
+
+    def both(images: Tensor) -> Tensor:
+        return encode(images) + encode(images.flip(-1)) if run.options.flip_test else encode(images)
+
+    def unit(samples: list[Sample], chosen: np.ndarray, label: str) -> np.ndarray:
+        found: np.ndarray = rows(both, lambda place: transform(read_image(samples[place].path)), chosen, label)
+        return found / np.maximum(np.sqrt((found**2).sum(1, keepdims=True)), 1e-12)
+
+    everything = np.arange(len(run.dataset.gallery))
+    if run.options.rerank:  # neighbours are looked for among all queries, too
+        places = np.arange(len(run.dataset.query))
+    return unit(run.dataset.query, places, "queries"), unit(run.dataset.gallery, everything, "gallery")
+
+
+def _behind_the_neck(features: Tensor, learned: dict[str, Tensor]) -> Tensor:
+    """Batch norm as in evaluation, epsilon 1e-5."""
+    mean, var, weight, bias = (
+        learned[f"neck.norm.{name}"].double() for name in ("running_mean", "running_var", "weight", "bias")
+    )
+    return (features - mean) / torch.sqrt(var + 1e-5) * weight + bias
+
+
+def _reranked(run: AtHand, query: np.ndarray, gallery: np.ndarray) -> np.ndarray:
+    """[S, G] of the queries looked at."""
+    options = run.options
+    k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
+    return reranked(query, gallery, k1=k1, k2=k2, weight=weight)[run.places()]
+
+
+def _add(values: dict[str, Values], distances: np.ndarray, match: np.ndarray, run: AtHand) -> None:
+    """Scores a list as it is, and with all matches as far and as near as their errors allow.
+
+    |q - g|^2 of unit vectors that are off by e each is off by 4 e |q - g| + 4 e^2.
+    """
+    error = 4 * run.error * np.sqrt(np.maximum(distances, 0)) + 4 * run.error**2
+    away = np.where(match, error, -error)
+    scored = [listed(distances + shift, match, run.options.ap) for shift in (0 * away, away, -away)]
+    for place, name in enumerate(NAMES):
+        columns = [np.nan if one is None else (one.ap, one.inp, *one.cmc)[place] for one in scored]
+        values[name].add(*columns)
+
+
+def _told(outcomes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The scores of every query by the run's outcomes."""
+    first = zip(*(outcomes[name].tolist() for name in ("before", "tied", "hits")))
+    groups = [Group(before, tied, 0, hits) for before, tied, hits in first]
+    told = {"mAP": outcomes["ap"], "mINP": outcomes["inp"]}
+    for rank in RANKS:
+        told[f"rank{rank}"] = np.array([chance_by(group, rank) if group.matches else np.nan for group in groups])
+    return told

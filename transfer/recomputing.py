@@ -1,0 +1,199 @@
+"""Finds what a run was made of, has its scores computed anew by `tasks.reference`, and says how the two compare."""
+
+import importlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backbones.errors import UserError
+from backbones.exports import CONFIG, WEIGHTS
+from backbones.spec import BackboneSpec
+from transfer.records import Record
+from transfer.results import OPTIONS, OUTCOMES
+from transfer.seals import EXPORT
+from transfer.verifying import PRETRAIN, found_weights, task_of
+
+if TYPE_CHECKING:
+    from tasks.reference.at_hand import AtHand
+    from tasks.reference.compared import Recomputed, Row
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where to look, and how much to compute."""
+
+    weights: Path | None = None
+    """Folder in or below which weights are looked for; None: where the run found them."""
+    data: Path | None = None
+    """Folder of the data sets; None: where the run found them."""
+    subset: int | None = None
+    """Queries or images; None: all."""
+
+
+@dataclass
+class Outcome:
+    """What a recomputation says of a run."""
+
+    wrong: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    """A table: score, record, anew, difference, tolerance."""
+    missing: str = ""
+    """Why the run was not computed anew."""
+
+
+def recompute(folder: Path, record: Record, search: Search) -> Outcome:
+    """Computes the scores of a run anew; nothing is written. See `tasks.reference`."""
+    if not record.scores:
+        return Outcome(lines=["no scores to compute anew"])
+    start = time.monotonic()
+    try:
+        with _plain_precision():
+            found = _statement(record.task)(_at_hand(folder, record, search))
+    except UserError as error:
+        return Outcome(missing=f"not computed anew: {str(error).splitlines()[0]}")
+    seconds = time.monotonic() - start
+    lines = [f"computed anew in float64 from {found.source} ({seconds:.1f} s)", *_table(record, found)]
+    lines += [f"not computed anew: {what}" for what in found.left]
+    wrong = [_said(row) for row in found.rows if not row.agrees]
+    lacking = record.scores.keys() - {row.name for row in found.rows}
+    wrong += [f"{name}: in the record, and not among the scores of its task" for name in sorted(lacking)]
+    return Outcome(wrong, lines)
+
+
+def _statement(task: str) -> Any:
+    name = task.replace("-", "_")
+    try:
+        return importlib.import_module(f"tasks.reference.{name}").recompute
+    except ModuleNotFoundError as error:
+        if error.name != f"tasks.reference.{name}":
+            raise UserError(f"{error.name} is not installed here") from None
+        raise UserError(f"there is no plain statement of task {task} in tasks/reference") from None
+
+
+@contextmanager
+def _plain_precision() -> Iterator[None]:
+    """Without autocast, whatever the caller is in."""
+    import torch
+
+    with torch.autocast("cpu", enabled=False):
+        yield
+
+
+def _at_hand(folder: Path, record: Record, search: Search) -> "AtHand":
+    """Everything a statement needs. Raises UserError that names what is missing."""
+    from tasks.reference.at_hand import AtHand
+
+    task = task_of(record)
+    options = _options(folder, record, task.options)
+    with np.load(folder / OUTCOMES) as file:
+        outcomes = dict(file)
+    spec, weights, note = _weights(record, search)
+    export = folder / EXPORT
+    store = record.options.get("features")
+    return AtHand(
+        folder=folder,
+        options=options,
+        dataset=_dataset(record, task, options, search.data),
+        spec=spec,
+        weights=weights,
+        note=note,
+        export=export if (export / WEIGHTS).is_file() and (export / CONFIG).is_file() else None,
+        store=Path(store) if store else None,
+        seed=record.seed,
+        precision=_scored_in(record),
+        scores=record.scores,
+        details=record.details,
+        outcomes=outcomes,
+        subset=search.subset,
+    )
+
+
+def _options(folder: Path, record: Record, kind: type[Any]) -> Any:
+    """The options of the run, as its options.yaml repeats them."""
+    from transfer.cli import pretraining_recipe, read_command, task_recipe
+    from transfer.options import PretrainRunOptions, RunOptions
+
+    path = folder / OPTIONS
+    if not path.is_file():
+        raise UserError(f"the run's options: there is no {path} here")
+    try:
+        if record.task.startswith(PRETRAIN):
+            return read_command(pretraining_recipe(str(path)), kind, [], PretrainRunOptions).options
+        return read_command(task_recipe(record.task), kind, ["--config", str(path)], RunOptions).options
+    except SystemExit:
+        raise UserError(f"{path}: its options are not those of this version") from None
+
+
+def _dataset(record: Record, task: Any, options: Any, data: Path | None) -> Any:
+    from backbones.data.spec import resolve_dataset
+
+    root = data or (Path(given) if (given := record.options.get("data")) else None)
+    try:
+        opened = task.open(
+            resolve_dataset(record.options["dataset"][0]),
+            options,
+            root=root,
+            subset=record.subset,
+            skip_unreadable=bool(record.options.get("skip_unreadable")),
+        )
+    except UserError as error:
+        raise UserError(f"the images: {str(error).splitlines()[0]}; --data FOLDER says where they are") from None
+    if opened.digest != record.dataset["digest"]:
+        raise UserError(
+            f"the images: those of {opened.name} here are not those of the run (digest {opened.digest[:12]}, "
+            f"{record.dataset['digest'][:12]} in the record); --data FOLDER says where they are"
+        )
+    return opened
+
+
+def _weights(record: Record, search: Search) -> tuple[BackboneSpec, str, str]:
+    """The run's backbone with the weights it started from; what these are, in words; or else why they are not here."""
+    names = {item.name for item in fields(BackboneSpec)}
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in record.backbone.items()}
+    spec = BackboneSpec(**{name: value for name, value in values.items() if name in names})
+    wanted = record.weights_id
+    if wanted == "random":
+        return replace(spec, weights="random"), f"weights drawn anew from seed {record.seed}", ""
+    if not wanted.startswith("sha256:"):
+        return spec, f"weights {wanted}", ""
+    for file, digest in found_weights(record, search.weights).items():
+        if digest == wanted:
+            exported = (file.parent / CONFIG).is_file()
+            return replace(spec, weights=str(file.parent if exported else file)), "weights", ""
+    where = f"in {search.weights}" if search.weights else "where the run found them"
+    return spec, "", f"the weights {wanted[:19]} are not {where}; --weights FOLDER looks elsewhere"
+
+
+def _scored_in(record: Record) -> str:
+    """The precision of the run's scores; older records score in that of their training."""
+    training: str = record.environment["precision"]
+    chosen = record.options.get("eval_precision", "run")
+    return training if chosen in ("run", "auto") else str(chosen)
+
+
+def _table(record: Record, found: "Recomputed") -> list[str]:
+    """A line for each row, in columns."""
+    width = max([len(row.name) for row in found.rows] or [0])
+    title = f"{'':{width}}  {'record':>10}  {'anew':>10}  {'difference':>10}  {'tolerance':>9}"
+    return [title, *(_line(row, width) for row in found.rows if row.told is not None or row.found is not None)]
+
+
+def _line(row: "Row", width: int) -> str:
+    told, anew = ("none" if value is None else f"{value:.6f}" for value in (row.told, row.found))
+    return f"{row.name:{width}}  {told:>10}  {anew:>10}  {row.difference:10.1e}  {row.tolerance:9.1e}"
+
+
+def _said(row: "Row") -> str:
+    if row.samples and row.told is None:
+        return f"{row.name}: {row.samples}"
+    values = f"{row.told} in the record, {row.found} computed anew"
+    if row.difference <= row.tolerance:
+        return f"{row.name}: scored differently in {row.samples}"
+    return f"{row.name}: {values}, {row.difference:.2g} apart for {row.tolerance:.2g}" + (
+        f"; {row.samples}" if row.samples else ""
+    )
