@@ -171,9 +171,7 @@ def _weights(record: Record, search: Search) -> tuple[BackboneSpec, str, str]:
 
 def _scored_in(record: Record) -> str:
     """The precision of the run's scores; older records score in that of their training."""
-    training: str = record.environment["precision"]
-    chosen = record.options.get("eval_precision", "run")
-    return training if chosen in ("run", "auto") else str(chosen)
+    return str(record.environment.get("eval_precision") or record.environment["precision"])
 
 
 def _table(record: Record, found: "Recomputed") -> list[str]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 ERRORS = {"fp64": 1e-12, "fp32": 4e-6, "fp16": 6e-3, "bf16": 5e-2}
-"""Error of a feature that a network gives in a precision, as a share of its length: four times the largest that was seen of
-ViT-Ti to ViT-S (float32 1e-6, bfloat16 1.2e-2 behind 12 blocks), as it grows with depth and differs between machines."""
+"""Error of a feature that a network gives in a precision, as a share of its length: four times the largest that was
+seen of ViT-Ti and ViT-S (float32 1e-6, bfloat16 1.2e-2 behind 12 blocks), as it grows with depth.
+"""
 ROUNDING = 1e-9
 """Of sums and means in float64."""
 

@@ -1,4 +1,4 @@
-"""Neighbours' votes anew, from frozen features in float64. Letters: M training images, S images looked at, D channels."""
+"""Neighbours' votes anew, from frozen features in float64."""
 
 from collections.abc import Mapping
 

@@ -78,7 +78,7 @@ def _precisions(group: Group, rule: str) -> float:
 
 
 def chance_by(first: Group, rank: int) -> float:
-    """The chance of a match up to a rank, from the group of the first: one less that of none among the group's places before it."""
+    """The chance of a match up to a rank, from the group of the first: 1 less that of none before it."""
     places = min(max(rank - first.before, 0), first.size)
     return 1 - comb(first.size - first.matches, places) / comb(first.size, places)
 

@@ -1,4 +1,4 @@
-"""How alike and how large the tokens of one image are, and its attention weights (arXiv 2109.03810, equation 5 and (6)).
+"""How alike and how large the tokens of one image are, and its attention weights (arXiv 2109.03810, section 3).
 
 Letters: n tokens of d channels, N queries, L keys.
 """
