@@ -154,7 +154,9 @@ def _dataset(record: Record, task: Any, options: Any, data: Path | None) -> Any:
 def _weights(record: Record, search: Search) -> tuple[BackboneSpec, str, str]:
     """The run's backbone with the weights it started from; what these are, in words; or else why they are not here."""
     names = {item.name for item in fields(BackboneSpec)}
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in record.backbone.items()}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in record.backbone.items()
+    }
     spec = BackboneSpec(**{name: value for name, value in values.items() if name in names})
     wanted = record.weights_id
     if wanted == "random":

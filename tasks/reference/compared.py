@@ -106,6 +106,6 @@ def close(
     for name in names:
         one, other = told.get(name), found.get(name)
         both = [np.nan if value is None else float(value) for value in (one, other)]
-        if not np.isclose(*both, rtol=share, atol=share, equal_nan=True):
+        if not np.isclose(both[0], both[1], rtol=share, atol=share, equal_nan=True):
             return f"{name} {one} for {other}"
     return ""

@@ -115,7 +115,7 @@ def _batch(detector: Any, images: DetectionImages, batch: range, run: AtHand) ->
         instances = sample.pred_instances
         masks = instances.masks.numpy() if "masks" in instances else [None] * len(instances)
         for box, score, label, mask in zip(instances.bboxes.tolist(), instances.scores, instances.labels, masks):
-            one = {"place": place, "image_id": int(sample.img_id), "score": float(score)}
+            one: dict[str, Any] = {"place": place, "image_id": int(sample.img_id), "score": float(score)}
             one |= {"category_id": run.dataset.category_ids[int(label)], "bbox": _sides(*box)}
             found.append(one if mask is None else one | {"segmentation": _encoded(mask)})
     return found

@@ -99,7 +99,7 @@ def _stored(run: AtHand, sets: object) -> Features:
 
 def _entry(run: AtHand, name: str, contents: tuple[bytes, ...]) -> dict[int, np.ndarray]:
     """Image -> feature, of an entry, whose rows are the different contents in order."""
-    of_content = {}
+    of_content: dict[bytes, np.ndarray] = {}
     order = sorted({*contents})
     assert run.store is not None
     for path in sorted((run.store / name).glob("*.safetensors")):

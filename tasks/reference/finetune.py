@@ -1,6 +1,6 @@
 """A trained classifier's validation anew, from the export of its run: fine-tuning, and supervised pretraining."""
 
-from backbones.pretrain.augment import eval_transform
+from backbones.pretrain.augment import View, eval_transform
 from tasks.reference.at_hand import AtHand
 from tasks.reference.compared import Recomputed
 from tasks.reference.outputs import of_backbone
@@ -10,7 +10,7 @@ def recompute(run: AtHand) -> Recomputed:
     """Top-1 and top-5 of the validation images looked at."""
     options = run.options
     backbone = run.exported(options.size, classes="trained")
-    view = "area" if options.augment == "bigvision" else "bicubic"
+    view: View = "area" if options.augment == "bigvision" else "bicubic"
     transform = eval_transform(options.size, options.resize, view=view)
     found = of_backbone(run, backbone, run.dataset.val, transform)
     return Recomputed(f"weights: {len(run.places())} images", found)
