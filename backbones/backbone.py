@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from timm.models import group_parameters
+from timm.models._manipulate import group_with_matcher
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -20,6 +20,9 @@ from backbones.errors import UserError, WrongWords
 from backbones.spec import BackboneSpec, override, resolve
 from backbones.volo import Box
 from backbones.weights import find_weights
+
+_BEHIND = "#behind"
+"a name that no model has: its layer is that of all which timm counts to none, the classifier first"
 
 
 def create(
@@ -185,13 +188,13 @@ class Backbone(nn.Module):
 
     @property
     def depth(self) -> int:
-        """Number of blocks; in other models of the layers that timm counts for layer decay."""
+        """Number of blocks; in other models of the layers that timm counts for layer decay, but for the stem."""
         if isinstance(self.model, VisionTransformer):
             return len(self.model.blocks)
-        return max(self._layer_table().values(), default=0)
+        return self._layer_table().get(_BEHIND, 1) - 1
 
     def layer_of(self, parameter_name: str) -> int:
-        """For layer decay: 0 stem, positions, class token; i + 1 block i; depth + 1 all the rest.
+        """As timm, for layer decay: 0 stem, positions, class token; i + 1 block i; depth final norm; depth + 1 the rest.
 
         Args:
             parameter_name: as in `named_parameters()` of the backbone or of the model within.
@@ -202,6 +205,8 @@ class Backbone(nn.Module):
         block = re.match(r"blocks\.(\d+)\.", name)
         if block:
             return int(block[1]) + 1
+        if name.startswith("norm."):
+            return self.depth
         stem = re.match(r"(patch_embed|norm_pre)\.|(pos_embed|cls_token|reg_token|dist_token)$", name)
         return 0 if stem else self.depth + 1
 
@@ -222,7 +227,8 @@ class Backbone(nn.Module):
 
     def _layer_table(self) -> dict[str, int]:
         if not self._layers and hasattr(self.model, "group_matcher"):
-            layers = group_parameters(self.model, self.model.group_matcher(coarse=False), reverse=True)
+            named = [*self.model.named_parameters(), (_BEHIND, None)]
+            layers = group_with_matcher(named, self.model.group_matcher(coarse=False), reverse=True)
             self._layers = {name: layer for name, layer in layers.items() if name not in self._head_names}
         return self._layers
 

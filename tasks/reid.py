@@ -130,14 +130,8 @@ class ReidLearner(Learner):
         return self.neck(features)[0] if self.options.feature == "after" else features
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Groups with layer decay over the backbone; the neck counts as behind its last layer."""
-        last = self.backbone.layer_of("head") + 1
-
-        def layer(name: str) -> int:
-            room, _, inner = name.partition(".")
-            return self.backbone.layer_of(inner) if room == "backbone" else last
-
-        return parameter_groups(self, options, layer, last)
+        """Groups with layer decay over the backbone; the neck lies behind it."""
+        return parameter_groups(self, options, self.backbone)
 
     def chance(self) -> tuple[str, float] | None:
         """The identity loss of a constant prediction."""

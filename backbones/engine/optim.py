@@ -2,8 +2,7 @@
 
 import fnmatch
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -27,11 +26,19 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
         parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
 
 
+class Layered(Protocol):
+    """A backbone as layer decay sees it: see `backbones.backbone.Backbone`."""
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+
+    def layer_of(self, parameter_name: str) -> int:
+        """0 of stem, positions and class token; i + 1 of block i; depth + 1 of all behind the blocks and their norm."""
+
+
 def parameter_groups(
-    model: nn.Module,
-    options: FitOptions,
-    layer_of: Callable[[str], int] | None = None,
-    last_layer: int = 0,
+    model: nn.Module, options: FitOptions, backbone: Layered | None = None, inside: str = "backbone."
 ) -> list[dict[str, Any]]:
     """Parameters that share a rate and a decay, as groups for torch's optimisers.
 
@@ -40,8 +47,14 @@ def parameter_groups(
 
     Args:
         model: whose parameters train; those without gradient are left out.
-        layer_of: name -> layer number, for layer decay; parameters of `last_layer` keep the full rate.
+        backbone: what of it has layers; all else lies behind them.
+        inside: what the names of the backbone's parameters begin with.
+
+    Raises:
+        WrongWords: a layer decay where there are no layers.
     """
+    if options.layer_decay != 1 and not (backbone and backbone.depth):
+        raise WrongWords(f"--layer-decay {options.layer_decay:g} has no effect: what trains here has no layers")
     norms = _norm_parameters(model) if options.decay_norm else set()
     groups: dict[tuple[float, float, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
@@ -49,7 +62,7 @@ def parameter_groups(
             continue
         is_bias = name.rpartition(".")[2] == "bias"
         peak = options.lr * (options.bias_factor if is_bias else 1.0)
-        scale = options.layer_decay ** (last_layer - layer_of(name)) if layer_of else 1.0
+        scale = _layer_scale(name, options.layer_decay, backbone, inside)
         # AdamW multiplies its decay by the rate.
         decay = 1 / peak if options.decay_scale == "schedule" else 1.0
         if _without_decay(name, parameter, options.no_decay, parameter in norms):
@@ -58,6 +71,16 @@ def parameter_groups(
         group["weight_decay"] = decay * options.weight_decay
         groups.setdefault((peak, scale, decay), group)["params"].append(parameter)
     return list(groups.values())
+
+
+def _layer_scale(name: str, decay: float, backbone: Layered | None, inside: str) -> float:
+    """d^(depth + 1 - layer), as in timm, MAE and ViTDet: d for the last block, 1 for all behind the backbone.
+
+    The final norm counts with the last block, as in timm; MAE gives it 1, ViTDet has none.
+    """
+    if backbone is None or not name.startswith(inside):
+        return 1.0
+    return decay ** (backbone.depth + 1 - backbone.layer_of(name.removeprefix(inside)))
 
 
 def _norm_parameters(model: nn.Module) -> set[nn.Parameter]:

@@ -117,15 +117,8 @@ class DinoLearner(Learner):
         return self
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """The student's parameters; its head counts as behind its last layer."""
-        backbone = self.student.backbone
-        last = backbone.layer_of("head") + 1
-
-        def layer(name: str) -> int:
-            inner = name.removeprefix("student.backbone.")
-            return last if inner == name else backbone.layer_of(inner)
-
-        return parameter_groups(self, options, layer, last)
+        """The student's parameters, with layer decay over its backbone; its head lies behind it."""
+        return parameter_groups(self, options, self.student.backbone, "student.backbone.")
 
     def share_tokens(self, shards: Shards) -> None:
         """In the blocks of student and teacher."""

@@ -88,10 +88,7 @@ class SupervisedLearner(Learner):
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
         """Groups with layer decay over the backbone; its classifier keeps the full rate."""
-        return parameter_groups(self, options, self._layer_of, self.backbone.depth + 1)
-
-    def _layer_of(self, name: str) -> int:
-        return self.backbone.layer_of(name.removeprefix("backbone."))
+        return parameter_groups(self, options, self.backbone)
 
     def share_tokens(self, shards: Shards) -> None:
         """In the backbone's blocks."""

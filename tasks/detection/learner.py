@@ -82,14 +82,8 @@ class DetectionLearner(Learner):
             self.maps.share_tokens(shards)
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Groups with layer decay over the backbone; necks and heads count as behind its last layer."""
-        inside = "detector.backbone.maps.backbone."
-        last = self.backbone.layer_of("head")
-
-        def layer(name: str) -> int:
-            return self.backbone.layer_of(name.removeprefix(inside)) if name.startswith(inside) else last
-
-        return parameter_groups(self, options, layer, last)
+        """Groups with layer decay over the backbone; necks and heads lie behind it."""
+        return parameter_groups(self, options, self.backbone, "detector.backbone.maps.backbone.")
 
 
 def collate(samples: list[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -84,7 +84,8 @@ def test_layers_for_layer_decay():
     assert layers["model.pos_embed"] == layers["model.cls_token"] == layers["model.patch_embed.conv.0.weight"] == 0
     assert layers["model.blocks.0.norm1.weight"] == layers["model.blocks.0.attn.alpha"] == 1
     assert layers["model.blocks.1.mlp.fc2.bias"] == 2
-    assert layers["model.norm.weight"] == backbone.layer_of("head.weight") == backbone.depth + 1 == 3
+    assert layers["model.norm.weight"] == backbone.depth == 2
+    assert backbone.layer_of("head.weight") == 3
     assert backbone.layer_of("blocks.1.norm2.bias") == 2
 
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -115,11 +116,30 @@ def test_ends_are_the_same_for_groups_with_another_peak_and_scale_with_layer_dec
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.25 * 0.1)
 
 
+@dataclass
+class Layers:
+    """What layer decay sees of a backbone."""
+
+    layers: dict[str, int]
+    depth: int
+
+    def layer_of(self, parameter_name: str) -> int:
+        return self.layers[parameter_name.partition(".")[0]]
+
+
+def test_layer_decay_without_layers_is_refused() -> None:
+    model = nn.Linear(2, 2)
+    for backbone in (None, Layers({}, depth=0)):
+        with pytest.raises(WrongWords, match=r"--layer-decay 0\.5 has no effect"):
+            parameter_groups(model, fit_options(layer_decay=0.5), backbone)
+    assert parameter_groups(model, fit_options(layer_decay=0.5), Layers({}, depth=1))[0]["scale"] == 1.0
+
+
 def test_groups_give_every_parameter_its_rate_and_decay() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3), nn.Linear(3, 1))
     model[2].weight.requires_grad_(False)
     options = fit_options(lr=1.0, bias_factor=2.0, weight_decay=0.1, no_decay=("1d",), layer_decay=0.5)
-    groups = parameter_groups(model, options, lambda name: int(name[0]), 2)
+    groups = parameter_groups(model, options, Layers({"0": 0, "1": 1, "2": 2}, depth=1), inside="")
     found = {id(p): (g["peak"], g["scale"], g["weight_decay"]) for g in groups for p in g["params"]}
     assert found == {
         id(model[0].weight): (1.0, 0.25, 0.1),
@@ -180,7 +200,7 @@ def test_decay_by_the_schedule_is_big_visions(decay_to: float | None) -> None:
         optimizer="adamw", lr=0.01, weight_decay=0.3, weight_decay_to=decay_to, decay_scale="schedule",
         layer_decay=0.5, warmup_epochs=1.0, no_decay=(),
     )  # fmt: skip
-    optimizer = build_optimizer(parameter_groups(model, options, lambda name: 0, 1), options)
+    optimizer = build_optimizer(parameter_groups(model, options, Layers({"weight": 1}, depth=1), inside=""), options)
     schedule = Schedule(options)
     value = weight.detach().double()
     first, second = torch.zeros(2), torch.zeros(2)

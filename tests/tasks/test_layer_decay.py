@@ -1,0 +1,110 @@
+"""Layer decay is one rule in every task and method: timm's, and ViTDet's where there is no final norm."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from timm.optim import param_groups_layer_decay
+
+from backbones.backbone import Backbone, create
+from backbones.engine.learner import Learner
+from backbones.pretrain.dino_learner import DinoLearner
+from backbones.pretrain.method import load_method
+from backbones.pretrain.supervised_learner import SupervisedLearner
+from backbones.settings import read_yaml
+from tasks.detection.learner import DetectionLearner
+from tasks.reid import ReidLearner
+from tasks.task import load_task
+from tests.support import fit_options
+from transfer.cli import pretraining_recipe, read_command, task_recipe
+from transfer.options import PretrainRunOptions
+
+DECAY = 0.5
+
+
+def pretraining(name: str) -> Any:
+    recipe = pretraining_recipe(name)
+    own = load_method(read_yaml(recipe.path)["method"]).options
+    return read_command(recipe, own, ["--backbone", "tiny", "--smoke"], PretrainRunOptions).options
+
+
+def supervised(name: str) -> tuple[Learner, Backbone, str]:
+    backbone = create(name, weights="random", classes=5)
+    return SupervisedLearner(backbone, torch.full((5,), 0.2), pretraining("deit"), 0), backbone, "backbone."
+
+
+def reid(name: str) -> tuple[Learner, Backbone, str]:
+    backbone = create(name, weights="random")
+    options = read_command(task_recipe("reid"), load_task("reid").options, ["--backbone", "tiny", "--smoke"]).options
+    return ReidLearner(backbone, 5, options), backbone, "backbone."
+
+
+def dino(name: str) -> tuple[Learner, Backbone, str]:
+    student, teacher = (create(name, weights="random") for _ in range(2))
+    return DinoLearner(student, teacher, pretraining("dino"), 2), student, "student.backbone."
+
+
+class Maps(torch.nn.Module):
+    """A detector as far as its learner's groups look at it."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = torch.nn.Module()
+        self.backbone.maps = torch.nn.Module()
+        self.backbone.maps.backbone = backbone
+        self.neck = torch.nn.Linear(2, 2)
+
+
+def detect(name: str) -> tuple[Learner, Backbone, str]:
+    backbone = create(name, weights="random")
+    return DetectionLearner(Maps(backbone), norm_eval=True), backbone, "detector.backbone.maps.backbone."
+
+
+TASKS = [supervised, reid, dino, detect]
+
+
+def scales(learner: Learner) -> dict[str, float]:
+    """The layer decay of every parameter that trains."""
+    names = {parameter: name for name, parameter in learner.named_parameters()}
+    groups = learner.parameter_groups(fit_options(layer_decay=DECAY))
+    return {names[parameter]: group["scale"] for group in groups for parameter in group["params"]}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", ["tiny", "vit_tiny_patch16_224", "volo_tiny", "resnet18", "convnext_atto"])
+def test_the_scales_are_timms(task: Callable[[str], tuple[Learner, Backbone, str]], name: str) -> None:
+    with torch.device("meta"):
+        learner, _, inside = task(name)
+        # timm's last layer is the classifier's: with one, as with ours, the last block is one below it
+        whole = create(name, weights="random", classes=5).model
+    groups = param_groups_layer_decay(whole, layer_decay=DECAY)
+    theirs = {id(parameter): group["lr_scale"] for group in groups for parameter in group["params"]}
+    expected = {f"{inside}model.{name}": theirs[id(parameter)] for name, parameter in whole.named_parameters()}
+    found = scales(learner)
+    own = {name for name in found if name.startswith(inside)}
+    assert own
+    assert own <= expected.keys()
+    assert {name: found[name] for name in own} == {name: pytest.approx(expected[name]) for name in own}
+    assert {scale for name, scale in found.items() if name not in own} <= {1.0}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_scales_are_vitdets(task: Callable[[str], tuple[Learner, Backbone, str]]) -> None:
+    """detectron2's `get_vit_lr_decay_rate`: d^(L + 1 - id), id 0: positions, stem; i + 1: block i; L + 1: rest.
+
+    Its ViT has neither class token, which counts with the positions here, nor a norm behind the blocks.
+    """
+    learner, backbone, inside = task("tiny")
+    L = backbone.depth
+    for name, scale in scales(learner).items():
+        number = L + 1
+        if name.startswith(inside):
+            if ".pos_embed" in name or ".patch_embed" in name or ".cls_token" in name:
+                number = 0
+            elif ".blocks." in name:
+                number = int(name.partition(".blocks.")[2].partition(".")[0]) + 1
+            elif ".norm." in name:
+                number = L
+        assert scale == pytest.approx(DECAY ** (L + 1 - number)), name
+    assert scales(learner)[f"{inside}model.blocks.{L - 1}.mlp.fc2.weight"] == DECAY
