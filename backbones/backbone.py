@@ -194,7 +194,7 @@ class Backbone(nn.Module):
         return self._layer_table().get(_BEHIND, 1) - 1
 
     def layer_of(self, parameter_name: str) -> int:
-        """As timm, for layer decay: 0 stem, positions, class token; i + 1 block i; depth final norm; depth + 1 the rest.
+        """As timm, for layer decay: 0 stem, positions, class token; i + 1 block i; depth final norm; depth + 1 others.
 
         Args:
             parameter_name: as in `named_parameters()` of the backbone or of the model within.
@@ -227,7 +227,7 @@ class Backbone(nn.Module):
 
     def _layer_table(self) -> dict[str, int]:
         if not self._layers and hasattr(self.model, "group_matcher"):
-            named = [*self.model.named_parameters(), (_BEHIND, None)]
+            named = iter([*self.model.named_parameters(), (_BEHIND, None)])
             layers = group_with_matcher(named, self.model.group_matcher(coarse=False), reverse=True)
             self._layers = {name: layer for name, layer in layers.items() if name not in self._head_names}
         return self._layers
