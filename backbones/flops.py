@@ -48,11 +48,16 @@ def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]
 
 @contextmanager
 def _lengths(model: nn.Module) -> Iterator[Counter[int]]:
-    """L of every point-wise attention that runs in here, and how often."""
+    """L of every point-wise attention that runs in here, and how many of them use it: windows that end at the border of
+    an image have an L of their own.
+    """
     found: Counter[int] = Counter()
+    seen: set[tuple[Attention, int]] = set()
 
     def note(module: Attention, inputs: tuple[Tensor, ...], options: dict[str, Any], output: Tensor) -> None:
-        found[module.counted(inputs[0].shape[1], options.get("image_tokens")) or 0] += 1
+        length = module.counted(inputs[0].shape[1], options.get("image_tokens")) or 0
+        found[length] += (module, length) not in seen
+        seen.add((module, length))
 
     parts = [part for part in model.modules() if isinstance(part, Attention) and part.scaled]
     handles = [part.register_forward_hook(note, with_kwargs=True) for part in parts]

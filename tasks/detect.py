@@ -34,6 +34,7 @@ from tasks.detection.maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detection.options import DetectOptions
 from tasks.detection.pictures import save_pictures
 from tasks.detection.pipelines import DetectionImages, train_transforms
+from tasks.detection.precision import NotFinite
 from tasks.detection.predict import Results, detect
 from tasks.task import Metric, Outcomes, Scores, Task
 
@@ -85,7 +86,9 @@ class Detect(Task):
         seed_torch(context.seed)
         detector = chosen_detector(options, dataset)
         if 0 < dataset.unmasked < dataset.objects and (detector.masks or options.detector is None):
-            effect = "these are ignored" if detector.masks else f"{detector.name}, and no scores of masks"
+            effect = (
+                "these are background in training" if detector.masks else f"{detector.name}, and no scores of masks"
+            )
             context.note(f"{_lacking(dataset)}: {effect}")
         learner = make_learner(spec, dataset, detector, options)
         images = context.micro_batch(options.batch, options.accumulate)
@@ -96,13 +99,21 @@ class Detect(Task):
         def validate(epoch: int) -> Scores:
             if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:
                 return {}
-            return self.rescore(self._outcomes(learner, dataset, detector, options, context)[0])
+            try:
+                return self.rescore(self._outcomes(learner, dataset, detector, options, context)[0])
+            except NotFinite as error:
+                context.note(f"epoch {epoch + 1} has no scores: what was found in {error} is not finite")
+                return {}
 
         outcome = fit(learner, train_loader(dataset, detector, options, context), options, context, validate)
         if outcome.broke_down:
             return {}, {}
         start = time.monotonic()
-        outcomes, results = self._outcomes(learner, dataset, detector, options, context)
+        try:
+            outcomes, results = self._outcomes(learner, dataset, detector, options, context)
+        except NotFinite as error:
+            context.not_finite(f"boxes, scores or masks for {error}")
+            return {}, {}
         context.cost.eval_seconds += time.monotonic() - start
         if context.folder and context.ranks.first:
             write_atomic(context.folder / RESULTS, json.dumps(results).encode())
@@ -194,6 +205,7 @@ def make_learner(
         MapOptions(
             taps=_taps(backbone, options) if options.pyramid == "taps" else (-1,),
             window=options.window,
+            padding=options.window_padding,
             global_blocks=options.global_blocks,
             relative=options.relative,
             grid=(options.size[0] // backbone.stride, options.size[1] // backbone.stride),

@@ -10,6 +10,8 @@ from torch import nn
 from backbones.engine.options import FitOptions
 from backbones.errors import WrongWords, nearest
 
+NORM = "norm:"  # begins a pattern of `no_decay` that means norm layers alone
+
 
 def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
     """Leaves gradients only to those trained parameters whose names match a shell pattern.
@@ -55,7 +57,7 @@ def parameter_groups(
     """
     if options.layer_decay != 1 and not (backbone and backbone.depth):
         raise WrongWords(f"--layer-decay {options.layer_decay:g} has no effect: what trains here has no layers")
-    norms = _norm_parameters(model) if options.decay_norm else set()
+    norms = _norm_parameters(model)
     groups: dict[tuple[float, float, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
@@ -65,7 +67,7 @@ def parameter_groups(
         scale = _layer_scale(name, options.layer_decay, backbone, inside)
         # AdamW multiplies its decay by the rate.
         decay = 1 / peak if options.decay_scale == "schedule" else 1.0
-        if _without_decay(name, parameter, options.no_decay, parameter in norms):
+        if _without_decay(name, parameter, options, is_norm=parameter in norms):
             decay = 0.0
         group = {"params": [], "peak": peak, "scale": scale, "decay": decay, "lr": 0.0}
         group["weight_decay"] = decay * options.weight_decay
@@ -93,10 +95,13 @@ def _norm_parameters(model: nn.Module) -> set[nn.Parameter]:
     return found
 
 
-def _without_decay(name: str, parameter: nn.Parameter, patterns: tuple[str, ...], decays: bool) -> bool:
-    if "1d" in patterns and not decays and (parameter.ndim <= 1 or name.endswith(".bias")):
+def _without_decay(name: str, parameter: nn.Parameter, options: FitOptions, *, is_norm: bool) -> bool:
+    """Whether one of `no_decay` means this parameter."""
+    is_vector = parameter.ndim <= 1 or name.endswith(".bias")
+    if "1d" in options.no_decay and is_vector and not (is_norm and options.decay_norm):
         return True
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    norms = [pattern.removeprefix(NORM) for pattern in options.no_decay if is_norm and pattern.startswith(NORM)]
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in (*options.no_decay, *norms))
 
 
 def build_optimizer(

@@ -29,7 +29,8 @@ class FitOptions:
     bias_factor: float
     """Peak rate of bias parameters as a multiple of lr."""
     no_decay: tuple[str, ...]
-    """Shell patterns of names of parameters without weight decay; `1d` stands for biases, norms and other vectors."""
+    """Shell patterns of names of parameters without weight decay; with `norm:` before it a pattern means norm layers
+    alone; `1d` stands for biases, norms and other vectors."""
     decay_norm: bool
     """Whether scales and shifts of norm layers decay even where no_decay holds `1d`."""
     layer_decay: float

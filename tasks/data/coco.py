@@ -25,7 +25,8 @@ from tasks.data.toy_coco import GENERATORS
 
 SPLITS = ("train", "val")
 FEW = 0.01
-"""Share of the objects that may lack a mask in a set with masks: they are ignored when masks are trained and scored."""
+"""Share of the objects that may lack a mask in a set with masks: where masks are trained they are background, as in
+mmdetection, and in scores of masks they count neither way."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,8 +45,9 @@ class CocoData:
     counts: dict[str, Any]
     """{"train" | "val": {"images", "objects", "crowds"}, "classes"}; crowds are not among the objects."""
     dropped: dict[str, dict[str, int]]
-    """By split. Objects not trained on: `crowds`, `no_area`, `outside` of their image; boxes `clipped` for training;
-    `short_polygons`, and objects `left_without_polygon` by these. Counted over the whole split; scoring takes all."""
+    """By split. Objects not trained on: `crowds`, `no_area`, `outside` of their image, `below_pixel` in a side; boxes
+    `clipped` for training; `short_polygons`, and objects `left_without_polygon` by these. Counted over the whole split;
+    scoring takes all."""
     digest: str
     """Of annotations, and of name and size of every image used."""
     skipped: int = 0

@@ -54,13 +54,13 @@ class CocoSplit:
     areas: np.ndarray
     """float64 [M] square pixels, as in the file"""
     crowd: np.ndarray
-    """bool [M] a region of many; scored, never trained on"""
+    """bool [M] a region of many; neither right nor wrong in scores, background in training"""
     segmentations: Packed
     """[M] lists of polygons [x, y, x, y, ...], or {"size", "counts"}; None of an object without"""
     masked: np.ndarray
     """bool [M] there is a segmentation"""
     trained: np.ndarray
-    """bool [M] fit for training: no crowd, and a box that has area inside the image"""
+    """bool [M] fit for training: no crowd, and a box of a pixel at least that has area inside the image"""
 
     def path(self, index: int) -> str:
         """The file of an image."""
@@ -201,11 +201,14 @@ def _without_short(segmentations: list[Any]) -> tuple[list[Any], dict[str, int]]
 
 
 def _fit_boxes(split: CocoSplit) -> tuple[np.ndarray, dict[str, int]]:
-    """bool [M] whether an object can be trained on, and what is odd about boxes, crowds aside."""
+    """bool [M] whether an object can be trained on, as mmdetection's `CocoDataset` has it, and what is odd about boxes,
+    crowds aside.
+    """
     low, high, limits = split.boxes[:, :2], split.boxes[:, :2] + split.boxes[:, 2:], split.sizes()[split.image]
-    flat = (split.boxes[:, 2:] <= 0).any(axis=1) & ~split.crowd
+    flat = ((split.boxes[:, 2:] <= 0).any(axis=1) | (split.areas <= 0)) & ~split.crowd
     outside = ((high <= 0) | (low >= limits)).any(axis=1) & ~flat & ~split.crowd
-    trained = ~(flat | outside | split.crowd)
+    tiny = (split.boxes[:, 2:] < 1).any(axis=1) & ~(flat | outside | split.crowd)
+    trained = ~(flat | outside | tiny | split.crowd)
     clipped = ((low < -SLACK) | (high > limits + SLACK)).any(axis=1) & trained
-    counts = {"no_area": flat, "outside": outside, "clipped": clipped}
+    counts = {"no_area": flat, "outside": outside, "below_pixel": tiny, "clipped": clipped}
     return trained, {name: int(rows.sum()) for name, rows in counts.items()}

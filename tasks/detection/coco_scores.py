@@ -92,7 +92,8 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -
 
     Raises:
         UserError: masks are asked for and faster-coco-eval is not installed.
-        ValueError: an unknown image or category, a score that is no number, an object or a result without a mask.
+        ValueError: an unknown image or category, a score or a box that is not finite, an object or a result without
+            a mask.
     """
     objects = truth_from(truth, kind)
     found = detections_from(results, objects, kind, most=MAX_DETECTIONS[-1])

@@ -104,7 +104,7 @@ def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: s
 
     Raises:
         UserError: faster-coco-eval is needed and missing.
-        ValueError: an unknown image or category, a score that is no number, or a result without box or mask.
+        ValueError: an unknown image or category, a score or a box that is not finite, or a result without box or mask.
     """
     wanted = "bbox" if kind == "bbox" else "segmentation"
     if lacking := [place for place, one in enumerate(results) if not one.get(wanted)]:
@@ -112,14 +112,17 @@ def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: s
     image = _places([one["image_id"] for one in results], objects.ids, "image")
     category = _places([one["category_id"] for one in results], objects.categories, "category")
     score = np.array([one["score"] for one in results], dtype=np.float64)
-    if np.isnan(score).any():
-        raise ValueError(f"{int(np.isnan(score).sum())} of {len(score)} results have a score that is no number")
+    corners = _boxes(results) if kind == "bbox" else np.zeros((len(results), 4))
+    odd = ~(np.isfinite(score) & np.isfinite(corners).all(axis=1))
+    if odd.any():
+        where = some(np.unique(objects.names[image[odd]]).tolist())
+        raise ValueError(f"{int(odd.sum())} of {len(score)} results have a score or a box that is not finite: {where}")
     order = np.lexsort((-score, category, image))
     starts = np.flatnonzero(np.diff(image[order], prepend=-1) | np.diff(category[order], prepend=-1))
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
     order, rank = order[rank < most], rank[rank < most]
     kept = [results[place] for place in order]
-    boxes = _boxes(kept) if kind == "bbox" else np.zeros((len(kept), 4))
+    boxes = corners[order]
     masks = _encoded([one["segmentation"] for one in kept], kept, objects.sizes) if kind == "segm" else None
     area = boxes[:, 2] * boxes[:, 3] if masks is None else _areas(masks)
     return Detections(image[order], category[order], area, boxes, masks, score[order], rank)

@@ -4,20 +4,22 @@ import contextlib
 import copy
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from backbones.backbone import Backbone
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
 from tasks.detection import mmlab
 from tasks.detection.maps import StageMaps, VitMaps
 from tasks.detection.necks import SimplePyramid, TapScales
-from tasks.detection.pipelines import GREY
+from tasks.detection.precision import FullPrecision, widen_heads
 
 Pyramid = Literal["simple", "taps"]
 UNSERVED = ("RPN", "FastRCNN", "SingleStageDetector")
@@ -81,20 +83,6 @@ class Levels(nn.Module):
         return tuple(self.scales(found) if self.scales else found)
 
 
-class FullPrecision(nn.Module):
-    """A neck whose levels leave in float32: mmdetection gives regions the type of the levels, and at 1,000 pixels bf16
-    knows steps of 4 pixels only. Layers behind it compute in the run's precision all the same.
-    """
-
-    def __init__(self, neck: Any) -> None:
-        super().__init__()
-        self.neck = neck
-
-    def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Maps of the backbone -> levels."""
-        return tuple(level.float() for level in self.neck(maps))
-
-
 def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyramid, classes: int) -> Any:
     """A detector of mmdetection, its heads initialised, around the maps.
 
@@ -116,13 +104,14 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
         "std": [255.0] * 3,
         "bgr_to_rgb": True,
         "pad_size_divisor": math.lcm(32, maps.backbone.stride),
-        "pad_value": GREY / 255,
         "pad_mask": spec.masks,
     }
     config["neck"] = {"type": nn.Identity} if isinstance(neck, nn.Module) else neck
     detector = _built(spec, config)
     detector.backbone = levels
     detector.neck = FullPrecision(neck if isinstance(neck, nn.Module) else detector.neck)
+    widen_heads(detector)
+    detector.data_preprocessor.register_forward_hook(partial(_pad_with_mean, maps.backbone))
     try:
         levels_seen = freeze_unreached(detector)
     except (RuntimeError, AssertionError, ValueError, TypeError) as error:
@@ -132,6 +121,14 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
         ) from error
     _check_strides(spec, detector, levels_seen)
     return detector
+
+
+def _pad_with_mean(backbone: Backbone, _: nn.Module, given: tuple[Any, ...], prepared: dict[str, Any]) -> None:
+    """What brings images to one size is the mean, as in mmdetection's configurations: 0 for the normalised backbone."""
+    mean = backbone.mean[0]
+    for image, padded in zip(given[0]["inputs"], prepared["inputs"]):
+        height, width = image.shape[1:]
+        padded[:, height:], padded[:, :, width:] = mean, mean
 
 
 def _built(spec: DetectorSpec, config: dict[str, Any]) -> Any:

@@ -5,8 +5,9 @@ Letters: B images, H x W pixels, h x w token grid, D channels, s side of a windo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
@@ -15,9 +16,11 @@ from torch.utils.checkpoint import checkpoint
 from backbones.attention import Attention, UserAttention, softmax
 from backbones.backbone import Backbone
 from backbones.errors import WrongWords
-from backbones.positions import patch_positions
+from backbones.positions import Grid, patch_positions
 from backbones.sequence_parallel import Shards, know_ranks
 from tasks.detection.relative import RelativeSoftmax
+
+Padding = Literal["keys", "masked"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,8 @@ class MapOptions:
     """Side of the windows in tokens (ViTDet: 14); 0: every block sees the whole image."""
     global_blocks: tuple[int, ...] | None = None
     """Blocks without windows. None: the last of each quarter (ViTDet: 2, 5, 8, 11 of 12)."""
+    padding: Padding = "masked"
+    """Where the windows end behind the image: no keys there, or zeros before the projections, as in ViTDet."""
     relative: bool = False
     """Relative positions, decomposed into rows and columns, from zero."""
     grid: tuple[int, int] = (64, 64)
@@ -42,7 +47,8 @@ class VitMaps(nn.Module):
     """Images [B, 3, H, W] in [0, 1] -> maps [B, D, H / patch, W / patch], one for each tap.
 
     The class token and its position are left out, as in ViTDet (arXiv 2203.16527, section 3); positions are resampled
-    in every pass. Windows are padded at the bottom and right; a block's windows surround its attention alone.
+    in every pass. Windows at the bottom and right hold the tokens that are there, or are padded; a block's windows
+    surround its attention alone.
 
     Args:
         backbone: of a plain ViT; its parts are used and changed. Blocks behind the last tap are taken out.
@@ -142,12 +148,28 @@ class VitMaps(nn.Module):
     def _attend(self, attention: Any, x: Tensor, size: int) -> Tensor:
         """Attention within windows of size x size tokens, 0: over all; on [B, h, w, D]."""
         height, width = x.shape[1:3]
-        tokens = windows(x, size) if size else x.flatten(1, 2)
+        if not size:
+            return self._within(attention, x, (height, width), (height, width))
+        if self.options.padding == "keys":
+            x = F.pad(x, (0, 0, 0, -width % size, 0, -height % size))
+        parts = [
+            [self._within(attention, part, (size, size), (height, width)) for part in row] for row in regions(x, size)
+        ]
+        return _side_by_side([_side_by_side(row, 2) for row in parts], 1)[:, :height, :width]
+
+    def _within(self, attention: Any, x: Tensor, size: Grid, image: Grid) -> Tensor:
+        """Attention on [B, h, w, D] in windows no larger than `size`, all of one size.
+
+        Args:
+            image: token grid that the windows were taken from.
+        """
+        shape = min(size[0], x.shape[1]), min(size[1], x.shape[2])
         if isinstance(getattr(attention, "core", None), RelativeSoftmax):
-            attention.core.grid = (size, size) if size else (height, width)
+            attention.core.size, attention.core.grid = size, shape
         ours = isinstance(attention, Attention | UserAttention)
-        tokens = attention(tokens, image_tokens=height * width) if ours else attention(tokens)
-        return joined(tokens, size, (height, width)) if size else tokens.view(x.shape)
+        tokens = windows(x, shape)
+        tokens = attention(tokens, image_tokens=image[0] * image[1]) if ours else attention(tokens)
+        return joined(tokens, shape, (x.shape[1], x.shape[2]))
 
 
 class StageMaps(nn.Module):
@@ -201,19 +223,32 @@ def quarters(backbone: Backbone) -> tuple[int, ...]:
     return tuple(depth * part // 4 - 1 for part in range(1, 5))
 
 
-def windows(x: Tensor, size: int) -> Tensor:
-    """[B, h, w, D] -> [B * windows, size * size, D], padded with zeros at the bottom and right."""
+def regions(x: Tensor, size: int) -> list[list[Tensor]]:
+    """[B, h, w, D] -> rows of parts: what full windows of size x size cover, and what is left at the right and bottom.
+
+    In each part all windows hold as many tokens: none of them is padding.
+    """
+    height, width = x.shape[1:3]
+    rows, columns = ([part for part in (side // size * size, side % size) if part] for side in (height, width))
+    return [list(band.split(columns, dim=2)) for band in x.split(rows, dim=1)]
+
+
+def windows(x: Tensor, size: Grid) -> Tensor:
+    """[B, h, w, D] -> [B * windows, tokens of a window, D], for sides of windows that divide h and w."""
     B, height, width, D = x.shape
-    x = F.pad(x, (0, 0, 0, -width % size, 0, -height % size))
-    x = x.view(B, x.shape[1] // size, size, x.shape[2] // size, size, D)
-    return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, size * size, D)
+    x = x.reshape(B, height // size[0], size[0], width // size[1], size[1], D)
+    return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, size[0] * size[1], D)
 
 
-def joined(x: Tensor, size: int, grid: tuple[int, int]) -> Tensor:
+def joined(x: Tensor, size: Grid, grid: Grid) -> Tensor:
     """The reverse of `windows` for a token grid (h, w)."""
-    rows, columns = (-(-side // size) for side in grid)
-    x = x.view(-1, rows, columns, size, size, x.shape[-1]).permute(0, 1, 3, 2, 4, 5)
-    return x.reshape(len(x), rows * size, columns * size, -1)[:, : grid[0], : grid[1]]
+    rows, columns = grid[0] // size[0], grid[1] // size[1]
+    x = x.view(-1, rows, columns, *size, x.shape[-1]).permute(0, 1, 3, 2, 4, 5)
+    return x.reshape(len(x), *grid, -1)
+
+
+def _side_by_side(parts: list[Tensor], dim: int) -> Tensor:
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
 
 
 def _index(number: int, depth: int, what: str) -> int:

@@ -19,6 +19,9 @@ class DetectOptions(FitOptions):
     """The four blocks of --pyramid taps. None: the last of each quarter."""
     window: int
     """Side of the attention windows in tokens; 0: every block sees the whole image."""
+    window_padding: Literal["keys", "masked"]
+    """Where windows end behind the image: `masked`, no keys there, so that every attention sees the image's tokens
+    alone and L counts these; `keys`, zeros that pass through the projections, as in ViTDet's published results."""
     global_blocks: tuple[int, ...] | None
     """Blocks without windows. None: the last of each quarter."""
     relative: bool
@@ -66,4 +69,4 @@ class DetectOptions(FitOptions):
     def idle(self) -> dict[str, str]:
         """Options without effect, and why."""
         found = super().idle() | ({} if self.pyramid == "taps" else {"taps": "--pyramid simple"})
-        return found | ({} if self.window else {"global_blocks": "--window 0"})
+        return found | ({} if self.window else dict.fromkeys(("window_padding", "global_blocks"), "--window 0"))

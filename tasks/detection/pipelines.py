@@ -15,7 +15,7 @@ from tasks.data.coco_split import CocoSplit
 from tasks.detection import mmlab
 
 GREY = 114
-"""Of the pixels that bring images to one size (ViTDet)."""
+"""Of the pixels that bring crops to their size (ViTDet's jitter in mmdetection); whole images get the mean."""
 STEP = 32
 META = ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")
 View = Literal["jitter", "resize", "scales"]
@@ -64,7 +64,8 @@ def test_transforms(size: tuple[int, int]) -> list[dict[str, Any]]:
 def described(split: CocoSplit, index: int) -> dict[str, Any]:
     """An image and its objects as mmdetection's transforms take them: boxes (x1, y1, x2, y2), clipped to the image.
 
-    Crowds are marked to be ignored, so that what overlaps them is neither trained for nor against.
+    Crowds are marked to be ignored. To mmdetection's assigners as its configurations have them that means background:
+    only `ignore_iof_thr` in the detector's file (`train_cfg`, each assigner) keeps what lies within them from training.
     """
     image, rows = split.images[index], split.rows(index)
     boxes = split.clipped_boxes()[rows]
@@ -74,7 +75,7 @@ def described(split: CocoSplit, index: int) -> dict[str, Any]:
         if split.trained[row] or split.crowd[row]:
             instance = {"bbox": corners[place].tolist(), "bbox_label": int(split.label[row])}
             instance["ignore_flag"] = int(split.crowd[row])
-            instance["mask"] = split.segmentations[row] or []  # mmdetection ignores an object without polygons
+            instance["mask"] = split.segmentations[row] or []  # marked as a crowd is by mmdetection when there are none
             instances.append(instance)
     sizes = {"height": image.height, "width": image.width}
     return {"img_path": split.path(index), "img_id": image.id, "instances": instances, **sizes}

@@ -16,6 +16,7 @@ from tasks.data.coco import CocoData
 from tasks.data.coco_split import CocoSplit
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import GREY, DetectionImages, test_transforms
+from tasks.detection.precision import NotFinite, finite_outputs
 
 Results = list[dict[str, Any]]
 
@@ -34,7 +35,8 @@ def detect(
     """[{image_id, category_id, bbox [x, y, width, height], score, segmentation}, ...]; the same on every rank.
 
     Boxes in pixels of the image as it is stored; masks, where the detector has them, as run lengths. In the order of
-    the images. Batches are the same for any number of ranks, as images are padded to the largest of their batch.
+    the images. The images of a batch have one size in the network, each its own, so that neither the number of images
+    in a batch nor the number of ranks changes what is found.
 
     Args:
         size: (short, long), limits of an image's sides.
@@ -44,33 +46,84 @@ def detect(
 
     Raises:
         UserError: an image cannot be read.
+        NotFinite: what the detector gives for an image is not finite; names the image.
         Stopped: a signal came.
     """
     detector.eval()
     detector.data_preprocessor.to(context.device)  # nothing else tells it where to put images
     images = DetectionImages(split, test_transforms(size))
-    starts = range(0, len(images), batch_size)
-    batches = [list(range(start, min(start + batch_size, len(images)))) for start in starts]
+    step = detector.data_preprocessor.pad_size_divisor
+    batches = equal_sizes(sizes_in_network(split, size, step, padded=padded), batch_size)
     mine = dist.share(batches, context.ranks)
-    found: Results = []
+    found: dict[int, Results] = {}
+    broken: list[int] = []
+    read = loaded(images, mine, context, collate=collate)
     try:
-        for batch in context.bar(loaded(images, mine, context, collate=collate), "detection", total=len(mine)):
+        for batch, places in zip(context.bar(read, "detection", total=len(mine)), mine):
             context.check_stop()
             if padded:
                 batch["inputs"] = [padded_to(image, size) for image in batch["inputs"]]
-            for sample in _predicted(detector, batch, context):
-                found += results_of(sample, data.category_ids)
+            samples = _predicted(detector, batch, context)
+            if samples is None:
+                broken.append(places[_first_broken(detector, batch, context)])
+                break
+            found |= {place: results_of(sample, data.category_ids) for place, sample in zip(places, samples)}
     except Exception:
         context.check_stop()  # a signal to the whole process group also ends the loader's workers
         raise
-    return [result for part in dist.gather_objects(found) for result in part]
+    return _in_order(dist.gather_objects((found, broken)), split)
 
 
-def _predicted(detector: Any, batch: dict[str, Any], context: Context) -> list[Any]:
+def _in_order(parts: list[tuple[dict[int, Results], list[int]]], split: CocoSplit) -> Results:
+    """The results of all ranks by image. Raises NotFinite for the first image of which there are none."""
+    if broken := [place for _, places in parts for place in places]:
+        raise NotFinite(split.images[min(broken)].file_name)
+    of_image = {place: results for found, _ in parts for place, results in found.items()}
+    return [result for place in sorted(of_image) for result in of_image[place]]
+
+
+def sizes_in_network(split: CocoSplit, size: tuple[int, int], step: int, *, padded: bool) -> list[tuple[int, int]]:
+    """(H, W) of every image once it is resized and padded to multiples of `step`; see `detect`."""
+    from mmcv.image.geometric import rescale_size
+
+    found = []
+    for image in split.images:
+        width, height = rescale_size((image.width, image.height), (size[1], size[0]))
+        height, width = (max(height, size[0]), max(width, size[1])) if padded else (height, width)
+        found.append((-(-height // step) * step, -(-width // step) * step))
+    return found
+
+
+def equal_sizes(sizes: Sequence[tuple[int, int]], batch_size: int) -> list[list[int]]:
+    """Indices in batches of at most `batch_size`, all of a batch of one size; in order, as far as that goes."""
+    batches, open_ones = [], {}
+    for place, size in enumerate(sizes):
+        batch = open_ones.setdefault(size, [])
+        batch.append(place)
+        if len(batch) == batch_size:
+            batches.append(open_ones.pop(size))
+    return batches + list(open_ones.values())
+
+
+def _predicted(detector: Any, batch: dict[str, Any], context: Context) -> list[Any] | None:
+    """mmdetection's sample for each image; None where something is not finite."""
     prepared = detector.data_preprocessor(batch, False)
-    with context.scoring(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of mmdetection about its own use of torch
-        return detector.predict(prepared["inputs"], prepared["data_samples"])
+    try:
+        with context.scoring(), finite_outputs(detector), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of mmdetection about its own use of torch
+            samples: list[Any] = detector.predict(prepared["inputs"], prepared["data_samples"])
+    except NotFinite:
+        return None
+    found = [sample.pred_instances for sample in samples]
+    return samples if all(one.bboxes.isfinite().all() and one.scores.isfinite().all() for one in found) else None
+
+
+def _first_broken(detector: Any, batch: dict[str, Any], context: Context) -> int:
+    """The first image of a batch that gives something that is not finite, also by itself."""
+    for place in range(len(batch["inputs"])):
+        if _predicted(detector, {name: [values[place]] for name, values in batch.items()}, context) is None:
+            return place
+    return 0
 
 
 def padded_to(image: Tensor, size: tuple[int, int]) -> Tensor:

@@ -161,6 +161,14 @@ def vector(*values: float) -> tuple[nn.Module, nn.Parameter]:
     return model, model.weight
 
 
+def test_a_pattern_may_mean_norms_alone() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
+    for pattern, spared in {"norm:*": {"1", "2.1"}, "norm:2.*": {"2.1"}, "*": {"0", "1", "2.0", "2.1"}}.items():
+        groups = parameter_groups(model, fit_options(weight_decay=0.1, no_decay=(pattern,)))
+        free = {id(p) for group in groups if group["weight_decay"] == 0 for p in group["params"]}
+        assert {name.rpartition(".")[0] for name, p in model.named_parameters() if id(p) in free} == spared
+
+
 def test_scales_and_shifts_of_norms_decay_on_request_whatever_they_are_called() -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:

@@ -225,7 +225,8 @@ def test_objects_needed_for_each_recall():
     [
         ({"image_id": 77}, "no image 77"),
         ({"category_id": 2}, "no category 2"),
-        ({"score": float("nan")}, "1 of .* a score that is no number"),
+        ({"score": float("nan")}, r"1 of .* a score or a box that is not finite: .*\.jpg"),
+        ({"score": float("inf")}, "1 of .* a score or a box that is not finite"),
         ({"segmentation": None}, "1 results have no `segmentation`: numbers 4"),
     ],
 )
@@ -234,6 +235,14 @@ def test_results_that_do_not_fit(change, message):
     results[4] |= change
     with pytest.raises(ValueError, match=message):
         evaluate(truth, results, "segm")
+
+
+def test_a_box_that_is_not_finite_is_named_with_its_image():
+    truth, results = drawn(0)
+    results[4] |= {"bbox": [1.0, 2.0, float("nan"), 3.0]}
+    (name,) = (image["file_name"] for image in truth["images"] if image["id"] == results[4]["image_id"])
+    with pytest.raises(ValueError, match=f"1 of .* not finite: .*{name}"):
+        evaluate(truth, results, "bbox")
 
 
 def test_objects_without_masks():

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from timm.layers import LayerNorm2d
 from torch import nn
 
 from backbones.backbone import create
@@ -53,14 +54,22 @@ def test_every_parameter_that_trains_gets_a_gradient(name: str, pyramid: str) ->
     assert detector.training
 
 
-def test_images_are_normalised_by_the_backbone_alone() -> None:
+def test_images_are_normalised_by_the_backbone_alone_and_padded_with_what_it_makes_zero() -> None:
+    """As in mmdetection, which pads with 0 what is normalised."""
     mmlab.load()
-    preprocessor = built("faster_rcnn_light").data_preprocessor
+    detector = built("faster_rcnn_light")
+    preprocessor, backbone = detector.data_preprocessor, detector.backbone.maps.backbone
     image = torch.randint(0, 256, (3, 40, 50), dtype=torch.uint8)
     prepared = preprocessor({"inputs": [image]}, False)["inputs"]
     assert prepared.shape == (1, 3, 64, 64)
     torch.testing.assert_close(prepared[0, :, :40, :50], image.flip(0).float() / 255)
-    torch.testing.assert_close(prepared[0, :, 40:], torch.full((3, 24, 64), 114 / 255))
+    assert torch.equal(backbone.normalised(prepared)[0, :, 40:], torch.zeros(3, 24, 64))
+    assert torch.equal(backbone.normalised(prepared)[0, :, :, 50:], torch.zeros(3, 64, 14))
+
+
+def test_the_norms_of_vitdets_heads_have_detectron2s_epsilon() -> None:
+    found = built("mask_rcnn_vitdet").roi_head.modules()
+    assert {module.eps for module in found if isinstance(module, LayerNorm2d)} == {1e-6}
 
 
 def test_an_overlay_changes_the_base(tmp_path) -> None:

@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch import nn
 
+from backbones.attention import HeadNorm
 from backbones.engine import dist
 from backbones.settings import CONFIGS, read_yaml
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import DetectionImages, train_transforms
 from tests.support import fit_options
-from tests.tasks.detection.scenes import a_learner, split_of
+from tests.tasks.detection.scenes import a_learner, an_object, described_split, scene, split_of
 
 SIZE = (64, 96)
 CPU = torch.device("cpu")
@@ -53,14 +54,15 @@ def test_images_reach_the_backbone_as_red_green_and_blue_in_the_unit_interval(tm
     assert seen[0][0, :, 60, 90].tolist() == [0, 0, 0]
 
 
-def test_images_of_different_sizes_are_padded_with_grey_at_the_bottom_and_right(tmp_path):
+def test_images_of_different_sizes_are_padded_with_the_mean_at_the_bottom_and_right(tmp_path):
     batch = a_batch(tmp_path, ((96, 64), [(10, 10, 40, 30)]), ((64, 96), [(5, 50, 30, 30)]))
     learner = a_learner()
     prepared = learner.prepare(batch, CPU)
     assert prepared["inputs"].shape == (2, 3, 96, 96)
     assert learner.padded((90, 65)) == (96, 96)
-    torch.testing.assert_close(prepared["inputs"][0, :, 64:], torch.full((3, 32, 96), 114 / 255))
-    torch.testing.assert_close(prepared["inputs"][1, :, :, 64:], torch.full((3, 96, 32), 114 / 255))
+    mean = torch.tensor(learner.backbone.spec.mean)[:, None, None]
+    assert torch.equal(prepared["inputs"][0, :, 64:], mean.expand(3, 32, 96))
+    assert torch.equal(prepared["inputs"][1, :, :, 64:], mean.expand(3, 96, 32))
     assert [sample.gt_instances.masks.masks.shape for sample in prepared["data_samples"]] == [(1, 96, 96)] * 2
 
 
@@ -82,6 +84,24 @@ def test_a_batch_without_objects_trains_every_parameter(tmp_path, detector):
     trained = {name: parameter for name, parameter in learner.named_parameters() if parameter.requires_grad}
     assert not [name for name, parameter in trained.items() if parameter.grad is None]
     assert all(parameter.grad.isfinite().all() for parameter in trained.values())
+
+
+def test_crowds_are_background_unless_the_detector_says_otherwise(tmp_path):
+    """As in mmdetection, whose configurations leave `ignore_iof_thr` off. RetinaNet draws no samples."""
+    file = tmp_path / "mine.yaml"
+    overlay = "{train_cfg: {assigner: {ignore_iof_thr: 0.5}}}"
+    file.write_text(f"base: retinanet_r50_fpn\nmasks: false\nmodel: {overlay}\n")
+    scene((96, 64), (10, 10, 40, 30)).save(tmp_path / "a.png")
+    losses = {}
+    for crowd in (False, True):
+        objects = [an_object((10, 10, 40, 30)), *[an_object((50, 0, 46, 64), iscrowd=1)] * crowd]
+        split = described_split(tmp_path, [("a.png", (96, 64), objects)])
+        images = DetectionImages(split, train_transforms("resize", SIZE, 0.0, True))
+        for name in ("retinanet", str(file)):
+            learner = a_learner(name)
+            losses[name, crowd] = losses_of(learner, learner.prepare(collate([images[0, 0, 0]]), CPU))["loss"].item()
+    assert losses["retinanet", True] == losses["retinanet", False] == losses[str(file), False]
+    assert losses[str(file), True] < losses[str(file), False]
 
 
 def test_a_second_pass_over_a_batch_gives_the_same_losses(tmp_path):
@@ -158,22 +178,24 @@ def test_layer_decay_is_vitdets(pyramid, depth):
     assert any(name.startswith("detector.backbone.scales.") for name in found) == (pyramid == "taps")
 
 
-def test_norms_of_the_blocks_and_positions_do_not_decay_all_else_does():
-    learner = a_learner(depth=2, relative=True, stem="conv")
-    norms = {
+@pytest.mark.parametrize("stem", ["patchify", "conv", "conv_srelu", "proj_bn_relu"])
+def test_norms_of_the_backbone_positions_and_learned_scalars_do_not_decay_all_else_does(stem):
+    """detectron2's rule for ViTDet: torch's norms and `pos_embed`; channel-wise norms of pyramid and heads decay."""
+    learner = a_learner(depth=2, stem=stem, attention="relu", alpha="learned", qk_norm=True)
+    torchs = (nn.LayerNorm, nn.modules.batchnorm._BatchNorm, HeadNorm)
+    free = {
         f"{prefix}.{name}"
-        for prefix, module in learner.named_modules()
-        if "norm" in type(module).__name__.lower() and ".blocks." in prefix
+        for prefix, module in learner.backbone.named_modules(prefix="detector.backbone.maps.backbone")
+        if isinstance(module, torchs)
         for name, _ in module.named_parameters(recurse=False)
     }
     found = groups_of(learner)
-    assert norms & found.keys()
-    spared = 0
-    for name, group in found.items():
-        free = name in norms or name.endswith(".pos_embed")
-        spared += free
-        assert group["weight_decay"] == (0 if free else RECIPE["weight_decay"]), name
-    assert spared == 1 + 2 * 2 * 2  # two norms of two blocks, weight and bias
+    free |= {name for name in found if name.endswith((".pos_embed", ".alpha", ".beta"))}
+    spared = {name for name, group in found.items() if group["weight_decay"] == 0}
+    assert spared == free & found.keys()
+    stems = {"patchify": 0, "conv": 6, "conv_srelu": 6, "proj_bn_relu": 2}
+    assert len(spared) == 1 + 2 * (2 * 2 + 2 + 1) + stems[stem]
+    assert {group["weight_decay"] for group in found.values()} == {0, RECIPE["weight_decay"]}
 
 
 def test_without_layer_decay_all_have_the_full_rate():

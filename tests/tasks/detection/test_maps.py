@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from backbones.backbone import create
 from backbones.errors import WrongWords
 from backbones.flops import flops
-from tasks.detection.maps import MapOptions, StageMaps, VitMaps, joined, make_maps, windows
+from tasks.detection.maps import MapOptions, StageMaps, VitMaps, make_maps
 from tasks.detection.relative import RelativeSoftmax, distances
 from tests.backbones.test_positions import plainly
 
@@ -40,16 +40,6 @@ def test_positions_are_resampled_in_the_backbones_way(name: str, way: str) -> No
         added = maps._embedded(images) - model.model.patch_embed(model.normalised(images)).view(1, 6, 5, -1)
     table = model.model.pos_embed.detach()[:, 1:].unflatten(1, (4, 4))
     torch.testing.assert_close(added.double(), plainly(table, (6, 5), way), rtol=0, atol=2e-5)
-
-
-@pytest.mark.parametrize(("grid", "size"), [((4, 6), 2), ((5, 7), 3), ((2, 2), 14)])
-def test_windows_are_undone(grid: tuple[int, int], size: int) -> None:
-    tokens = torch.rand(2, *grid, 3)
-    cut = windows(tokens, size)
-    assert cut.shape[1:] == (size * size, 3)
-    assert torch.equal(joined(cut, size, grid), tokens)
-    first = cut[0].view(size, size, 3)[: grid[0], : grid[1]]
-    assert torch.equal(first, tokens[0, :size, :size])
 
 
 def test_a_windowed_block_sees_its_window_alone() -> None:
@@ -92,10 +82,10 @@ def test_the_length_is_the_windows_the_images_or_the_pretrainings() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"attention": "relu"}, {"stem": "conv", "attention": "identity"}])
-@pytest.mark.parametrize("window", [0, 3])
-def test_operations_equal_torchs_counter(given, window: int) -> None:
-    """Padded windows and their products included."""
-    options = MapOptions(taps=(0, -1), window=window, global_blocks=(1,) if window else None)
+@pytest.mark.parametrize(("window", "padding"), [(0, "masked"), (3, "masked"), (3, "keys")])
+def test_operations_equal_torchs_counter(given, window: int, padding) -> None:
+    """Padded windows and their products included, where there are such."""
+    options = MapOptions(taps=(0, -1), window=window, padding=padding, global_blocks=(1,) if window else None)
     maps = VitMaps(backbone(depth=3, **given), options)
     counts = flops(maps, (96, 64))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
@@ -105,12 +95,18 @@ def test_operations_equal_torchs_counter(given, window: int) -> None:
 
 
 def test_the_lengths_of_windows_and_whole_images() -> None:
-    """1,024 pixels: 196 tokens in windows of 14, and 4,096 in the last block of each quarter."""
+    """1,024 pixels: 196 tokens in windows of 14, 14 x 8 and 8 x 8 at the end of the image, and 4,096 in the last block
+    of each quarter.
+    """
     lengths = {}
     for policy in ("tokens", "image", "train"):
         model = create("vit_s", attention="relu", length=policy, weights="random")
         lengths[policy] = flops(VitMaps(model, MapOptions(taps=(-1,), window=14)), 1024)["lengths"]
-    assert lengths == {"tokens": {196: 8, 4096: 4}, "image": {4096: 12}, "train": {197: 12}}
+    assert lengths == {"tokens": {196: 8, 112: 8, 64: 8, 4096: 4}, "image": {4096: 12}, "train": {197: 12}}
+    padded = VitMaps(
+        create("vit_s", attention="relu", weights="random"), MapOptions(taps=(-1,), window=14, padding="keys")
+    )
+    assert flops(padded, 1024)["lengths"] == {196: 8, 4096: 4}
 
 
 def test_operations_of_relative_positions() -> None:

@@ -9,9 +9,9 @@ from tasks.detection.options import DetectOptions
 from tests.support import PLAIN
 
 GIVEN = {
-    "detector": None, "pyramid": "simple", "taps": None, "window": 14, "global_blocks": None, "relative": True,
-    "checkpoint": False, "norm_eval": True, "drop_path": 0.1, "view": "jitter", "size": (64, 96), "flip": 0.5,
-    "batch": 8, "eval_batch": 1, "validate_at": (), "draw": 0,
+    "detector": None, "pyramid": "simple", "taps": None, "window": 14, "window_padding": "masked", "global_blocks": None,
+    "relative": True, "checkpoint": False, "norm_eval": True, "drop_path": 0.1, "view": "jitter", "size": (64, 96),
+    "flip": 0.5, "batch": 8, "eval_batch": 1, "validate_at": (), "draw": 0,
 }  # fmt: skip
 
 
@@ -74,8 +74,9 @@ def test_options_without_effect():
     plain = options().idle()
     assert plain.items() >= FitOptions(**PLAIN).idle().items()
     assert plain["taps"] == "--pyramid simple"
-    assert "global_blocks" not in plain
-    assert options(window=0).idle()["global_blocks"] == "--window 0"
+    assert not {"global_blocks", "window_padding"} & plain.keys()
+    without = options(window=0).idle()
+    assert without["global_blocks"] == without["window_padding"] == "--window 0"
     assert "taps" not in options(pyramid="taps").idle()
     shared = {"size", "batch", "eval_batch", "view", "flip", "relative", "drop_path", "norm_eval"}
     assert not shared & options(window=0, pyramid="taps").idle().keys()

@@ -13,7 +13,8 @@ from tasks.detection import predict
 from tasks.detection.coco_scores import evaluate, scores
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import DetectionImages, train_transforms
-from tasks.detection.predict import detect, padded_to, run_lengths
+from tasks.detection.precision import NotFinite
+from tasks.detection.predict import detect, equal_sizes, padded_to, run_lengths, sizes_in_network
 from tests.support import context
 from tests.tasks.detection.scenes import CATEGORIES, a_learner, data_of, split_of
 
@@ -135,22 +136,79 @@ def test_boxes_alone(data):
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_ranks_together_find_what_one_finds(learner, data, world):
-    """Batches included: the images of a batch are padded to the largest of it, which the network sees."""
-    seen = []
-    handle = learner.detector.backbone.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
-    alone = found_by(learner, data, batch_size=2)
-    handle.remove()
-    assert seen == [2, 2, 1]
-    parts = [found_by(learner, data, batch_size=2, ranks=Ranks(rank, world, rank, world)) for rank in range(world)]
-    assert [result for part in parts for result in part] == alone
+def test_ranks_together_find_what_one_finds(learner, data, world, monkeypatch):
+    alone, parts = found_by(learner, data, batch_size=2), []
+    monkeypatch.setattr(predict.dist, "gather_objects", lambda value: parts.append(value) or [value])
+    for rank in range(world):
+        found_by(learner, data, batch_size=2, ranks=Ranks(rank, world, rank, world))
+    monkeypatch.setattr(predict.dist, "gather_objects", lambda value: parts)
+    together = found_by(learner, data, batch_size=2)
+    assert together == alone
     order = [result["image_id"] for result in alone]
     assert order == sorted(order)
 
 
-def test_every_rank_gets_the_results_of_all(learner, data, results, monkeypatch):
-    monkeypatch.setattr(predict.dist, "gather_objects", lambda value: [[{"image_id": 0}], value])
-    assert found_by(learner, data) == [{"image_id": 0}, *results]
+def test_images_of_one_size_share_a_batch():
+    a, b, c = (64, 96), (96, 64), (32, 96)
+    assert equal_sizes([a, b, a, a, c, b, a], 2) == [[0, 2], [1, 5], [3, 6], [4]]
+    assert equal_sizes([a, b, a], 1) == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_sizes_are_known_before_an_image_is_read(learner, data, padded):
+    seen = []
+    handle = learner.detector.backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0].shape[2:]))
+    found_by(learner, data, padded=padded)
+    handle.remove()
+    assert [tuple(shape) for shape in seen] == sizes_in_network(data.val, SIZE, 32, padded=padded)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_what_is_found_does_not_hang_on_the_images_of_a_batch(tmp_path, padded):
+    """Sizes that differ after resizing, and random positions, which are resampled to the grid of an image."""
+    learner = a_learner("faster_rcnn_light")
+    torch.nn.init.normal_(learner.backbone.model.pos_embed, std=0.5)
+    data = data_of(split_of(tmp_path, *SCENES, *SCENES[:3]))
+    alone = found_by(learner, data, padded=padded)
+    for batch_size in (2, 3, 8):
+        several = found_by(learner, data, batch_size=batch_size, padded=padded)
+        assert len(several) == len(alone)
+        for one, other in zip(several, alone):
+            assert (one["image_id"], one["category_id"]) == (other["image_id"], other["category_id"])
+            assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+            assert one["bbox"] == pytest.approx(other["bbox"], abs=1e-3)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_an_image_whose_boxes_are_not_finite_is_named(data, batch_size):
+    learner = a_learner("faster_rcnn_light")
+
+    def breaking(module, given, levels):
+        """Where an image is 96 pixels high: the second one alone."""
+        return [level * float("nan") if 4 * levels[0].shape[2] == 96 else level for level in levels]
+
+    learner.detector.neck.neck.register_forward_hook(breaking)
+    with pytest.raises(NotFinite, match=r"^1\.png$"):
+        found_by(learner, data, batch_size=batch_size)
+
+
+def test_of_a_batch_the_image_that_is_not_finite_is_named(tmp_path):
+    data = data_of(split_of(tmp_path, *[((96, 64), [(0, 0, width, 60)]) for width in (20, 30, 80, 40)]))
+    learner = a_learner("faster_rcnn_light")
+
+    def breaking(module, given, maps):
+        """Where most of an image is red."""
+        return tuple(torch.where((given[0][:, 0].mean((1, 2)) > 0.5).view(-1, 1, 1, 1), torch.nan, one) for one in maps)
+
+    learner.detector.backbone.register_forward_hook(breaking)
+    with pytest.raises(NotFinite, match=r"^2\.png$"):
+        found_by(learner, data, batch_size=4)
+
+
+def test_an_image_of_another_rank_is_named(learner, data, monkeypatch):
+    monkeypatch.setattr(predict.dist, "gather_objects", lambda value: [value, ({}, [3])])
+    with pytest.raises(NotFinite, match=r"3\.png"):
+        found_by(learner, data)
 
 
 def test_loader_processes_change_nothing(learner, data, results):
@@ -166,6 +224,7 @@ def test_images_are_padded_to_the_size_of_the_crops_in_training(learner, data):
     assert [tuple(images.shape[2:]) for images in seen[:5]] == [(64, 96), (96, 96), (64, 96), (64, 96), (64, 96)]
     assert [tuple(images.shape[2:]) for images in seen[5:]] == [(64, 96), (96, 64), (64, 96), (32, 96), (64, 64)]
     torch.testing.assert_close(seen[4][0, :, :, 64:], torch.full((3, 64, 32), 114 / 255))
+    assert torch.equal(seen[8][0, :, 22:], learner.backbone.mean[0].expand(3, 10, 96))
     sizes = {image.id: (image.width, image.height) for image in data.val.images}
     for result in results:
         x, y, width, height = result["bbox"]

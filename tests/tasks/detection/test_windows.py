@@ -1,0 +1,183 @@
+"""Windows that end behind the image: what their own tokens give, and nothing else."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from backbones.attention import Attention, make_attention
+from backbones.backbone import create
+from tasks.detection.maps import MapOptions, VitMaps, joined, regions, windows
+from tasks.detection.relative import RelativeSoftmax
+
+DIM, HEADS, SIZE = 16, 2, 3
+GRID = (5, 7)
+TRAIN = 11
+
+USERS = """
+import torch
+
+class Mean(torch.nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+
+    def forward(self, x):
+        return x.mean(1, keepdim=True) * x.shape[1] + x
+
+def total(q, k, v):
+    return v.sum(2, keepdim=True) + q
+"""
+
+
+def attend(attention: nn.Module, x: Tensor, size: int, padding: str = "masked") -> Tensor:
+    options = MapOptions(taps=(-1,), window=size, global_blocks=(), padding=padding)  # type: ignore[arg-type]
+    maps = VitMaps(create("tiny", weights="random", depth=1), options)
+    with torch.no_grad():
+        return maps._attend(attention, x, size)
+
+
+def an_attention(name: str = "softmax", **given) -> Attention:
+    torch.manual_seed(0)
+    attention = make_attention(name, DIM, HEADS, train_tokens=TRAIN, **given)
+    for parameter in attention.parameters():
+        nn.init.normal_(parameter, 0.3, 0.5)
+    return attention.eval()
+
+
+def stated(attention: Attention, x: Tensor, name: str, image: int) -> Tensor:
+    """The tokens [N, D] of one window, in float64, by the formula. `image`: tokens of the whole image."""
+    weights = {key: value.double() for key, value in attention.state_dict().items()}
+    q, k, v = (x @ weights["qkv.weight"].T + weights["qkv.bias"]).view(len(x), 3, HEADS, -1).permute(1, 2, 0, 3)
+    if "q_norm.weight" in weights:
+        q, k = (
+            (one - one.mean(-1, keepdim=True)) / (one.var(-1, correction=0, keepdim=True) + 1e-6).sqrt() * weights[norm]
+            for one, norm in ((q, "q_norm.weight"), (k, "k_norm.weight"))
+        )
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if name == "softmax":
+        mixed = scores.softmax(-1)
+    elif name == "relu_sum":
+        mixed = scores.relu() / scores.relu().sum(-1, keepdim=True).clamp_min(1e-30)
+    else:
+        length = {"tokens": len(x), "image": image, "train": TRAIN}[attention.length]
+        alpha = weights.get("alpha", attention.alpha)
+        mixed = {"relu": scores.relu(), "softplus": scores.exp().log1p(), "identity": scores}[name] * length**-alpha
+    out = (mixed @ v).transpose(0, 1).reshape(len(x), -1)
+    if "gate.weight" in weights:
+        out = out * (x @ weights["gate.weight"].T + weights["gate.bias"]).sigmoid()
+    return out @ weights["proj.weight"].T + weights["proj.bias"]
+
+
+def by_window(x: Tensor, size: int, of_window) -> Tensor:
+    """[B, h, w, D]: a function of the tokens [N, D] that each window has, and of its (h, w), put back in place."""
+    out = torch.empty(x.shape, dtype=torch.float64)
+    for image in range(len(x)):
+        for top in range(0, x.shape[1], size):
+            for left in range(0, x.shape[2], size):
+                part = x[image, top : top + size, left : left + size].double()
+                found = of_window(part.flatten(0, 1), part.shape[:2])
+                out[image, top : top + size, left : left + size] = found.view(part.shape)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("softmax", {}),
+        ("softmax", {"qk_norm": True, "gate": True}),
+        ("relu", {}),
+        ("relu", {"length": "image"}),
+        ("relu", {"length": "train", "gate": True}),
+        ("relu", {"alpha": "learned", "qk_norm": True}),
+        ("relu_sum", {}),
+        ("softplus", {"alpha": 0.5}),
+        ("identity", {}),
+    ],
+)
+@pytest.mark.parametrize("grid", [GRID, (6, 4), (2, 7), (2, 2)])
+def test_every_window_gives_what_its_tokens_alone_give(name: str, given: dict[str, object], grid) -> None:
+    attention = an_attention(name, **given)
+    x = torch.randn(2, *grid, DIM)
+    expected = by_window(x, SIZE, lambda tokens, _: stated(attention, tokens, name, grid[0] * grid[1]))
+    torch.testing.assert_close(attend(attention, x, SIZE).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("grid", [GRID, (2, 2)])
+def test_relative_positions_of_a_window_that_ends_early_are_those_of_a_full_one(grid) -> None:
+    attention = an_attention()
+    attention.core = core = RelativeSoftmax(DIM // HEADS, (SIZE, SIZE))
+    for table in (core.rel_pos_h, core.rel_pos_w):
+        nn.init.normal_(table)
+    x = torch.randn(2, *grid, DIM)
+
+    def of_window(tokens: Tensor, shape: tuple[int, int]) -> Tensor:
+        weights = {key: value.double() for key, value in attention.state_dict().items()}
+        q, k, v = (tokens @ weights["qkv.weight"].T + weights["qkv.bias"]).view(len(tokens), 3, HEADS, -1).unbind(1)
+        out = torch.empty_like(q)
+        for i in range(len(tokens)):
+            for head in range(HEADS):
+                scores = []
+                for j in range(len(tokens)):
+                    rows = core.rel_pos_h[i // shape[1] - j // shape[1] + SIZE - 1].double()
+                    columns = core.rel_pos_w[i % shape[1] - j % shape[1] + SIZE - 1].double()
+                    query = q[i, head]
+                    scores.append(query @ k[j, head] / query.numel() ** 0.5 + query @ rows + query @ columns)
+                out[i, head] = torch.stack(scores).softmax(0) @ v[:, head]
+        return out.flatten(1) @ weights["proj.weight"].T + weights["proj.bias"]
+
+    with torch.no_grad():
+        expected = by_window(x, SIZE, of_window)
+    torch.testing.assert_close(attend(attention, x, SIZE).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_users_attentions_see_no_padding_either(tmp_path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(USERS)
+    x = torch.randn(2, *GRID, DIM)
+    found = attend(make_attention(f"{file}:Mean", DIM, HEADS), x, SIZE)
+    expected = by_window(x, SIZE, lambda tokens, _: tokens.sum(0) + tokens)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    function = make_attention(f"{file}:total", DIM, HEADS)
+    alone = by_window(x, SIZE, lambda tokens, _: function(tokens[None].float()).detach().double())
+    torch.testing.assert_close(attend(function, x, SIZE).double(), alone, rtol=1e-5, atol=1e-5)
+
+
+def test_zeros_as_keys_take_their_share_of_pointwise_attention() -> None:
+    """ViTDet's way, without biases: at an edge of 1,024 pixels 14 x 8 of 196 tokens are the image's, 8 x 8 in the
+    corner.
+    """
+    attention = an_attention("relu")
+    for bias in (attention.qkv.bias, attention.proj.bias):
+        nn.init.zeros_(bias)
+    x = torch.randn(1, 22, 22, DIM)
+    keys, masked = (attend(attention, x, 14, padding)[0] for padding in ("keys", "masked"))
+    torch.testing.assert_close(keys[:14, 14:], masked[:14, 14:] * (112 / 196))
+    torch.testing.assert_close(keys[14:, 14:], masked[14:, 14:] * (64 / 196))
+
+
+@pytest.mark.parametrize("name", ["softmax", "relu"])
+def test_full_windows_are_the_same_to_the_bit(name: str) -> None:
+    attention = an_attention(name)
+    for height, width in ((6, 9), (8, 7), (6, 7)):
+        x = torch.randn(2, height, width, DIM)
+        keys, masked = (attend(attention, x, SIZE, padding) for padding in ("keys", "masked"))
+        full = height // SIZE * SIZE, width // SIZE * SIZE
+        assert torch.equal(keys[:, : full[0], : full[1]], masked[:, : full[0], : full[1]])
+        assert torch.equal(keys, masked) == (full == (height, width))
+
+
+def test_regions_are_full_windows_and_what_is_left() -> None:
+    x = torch.arange(35.0).view(1, 5, 7, 1)
+    parts = regions(x, 3)
+    assert [[tuple(part.shape[1:3]) for part in row] for row in parts] == [[(3, 6), (3, 1)], [(2, 6), (2, 1)]]
+    assert parts[1][1].flatten().tolist() == [27, 34]
+    assert [len(row) for row in regions(x[:, :3, :6], 3)] == [1]
+    assert [tuple(part.shape[1:3]) for row in regions(x, 14) for part in row] == [(5, 7)]
+
+
+@pytest.mark.parametrize(("grid", "size"), [((4, 6), (2, 2)), ((6, 2), (3, 1)), ((2, 2), (2, 2))])
+def test_windows_are_undone(grid: tuple[int, int], size: tuple[int, int]) -> None:
+    tokens = torch.rand(2, *grid, 3)
+    cut = windows(tokens, size)
+    assert cut.shape[1:] == (size[0] * size[1], 3)
+    assert torch.equal(joined(cut, size, grid), tokens)
+    assert torch.equal(cut[0].view(*size, 3), tokens[0, : size[0], : size[1]])
