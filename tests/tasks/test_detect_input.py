@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from backbones.data.spec import resolve_dataset
+from backbones.engine.outcome import Outcome
 from backbones.spec import resolve
 from tasks import detect
 from tasks.detect import TASK, chosen_detector
+from tasks.detection.precision import NotFinite
 from tests.support import context
 from tests.tasks.data.coco_tree import changed, content, written
 from tests.tasks.support import smoke_options
@@ -121,7 +123,7 @@ def test_a_set_where_some_masks_are_missing_says_so(tmp_path: Path) -> None:
     assert data.unmasked == 1
     for detector, effect, found in (
         (None, "faster_rcnn, and no scores of masks", False),
-        ("mask_rcnn_light", "these are ignored", True),
+        ("mask_rcnn_light", "these are background in training", True),
     ):
         here = context(tmp_path / str(detector))
         (tmp_path / str(detector)).mkdir()
@@ -173,3 +175,32 @@ def test_a_model_that_takes_one_size_only_is_named(tmp_path: Path, capfd: pytest
     status, err = failing(tmp_path, capfd, "--backbone", "resmlp_12_224", "--weights", "random")
     assert "the backbone cannot take images of other sizes" in err
     assert status == 2
+
+
+def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch on the way only says so: what follows may be finite again."""
+    written(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n")
+    options = replace(smoke_options("detect", *QUICK[2:]), detector="faster_rcnn_light", epochs=2, validate_at=(1,))
+    data = TASK.open(
+        resolve_dataset(str(tmp_path / "tiny.yaml")), options, root=None, subset=None, skip_unreadable=False
+    )
+    assert data.val is not None
+    name, here, validated = data.val.images[0].file_name, context(), []
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise NotFinite(name)
+
+    def trained(learner: Any, loader: Any, options: Any, context: Any, validate: Any) -> Outcome:
+        validated.append(validate(0))
+        return Outcome(step=7)
+
+    monkeypatch.setattr(detect, "detect", broken)
+    monkeypatch.setattr(detect, "fit", trained)
+    assert TASK.run(resolve("tiny"), data, options, here) == ({}, {})
+    assert here.outcome.status == "nonfinite"
+    assert name in here.outcome.reason
+    assert validated == [{}]
+    assert here.notes == [f"epoch 1 has no scores: what was found in {name} is not finite"]

@@ -10,7 +10,7 @@ from backbones.settings import CONFIGS, read_yaml
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import DetectionImages, train_transforms
 from tests.support import fit_options
-from tests.tasks.detection.scenes import a_learner, an_object, described_split, scene, split_of
+from tests.tasks.detection.scenes import a_learner, split_of
 
 SIZE = (64, 96)
 CPU = torch.device("cpu")
@@ -84,24 +84,6 @@ def test_a_batch_without_objects_trains_every_parameter(tmp_path, detector):
     trained = {name: parameter for name, parameter in learner.named_parameters() if parameter.requires_grad}
     assert not [name for name, parameter in trained.items() if parameter.grad is None]
     assert all(parameter.grad.isfinite().all() for parameter in trained.values())
-
-
-def test_crowds_are_background_unless_the_detector_says_otherwise(tmp_path):
-    """As in mmdetection, whose configurations leave `ignore_iof_thr` off. RetinaNet draws no samples."""
-    file = tmp_path / "mine.yaml"
-    overlay = "{train_cfg: {assigner: {ignore_iof_thr: 0.5}}}"
-    file.write_text(f"base: retinanet_r50_fpn\nmasks: false\nmodel: {overlay}\n")
-    scene((96, 64), (10, 10, 40, 30)).save(tmp_path / "a.png")
-    losses = {}
-    for crowd in (False, True):
-        objects = [an_object((10, 10, 40, 30)), *[an_object((50, 0, 46, 64), iscrowd=1)] * crowd]
-        split = described_split(tmp_path, [("a.png", (96, 64), objects)])
-        images = DetectionImages(split, train_transforms("resize", SIZE, 0.0, True))
-        for name in ("retinanet", str(file)):
-            learner = a_learner(name)
-            losses[name, crowd] = losses_of(learner, learner.prepare(collate([images[0, 0, 0]]), CPU))["loss"].item()
-    assert losses["retinanet", True] == losses["retinanet", False] == losses[str(file), False]
-    assert losses[str(file), True] < losses[str(file), False]
 
 
 def test_a_second_pass_over_a_batch_gives_the_same_losses(tmp_path):

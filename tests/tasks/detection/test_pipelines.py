@@ -13,7 +13,7 @@ from tasks.detection import pipelines
 from tasks.detection.learner import collate
 from tasks.detection.pictures import picture
 from tasks.detection.pipelines import GREY, DetectionImages, train_transforms
-from tests.tasks.detection.scenes import CATEGORIES, RED, an_object, described_split, extent, polygon, scene, split_of
+from tests.tasks.detection.scenes import RED, an_object, described_split, extent, polygon, scene, split_of
 
 LAND, TALL = (120, 80), (80, 120)  # width, height
 SIZE = (64, 96)  # H, W, or short, long
@@ -202,23 +202,6 @@ def test_objects_are_clipped_and_those_that_cannot_be_trained_on_left_out(tmp_pa
     assert found.gt_instances.bboxes.tensor.tolist() == [[0, 0, 20, 20], [100, 60, 120, 80]]
     assert found.gt_instances.labels.tolist() == [0, 2]
     assert len(found.ignored_instances) == 0
-
-
-def test_objects_that_train_are_those_of_mmdetections_own_reader(tmp_path):
-    """But for boxes, which are clipped here."""
-    from mmdet.datasets import CocoDataset
-
-    boxes = [(5, 5, 30, 20), (5, 5, 0.99, 20), (5, 5, 20, 0.5), (5, 5, 1, 1), (-0.5, 5, 1, 9), (119.9, 5, 9, 9),
-             (120, 5, 9, 9), (5, -9, 9, 9), (-3, -3, 9, 9), (40, 40, 1.2, 1.2)]  # fmt: skip
-    objects = [an_object(box, segmentation=polygon((5, 5, 9, 9))) for box in boxes]
-    objects += [an_object((50, 50, 9, 9), area=0.0), an_object((60, 60, 9, 9), area=-1.0)]
-    split = described_split(tmp_path, [("a.png", LAND, objects)])
-    about = {"metainfo": {"classes": tuple(CATEGORIES.values())}, "data_prefix": {"img": ""}, "pipeline": []}
-    theirs = CocoDataset(ann_file=str(tmp_path / "instances.json"), **about).get_data_info(0)["instances"]
-    ours = split.boxes[split.trained]
-    corners = np.concatenate([ours[:, :2], ours[:, :2] + ours[:, 2:]], axis=1)
-    assert corners.tolist() == [one["bbox"] for one in theirs]
-    assert 0 < len(ours) < len(objects)
 
 
 def turned_jpeg(path):

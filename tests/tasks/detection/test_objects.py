@@ -1,0 +1,49 @@
+"""Which objects train, and what the others are to a detector."""
+
+import numpy as np
+import torch
+
+from tasks.detection.learner import collate
+from tasks.detection.pipelines import DetectionImages, train_transforms
+from tests.tasks.detection.scenes import CATEGORIES, a_learner, an_object, described_split, polygon, scene
+from tests.tasks.detection.test_learner import losses_of
+
+SIZE = (64, 96)
+LAND = (120, 80)
+
+
+def test_objects_that_train_are_those_of_mmdetections_own_reader(tmp_path):
+    """But for boxes, which are clipped here."""
+    from mmdet.datasets import CocoDataset
+
+    boxes = [(5, 5, 30, 20), (5, 5, 0.99, 20), (5, 5, 20, 0.5), (5, 5, 1, 1), (-0.5, 5, 1, 9), (119.9, 5, 9, 9),
+             (120, 5, 9, 9), (5, -9, 9, 9), (-3, -3, 9, 9), (40, 40, 1.2, 1.2)]  # fmt: skip
+    objects = [an_object(box, segmentation=polygon((5, 5, 9, 9))) for box in boxes]
+    objects += [an_object((50, 50, 9, 9), area=0.0), an_object((60, 60, 9, 9), area=-1.0)]
+    split = described_split(tmp_path, [("a.png", LAND, objects)])
+    about = {"metainfo": {"classes": tuple(CATEGORIES.values())}, "data_prefix": {"img": ""}, "pipeline": []}
+    theirs = CocoDataset(ann_file=str(tmp_path / "instances.json"), **about).get_data_info(0)["instances"]
+    ours = split.boxes[split.trained]
+    corners = np.concatenate([ours[:, :2], ours[:, :2] + ours[:, 2:]], axis=1)
+    assert corners.tolist() == [one["bbox"] for one in theirs]
+    assert 0 < len(ours) < len(objects)
+
+
+def test_crowds_are_background_unless_the_detector_says_otherwise(tmp_path):
+    """As in mmdetection, whose configurations leave `ignore_iof_thr` off. RetinaNet draws no samples."""
+    file = tmp_path / "mine.yaml"
+    overlay = "{train_cfg: {assigner: {ignore_iof_thr: 0.5}}}"
+    file.write_text(f"base: retinanet_r50_fpn\nmasks: false\nmodel: {overlay}\n")
+    scene((96, 64), (10, 10, 40, 30)).save(tmp_path / "a.png")
+    losses = {}
+    for crowd in (False, True):
+        objects = [an_object((10, 10, 40, 30)), *[an_object((50, 0, 46, 64), iscrowd=1)] * crowd]
+        split = described_split(tmp_path, [("a.png", (96, 64), objects)])
+        images = DetectionImages(split, train_transforms("resize", SIZE, 0.0, True))
+        for name in ("retinanet", str(file)):
+            learner = a_learner(name)
+            losses[name, crowd] = losses_of(learner, learner.prepare(collate([images[0, 0, 0]]), torch.device("cpu")))[
+                "loss"
+            ].item()
+    assert losses["retinanet", True] == losses["retinanet", False] == losses[str(file), False]
+    assert losses[str(file), True] < losses[str(file), False]
