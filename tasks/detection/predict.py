@@ -96,7 +96,8 @@ def sizes_in_network(split: CocoSplit, size: tuple[int, int], step: int, *, padd
 
 def equal_sizes(sizes: Sequence[tuple[int, int]], batch_size: int) -> list[list[int]]:
     """Indices in batches of at most `batch_size`, all of a batch of one size; in order, as far as that goes."""
-    batches, open_ones = [], {}
+    batches: list[list[int]] = []
+    open_ones: dict[tuple[int, int], list[int]] = {}
     for place, size in enumerate(sizes):
         batch = open_ones.setdefault(size, [])
         batch.append(place)
