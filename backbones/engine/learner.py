@@ -48,6 +48,10 @@ class Learner(nn.Module):
         """Groups for the optimiser; subclasses with a backbone pass its layers on."""
         return parameter_groups(self, options)
 
+    def averages(self) -> list[tuple[nn.Module, nn.Module]]:
+        """Parts that do not train but follow others, each with the one that it follows, of the same structure."""
+        return []
+
     def share_tokens(self, shards: Shards) -> None:
         """Has the ranks of a group share the tokens of the same images.
 

@@ -152,7 +152,6 @@ class _Run:
         """One step: train, note, judge. Returns the verdict, and whether a signal asks to stop."""
         number = self.progress.step + 1
         moment = self.stepper.schedule.clock(place.epoch, place.index, place.length)
-        self.stepper.model.train()
         stats, skipped, stop = self.stepper.step(number, moment, batch, place.length)
         self.progress = _Progress(number, place.epoch, place.index + 1)
         if place.ends_epoch:

@@ -12,12 +12,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from backbones.engine import dist
 from backbones.engine.context import Context
+from backbones.engine.frozen import frozen_norms
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import Schedule, build_optimizer, freeze_others
 from backbones.engine.options import FitOptions
 from backbones.engine.sam import buffers_kept, perturbed
 from backbones.engine.seeding import seed_torch
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UserError, WrongWords, some
 from backbones.sequence_parallel import Shards
 
 PARAMETER_CHECK = 50  # steps between looks at the parameters themselves
@@ -42,6 +43,10 @@ class Stepper:
                 # torch 2.13 renamed the argument; earlier releases know this name alone
                 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
                 self.model = DistributedDataParallel(learner, devices, broadcast_buffers=not options.sync_bn)
+        self.still = frozen_norms(learner, learner.averages())
+        if self.still:
+            names = some([*self.still])
+            context.note(f"batch norms of frozen parts normalise by their statistics, and keep them: {names}")
         self.scaler = torch.amp.GradScaler(context.device.type, enabled=context.precision == "fp16")
         groups = learner.parameter_groups(options)
         self.optimizer = build_optimizer(groups, options, scaled=self.scaler.is_enabled())
@@ -71,6 +76,7 @@ class Stepper:
             the update, and whether a signal asks any rank to stop. After non-finite numbers without a scaler nothing is
             updated.
         """
+        self._train()
         rate = self.schedule.apply(self.optimizer, time, length)
         with compile_errors() if self.options.compile else nullcontext():
             stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
@@ -87,6 +93,11 @@ class Stepper:
         if self.scaler.is_enabled():
             numbers["scale"] = self.scaler.get_scale()
         return {**numbers, "lr": rate}, skipped, stop
+
+    def _train(self) -> None:
+        self.model.train()
+        for norm in self.still.values():
+            norm.eval()
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]

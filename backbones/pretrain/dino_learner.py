@@ -120,6 +120,10 @@ class DinoLearner(Learner):
         """The student's parameters, with layer decay over its backbone; its head lies behind it."""
         return parameter_groups(self, options, self.student.backbone, "student.backbone.")
 
+    def averages(self) -> list[tuple[nn.Module, nn.Module]]:
+        """The teacher follows the student."""
+        return [(self.teacher, self.student)]
+
     def share_tokens(self, shards: Shards) -> None:
         """In the blocks of student and teacher."""
         for network in (self.student, self.teacher):

@@ -90,6 +90,10 @@ class SupervisedLearner(Learner):
         """Groups with layer decay over the backbone; its classifier keeps the full rate."""
         return parameter_groups(self, options, self.backbone)
 
+    def averages(self) -> list[tuple[nn.Module, nn.Module]]:
+        """The average of the weights follows the backbone."""
+        return [] if self.average is None else [(self.average.model, self.backbone)]
+
     def share_tokens(self, shards: Shards) -> None:
         """In the backbone's blocks."""
         share_tokens(self.backbone.model, shards)
