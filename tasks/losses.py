@@ -5,10 +5,11 @@ from torch import Tensor, nn
 
 
 def pairwise_distances(features: Tensor) -> Tensor:
-    """Euclidean distances [B, B] between features [B, D]; at least 1e-6, so that the square root has a gradient."""
-    squares = features.square().sum(1)
-    squared = squares[:, None] + squares[None, :] - 2 * features @ features.T
-    return squared.clamp(min=1e-12).sqrt()
+    """Euclidean distances [B, B] between features [B, D]; at least 1e-6, so that the square root has a gradient.
+
+    From differences, not from products: of features far from zero these lose what the distances are made of.
+    """
+    return torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist").clamp(min=1e-6)
 
 
 def batch_hard_triplet(features: Tensor, labels: Tensor, margin: float | None = None) -> Tensor:

@@ -1,10 +1,9 @@
-"""Which gallery images match a query or are left out, and the tie groups that the matches fall into.
+"""Which gallery images match a query or are left out.
 
 Letters: Q queries, G gallery images, b queries of one block, M gallery images of a query's identity.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -62,46 +61,3 @@ def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) ->
         raise ValueError(f"query_{name} and gallery_{name} must both be integers or both be strings")
     codes = np.unique(np.concatenate(arrays), return_inverse=True)[1].reshape(-1)
     return codes[: sizes[0]], codes[sizes[0] :]
-
-
-def tie_groups(
-    distances: Tensor, columns: Tensor, match: Tensor, left_out: Tensor
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """The tie group of each match, matches in the order of their distances.
-
-    A match's place is a count of nearer values, so that sorting values suffices: no argsort, no order of ties.
-
-    Args:
-        distances: [b, G], finite; overwritten.
-        columns, match, left_out: [b, M] as from `Matches.of`.
-
-    Returns:
-        b, n, m, k of `tasks.ties`, each [b, M], a row's matches first and the rest without meaning; and the number of
-        gallery images that are not left out [b].
-    """
-    distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
-    matched = distances.gather(1, columns).masked_fill_(~match, torch.inf).sort(dim=1).values
-    farthest = matched.masked_fill(matched == torch.inf, -torch.inf).amax(1)
-    nearest = _sorted_up_to(farthest, distances)
-    before, hits_before = (torch.searchsorted(of, matched) for of in (nearest, matched))
-    until, hits_until = (torch.searchsorted(of, matched, right=True) for of in (nearest, matched))
-    groups = [before, until - before, hits_before, hits_until - hits_before]
-    return [group.cpu().numpy() for group in groups], (distances.shape[1] - left_out.sum(1)).cpu().numpy()
-
-
-def _sorted_up_to(limits: Tensor, values: Tensor) -> Tensor:
-    """Each row of `values` in ascending order; on CPUs in place, and infinite beyond the row's limit."""
-    if values.device.type != "cpu":
-        return values.sort(dim=1).values
-
-    def sort(rows: np.ndarray, limits: np.ndarray) -> None:
-        for row, limit in zip(rows, limits):
-            near = row[row <= limit]
-            near.sort()
-            row[: near.size], row[near.size :] = near, np.inf
-
-    # numpy sorts bare values with vector instructions and without the interpreter's lock; torch also carries indices
-    threads = torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(sort, np.array_split(values.numpy(), threads), np.array_split(limits.numpy(), threads)))
-    return values

@@ -6,7 +6,6 @@ orders (`tasks.ties`), never the luck of a sort.
 Letters: Q queries, G gallery images, D channels, b queries of one block, M gallery images of a query's identity.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -14,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.distances import as_matrix, blocks, full_precision, order_of_distances
-from tasks.matches import Labels, Matches, tie_groups
+from tasks.distances import Distances, as_matrix, blocks, full_precision
+from tasks.matches import Labels, Matches
+from tasks.tie_groups import Given, Source, tie_groups
 from tasks.ties import expected_ap, expected_cmc, expected_inp
 
 AP_RULES = ("rectangle", "trapezoid")
@@ -134,8 +134,9 @@ def rank(
 ) -> Ranking:
     """Ranks the gallery for each query by squared Euclidean distance of the features as given.
 
-    Distances are taken in float32 (float64 where features are), blocks of queries at a time, on the features' device.
-    Equal gallery features are always at equal distances.
+    Products are taken of centred features, in float32 (float64 where features are), blocks of queries at a time, on the
+    features' device. Whatever stands closer to a match than their error, whose bound `tasks.distances.Distances`
+    states, is decided by its distance in float64: a tie is one of float64, of the features as given.
 
     Args:
         query: [Q, D] features.
@@ -151,7 +152,7 @@ def rank(
     query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
     matches = Matches(query_ids, gallery_ids, query_cameras, gallery_cameras, (len(query), len(gallery)), query.device)
     with full_precision(query.device.type):
-        return _rank(order_of_distances(query, gallery), matches, max_rank, ap, keep)
+        return _rank(Distances(query, gallery), matches, max_rank, ap, keep)
 
 
 def rank_distances(
@@ -170,11 +171,11 @@ def rank_distances(
     matches = Matches(
         query_ids, gallery_ids, query_cameras, gallery_cameras, (given.shape[0], given.shape[1]), given.device
     )
-    return _rank(lambda rows: given[rows].clone(), matches, max_rank, ap, keep)
+    return _rank(Given(given), matches, max_rank, ap, keep)
 
 
-def _rank(distances_of: Callable[[slice], Tensor], matches: Matches, max_rank: int, ap: str, keep: int) -> Ranking:
-    """Scores blocks of queries; `distances_of(rows)` gives a block [b, G] that may be overwritten."""
+def _rank(source: Source, matches: Matches, max_rank: int, ap: str, keep: int) -> Ranking:
+    """Scores blocks of queries."""
     if ap not in AP_RULES:
         raise ValueError(f"ap must be one of {', '.join(AP_RULES)}, not {ap!r}")
     if max_rank < 1:
@@ -183,9 +184,9 @@ def _rank(distances_of: Callable[[slice], Tensor], matches: Matches, max_rank: i
     queries, gallery = matches.sizes
     for rows in blocks(queries, row_bytes=8 * gallery + 64 * int(matches.counts.max())):
         columns, match, left_out = matches.of(rows)
-        distances = distances_of(rows)
+        distances = source.of(rows)
         first = {"nearest": _nearest(distances, columns, left_out, keep)} if keep else {}
-        groups, kept = tie_groups(distances, columns, match, left_out)
+        groups, kept = tie_groups(source, rows, distances, columns, match, left_out)
         parts.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept} | first)
     return Ranking(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, max_rank=max_rank)
 

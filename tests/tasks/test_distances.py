@@ -3,20 +3,21 @@ import pytest
 import torch
 
 from tasks import distances
-from tasks.distances import as_matrix, blocks, distinct, full_precision, order_of_distances
+from tasks.distances import Distances, as_matrix, blocks, distinct, full_precision
 
 
 def test_order_is_that_of_squared_euclidean_distance():
     query, gallery = torch.randn(7, 16), torch.randn(40, 16)
-    found = order_of_distances(query, gallery)(slice(2, 7))
-    plain = (query[2:, None] - gallery).double().square().sum(2) - query[2:, None].double().square().sum(2)
-    torch.testing.assert_close(found.double(), plain, atol=1e-4, rtol=0)
+    found = Distances(query, gallery).of(slice(2, 7))
+    plain = (query[2:, None] - gallery).double().square().sum(2)
+    constant = found.double() - plain
+    torch.testing.assert_close(constant, constant[:, :1].expand_as(constant), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("copies", [2, 5, 6, 100])
 def test_equal_gallery_features_tie_to_the_bit(copies):
     query, one = torch.randn(1000, 384), torch.randn(1, 384)
-    found = order_of_distances(query, one.repeat(copies, 1))(slice(0, 1000))
+    found = Distances(query, one.repeat(copies, 1)).of(slice(0, 1000))
     assert torch.equal(found, found[:, :1].expand_as(found))
 
 
@@ -69,9 +70,9 @@ def test_read_only_reversed_and_half_precision_arrays_are_taken():
 
 def test_overflow_and_unlike_shapes_are_refused():
     with pytest.raises(ValueError, match="squared distances of the features overflow"):
-        order_of_distances(torch.full((2, 4), 1e19), torch.ones(3, 4))
+        Distances(torch.full((2, 4), 1e19), torch.ones(3, 4))
     with pytest.raises(ValueError, match="same channels"):
-        order_of_distances(torch.ones(2, 4), torch.ones(3, 5))
+        Distances(torch.ones(2, 4), torch.ones(3, 5))
 
 
 def test_full_precision_holds_under_autocast_and_is_undone():

@@ -39,6 +39,19 @@ def test_gradients_are_those_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(loss, features)
 
 
+@pytest.mark.parametrize("offset", [10.0, 100.0, 1000.0])
+def test_an_offset_of_all_features_changes_neither_loss_nor_gradient(offset: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    near = 0.05 * torch.randn(32, 384, generator=generator) + offset
+    labels = torch.arange(8).repeat_interleave(4)
+    found, exact = (near.clone().to(dtype).requires_grad_() for dtype in (torch.float32, torch.float64))
+    for rows in (found, exact):
+        batch_hard_triplet(rows, labels).backward()
+    assert found.grad is not None
+    assert exact.grad is not None
+    assert (found.grad - exact.grad).norm() < 1e-4 * exact.grad.norm()
+
+
 def test_equal_features_give_ln_2_and_finite_gradients() -> None:
     features = torch.ones(4, 3, requires_grad=True)
     loss = batch_hard_triplet(features, torch.tensor([0, 0, 1, 1]))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks import distances as distances_module
-from tasks import matches as matches_module
+from tasks import tie_groups as tie_groups_module
 from tasks.ranking import OUTCOMES, Ranking, rank, rank_distances
 
 
@@ -163,8 +163,18 @@ def test_sorting_whole_rows_counts_the_same(monkeypatch):
     names = labels(60, 400, identities=8, cameras=3)
     found = rank(*tied_features(), *names)
     # as other devices than CPUs do
-    monkeypatch.setattr(matches_module, "_sorted_up_to", lambda limits, values: values.sort(dim=1).values)
+    monkeypatch.setattr(tie_groups_module, "counts", tie_groups_module._counts_by_torch)
     assert_same(rank(*tied_features(), *names), found)
+
+
+@pytest.mark.parametrize("many", [0, 1, 10**9])
+def test_few_and_many_neighbours_are_decided_the_same(monkeypatch, many):
+    names = labels(60, 400, identities=8, cameras=3)
+    exact = rank_distances(squared(*tied_features()), *names)
+    monkeypatch.setattr(tie_groups_module, "MANY", many)
+    assert_same(rank(*tied_features(), *names), exact)
+    query, images = (part.astype(np.float64) for part in tied_features())
+    assert_same(rank(query, images, *names), exact)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -290,6 +300,56 @@ def test_float32_rounding_moves_scores_by_little():
     double = rank(query.astype(np.float64), images.astype(np.float64), *names)
     np.testing.assert_allclose(single.ap, double.ap, atol=1e-4)
     assert single.mAP == pytest.approx(double.mAP, abs=1e-6)
+
+
+def nearly_parallel(cosine, ids, dim=192, seed=0):
+    """Normalised float32 features of about this cosine with each other, nearer within an identity."""
+    rng = np.random.default_rng(seed)
+    common, centres = rng.standard_normal(dim), rng.standard_normal((100, dim))
+    found = []
+    for some in ids:
+        own = (centres[some] + 1.5 * rng.standard_normal((len(some), dim))) / 1.8
+        rows = common + np.sqrt(1 - cosine) * own
+        found.append((rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32))
+    return found
+
+
+def by_queries(query, gallery):
+    """Squared distances in float64, one query at a time."""
+    exact = gallery.astype(np.float64)
+    return np.stack([((row.astype(np.float64) - exact) ** 2).sum(1) for row in query])
+
+
+@pytest.mark.parametrize("lost", [1e-3, 1e-4, 1e-5, 1e-6, 1e-7])
+def test_nearly_parallel_features_rank_as_in_float64(lost):
+    names = labels(294, 886, identities=99, cameras=4)
+    query, gallery = nearly_parallel(1 - lost, names[:2])
+    gallery[100:110] = gallery[:10]  # copies, which tie with what they are copies of
+    found, exact = rank(query, gallery, *names), rank_distances(by_queries(query, gallery), *names)
+    assert found.mAP == pytest.approx(exact.mAP, abs=1e-9)
+    np.testing.assert_allclose(found.ap, exact.ap, atol=1e-12)
+    np.testing.assert_array_equal(found.tied, exact.tied)
+    assert found.mAP_interval == pytest.approx(exact.mAP_interval, abs=1e-12)
+    assert found.scores() == pytest.approx(exact.scores(), abs=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0.0, 8.0, 1000.0])
+def test_an_offset_of_all_features_moves_no_match(offset):
+    names = labels(120, 500, identities=30, cameras=4)
+    query, gallery = (part + np.float32(offset) for part in features(120, 500, 64, ids=names[:2]))
+    assert_same(rank(query, gallery, *names), rank_distances(by_queries(query, gallery), *names))
+
+
+def test_values_are_off_by_less_than_the_slack_says():
+    names = labels(64, 800, identities=20, cameras=4)
+    query, gallery = (torch.from_numpy(part) for part in nearly_parallel(1 - 1e-4, names[:2], dim=384))
+    source, rows = distances_module.Distances(query, gallery), slice(0, 64)
+    values, columns = source.of(rows), torch.arange(800).expand(64, 800)
+    exact = torch.from_numpy(by_queries(query.numpy(), gallery.numpy()))
+    off = values.double() - exact  # a constant per query, and the errors
+    errors = (off - off.median(1, keepdim=True).values).abs()
+    assert (errors < source.slack(rows, columns, values)).all()
+    assert errors.max() > 0
 
 
 def test_float64_features_are_ranked_in_float64():

@@ -74,6 +74,17 @@ def test_torchreid_gives_the_same_distances(k1, k2, lambda_value):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("spread", [1e-1, 1e-2, 1e-3])
+def test_nearly_parallel_features_are_told_apart(spread):
+    query, images = (
+        (1 + spread * part / np.linalg.norm(part, axis=1, keepdims=True)).astype(np.float32)
+        for part in features(20, 80)
+    )
+    found = rerank(query, images)
+    expected = plain_rerank(query.astype(np.float64), images.astype(np.float64), 20, 6, 0.3)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
 def test_the_length_of_blocks_leaves_no_trace(monkeypatch):
     query, images = features(90, 200)
     found = rerank(query, images)
