@@ -74,8 +74,15 @@ class Learner(nn.Module):
     def after_step(self, step: int) -> None:
         """Called after the optimiser's step."""
 
+    def after_skip(self, step: int) -> None:
+        """Called in place of `after_step` where fp16's scaler leaves the step out: nothing may have moved."""
+
 
 def feature_spread(features: Tensor) -> Tensor:
-    """Spread of features [B, D] on the unit sphere, 1 - |mean direction|^2: 0 when all are equal, 1 at most."""
+    """Spread of features [B, D] on the unit sphere, 1 - |mean direction|^2: 0 when all are equal, 1 at most.
+
+    As the mean squared distance from the mean direction, which it equals: a difference from 1 has no digits left where
+    features are nearly parallel.
+    """
     directions = nn.functional.normalize(features.detach().float(), dim=1)
-    return 1 - directions.mean(0).square().sum()
+    return (directions - directions.mean(0)).square().sum(1).mean()

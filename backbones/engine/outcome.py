@@ -92,14 +92,11 @@ class Watch:
             return Outcome("nonfinite", f"fp16: {self.skips} steps in a row had non-finite gradients", step)
         if stats.get("scale", 1.0) < 1:
             return Outcome("nonfinite", f"fp16: the loss scale fell to {stats['scale']:.3g}", step)
-        if not skipped:
-            bad = [name for name, value in stats.items() if not math.isfinite(value)]
-            if bad:
-                return Outcome(
-                    "nonfinite", f"{bad[0]} became {stats[bad[0]]} (rate {stats.get('lr', math.nan):.3g})", step
-                )
-        if not math.isfinite(stats["loss"]):
-            return None
+        if skipped:
+            return None  # its numbers enter no mean
+        bad = [name for name, value in stats.items() if not math.isfinite(value)]
+        if bad:
+            return Outcome("nonfinite", f"{bad[0]} became {stats[bad[0]]} (rate {stats.get('lr', math.nan):.3g})", step)
         for name, value in stats.items():
             self.means.setdefault(name, RunningMean()).update(value)
         return self._finite_verdict(step, time, stats)
@@ -145,7 +142,7 @@ class Watch:
         return judged or Outcome("completed", "", step)
 
     def _at_chance(self, step: int) -> Outcome | None:
-        if self.chance is None:
+        if self.chance is None or self.chance[0] not in self.means:
             return None
         name, level = self.chance
         value = self.means[name].value

@@ -31,7 +31,7 @@ def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool)
     try:
         yield norm
     finally:
-        _put_back(moved, kept)
+        put_back(moved, kept)
 
 
 @torch.no_grad()
@@ -55,10 +55,11 @@ def buffers_kept(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        _put_back(list(module.buffers()), kept)
+        put_back(list(module.buffers()), kept)
 
 
 @torch.no_grad()
-def _put_back(tensors: list[Tensor], values: list[Tensor]) -> None:
+def put_back(tensors: list[Tensor], values: list[Tensor]) -> None:
+    """Values into tensors."""
     for tensor, value in zip(tensors, values, strict=True):
         tensor.copy_(value)

@@ -16,7 +16,7 @@ from backbones.engine.frozen import frozen_norms
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import Schedule, build_optimizer, freeze_others
 from backbones.engine.options import FitOptions
-from backbones.engine.sam import buffers_kept, perturbed
+from backbones.engine.sam import buffers_kept, perturbed, put_back
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords, some
 from backbones.sequence_parallel import Shards
@@ -74,10 +74,12 @@ class Stepper:
         Returns:
             Statistics (means over ranks; with loss, grad_norm, lr, and scale in fp16), whether the fp16 scaler skipped
             the update, and whether a signal asks any rank to stop. After non-finite numbers without a scaler nothing is
-            updated.
+            updated. A step that the scaler skips moves nothing: neither parameters nor what follows them, nor buffers.
         """
         self._train()
         rate = self.schedule.apply(self.optimizer, time, length)
+        scaled = self.scaler.is_enabled()
+        kept = [buffer.clone() for buffer in self.learner.buffers()] if scaled else []  # a forward pass moves them
         with compile_errors() if self.options.compile else nullcontext():
             stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
         self.scaler.unscale_(self.optimizer)
@@ -87,12 +89,12 @@ class Stepper:
             stats["parameter_norm"] = nn.utils.get_total_norm(self.parameters, foreach=True)
         numbers, stop = self._over_ranks(stats)
         broken = not all(math.isfinite(value) for value in numbers.values())
-        if not broken or self.scaler.is_enabled():
-            self._update(number, stats["grad_norm"])
-        skipped = broken and self.scaler.is_enabled()
-        if self.scaler.is_enabled():
+        made = self._update(number, stats["grad_norm"], broken) if scaled or not broken else False
+        if scaled and not made:
+            put_back(list(self.learner.buffers()), kept)
+        if scaled:
             numbers["scale"] = self.scaler.get_scale()
-        return {**numbers, "lr": rate}, skipped, stop
+        return {**numbers, "lr": rate}, scaled and not made, stop
 
     def _train(self) -> None:
         self.model.train()
@@ -146,15 +148,28 @@ class Stepper:
         values = dist.mean_over_ranks(torch.stack([*(value.float() for value in stats.values()), asked])).tolist()
         return dict(zip(stats, values)), values[-1] > 0
 
-    def _update(self, number: int, norm: Tensor) -> None:
+    def _update(self, number: int, norm: Tensor, broken: bool) -> bool:
+        """Updates everything, or nothing where numbers are `broken` or the scaler finds a gradient that is not finite.
+
+        The scaler looks at all gradients, those too that `after_backward` has taken away since.
+        """
+        before = self.scaler.get_scale()
+        if not broken:
+            self._clip(norm)
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        if broken or self.scaler.get_scale() < before:
+            self.learner.after_skip(number)
+            return False
+        self.learner.after_step(number)
+        return True
+
+    def _clip(self, norm: Tensor) -> None:
         if self.options.clip is not None and self.options.clip_each:
             clip_each(self._gradients(), self.options.clip)
         elif self.options.clip is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.options.clip, norm, foreach=True)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.learner.after_step(number)
 
     def share_buffers(self) -> None:
         """Gives every rank the first one's running statistics, which are those that are exported."""

@@ -146,6 +146,10 @@ class DinoLearner(Learner):
         self.center.copy_(updated_center(self.center, mean, self.options.center_momentum))
         self.batch_means.clear()
 
+    def after_skip(self, step: int) -> None:
+        """Forgets the teacher's outputs in the step, which may be those that were not finite."""
+        self.batch_means.clear()
+
     def collapsed(self, stats: dict[str, float]) -> str:
         """A uniform or constant teacher, a loss that stays at ln K, or one feature for all images."""
         ceiling = math.log(self.options.out_dim)

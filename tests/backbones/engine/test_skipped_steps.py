@@ -1,0 +1,116 @@
+"""A step that the fp16 scaler leaves out moves nothing: no parameter, no average of any kind, no statistic, no mean."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from backbones.engine.learner import Batch
+from backbones.engine.outcome import Watch
+from backbones.engine.step import Stepper
+from backbones.pretrain.ema import WeightAverage
+from tests.backbones.pretrain.dino_support import crops, dino_options, make
+from tests.support import Classifier, context, fit_options, tensors
+
+
+class Averaged(Classifier):
+    """A net with batch norm and a moving average of its weights; `factor` multiplies the loss."""
+
+    def __init__(self) -> None:
+        super().__init__(dropout=0.0)
+        self.average, self.factor = WeightAverage(nn.ModuleList([self.body, self.head]), 0.9), 1.0
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        found = super().forward(batch, step)
+        return {**found, "loss": found["loss"] * self.factor}
+
+    def after_step(self, step: int) -> None:
+        self.average.update(nn.ModuleList([self.body, self.head]))
+
+
+def state(trained: Stepper) -> list[Tensor]:
+    """Everything that a step can move, but for the scaler itself."""
+    found = trained.state()
+    return [tensor.clone() for tensor in tensors([found["learner"], found["optimizer"]])]
+
+
+def same(before: list[Tensor], after: list[Tensor]) -> bool:
+    return len(before) == len(after) and all(torch.equal(a, b) for a, b in zip(before, after))
+
+
+def batch(offset: float = 0.0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(8, 2, generator=generator) + offset, torch.arange(8) % 2
+
+
+@pytest.mark.parametrize("given", [{}, {"sam": "sam", "sam_rho": 0.05}, {"accumulate": 2}])
+@pytest.mark.parametrize("broken", ["gradient", "statistics"])
+def test_nothing_moves(broken: str, given: dict[str, Any]) -> None:
+    """`gradient`: the scaled loss overflows; `statistics`: the inputs do, and batch norm's running mean with them."""
+    model = Averaged()
+    trained = Stepper(model, fit_options(**given), context(precision="fp16"))
+    assert not trained.step(1, 0.0, batch())[1]
+    before = state(trained)
+    model.factor = 1e37 if broken == "gradient" else 1.0
+    numbers, skipped, _ = trained.step(2, 0.0, batch(7e4 if broken == "statistics" else 0.0))
+    assert skipped
+    assert math.isfinite(numbers["loss"]) == (broken == "gradient")
+    assert same(before, state(trained))
+    model.factor = 1.0
+    assert not trained.step(3, 0.0, batch())[1]
+    after = state(trained)
+    assert not same(before, after)
+    assert all(tensor.isfinite().all() for tensor in after if tensor.is_floating_point())
+
+
+def test_the_step_after_a_skipped_one_is_that_of_a_run_without_it() -> None:
+    ends = []
+    for factors in ([1.0, 1.0], [1.0, 1e37, 1.0]):
+        model = Averaged()
+        trained = Stepper(model, fit_options(), context(precision="fp16"))
+        for factor in factors:
+            model.factor = factor
+            trained.scaler.update(256.0) if trained.scaler._scale is not None else None
+            trained.step(1, 0.0, batch())
+        ends.append(state(trained))
+    assert same(*ends)
+
+
+@pytest.mark.parametrize("broken", ["gradient", "outputs"])
+def test_the_teacher_and_its_center_stay_where_they_are(broken: str) -> None:
+    learner = make(dino_options(), stem="conv")
+    trained = Stepper(learner, learner.options, context(precision="fp16"))
+    labels = torch.zeros(4, dtype=torch.int64)
+    views = crops()
+    trained.scaler.scale(torch.ones(()))
+    trained.scaler.update(1024.0)
+    assert not trained.step(1, 0.0, (views, labels))[1]
+    before = state(trained)
+    if broken == "outputs":
+        views = [view * 1e6 for view in views]
+    else:
+        trained.scaler.update(2.0**127)
+    assert trained.step(2, 0.0, (views, labels))[1]
+    assert same(before, state(trained))
+    assert learner.batch_means == []
+    trained.scaler.update(1024.0)
+    assert not trained.step(3, 0.0, (crops(), labels))[1]
+    assert learner.center.isfinite().all()
+    assert not torch.equal(learner.center, before[0])
+
+
+def test_numbers_of_a_skipped_step_enter_no_mean() -> None:
+    watch = Watch(fit_options(), ("loss", 1.0))
+    watch.update(1, 0.1, {"loss": 2.0, "grad_norm": 1.0})
+    before = watch.state()
+    watch.update(2, 0.2, {"loss": 9.0, "grad_norm": math.inf}, skipped=True)
+    assert {**watch.state(), "skips": 0} == before
+    assert watch.means["grad_norm"].value == 1.0
+
+
+def test_a_training_of_skipped_steps_alone_ends_without_a_verdict() -> None:
+    watch = Watch(fit_options(judge_after=0), ("loss", 1.0))
+    watch.update(1, 0.1, {"loss": math.nan, "grad_norm": math.nan}, skipped=True)
+    assert not watch.final(1).broke_down
