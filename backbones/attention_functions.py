@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from backbones.errors import nearest
-from backbones.kernels.blocked import product
+from backbones.kernels.blocked import product, shares
 from backbones.kernels.operator import attend
 
 # In place where the gradient needs the output alone: nothing else holds the L x L scores.
@@ -71,11 +71,17 @@ def pointwise(
     with own_precision(q):
         out = _weighted_sums(q, *_without_padding(k, v, key_mask), h, factor)
         if isinstance(alpha, Tensor):
-            out = out * (float(length or keys) ** (1.0 - alpha) + 0 * alpha)  # NaN where alpha is not finite
+            out = _times(out, float(length or keys) ** (1.0 - alpha) + 0 * alpha)  # NaN where alpha is not finite
         if key_mask is not None and length is None:
             share = key_mask.sum(-1).clamp_min(1).to(torch.promote_types(out.dtype, torch.float32)) / keys
-            out = out * share.pow(-alpha).to(out.dtype).view(-1, 1, 1, 1)
+            out = _times(out, share.pow(-alpha).view(-1, 1, 1, 1))
         return out
+
+
+def _times(out: Tensor, factor: Tensor) -> Tensor:
+    """out * factor in float32 at least, and in the type of `out` again: nor is the factor's gradient a half's sum."""
+    wide = torch.promote_types(out.dtype, torch.float32)
+    return (out.to(wide) * factor).to(out.dtype)
 
 
 def _power(length: int, alpha: float) -> float:
@@ -95,7 +101,8 @@ def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Te
         summary = product(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
         return product(q.flatten(0, 1), summary, d**-0.5).unflatten(0, q.shape[:2])
     if _is_few(q, k, v, h):
-        return _weighted(H[h](_scores(q, k)), v, factor)
+        inner, outer = shares(h, factor)
+        return _weighted(H[h](_scores(q, k, inner)), v, outer)
     if q.device.type == "cpu":
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # here, so that the backward pass has them so too
     return attend(q, k, v, h, factor)
@@ -143,12 +150,13 @@ def weighted_and_total(
 
     Both times `factor`, which keeps float16 from overflowing; the sums in float32 at least.
     """
-    weights = H[h](_scores(q, k))
+    inner, outer = shares(h, factor)
+    weights = H[h](_scores(q, k, inner))
     if key_mask is not None:
         weights = weights.masked_fill(_per_head(~key_mask, q), 0)
     wide = torch.promote_types(q.dtype, torch.float32)
-    total = (weights.abs() if h in _SIGNED else weights).sum(-1, dtype=wide) * factor
-    return _weighted(weights, v, factor), total.view(*q.shape[:-1], 1)
+    total = (weights.abs() if h in _SIGNED else weights).sum(-1, dtype=wide) * outer
+    return _weighted(weights, v, outer), total.view(*q.shape[:-1], 1)
 
 
 def divided(weighted: Tensor, total: Tensor) -> Tensor:
@@ -221,9 +229,9 @@ def own_precision(x: Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
-def _scores(q: Tensor, k: Tensor) -> Tensor:
-    """q k^T / sqrt(d), [B * heads, N, L]; the scale within the product costs no pass of its own."""
-    return product(q.flatten(0, 1), k.flatten(0, 1).mT, q.shape[-1] ** -0.5)
+def _scores(q: Tensor, k: Tensor, factor: float = 1.0) -> Tensor:
+    """factor * q k^T / sqrt(d), [B * heads, N, L]; the scale within the product costs no pass of its own."""
+    return product(q.flatten(0, 1), k.flatten(0, 1).mT, factor * q.shape[-1] ** -0.5)
 
 
 def _weighted(weights: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:

@@ -11,6 +11,7 @@ from backbones.engine.options import FitOptions
 from backbones.errors import WrongWords, nearest
 
 NORM = "norm:"  # begins a pattern of `no_decay` that means norm layers alone
+ROUNDING = 1e-9  # epochs: a step at 2 + 3 / 7 is one at 2.428571428571429, which rounds otherwise
 
 
 def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
@@ -154,11 +155,11 @@ class Schedule:
             length: steps of an epoch, needed with `warmup_inclusive`.
         """
         warm, total = self.options.warmup_epochs, self.total
-        if time < warm:
+        if time < warm - ROUNDING:
             share = self._inclusive(time, length) if self.options.warmup_inclusive else time / warm
             return self.start + (peak - self.start) * share
         if self.options.milestones:
-            return peak * 0.1 ** sum(time >= milestone for milestone in self.options.milestones)
+            return peak * 0.1 ** sum(time >= milestone - ROUNDING for milestone in self.options.milestones)
         if self.options.warmup_prefix:
             time, total = time - warm, total - warm
         return cosine(peak, self.end, min(time / total, 1.0))

@@ -3,6 +3,7 @@
 Letters: n images times heads, N queries, L keys, d = head_dim. Everywhere S = q k^T / sqrt(d) [n, N, L], W = h(S).
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -58,6 +59,14 @@ _INTEGER_RELU = Form(
 )
 
 
+def shares(h: str, factor: float) -> tuple[float, float]:
+    """`factor` as one of the scores and one behind the weights: (a, b) with b h(a S) = factor h(S).
+
+    A square of float16 overflows from 256 on, so the factor, one over some number of tokens, acts before it.
+    """
+    return (math.sqrt(factor), 1.0) if h == "relu2" and factor > 0 else (1.0, factor)
+
+
 def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
     """factor * h(q k^T / sqrt(d)) v.
 
@@ -68,15 +77,17 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
         [n, N, d].
     """
     form, out = _form(h, q, k), torch.empty_like(q, memory_format=torch.contiguous_format)
+    inner, outer = shares(h, factor)
     for some, rows, (scores,) in _blocks(q, k, 1):
-        product(q[some, rows], k[some].mT, q.shape[-1] ** -0.5, scores)
-        product(form.weigh(scores, scores), v[some], factor, out[some, rows])
+        product(q[some, rows], k[some].mT, inner * q.shape[-1] ** -0.5, scores)
+        product(form.weigh(scores, scores), v[some], outer, out[some, rows])
     return out
 
 
 def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of `forward` for q, k and v, from that of its result [n, N, d]; the scores are computed again."""
-    form, scale = _form(h, q, k), factor * q.shape[-1] ** -0.5
+    inner, outer = shares(h, factor)
+    form, of_each, scale = _form(h, q, k), inner * q.shape[-1] ** -0.5, inner * outer * q.shape[-1] ** -0.5
     buffers = 2 if form.in_place else 3
     dq = torch.empty_like(q, memory_format=torch.contiguous_format)
     # sums over several blocks of queries are in float32 at least: their roundings to bfloat16 would add up
@@ -84,9 +95,9 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: floa
     wide = torch.promote_types(q.dtype, torch.float32)
     dk, dv = (x.new_empty(x.shape) if whole else x.new_zeros(x.shape, dtype=wide) for x in (k, v))
     for some, rows, (scores, of_scores, *more) in _blocks(q, k, buffers):
-        product(q[some, rows], k[some].mT, q.shape[-1] ** -0.5, scores)
+        product(q[some, rows], k[some].mT, of_each, scores)
         weights = form.weigh(scores, more[0] if more else scores)
-        _add_to(dv[some], weights.mT, grad[some, rows], factor, whole)
+        _add_to(dv[some], weights.mT, grad[some, rows], outer, whole)
         product(grad[some, rows], v[some].mT, 1.0, of_scores)
         of_scores = form.gradient(of_scores, scores, weights)
         _add_to(dk[some], of_scores.mT, q[some, rows], scale, whole)

@@ -12,6 +12,7 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from backbones.kernels import programs
+from backbones.kernels.blocked import shares
 
 HEAD_DIMS = (32, 64, 128)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -82,10 +83,11 @@ def _launch(kernel: Any, tensors: Sequence[Tensor], rows: int, columns: int, h: 
     q, k = tensors[0], tensors[1]
     B, heads, N, D = q.shape
     arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]
-    scale = D**-0.5
+    inner, outer = shares(h, factor)
+    scale = inner * D**-0.5
     # h(scale s) = scale h(s) for these: one operation less for each pair of tokens; float16 could overflow without it
     scaled = h not in ("relu", "identity") or q.dtype == torch.float16
-    factors = scale, factor if scaled else factor * scale, factor * scale
+    factors = scale, outer if scaled else outer * scale, outer * scale
     precision = "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
     for tile in TILES[q.element_size(), D]:
         key = (kernel.fn.__name__, tile, D, q.dtype, q.device)

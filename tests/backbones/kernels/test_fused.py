@@ -15,6 +15,7 @@ from torch import Tensor
 from backbones.attention import pointwise
 from backbones.backbone import create
 from backbones.kernels import blocked, operator
+from tests.backbones.kernels.test_operator import large_scores
 from tests.backbones.test_attention import SCALAR, by_loops
 
 pytest.importorskip("triton")
@@ -64,6 +65,17 @@ def test_gradients_are_those_of_the_plain_path(h: str, dtype: torch.dtype) -> No
     for ours, theirs in zip(fused.backward(grad, q, k, v, h, 0.3), exact):
         assert ours.dtype == dtype
         assert close(ours, theirs.view(ours.shape), dtype)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_a_square_of_float16_does_not_overflow() -> None:
+    q, k, v = (x.detach().to(DEVICE) for x in large_scores(torch.float16, heads=1))
+    grad = torch.full_like(q, 0.01)
+    flat = [x.double().cpu().flatten(0, 1) for x in (grad, q, k, v)]
+    expected = (blocked.forward(*flat[1:], "relu2", 1 / 256), *blocked.backward(*flat, "relu2", 1 / 256))
+    found = (fused.forward(q, k, v, "relu2", 1 / 256), *fused.backward(grad, q, k, v, "relu2", 1 / 256))
+    for ours, theirs in zip(found, expected):
+        assert close(ours, theirs.view(ours.shape), torch.float16)
 
 
 @pytest.mark.parametrize("d", fused.HEAD_DIMS)

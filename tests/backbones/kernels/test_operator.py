@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from backbones.attention_functions import H, linear_is_cheaper, pointwise
+from backbones.attention_functions import H, linear_is_cheaper, normalised, pointwise
 from backbones.kernels import blocked, operator
 from backbones.kernels.operator import attend
 
@@ -67,6 +68,37 @@ def test_sixteen_bits_on_the_cpu(h: str, dtype: torch.dtype) -> None:
     found = torch.autograd.grad(out.double().sum(), tensors)
     for ours, theirs in zip((out, *found), (expected, *torch.autograd.grad(expected.sum(), rounded))):
         assert (ours.double() - theirs).norm() < 0.01 * theirs.norm()
+
+
+def large_scores(dtype: torch.dtype, heads: int = 2) -> list[Tensor]:
+    """Scores of about 400 over 256 keys: their squares are beyond float16, the mean of these is not."""
+    generator = torch.Generator().manual_seed(0)
+    q, k = (10 + torch.randn(1, heads, n, 32, generator=generator) for n in (8, 256))
+    v = 0.1 * torch.randn(1, heads, 256, 32, generator=generator) + 0.1
+    return [x.to(dtype).requires_grad_() for x in (q * 0.7, k, v)]
+
+
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("attention", [pointwise, normalised])
+def test_a_square_of_float16_does_not_overflow(few: bool, attention: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_: few)
+    tensors = large_scores(torch.float16)
+    exact = [x.detach().double().requires_grad_() for x in tensors]
+    squares = F.relu(exact[0] @ exact[1].mT / math.sqrt(32)).square()
+    assert squares.max() > 65504
+    total = squares.sum(-1, keepdim=True) if attention is normalised else 256
+    expected = squares / total @ exact[2]
+    found = attention(*tensors, h="relu2")
+    assert found.dtype == torch.float16
+    largest = 10.0 if attention is normalised else 0.1  # as the scaler has it: gradients within float16
+    weights = torch.linspace(0, largest, found.numel(), dtype=torch.float64).view(found.shape)
+    ours = torch.autograd.grad((found.double() * weights).sum(), tensors)
+    theirs = torch.autograd.grad((expected * weights).sum(), exact)
+    assert all(grad.isfinite().all() for grad in ours)
+    if attention is normalised:  # weights so alike that those of q and k are differences of equal numbers
+        ours, theirs = ours[2:], theirs[2:]
+    for a, b in zip((found, *ours), (expected, *theirs)):
+        assert (a.double() - b).norm() < 0.01 * b.norm()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -199,3 +231,32 @@ def test_the_order_of_products_of_identity() -> None:
         assert counter.get_total_flops() == min(quadratic, linear)
         assert linear_is_cheaper(queries, keys, 8) == (linear < quadratic)
         torch.testing.assert_close(out, plain(*tensors, "identity", 1 / keys))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_learned_exponent_gets_the_gradient_of_float64(dtype: torch.dtype) -> None:
+    """A sum over all outputs, whose parts cancel to some extent."""
+    q, k, v = (torch.randn(4, 2, 64, 32, generator=torch.Generator().manual_seed(n)).to(dtype) for n in range(3))
+    grads, outs = [], []
+    for kind in (dtype, torch.float64):
+        alpha = torch.tensor(0.9, dtype=torch.float32 if kind == dtype else kind, requires_grad=True)
+        out = pointwise(q.to(kind), k.to(kind), v.to(kind), h="relu", alpha=alpha)
+        weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64) + 0.02
+        (out.double() * weights.to(dtype).double()).sum().backward()
+        grads.append(float(alpha.grad))
+        outs.append(out.detach().double())
+    scale = float((outs[1] * weights).norm()) * math.log(64)  # of a sum of as many terms that are independent
+    assert abs(grads[0] - grads[1]) < (3e-3 if dtype == torch.bfloat16 else 4e-4) * scale
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.6])
+def test_padding_is_divided_by_in_float32(alpha: float) -> None:
+    """What edge windows give is no further from float64 than what their real tokens alone give."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 49, 32, generator=generator).bfloat16() for _ in range(3))
+    mask = torch.arange(49) < torch.tensor([[37], [49]])
+    found = pointwise(q, k, v, h="relu", alpha=alpha, key_mask=mask)[0].double()
+    real = [x[:1].double() for x in (q, k[:, :, :37], v[:, :, :37])]
+    expected = pointwise(*real, h="relu", alpha=alpha)[0]
+    own = pointwise(q[:1], k[:1, :, :37], v[:1, :, :37], h="relu", alpha=alpha)[0].double()
+    assert (found - expected).norm() < 1.45 * (own - expected).norm()  # rounded twice
