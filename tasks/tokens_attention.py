@@ -14,6 +14,7 @@ from timm.models.volo import Attention as VoloAttention
 from torch import Tensor, nn
 
 from backbones.attention import ATTENTIONS, Attention
+from backbones.attention_functions import own_precision
 
 Core = Callable[..., Tensor]
 Saw = Callable[[Tensor], None]
@@ -48,11 +49,17 @@ def weights_shown(attention: Any, saw: Saw) -> Iterator[None]:
 
 
 def weights_of(core: Core, q: Tensor, k: Tensor) -> Tensor:
-    """The weights of a function of (q, k, v) that sums values with weights: what it gives for the values of a base."""
+    """The weights of a function of (q, k, v) that sums values with weights: what it gives for the values of a base.
+
+    In float32 at least: of queries and keys in half precision, too, the weights are not rounded once more.
+    """
     keys, d = k.shape[-2:]
-    base = torch.eye(keys, dtype=q.dtype, device=q.device)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    q, k = q.to(wide), k.to(wide)
+    base = torch.eye(keys, dtype=wide, device=q.device)
     base = nn.functional.pad(base, (0, -keys % d))
-    columns = [core(q, k, part.expand_as(k).contiguous()) for part in base.split(d, dim=1)]
+    with own_precision(q):
+        columns = [core(q, k, part.expand_as(k).contiguous()) for part in base.split(d, dim=1)]
     return torch.cat(columns, dim=-1)[..., :keys]
 
 
@@ -74,4 +81,5 @@ def softmax_weights(attention: nn.Module, x: Tensor) -> Tensor:
     q, k, _ = module.qkv(x).unflatten(2, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
     if hasattr(module, "q_norm"):
         q, k = module.q_norm(q), module.k_norm(k)
-    return (q * module.scale @ k.mT).float().softmax(-1)
+    with own_precision(q):
+        return (q.float() * module.scale @ k.float().mT).softmax(-1)

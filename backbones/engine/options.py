@@ -1,5 +1,6 @@
 """The options of one training run, shared by every task and pretraining method. Values live in YAML, none here."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -103,7 +104,26 @@ class FitOptions:
             raise WrongWords(f"--milestones {self.milestones}: give epochs between 0 and --epochs, each once, rising")
         if self.clip_each and self.clip is None:
             raise WrongWords("--clip-each needs a norm to clip to: give --clip")
+        self._check_rates()
         self._check_decay_and_sam()
+
+    def _check_rates(self) -> None:
+        """No epoch is held at a rate of 0, unless that is the rate asked for."""
+        held = self.schedule == "epoch"
+        offset = self.schedule_offset if held else 0
+        if self.lr and held and self.warmup_epochs and not self.warmup_from and offset <= 0:
+            raise WrongWords(
+                f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch: the "
+                f"first {_epochs(1 - offset)} would train at 0; give --schedule step, --warmup-from above 0 (DeiT's is "
+                "1e-6) or --schedule-offset 1"
+            )
+        last = math.floor(self.cooldown_epochs + max(offset, 0))
+        if self.lr and last and not self.cosine_to and not self.milestones:
+            raise WrongWords(
+                f"--cosine-to 0: the last {_epochs(last)} would train at 0 (--cooldown-epochs "
+                f"{self.cooldown_epochs:g}, --schedule {self.schedule}); give it above 0, or neither a cool-down nor "
+                "--schedule-offset"
+            )
 
     def _check_decay_and_sam(self) -> None:
         if self.decay_scale == "schedule" and self.optimizer == "sgd":
@@ -128,6 +148,10 @@ class FitOptions:
         if self.warmup_epochs == 0:
             found |= {"warmup_from": "--warmup-epochs 0", "warmup_inclusive": "--warmup-epochs 0"}
         return found
+
+
+def _epochs(count: int) -> str:
+    return "epoch" if count == 1 else f"{count} epochs"
 
 
 def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:

@@ -76,7 +76,8 @@ class DinoLearner(Learner):
 
     def __init__(self, student: Backbone, teacher: Backbone, options: DinoOptions, epoch_steps: int) -> None:
         super().__init__()
-        heads = [DinoHead(student.dim, options.out_dim, norm_last_layer=options.norm_last_layer) for _ in range(2)]
+        shape, fixed = (student.dim, options.out_dim), options.norm_last_layer
+        heads = [DinoHead(*shape, norm_last_layer=fixed, exact=exact) for exact in (False, True)]
         self.student, self.teacher = Network(student, heads[0]), Network(teacher, heads[1])
         self.teacher.load_state_dict(self.student.state_dict())
         self.teacher.requires_grad_(False)

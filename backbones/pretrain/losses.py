@@ -26,9 +26,11 @@ def sigmoid_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """-sum_c [t_c log sigmoid(z_c) + (1 - t_c) log(1 - sigmoid(z_c))] of logits z [B, C], mean over the batch.
 
     Each class is a question of its own (Beyer et al. 2020, arXiv 2006.07159, section 4; big_vision's `sigmoid_xent`).
+    As softplus(z) - t z: torch's own form, (1 - t) z - log sigmoid(z), is a difference of numbers near |z|, of which
+    the 4.5e-5 of a class at -10 keeps two digits in float32: 3e-4 of the sum over 21,843 classes.
     """
-    per_class = functional.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")
-    return per_class.sum(-1).mean()
+    z = logits.float()
+    return (functional.softplus(z) - targets * z).sum(-1).mean()
 
 
 def mixed_share(box: Box, tokens: int) -> float:

@@ -249,8 +249,44 @@ def test_sgd_is_the_plain_statement() -> None:
      {"warmup_epochs": 2.0, "cooldown_epochs": 1.0, "warmup_prefix": True},
      {"trainable": ()}, {"weight_decay_to": -1.0}, {"clip_each": True},
      {"warmup_inclusive": True, "schedule": "epoch"}, {"sam_sync": True}, {"sam_rho": 0.0, "sam": "asam"},
+     {"warmup_epochs": 0.5, "schedule": "epoch"}, {"warmup_epochs": 2.0, "schedule": "epoch", "schedule_offset": -1},
+     {"cosine_to": 0.0, "schedule": "epoch", "schedule_offset": 1}, {"cooldown_epochs": 1.0},
      {"decay_scale": "schedule"}, {"decay_scale": "schedule", "optimizer": "adamw", "lr": 0.0}],
 )  # fmt: skip
 def test_impossible_options_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(WrongWords, match=f"--{next(iter(wrong))}".replace("_", "-")):
         fit_options(**wrong)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"warmup_epochs": 0.5, "schedule": "epoch", "warmup_from": 1e-6}, {"warmup_epochs": 0.5},
+     {"warmup_epochs": 1.0, "schedule": "epoch", "schedule_offset": 1, "cosine_to": 0.002},
+     {"schedule": "epoch", "cooldown_epochs": 0.5}, {"cooldown_epochs": 1.0, "cosine_to": 0.1},
+     {"schedule": "epoch", "schedule_offset": 1, "milestones": (2.0,)},
+     {"lr": 0.0, "warmup_epochs": 0.5, "schedule": "epoch"}],
+)  # fmt: skip
+def test_no_epoch_is_held_at_a_rate_of_nothing(given: dict[str, Any]) -> None:
+    """What options let through trains in every epoch, unless the rate asked for is 0."""
+    options = fit_options(**given)
+    schedule = Schedule(options)
+    for epoch in range(options.epochs):
+        rates = [schedule.rate(schedule.clock(epoch, index, 4), options.lr) for index in range(4)]
+        assert any(rates) == (options.lr > 0)
+
+
+def test_a_step_at_a_border_is_behind_it_however_its_fraction_rounds() -> None:
+    """2 + 3 / 7 and the number nearest to 17 / 7 differ in their last bit."""
+    missed = 0
+    for length in (3, 7, 49, 309, 1251):
+        for epoch in (1, 7, 57):
+            for index in range(1, length, max(length // 7, 1)):
+                border = (epoch * length + index) / length
+                given = {"epochs": 60, "lr": 1.0, "weight_decay": 0.0}
+                falls, warms = fit_options(**given, milestones=(border,)), fit_options(**given, warmup_epochs=border)
+                at = Schedule(falls).clock(epoch, index, length)
+                missed += at < border
+                assert Schedule(falls).rate(at, 1.0) == pytest.approx(0.1)
+                assert Schedule(falls).rate(epoch + (index - 1) / length, 1.0) == 1.0
+                assert Schedule(warms).rate(at, 1.0) == pytest.approx(cosine(1.0, 0.0, at / 60), rel=1e-9)
+    assert missed  # so that the comparison of floats alone would not do

@@ -1,5 +1,6 @@
 """The moving average of weights against the recurrence, and what it leaves alone."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -52,3 +53,20 @@ def test_its_state_comes_back() -> None:
     again.load_state_dict(average.state_dict())
     assert torch.equal(again.model[0].weight, average.model[0].weight)
     assert not torch.equal(again.model[0].weight, trained[0].weight)
+
+
+@pytest.mark.parametrize(("noise", "bound"), [(0.0, 0.0), (1e-3, 1e-5)])
+def test_it_keeps_to_float64_at_the_decay_of_deit(noise: float, bound: float) -> None:
+    """0.99996 and 1 - 0.99996, each rounded to float32, do not sum to 1."""
+    generator = torch.Generator().manual_seed(0)
+    model = nn.Linear(64, 16)
+    average = WeightAverage(model, 0.99996)
+    start = model.weight.detach().clone()
+    exact = start.double()
+    for _ in range(3000):
+        with torch.no_grad():
+            model.weight.copy_(start * (1 + noise * torch.randn(start.shape, generator=generator)))
+        average.update(model)
+        exact = 0.99996 * exact + (1 - 0.99996) * model.weight.detach().double()
+    found = average.model.weight.double()
+    assert (found - exact).norm() <= max(bound, 1e-12) * exact.norm()
