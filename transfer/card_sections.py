@@ -9,7 +9,10 @@ from transfer.records import Record
 from transfer.tables import mean_and_deviation
 
 UNKNOWN = "unknown"
-_PARTS = ("arch", "stem", "attention", "ffn", "patch", "depth", "pool", "pos", "qk_norm", "gate", "alpha", "length")
+_PARTS = (
+    *("arch", "stem", "attention", "ffn", "patch", "depth", "pool", "pos", "pos_resample"),
+    *("qk_norm", "gate", "alpha", "length"),
+)
 _RECIPE = (
     "epochs",
     "batch",

@@ -17,6 +17,7 @@ from backbones.errors import UserError, WrongWords
 from backbones.exports import export
 from backbones.spec import resolve
 from backbones.weights import find_weights
+from tests.backbones.test_positions import plainly
 
 SIZE = (64, 32)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
@@ -254,6 +255,24 @@ def test_timms_released_weights_from_the_cache(tmp_path, monkeypatch):
     torch.testing.assert_close(backbone.pooled(images), features(theirs, images))
     with pytest.raises(UserError, match=r"missing: blocks\.1\."):
         create("dino_s16", depth=2)
+
+
+@pytest.mark.parametrize("way", ["antialias", "bicubic", "bilinear"])
+def test_released_weights_come_to_another_size_in_the_way_asked_for(tmp_path, monkeypatch, way):
+    """timm's model and ours; timm by itself has one way."""
+    name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+    theirs = timm.create_model(name)
+    hub(tmp_path, monkeypatch, f"timm/{name}", theirs.state_dict())
+    table = theirs.pos_embed.detach()[:, 1:].unflatten(1, (14, 14))
+    expected = plainly(table, (6, 10), way).flatten(1, 2)
+    for backbone in (
+        create(name, img_size=(96, 160), pos_resample=way),
+        create("vit_ti", weights=f"timm:{name}", img_size=(96, 160), pos_resample=way),
+    ):
+        found = backbone.model.pos_embed.detach()
+        torch.testing.assert_close(found[:, 1:].double(), expected, rtol=0, atol=1e-6)
+        assert torch.equal(found[:, 0], theirs.pos_embed[:, 0])
+        assert backbone.model.patch_embed.grid_size == (6, 10)
 
 
 def test_timms_statistics_come_with_timms_weights(tmp_path, monkeypatch):

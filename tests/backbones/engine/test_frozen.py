@@ -1,7 +1,7 @@
 """What does not train stays as it was, running statistics included."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +14,14 @@ from backbones.engine.frozen import frozen_norms
 from backbones.engine.learner import Learner
 from backbones.engine.optim import freeze_others
 from backbones.engine.step import Stepper
+from backbones.pretrain.ema import WeightAverage
+from backbones.pretrain.supervised_learner import SupervisedLearner
+from backbones.pretrain.supervised_options import SupervisedOptions
+from tasks.reid import ReidLearner, ReidOptions
 from tests.backbones.pretrain.dino_support import crops, dino_options, make
 from tests.support import context, fit_options
+from transfer.cli import pretraining_recipe, read_command, task_recipe
+from transfer.options import PretrainRunOptions
 
 IMAGES = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
@@ -73,6 +79,36 @@ def test_a_frozen_backbone_gives_the_same_features_to_the_bit(options: dict[str,
     assert "neck" not in note
 
 
+def supervised(ema: float | None) -> SupervisedLearner:
+    recipe = read_command(
+        pretraining_recipe("deit"), SupervisedOptions, ["--backbone", "tiny", "--smoke"], PretrainRunOptions
+    )
+    options = replace(recipe.options, size=32, ema=ema, export="raw")
+    backbone = create("tiny", stem="conv", weights="random", img_size=32, classes=5)
+    return SupervisedLearner(backbone, torch.full((5,), 0.2), options, 0)
+
+
+def reid() -> ReidLearner:
+    options = read_command(task_recipe("reid"), ReidOptions, ["--backbone", "tiny", "--smoke"]).options
+    return ReidLearner(create("tiny", stem="conv", weights="random", img_size=32), 4, options)
+
+
+@pytest.mark.parametrize(
+    ("make_learner", "pattern"),
+    [(reid, "*neck*"), (lambda: supervised(None), "*head*"), (lambda: supervised(0.9), "*head*")],
+)
+def test_so_it_is_in_the_learners(make_learner: Any, pattern: str) -> None:
+    torch.manual_seed(0)
+    learner, where = make_learner(), context()
+    stepper = Stepper(learner, fit_options(lr=0.1, trainable=(pattern,)), where)
+    before, kept = features(learner.backbone), statistics(learner.backbone)
+    for number in range(1, 6):
+        stepper.step(number, 0.0, (torch.rand(8, 3, 32, 32), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])), 5)
+    assert len(where.notes) == 1
+    assert all(torch.equal(a, b) for a, b in zip(statistics(learner.backbone), kept, strict=True))
+    assert torch.equal(features(learner.backbone), before)
+
+
 def test_what_trains_moves_and_nothing_is_said() -> None:
     learner, where = Probe(), context()
     stepper = Stepper(learner, fit_options(lr=0.1), where)
@@ -120,9 +156,7 @@ def test_dinos_teacher_normalises_as_its_student_does() -> None:
     assert torch.equal(features(learner.teacher.backbone), before)
 
 
-def test_an_average_of_weights_is_not_said_to_be_frozen(tmp_path: Path) -> None:
-    from backbones.pretrain.ema import WeightAverage
-
+def test_an_average_of_weights_is_not_said_to_be_frozen() -> None:
     backbone = create("tiny", stem="conv", weights="random", img_size=32)
     both = nn.ModuleDict({"backbone": backbone, "average": WeightAverage(backbone, 0.9)})
     assert not frozen_norms(both, [(both["average"].model, backbone)])
