@@ -50,7 +50,7 @@ def recompute(run: AtHand) -> Recomputed:
         for column in zip(*of_draws):
             values.add(*(float(np.mean(kind)) for kind in zip(*column)))
         told = run.outcomes[f"correct_{shots}shot"].mean(1)
-        found += compare(name, run.scores.get(name), told, values, run.places(), run.outcomes["sample"])
+        found += compare(name, run.scores.get(name), told, values, run.places(), run.outcomes["sample"], run.precision)
         found += _strengths(run, features, sets, shots)
     return Recomputed(f"{source}: {options.draws} draws, {len(run.places())} images", found)
 

@@ -55,7 +55,9 @@ def voted(
     found = []
     for name, (outcome, k, top) in scores.items():
         told = (run.outcomes[outcome] < min(top, k)).astype(float)
-        found += compare(name, run.scores.get(name), told, values[name], run.places(), run.outcomes["sample"])
+        found += compare(
+            name, run.scores.get(name), told, values[name], run.places(), run.outcomes["sample"], run.precision
+        )
     return found
 
 

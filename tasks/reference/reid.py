@@ -33,7 +33,9 @@ def recompute(run: AtHand) -> Recomputed:
     told = _told(run.outcomes)
     found = []
     for name in NAMES:
-        compared = compare(name, run.scores.get(name), told[name], values[name], places, run.outcomes["sample"])
+        compared = compare(
+            name, run.scores.get(name), told[name], values[name], places, run.outcomes["sample"], run.precision
+        )
         # after re-ranking no sample has bounds of its own
         found += [Row(*_loose(row)) for row in compared] if run.options.rerank else compared
     return Recomputed(f"weights: {len(places)} queries, {len(gallery)} gallery images", found)

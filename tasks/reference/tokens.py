@@ -46,7 +46,7 @@ def recompute(run: AtHand) -> Recomputed:
         places = run.places(total)
         if not np.isnan(values.found).all():
             told = run.outcomes[name]
-            found += compare(name, run.scores.get(name), told, values, places, run.outcomes["sample"])
+            found += compare(name, run.scores.get(name), told, values, places, run.outcomes["sample"], run.precision)
     if len(chosen) < total:
         return Recomputed(f"{run.weights}: {len(chosen)} images", found, ["the means at every place: they are of all"])
     return Recomputed(f"{run.weights}: {total} images", found + _places(run, tokens, weights))
