@@ -88,36 +88,30 @@ def _corners(x: float, y: float, width: float, height: float) -> list[float]:
 
 
 def _detected(run: AtHand, learned: dict[str, Any], split: CocoSplit, places: np.ndarray) -> Results:
-    """What the run's detector finds in images, batches as in the run: images are padded to the largest of theirs."""
+    """What the run's detector finds in images, one at a time."""
     options, data = run.options, run.dataset
     learner = make_learner(run.built, data, chosen_detector(options, data), options)
     load_all(learner, learned)
     detector = exact(learner).detector
     images = DetectionImages(split, test_transforms(options.size))
-    size, wanted, found = options.eval_batch, {*places.tolist()}, []
-    for start in range(0, len(images), size):
-        batch = range(start, min(start + size, len(images)))
-        if wanted & {*batch}:
-            found += [one for one in _batch(detector, images, batch, run) if one["place"] in wanted]
-    return found
+    return [one for place in places.tolist() for one in _of_image(detector, images, place, run)]
 
 
 @torch.inference_mode()
-def _batch(detector: Any, images: DetectionImages, batch: range, run: AtHand) -> Results:
-    collated = collate([images[place] for place in batch])
+def _of_image(detector: Any, images: DetectionImages, place: int, run: AtHand) -> Results:
+    """What is found in one image; the size of its batch has no influence."""
+    batch = collate([images[place]])
     if run.options.view == "jitter":
-        collated["inputs"] = [padded_to(image, run.options.size) for image in collated["inputs"]]
-    prepared = detector.data_preprocessor(collated, False)
+        batch["inputs"] = [padded_to(image, run.options.size) for image in batch["inputs"]]
+    prepared = detector.data_preprocessor(batch, False)
     with _widest():
         samples = detector.predict(prepared["inputs"].double(), prepared["data_samples"])
-    found = []
-    for place, sample in zip(batch, samples, strict=True):
-        instances = sample.pred_instances
-        masks = instances.masks.numpy() if "masks" in instances else [None] * len(instances)
-        for box, score, label, mask in zip(instances.bboxes.tolist(), instances.scores, instances.labels, masks):
-            one: dict[str, Any] = {"place": place, "image_id": int(sample.img_id), "score": float(score)}
-            one |= {"category_id": run.dataset.category_ids[int(label)], "bbox": _sides(*box)}
-            found.append(one if mask is None else one | {"segmentation": _encoded(mask)})
+    instances, found = samples[0].pred_instances, []
+    masks = instances.masks.numpy() if "masks" in instances else [None] * len(instances)
+    for box, score, label, mask in zip(instances.bboxes.tolist(), instances.scores, instances.labels, masks):
+        one: dict[str, Any] = {"image_id": images.split.images[place].id, "score": float(score)}
+        one |= {"category_id": run.dataset.category_ids[int(label)], "bbox": _sides(*box)}
+        found.append(one if mask is None else one | {"segmentation": _encoded(mask)})
     return found
 
 
