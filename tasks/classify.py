@@ -13,6 +13,7 @@ from torch import Tensor
 from backbones.backbone import Backbone, create
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
+from backbones.engine.finite import NotFinite
 from backbones.errors import UserError, some
 from backbones.exports import pretraining
 from backbones.flops import flops
@@ -62,11 +63,13 @@ class Classify(Classification):
         for text in filter(None, (remark, other_view(backbone, options))):
             context.note(text)
         transform = eval_transform(options.size, options.resize, view=options.view)
-        outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch, columns=columns)
-        context.cost.eval_seconds += time.monotonic() - start
-        if outcomes is None:
-            context.not_finite("logits")
+        try:
+            outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch, columns=columns)
+        except NotFinite as broken:
+            context.not_finite(broken)
             return {}, {}
+        finally:
+            context.cost.eval_seconds += time.monotonic() - start
         return self.rescore(outcomes), outcomes
 
 

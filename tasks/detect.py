@@ -112,7 +112,7 @@ class Detect(Task):
         try:
             outcomes, results = self._outcomes(learner, dataset, detector, options, context)
         except NotFinite as error:
-            context.not_finite(f"boxes, scores or masks for {error}")
+            context.not_finite(f"boxes, scores or masks: not finite for {error}")
             return {}, {}
         context.cost.eval_seconds += time.monotonic() - start
         if context.folder and context.ranks.first:

@@ -66,7 +66,7 @@ class FewshotOptions(FrozenOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 1, None, "shots", "draws", "k", "select")
-        check_ranges(self, 0.02, None, "temperature")  # exp(1 / 0.01) is beyond float32
+        check_ranges(self, 1e-9, None, "temperature")
         check_ranges(self, 1e-9, None, "l2", "logistic_l2")
         for name in ("shots", "l2", "logistic_l2", "k"):
             values = getattr(self, name)
@@ -182,6 +182,8 @@ class Fewshot(Classification):
             test=extractor.features(data.val, np.arange(len(data.val)), sets.test, f"{data.name} test"),
             test_labels=torch.from_numpy(data.val.labels),
             classes=len(data.classes),
+            train_names=[data.train.names[row] for row in rows.tolist()],
+            test_names=data.val.names,
         )
         extractor.context.details["features"] = extractor.facts() | features.facts(extractor.context)
         return features

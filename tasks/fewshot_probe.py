@@ -1,6 +1,6 @@
 """Fits the probes of all support sets and scores them. Letters: S support images needed, M test images, F channels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from backbones.engine.context import Context
 from backbones.engine.dist import gather_objects
+from backbones.engine.finite import NotFinite, check_finite
 from backbones.engine.outcome import Outcome
 from tasks.probes import Fitted, best_strength
 from tasks.support_sets import SupportSets
@@ -35,6 +36,19 @@ class FrozenFeatures:
     test_labels: Tensor
     """[M]."""
     classes: int
+    train_names: Sequence[str]
+    """Of the S images."""
+    test_names: Sequence[str]
+
+    def broken(self) -> str:
+        """Which features are not finite, in words; empty where all are."""
+        try:
+            for name, rows, names in (("train", self.train, self.train_names), ("test", self.test, self.test_names)):
+                if not finite(rows):
+                    check_finite(rows, names, f"features of the {name} images")
+        except NotFinite as error:
+            return str(error)
+        return ""
 
     def of(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """Features and labels of training images."""
@@ -51,9 +65,8 @@ class FrozenFeatures:
         reason, flat = "", FLAT[context.eval_precision]
         if not self.test.shape[1]:
             reason = "degenerate features: they have no channels"
-        elif not (finite(self.train) and finite(self.test)):
-            context.not_finite("features")
-            context.say(f"{context.outcome.status}: {context.outcome.reason}")
+        elif broken := self.broken():
+            context.not_finite(broken)
             return False
         elif constant_channels(self.test, flat).all():
             reason = "degenerate features: they are the same for all test images"

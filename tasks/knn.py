@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from backbones.backbone import create
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
+from backbones.engine.finite import NotFinite
 from backbones.engine.options import check_ranges
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
@@ -36,7 +37,7 @@ class KnnOptions(FrozenOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 1, None, "k", "other_k")
-        check_ranges(self, 0.02, None, "temperature")  # exp(1 / 0.01) is beyond float32
+        check_ranges(self, 1e-9, None, "temperature")
         if len({self.k, *self.other_k}) <= len(self.other_k):
             raise WrongWords(f"--other-k {self.other_k}: a number stands there twice, or is --k {self.k}")
 
@@ -68,19 +69,21 @@ class Knn(Classification):
         backbone = create(spec, img_size=options.size).to(context.device).eval()
         context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
         transform = eval_transform(options.size, options.resize)
-        ranks = true_class_places(
-            backbone,
-            dataset,
-            transform,
-            context,
-            k=[options.k, *options.other_k],
-            temperature=options.temperature,
-            batch_size=options.eval_batch,
-        )
-        context.cost.eval_seconds += time.monotonic() - start
-        if ranks is None:
-            context.not_finite("features")
+        try:
+            ranks = true_class_places(
+                backbone,
+                dataset,
+                transform,
+                context,
+                k=[options.k, *options.other_k],
+                temperature=options.temperature,
+                batch_size=options.eval_batch,
+            )
+        except NotFinite as broken:
+            context.not_finite(broken)
             return {}, {}
+        finally:
+            context.cost.eval_seconds += time.monotonic() - start
         others = {f"rank_k{k}": ranks[k] for k in options.other_k}
         outcomes = {**image_outcomes(dataset.val), "rank": ranks[options.k], **others}
         return self.rescore(outcomes), outcomes

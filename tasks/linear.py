@@ -16,6 +16,7 @@ from backbones.data.samplers import shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.dist import broadcast_object
 from backbones.engine.extract import extract
+from backbones.engine.finite import NotFinite, check_finite, report_broken
 from backbones.engine.learned import keep_learned
 from backbones.engine.loop import fit
 from backbones.engine.options import FitOptions, check_ranges
@@ -92,8 +93,10 @@ class Linear(Classification):
         start = time.monotonic()
         view = SplitDataset(dataset.val, eval_transform(options.size, options.resize))
         features = extract(encode, view, context, batch_size=options.eval_batch, label="validation features")
-        if not torch.isfinite(features).all():
-            context.not_finite("features")
+        try:
+            check_finite(features, dataset.val.names, "features of the val split")
+        except NotFinite as broken:
+            context.not_finite(broken)
             return {}, {}
         seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.val.labels)
 
@@ -106,8 +109,10 @@ class Linear(Classification):
         context.cost.eval_seconds += seconds
         if outcome.broke_down:
             return {}, {}
-        if (learner.last < 0).any():
-            context.not_finite("logits")
+        try:
+            report_broken(learner.last[:, 0] < 0, dataset.val.names, "logits of the val split")
+        except NotFinite as broken:
+            context.not_finite(broken)
             return {}, {}
         keep_learned(learner.heads(), context)
         ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}

@@ -21,6 +21,7 @@ from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.dist import broadcast_object, gather_rows
 from backbones.engine.extract import extract
+from backbones.engine.finite import NotFinite, check_finite
 from backbones.engine.learned import keep_learned
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
@@ -177,11 +178,13 @@ class Reid(Task):
         if outcome.broke_down:
             return {}, {}
         start = time.monotonic()
-        ranking = self._rank(learner, dataset, options, context)
-        context.cost.eval_seconds += time.monotonic() - start
-        if ranking is None:
-            context.not_finite("features")
+        try:
+            ranking = self._rank(learner, dataset, options, context)
+        except NotFinite as broken:
+            context.not_finite(broken)
             return {}, {}
+        finally:
+            context.cost.eval_seconds += time.monotonic() - start
         keep_learned(learner.state_dict(), context)
         if ranking.degenerate:
             context.note(
@@ -205,12 +208,12 @@ class Reid(Task):
         if options.draw:
             save_pictures(folder, dataset.root, options.draw)
 
-    def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking | None:
-        """The ranking, the same on every rank; None when a feature is not finite."""
+    def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:
+        """The ranking, the same on every rank. Raises NotFinite, with the image, where a feature is not."""
         query = ranked_features(learner, dataset.query, options, context, "query features")
         gallery = ranked_features(learner, dataset.gallery, options, context, "gallery features")
-        if not (torch.isfinite(query).all() and torch.isfinite(gallery).all()):
-            return None
+        for split, samples, features in (("query", dataset.query, query), ("gallery", dataset.gallery, gallery)):
+            check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
         labels = [
             np.array([getattr(sample, kind) for sample in samples])
             for kind in ("identity", "camera")

@@ -8,6 +8,7 @@ Letters: M images, P places, F fields of a place, A attentions, G fields of an a
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from backbones.backbone import create
 from backbones.data.classification import ClassificationData, SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.extract import rows_of
+from backbones.engine.finite import NotFinite, check_finite
 from backbones.engine.options import check_ranges
 from backbones.engine.seeding import seed_torch
 from backbones.errors import WrongWords
@@ -88,8 +90,9 @@ class Tokens(Classification):
         stem = stem_facts(backbone, first)
         context.cost.eval_seconds += time.monotonic() - start
         context.details["layers"] = layer_facts(recorder, places)
-        broken = _not_finite(places, attentions)
-        if broken:
+        try:
+            _check_finite(places, attentions, [dataset.val.names[index] for index in chosen.tolist()])
+        except NotFinite as broken:
             context.not_finite(broken)
             return {}, {}
         context.details["attention"] = attention_facts(recorder, attentions)
@@ -130,13 +133,16 @@ def observe(
     return recorder.columns(values)
 
 
-def _not_finite(places: list[np.ndarray], attentions: list[np.ndarray]) -> str:
-    """What is not, in words: fields that are defined for whatever is finite."""
-    if any(np.isnan(rows[:, TOKEN_FIELDS.index("norm")]).any() for rows in places):
-        return "tokens"
-    if any(np.isnan(rows[:, ATTENTION_FIELDS.index("row_sum")]).any() for rows in attentions):
-        return "attention weights"
-    return ""
+def _check_finite(places: list[np.ndarray], attentions: list[np.ndarray], names: Sequence[str]) -> None:
+    """Raises NotFinite, by fields that are defined for whatever is finite."""
+    parts = [
+        ("tokens", places, TOKEN_FIELDS.index("norm")),
+        ("attention weights", attentions, ATTENTION_FIELDS.index("row_sum")),
+    ]
+    for what, several, field in parts:
+        if several:
+            rows = torch.from_numpy(np.stack([rows[:, field] for rows in several], axis=1))
+            check_finite(rows, names, f"{what} of the val split")
 
 
 def layer_facts(recorder: Recorder, places: list[np.ndarray]) -> list[dict[str, Any]]:

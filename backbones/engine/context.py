@@ -192,10 +192,10 @@ class Context:
             raise WrongWords(f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
         return images
 
-    def not_finite(self, what: str) -> None:
-        """The outcome of a training whose weights are finite, but give `what` that is not."""
-        reason = f"the weights are finite, but the {what} they give are not"
-        self.outcome = Outcome("nonfinite", reason, self.outcome.step)
+    def not_finite(self, reason: object) -> None:
+        """The outcome of a run whose network gives something that is not finite; a `NotFinite`, or its words."""
+        self.outcome = Outcome("nonfinite", str(reason), self.outcome.step)
+        self.say(f"nonfinite: {reason}")
 
     def note(self, text: str) -> None:
         """Something the record must say; also said on stderr."""

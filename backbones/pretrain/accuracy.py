@@ -14,6 +14,7 @@ from backbones.data.classification import Split, SplitDataset
 from backbones.data.images import Transform
 from backbones.engine.context import Context
 from backbones.engine.extract import rows_of
+from backbones.engine.finite import report_broken
 
 Outcomes = dict[str, np.ndarray]
 TOP = (1, 5)
@@ -27,7 +28,7 @@ def top_k(
     *,
     batch_size: int,
     columns: Tensor | None = None,
-) -> Outcomes | None:
+) -> Outcomes:
     """Classifies a split; the same on every rank.
 
     Args:
@@ -36,18 +37,19 @@ def top_k(
             `class_columns`); the best class is then the best of these alone. None: the outputs are the data's classes.
 
     Returns:
-        `rank` and `ties` [M] of the true classes (see `true_class_ranks`), and `image_outcomes`. None where a logit is
-        not finite.
+        `rank` and `ties` [M] of the true classes (see `true_class_ranks`), and `image_outcomes`.
+
+    Raises:
+        NotFinite: a logit is not, with its image.
     """
     backbone.eval()
 
     def ranks(images: Tensor, labels: Tensor) -> Tensor:
         return true_class_ranks(backbone.logits(images).float(), labels, columns)
 
-    found = rows_of(ranks, SplitDataset(split, transform), context, batch_size=batch_size, label="accuracy").numpy()
-    if (found[:, 0] < 0).any():
-        return None
-    return {"rank": found[:, 0], "ties": found[:, 1], **image_outcomes(split)}
+    found = rows_of(ranks, SplitDataset(split, transform), context, batch_size=batch_size, label="accuracy")
+    report_broken(found[:, 0] < 0, split.names, f"logits of the {split.name} split")
+    return {"rank": found[:, 0].numpy(), "ties": found[:, 1].numpy(), **image_outcomes(split)}
 
 
 def image_outcomes(split: Split) -> Outcomes:

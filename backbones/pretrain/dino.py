@@ -13,6 +13,7 @@ from backbones.data.classification import ClassificationData, Split, SplitDatase
 from backbones.data.loader import RunLoader
 from backbones.data.samplers import shuffled_batches
 from backbones.engine.context import Context
+from backbones.engine.finite import NotFinite
 from backbones.engine.loop import fit
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
@@ -63,18 +64,24 @@ class Dino(Method):
 
         def validate(epoch: int) -> dict[str, Any]:
             learner.eval()
-            outcomes = knn_outcomes(chosen, data, options, context) if options.validates(epoch) else None
-            return context.observe(chosen, epoch) | self.rescore(outcomes or {})
+            try:
+                outcomes = knn_outcomes(chosen, data, options, context) if options.validates(epoch) else {}
+            except NotFinite as broken:
+                context.note(f"epoch {epoch + 1} has no scores: {broken}")
+                outcomes = {}
+            return context.observe(chosen, epoch) | self.rescore(outcomes)
 
         outcome = fit(learner, train_loader(data.train, options, context), options, context, validate)
         if outcome.broke_down:
             return {}, {}
         start = time.monotonic()
-        outcomes = knn_outcomes(chosen, data, options, context)
-        context.cost.eval_seconds += time.monotonic() - start
-        if outcomes is None:
-            context.not_finite("features")
+        try:
+            outcomes = knn_outcomes(chosen, data, options, context)
+        except NotFinite as broken:
+            context.not_finite(broken)
             return {}, {}
+        finally:
+            context.cost.eval_seconds += time.monotonic() - start
         scores = self.rescore(outcomes)
         context.export(chosen, network=options.export, scores=scores)
         return scores, outcomes
@@ -129,12 +136,10 @@ def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoa
     return context.loader(SplitDataset(split, crops, seed=context.seed), batches, parts=options.accumulate)
 
 
-def knn_outcomes(
-    backbone: Backbone, data: ClassificationData, options: DinoOptions, context: Context
-) -> Outcomes | None:
+def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOptions, context: Context) -> Outcomes:
     """The rank of each validation image's true class in its neighbours' votes; the same on every rank.
 
-    Empty without a validation split, None when a feature is not finite.
+    Empty without a validation split. Raises NotFinite.
     """
     if data.val is None or data.train is None:
         return {}
@@ -147,7 +152,7 @@ def knn_outcomes(
         temperature=options.knn_temperature,
         batch_size=options.eval_batch,
     )
-    return None if ranks is None else {**image_outcomes(data.val), "rank": ranks[options.knn_k]}
+    return {**image_outcomes(data.val), "rank": ranks[options.knn_k]}
 
 
 METHOD = Dino()

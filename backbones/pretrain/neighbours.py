@@ -16,10 +16,14 @@ from backbones.data.images import Transform
 from backbones.engine.context import Context
 from backbones.engine.dist import broadcast_object
 from backbones.engine.extract import extract
+from backbones.engine.finite import check_finite
+from backbones.engine.precision import full_float32
 from backbones.errors import UserError
 
 TOP = 5
 BLOCK_ELEMENTS = 2**27  # similarities held at a time when no block is given: half a GiB
+SPARE = 32  # samples besides the k nearest by float32 among which the k nearest are found
+ROWS = 4096  # samples normalised at a time
 
 
 def true_class_places(
@@ -31,7 +35,7 @@ def true_class_places(
     k: Sequence[int],
     temperature: float,
     batch_size: int,
-) -> dict[int, np.ndarray] | None:
+) -> dict[int, np.ndarray]:
     """Classifies the validation images by their neighbours among the training images; the same on every rank.
 
     Args:
@@ -40,30 +44,34 @@ def true_class_places(
 
     Returns:
         For each k, the place [N] of the true class among the five with the most votes, 5 where it is not among them.
-        None where a feature is not finite.
+
+    Raises:
+        NotFinite: a feature is not, with its image.
     """
     assert data.train is not None
     assert data.val is not None
-    train, val = (
-        extract(backbone.pooled, SplitDataset(split, transform), context, batch_size=batch_size, label=label)
-        for split, label in ((data.train, "training features"), (data.val, "validation features"))
-    )
-    if not (torch.isfinite(train).all() and torch.isfinite(val).all()):
-        return None
+    features = {}
+    for name, split in (("training", data.train), ("validation", data.val)):
+        images = SplitDataset(split, transform)
+        features[name] = extract(backbone.pooled, images, context, batch_size=batch_size, label=f"{name} features")
+        check_finite(features[name], split.names, f"features of the {name} split")
     found = None
     if context.ranks.first:
-        labels = torch.from_numpy(data.train.labels)
+        labels, train = torch.from_numpy(data.train.labels), features["training"].to(context.device)
         ranked = weighted_knn(
-            train.to(context.device), labels, val, k=k, temperature=temperature, classes=len(data.classes), top=TOP
+            train, labels, features["validation"], k=k, temperature=temperature, classes=len(data.classes)
         )
-        found = {number: places(ranked[number], torch.from_numpy(data.val.labels)) for number in k}
+        found = {number: places(ranked[number], torch.from_numpy(data.val.labels), number) for number in k}
     return broadcast_object(found)
 
 
-def places(ranked: Tensor, labels: Tensor) -> np.ndarray:
-    """[N]: how many of the classes [N, top], by falling votes, stand before the true one; top where it is missing."""
-    hits = ranked == labels[:, None]
-    return torch.where(hits.any(1), hits.int().argmax(1), hits.shape[1]).numpy()
+def places(ranked: Tensor, labels: Tensor, k: int) -> np.ndarray:
+    """[N]: how many of the classes [N, top], by falling votes, stand before the true one; TOP where it is missing.
+
+    k neighbours name k classes at most: of fewer than TOP only as many count, as in DINO's own evaluation.
+    """
+    hits = ranked[:, : min(TOP, k)] == labels[:, None]
+    return torch.where(hits.any(1), hits.int().argmax(1), TOP).numpy()
 
 
 @torch.no_grad()
@@ -80,15 +88,18 @@ def weighted_knn(
 ) -> dict[int, Tensor]:
     """The classes that the k nearest training samples vote for, each with weight exp(cosine similarity / temperature).
 
-    Everything is float32 on the device of `train`, and the same on every run: of equally near samples the earlier ones
-    count as nearer, of classes with equally many votes the lower number comes first.
+    Which samples are nearest is found by products of normalised features less the training samples' mean, which moves
+    all similarities of a test sample alike, in float32; their similarities and votes are then computed in float64, on
+    the device of `train`. The result is the same on every run: of equally near samples the earlier ones count as
+    nearer, of classes with equally many votes the lower number comes first. Votes are held by their logarithms, so
+    that none underflows at any temperature.
 
     Args:
         train: [M, D], normalised here.
         labels: [M], integers below `classes`.
         test: [N, D], normalised here.
         k: numbers of neighbours.
-        temperature: of the votes.
+        temperature: of the votes, above 0.
         classes: C.
         block: test samples compared at a time.
         top: classes returned for each sample, C at most.
@@ -99,20 +110,40 @@ def weighted_knn(
     Raises:
         UserError: a k below 1 or above M.
     """
-    samples = len(train)
+    samples, channels = train.shape
     wrong = [number for number in k if not 1 <= number <= samples]
     if wrong:
         raise UserError(f"k-NN with k = {wrong[0]}: k must lie between 1 and the {samples} training images")
-    train, test = (functional.normalize(rows.float(), dim=1) for rows in (train, test))
-    labels = labels.to(train.device)
-    block = block or max(1, BLOCK_ELEMENTS // samples)
+    labels, candidates = labels.to(train.device), min(max(k) + SPARE, samples)
+    mean, near, offsets = _centred(train)
+    largest = max(samples, 4 * classes, 16 * candidates * channels)
     found: dict[int, list[Tensor]] = {number: [] for number in k}
-    for rows in test.split(block):
-        similarity, nearest = _nearest(rows.to(train.device) @ train.T, max(k))
-        for number, ranked in _ranked(similarity, labels[nearest], k, temperature, classes):
-            found[number].append(ranked[:, :top].cpu())
+    with full_float32():
+        for rows in test.split(block or max(1, BLOCK_ELEMENTS // largest)):
+            unit = _unit(rows.to(train.device))
+            similarity = torch.addmm(offsets, (unit - mean).float(), near.T)
+            similarity, nearest = _exactly(unit, train, _nearest(similarity, candidates)[1], max(k))
+            for number, ranked in _ranked(similarity, labels[nearest], k, temperature, classes):
+                found[number].append(ranked[:, :top].cpu())
     empty = torch.empty(0, min(top, classes), dtype=torch.int64)
     return {number: torch.cat(parts) if parts else empty for number, parts in found.items()}
+
+
+def _centred(train: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean [D] of the normalised samples, float64, these less their mean, float32, and what similarities add [M].
+
+    a b = (a - m) (b - m) + m b + a m - m m, where the last two are the same for all b, and m b = (|b|^2 + |m|^2 -
+    |b - m|^2) / 2, whose first two terms are the same for all b of length 1.
+    """
+    mean = torch.stack([_unit(part).sum(0) for part in train.split(ROWS)]).sum(0) / len(train)
+    near = torch.cat([(_unit(part) - mean).float() for part in train.split(ROWS)])
+    zero = torch.cat([(part == 0).all(1) for part in train.split(ROWS)])  # these alone are not of length 1
+    added = torch.cat([-part.double().square().sum(1) / 2 for part in near.split(ROWS)])
+    return mean, near, (added - zero / 2).float()
+
+
+def _unit(features: Tensor) -> Tensor:
+    return functional.normalize(features.double(), dim=-1)
 
 
 def _nearest(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -123,21 +154,39 @@ def _nearest(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if len(tied):
         order = similarity[tied].sort(dim=1, descending=True, stable=True)
         values[tied], places[tied] = order.values[:, :k], order.indices[:, :k]
+    return _in_order(values, places)
+
+
+def _in_order(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Both [B, k] by falling values, the lower place first of equal ones."""
     places, order_of_places = places.sort(dim=1)
     values, order_of_values = values.gather(1, order_of_places).sort(dim=1, descending=True, stable=True)
     return values, places.gather(1, order_of_values)
+
+
+def _exactly(unit: Tensor, train: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k nearest among the candidates at `places` [B, k'], by similarities in float64, and these: [B, k] each."""
+    similarity, places = _in_order((_unit(train[places]) * unit[:, None]).sum(2), places)
+    return similarity[:, :k], places[:, :k]
 
 
 def _ranked(
     similarity: Tensor, labels: Tensor, k: Sequence[int], temperature: float, classes: int
 ) -> list[tuple[int, Tensor]]:
     """(k, classes [B, C] by falling votes) for similarities and labels [B, max k] of the neighbours, nearest first."""
-    weights = ((similarity - 1) / temperature).exp()  # less 1: a common factor that keeps small temperatures finite
-    votes = torch.zeros(len(similarity), classes, device=similarity.device)
+    exponents = similarity / temperature
+    # Of each class the exponent of its nearest neighbour, and the sum of its votes as multiples of that one's.
+    largest = torch.full((len(similarity), classes), -torch.inf, dtype=similarity.dtype, device=similarity.device)
+    sums = torch.zeros_like(largest)
     found = []
     for index in range(labels.shape[1]):
         # one neighbour at a time: the order of summation is then the same on every device
-        votes.scatter_add_(1, labels[:, index : index + 1], weights[:, index : index + 1])
+        label, exponent = labels[:, index : index + 1], exponents[:, index : index + 1]
+        first = largest.gather(1, label)
+        first = torch.where(first == -torch.inf, exponent, first)
+        largest.scatter_(1, label, first)
+        sums.scatter_add_(1, label, (exponent - first).exp())
         if index + 1 in k:
+            votes = largest + sums.log()
             found.append((index + 1, votes.sort(dim=1, descending=True, stable=True).indices))
     return found

@@ -16,6 +16,7 @@ from backbones.data.classification import ClassificationData, Split, SplitDatase
 from backbones.data.loader import RunLoader
 from backbones.data.samplers import repeated_batches, shuffled_batches
 from backbones.engine.context import Context
+from backbones.engine.finite import NotFinite
 from backbones.engine.loop import fit
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
@@ -47,11 +48,13 @@ class Supervised(Method):
         if context.outcome.broke_down:
             return {}, {}
         start = time.monotonic()
-        outcomes = validate(learner, data, options, context)
-        context.cost.eval_seconds += time.monotonic() - start
-        if outcomes is None:
-            context.not_finite("logits")
+        try:
+            outcomes = validate(learner, data, options, context)
+        except NotFinite as broken:
+            context.not_finite(broken)
             return {}, {}
+        finally:
+            context.cost.eval_seconds += time.monotonic() - start
         scores = self.rescore(outcomes)
         context.export(learner.chosen, network=options.export, classes=list(data.classes), scores=scores)
         return scores, outcomes
@@ -126,7 +129,11 @@ def train(
         context.note(f"{data.name} has no validation split: nothing is scored")
 
     def scores(epoch: int) -> dict[str, Any]:
-        outcomes = validate(learner, data, options, context) if options.validates(epoch) else None
+        try:
+            outcomes = validate(learner, data, options, context) if options.validates(epoch) else {}
+        except NotFinite as broken:
+            context.note(f"epoch {epoch + 1} has no scores: {broken}")
+            outcomes = {}
         return context.observe(learner.chosen, epoch) | (accuracies(outcomes) if outcomes else {})
 
     fit(learner, train_loader(split, backbone, options, context), options, context, scores)
@@ -165,8 +172,8 @@ def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:
 
 def validate(
     learner: SupervisedLearner, data: ClassificationData, options: SupervisedOptions, context: Context
-) -> Outcomes | None:
-    """Outcomes of the validation split, empty without one; None where a logit is not finite."""
+) -> Outcomes:
+    """Outcomes of the validation split, empty without one. Raises NotFinite where a logit is not."""
     if data.val is None:
         return {}
     transform = eval_transform(

@@ -89,3 +89,10 @@ def test_broken_weights_are_an_outcome(tmp_path: Path) -> None:
     scores, outcomes, here = run_task("knn", digits(30), spec=resolve("tiny", weights=str(tmp_path / "broken")))
     assert (scores, outcomes) == ({}, {})
     assert here.outcome.status == "nonfinite"
+    assert "features of the training split: not finite for " in here.outcome.reason
+    assert "299 more of 300 images" in here.outcome.reason
+
+
+def test_the_five_best_of_fewer_than_five_neighbours_are_as_many(tmp_path: Path) -> None:
+    scores, outcomes, _ = run_task("knn", digits(12), "--k", "1", "--other-k", "3")
+    assert scores["top5"] == scores["top1"] == np.mean(outcomes["rank"] == 0)

@@ -11,7 +11,8 @@ from PIL import Image
 from backbones.backbone import create
 from backbones.data.images import ReidTestTransform
 from backbones.data.spec import resolve_dataset
-from tasks.data.reid import open_reid
+from backbones.engine.finite import NotFinite
+from tasks.data.reid import Sample, open_reid
 from tasks.galleries import PLACES, RANKED, RankedLists
 from tasks.reid import TASK, ReidLearner, ranked_features
 from tests.support import context
@@ -77,6 +78,23 @@ def test_ranked_features_are_float32_whatever_training_computed_in() -> None:
         off[scoring] = (ranked_features(learner, data.query[:8], options, here, "") - exact).abs().max()
     assert off["fp32"] < 1e-5
     assert off["run"] > 1e-4
+
+
+@pytest.mark.parametrize("rerank", [False, True])
+def test_a_feature_that_is_not_finite_is_named_and_never_ranked(rerank: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = open_reid(resolve_dataset("toy_market"), None)
+    options = smoke_options("reid", "--rerank" if rerank else "--no-rerank")
+
+    def features(learner: object, samples: list[Sample], *rest: object) -> torch.Tensor:
+        found = torch.nn.functional.normalize(torch.rand(len(samples), 4), dim=1)
+        if len(samples) == len(data.gallery):
+            found[5] = torch.nan
+        return found
+
+    monkeypatch.setattr("tasks.reid.ranked_features", features)
+    with pytest.raises(NotFinite) as error:
+        TASK._rank(None, data, options, context())  # type: ignore[arg-type]
+    assert str(error.value) == f"features of the gallery split: not finite for {data.name_of(data.gallery[5])}"
 
 
 def test_pictures_are_drawn_of_a_finished_run_and_change_nothing_else(

@@ -55,6 +55,7 @@ def test_broken_weights_are_an_outcome(tmp_path: Path) -> None:
     scores, outcomes, here = run_images(weights=str(tmp_path / "broken"))
     assert (scores, outcomes) == ({}, {})
     assert here.outcome.status == "nonfinite"
+    assert "of the val split: not finite for " in here.outcome.reason
     norms = {about["place"]: about["norm"] for about in here.details["layers"]}
     assert [place for place, norm in norms.items() if norm is None] == ["block 2", "final norm"]
     json.dumps(here.details, allow_nan=False)

@@ -83,4 +83,41 @@ def test_no_test_images_give_no_answers() -> None:
 
 def test_places_of_the_true_class() -> None:
     ranked = torch.tensor([[2, 0, 1], [0, 1, 2], [1, 2, 0]])
-    assert np.array_equal(places(ranked, torch.tensor([2, 2, 3])), [0, 2, 3])
+    assert np.array_equal(places(ranked, torch.tensor([2, 2, 3]), 20), [0, 2, 5])
+
+
+@pytest.mark.parametrize(("k", "found"), [(1, [0, 5, 5]), (2, [0, 1, 5]), (3, [0, 1, 2]), (200, [0, 1, 2])])
+def test_fewer_neighbours_than_five_name_as_many_classes(k: int, found: list[int]) -> None:
+    """As DINO's eval_knn.py, which counts the first min(5, k)."""
+    ranked = torch.tensor([[4, 0, 1, 2, 3]]).expand(3, 5)
+    assert places(ranked, torch.tensor([4, 0, 1]), k).tolist() == found
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 1e-5, 1e-3, 0.01])
+def test_votes_do_not_underflow_at_any_temperature(temperature: float) -> None:
+    """At these temperatures the nearest sample outvotes all others, however far it is."""
+    generator = torch.Generator().manual_seed(3)
+    train, test = (torch.randn(count, 5, generator=generator, dtype=torch.float64) for count in (40, 60))
+    labels = torch.randint(8, (40,), generator=generator)
+    found = weighted_knn(train, labels, test, k=[9], temperature=temperature, classes=8, top=8)[9]
+    cosine = (test / test.norm(dim=1, keepdim=True)) @ (train / train.norm(dim=1, keepdim=True)).T
+    for row, order in zip(cosine, found):
+        nearest = row.argsort(descending=True)[:9]
+        weights: dict[int, float] = {}
+        for index in nearest.tolist():
+            exponent, label = row[index].item() / temperature, int(labels[index])
+            weights[label] = float(np.logaddexp(weights.get(label, -np.inf), exponent))
+        assert order[: len(weights)].tolist() == sorted(weights, key=lambda label: -weights[label])
+
+
+@pytest.mark.parametrize("lost", [1e-3, 1e-5, 1e-7])
+def test_nearly_parallel_features_find_the_neighbours_of_float64(lost: float) -> None:
+    generator = torch.Generator().manual_seed(4)
+    common = torch.randn(64, generator=generator, dtype=torch.float64)
+    train, test = (
+        (common + lost**0.5 * torch.randn(count, 64, generator=generator, dtype=torch.float64)).float()
+        for count in (300, 50)
+    )
+    found = weighted_knn(train, torch.arange(300), test, k=[5], temperature=0.07, classes=300)[5]
+    exact = [rows.double() / rows.double().norm(dim=1, keepdim=True) for rows in (test, train)]
+    assert torch.equal(found, (exact[0] @ exact[1].T).topk(5).indices)
