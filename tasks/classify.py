@@ -38,7 +38,7 @@ class ClassifyOptions(FrozenOptions):
 class Classify(Classification):
     """Top-1 and top-5 accuracy of the classifier that the weights hold."""
 
-    name, version, options, trains = "classify", 1, ClassifyOptions, False
+    name, version, options, trains = "classify", 2, ClassifyOptions, False
 
     def check(
         self, spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context

@@ -44,7 +44,7 @@ RESULTS = "detections.json"  # in a run's folder
 class Detect(Task):
     """The 12 numbers of COCO for boxes, and for masks where the detector predicts them."""
 
-    name, version, options, primary = "detect", 1, DetectOptions, "box_AP"
+    name, version, options, primary = "detect", 2, DetectOptions, "box_AP"
     shares_tokens = True
     metrics = {name: Metric() for name in ("box_AP", "box_AP50", "box_AP75", "mask_AP")}  # noqa: RUF012
 

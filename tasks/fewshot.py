@@ -108,7 +108,7 @@ class FewshotOptions(FrozenOptions):
 class Fewshot(Classification):
     """`accuracy_<k>shot`: mean over the draws of the share of test images that are classified right."""
 
-    name, version, options, primary = "fewshot", 1, FewshotOptions, "accuracy_10shot"
+    name, version, options, primary = "fewshot", 2, FewshotOptions, "accuracy_10shot"
     metrics = {f"accuracy_{shots}shot": Metric(averaged=True) for shots in (1, 5, 10, 25)}  # noqa: RUF012
 
     def metric(self, name: str) -> Metric:

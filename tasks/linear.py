@@ -59,7 +59,7 @@ class LinearOptions(ViewOptions, FitOptions):
 class Linear(Classification):
     """Top-1 and top-5 accuracy of the last epoch's classifier, and the best top-1 of all epochs."""
 
-    name, version, options = "linear", 1, LinearOptions
+    name, version, options = "linear", 2, LinearOptions
     metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transfer.changes import between
 from transfer.protocols import (
     NO_EFFECT,
     NOT_RECORDED,
@@ -196,6 +197,8 @@ def _letter_protocols(groups: Sequence[Group], without: Collection[str]) -> list
                 letters[said] = letter(len(notes))
                 notes.append(f"{letters[said]}: {said}")
             group.protocol = letters[said]
+    for task, several in of_task.items():
+        notes += between(task, (group.first.task_version for group in several if group.protocol))
     return notes
 
 

@@ -31,7 +31,7 @@ from backbones.spec import BackboneSpec
 class Dino(Method):
     """A backbone whose features agree across crops of an image with those of its own moving average."""
 
-    name, version, options, primary = "dino", 1, DinoOptions, "knn_top1"
+    name, version, options, primary = "dino", 2, DinoOptions, "knn_top1"
     metrics = ("knn_top1", "knn_top5")
 
     def check(self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context) -> None:

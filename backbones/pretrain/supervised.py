@@ -33,7 +33,7 @@ from backbones.spec import BackboneSpec
 class Supervised(Method):
     """A classifier, scored by its accuracy on the validation split."""
 
-    name, version, options, primary = "supervised", 1, SupervisedOptions, "top1"
+    name, version, options, primary = "supervised", 2, SupervisedOptions, "top1"
     metrics = ("top1", "top5")
 
     def check(self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:

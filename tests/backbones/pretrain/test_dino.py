@@ -42,7 +42,7 @@ def digits() -> ClassificationData:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_is_complete_and_the_only_source_of_values(recipe: str) -> None:
     given = read_yaml(CONFIGS / "pretrain" / f"{recipe}.yaml")
-    assert set(given) - {"dataset", "method"} == {field.name for field in fields(DinoOptions)}
+    assert set(given) - {"dataset", "method", "pos_resample"} == {field.name for field in fields(DinoOptions)}
     assert all(field.default is MISSING and field.default_factory is MISSING for field in fields(DinoOptions))
     assert load_method(given["method"]) is METHOD
 

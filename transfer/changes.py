@@ -1,0 +1,40 @@
+"""What a task's versions changed: why scores of one version do not stand beside those of another. Imports no torch."""
+
+from collections.abc import Iterable
+
+_VIEW = "a resize of None is size / 0.875 rounded down where it was rounded up (32, 96, 160, 256, 320 and 384 px)"
+_POSITIONS = "positions are resampled as the backbone's pos_resample says, where it was timm's antialiased way"
+_SCORING = "scored in eval_precision, fp32 by default, where it was the precision of training"
+_FROZEN = "computed in eval_precision, fp32 by default, where it was called precision"
+_TRAINING = (
+    "layer decay by one rule; statistics of frozen batch norms stay; trainings in half precision keep float32 in "
+    "losses, averages, temperatures and learned factors, and a step that fp16's scaler leaves out moves nothing"
+)
+
+CHANGES: dict[tuple[str, int], str] = {
+    ("reid", 2): f"{_SCORING}; distances by centred features, near-ties decided in float64; {_POSITIONS}; {_TRAINING}",
+    ("detect", 2): (
+        f"{_SCORING}; float32 from the heads on in training, too; whole images padded with the mean instead of grey; "
+        "windows without padded keys; scores independent of eval_batch; no decay of norms and learned scalars of the "
+        f"stem; objects below one pixel left out; {_POSITIONS}; {_TRAINING}"
+    ),
+    ("fewshot", 2): f"{_FROZEN}; k-NN probes vote in float64, at any temperature; {_POSITIONS}",
+    ("knn", 2): (
+        f"{_FROZEN}; top5 of fewer than 5 neighbours takes as many classes; similarities and votes in float64; "
+        f"{_VIEW}; {_POSITIONS}"
+    ),
+    ("classify", 2): f"{_FROZEN}; {_VIEW}; {_POSITIONS}",
+    ("tokens", 2): f"{_FROZEN}; {_VIEW}; {_POSITIONS}",
+    ("linear", 2): f"{_SCORING}; {_VIEW}; {_POSITIONS}",
+    ("finetune", 2): f"{_SCORING}; {_VIEW}; {_POSITIONS}; {_TRAINING}",
+    ("pretrain-supervised", 2): f"{_SCORING}; {_VIEW}; {_POSITIONS}; {_TRAINING}",
+    ("pretrain-dino", 2): (f"{_SCORING}; k-NN in float64; {_VIEW}; {_POSITIONS}; {_TRAINING}"),
+}
+"""(task, version) -> what is other than in the version before, in words for a reader of tables."""
+
+
+def between(task: str, versions: Iterable[int]) -> list[str]:
+    """What tells these versions of a task apart, one line for each that came after the oldest of them."""
+    found = sorted({*versions})
+    steps = range(found[0] + 1, found[-1] + 1) if found else ()
+    return [f"{task}, version {step}: {CHANGES[task, step]}" for step in steps if (task, step) in CHANGES]
