@@ -61,7 +61,7 @@ def run_of(cell: Cell, folder: Path, right: int | None = None, **given: Any) -> 
         "scores": {} if right is None else {"top1": right / 1000},
         "outcome": {"status": "nonfinite" if right is None else "completed", "reason": "", "step": 9},
         "cost": {"device_hours": 2.0},
-        "environment": {"dirty": False},
+        "environment": {"dirty": False, "eval_precision": "fp32"},
         **given,
     }
     identity = Identity({"content": repr(sorted(values.items(), key=str))})
