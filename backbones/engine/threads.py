@@ -17,9 +17,9 @@ SMALL = 2e9
 """Operations of a forward pass (two for each multiply-add) below which a second thread is not worth its core.
 
 Measured with training steps under bf16 on an AMD EPYC of two cores, by the processor time that two threads take over
-one: 1.8 times at 0.2e9 (the smoke runs' `tiny` with 32 images of 64 px), 1.2 to 1.8 at 0.4e9 to 1.7e9 (`tiny` with 256
+one: 1.8 times at 0.2e9 (the smoke runs' `tiny` with 32 images of 64 px), 1.2 to 1.6 at 0.4e9 to 1.7e9 (`tiny` with 256
 images, ViT-S with 2 and 8 of 32 px, a ViT-Ti with 4), and 1.03 to 1.1 from 3.5e9 on (ViT-S with 8 of 48 px). With both
-cores free, two threads took 1.9 times the wall time of one at 0.2e9, and 0.75 and 0.6 of it at 20e9 (ViT-S, 48 of 48 px
+cores free, two threads took 1.9 times the wall time of one at 0.2e9, and 0.75 and 0.64 of it at 20e9 (ViT-S, 48 of 48 px
 and 4 of 224 px); beside a busy process 1.1, 1.07 and 1.02 times.
 """
 
@@ -141,8 +141,8 @@ def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
     """Has OpenMP's threads sleep while they wait, where nothing else is said; before torch is imported.
 
     They spin for milliseconds otherwise, and beside a busy process a step of `tiny` took up to 100 times as long with
-    two threads as with one. Asleep, the processor time stays within 1.05 of a free machine's; on a free one a step of
-    ViT-S took 1.1 times as long.
+    two threads as with one. Asleep, the processor time stays within 1.1 of a free machine's; on a free one a step
+    of ViT-S took 1.1 to 1.2 times as long.
     """
     if not any(name in environment for name in WAITING):
         environment["OMP_WAIT_POLICY"] = "passive"
