@@ -18,9 +18,9 @@ SMALL = 2e9
 
 Measured with training steps under bf16 on an AMD EPYC of two cores, by the processor time that two threads take over
 one: 1.8 times at 0.2e9 (the smoke runs' `tiny` with 32 images of 64 px), 1.2 to 1.6 at 0.4e9 to 1.7e9 (`tiny` with 256
-images, ViT-S with 2 and 8 of 32 px, a ViT-Ti with 4), and 1.03 to 1.1 from 3.5e9 on (ViT-S with 8 of 48 px). With both
-cores free, two threads took 1.9 times the wall time of one at 0.2e9, and 0.75 and 0.64 of it at 20e9 (ViT-S, 48 of 48 px
-and 4 of 224 px); beside a busy process 1.1, 1.07 and 1.02 times.
+images, ViT-S with 2 and 8 of 32 px, a ViT-Ti with 4), and 1.03 to 1.1 from 3.5e9 on (ViT-S with 8 of 48 px). With the
+cores nearly free, two threads took 1.9 times the wall time of one at 0.2e9, and 0.75 and 0.64 of it at 20e9 (ViT-S, 48
+of 48 px and 4 of 224 px); beside a busy process 1.1, 1.07 and 1.02 times.
 """
 
 
