@@ -30,7 +30,7 @@ WORDS: dict[str, list[str]] = {
     "fewshot": [*SMALL, "--shots", "1", "5", "--l2", "16", "1024"],
     "detect": [*SHORT, "--subset", "6"],
     "linear": [*SHORT, *SMALL, "--lr", "0.1"],
-    "knn": [*SMALL, "--k", "7", "--other-k", "10"],
+    "knn": [*SMALL, "--k", "3", "--other-k", "10"],
     "classify": [*SMALL],
     "finetune": [*SHORT, *SMALL],
     "tokens": [*SMALL],
