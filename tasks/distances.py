@@ -34,8 +34,12 @@ def as_matrix(values: Tensor | np.ndarray, name: str) -> Tensor:
     if values.ndim != 2 or not values.numel():
         raise ValueError(f"{name} must be [rows, columns] and not empty, not of shape {list(values.shape)}")
     values = values.detach().to(torch.promote_types(values.dtype, torch.float32))
-    if not torch.isfinite(values.sum(1)).all():
-        raise ValueError(f"{name} hold nan, infinity or numbers at the end of the range of {values.dtype}")
+    broken = ~torch.isfinite(values.sum(1))
+    if broken.any():
+        row = int(broken.int().argmax())
+        raise ValueError(
+            f"{name} hold nan, infinity or numbers at the end of the range of {values.dtype}, in row {row}"
+        )
     return values
 
 
@@ -140,13 +144,13 @@ def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
     BLAS may round the same product otherwise at the edge of a matrix than inside it (5 equal gallery rows against
     16,000 queries gave unequal distances), so ties of equal features are only sure if each is multiplied once.
     """
-    rows = features.cpu().numpy()
+    # + 0.0 turns -0.0, an equal number with other bytes, into 0.0
+    rows = features.cpu().numpy() + 0.0
     places: dict[int, int] = {}  # by hash
     first: list[int] = []
     copies = np.empty(len(rows), dtype=np.int64)
     for index, row in enumerate(rows):
-        # + 0.0 turns -0.0, an equal number with other bytes, into 0.0
-        place = places.setdefault(hash((row + 0.0).tobytes()), len(first))
+        place = places.setdefault(hash(row.tobytes()), len(first))
         if place == len(first) or not np.array_equal(rows[first[place]], row):
             place = len(first)
             first.append(index)
