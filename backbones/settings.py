@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import math
+import typing
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -125,6 +126,21 @@ def flat_schema(**groups: type[Any]) -> type[Any]:
     """A dataclass with one field per group of options, whose flags carry no group's name."""
     flat = [(name, Annotated[group, tyro.conf.arg(name="")]) for name, group in groups.items()]
     return dataclasses.make_dataclass("Options", flat, kw_only=True)
+
+
+def unchecked(group: type[Any]) -> type[Any]:
+    """The same dataclass without its `__post_init__`: for a layer whose values another one may yet make fit."""
+    return type(group.__name__, (group,), {"__post_init__": lambda self: None, "__doc__": group.__doc__})
+
+
+def recast(options: Any, schema: type[T]) -> T:
+    """The values of one schema's groups as those of another with the same fields; nothing is checked."""
+    found = object.__new__(schema)
+    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
+        group = object.__new__(typing.get_args(field.type)[0])
+        vars(group).update(vars(getattr(options, field.name)))
+        setattr(found, field.name, group)
+    return found
 
 
 def plain(options: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from backbones.engine.extract import extract
 from backbones.engine.finite import NotFinite, check_finite, report_broken
 from backbones.engine.learned import keep_learned
 from backbones.engine.loop import fit
+from backbones.engine.optim import freeze_others
 from backbones.engine.options import FitOptions, check_ranges
 from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
@@ -63,7 +64,7 @@ class Linear(Classification):
     metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
-        """A backbone with these features, enough images for a batch, and a batch that the ranks can share."""
+        """A backbone with these features, enough images for a batch that the ranks can share, and what trains."""
         super().check(spec, dataset, options, context)
         assert dataset.train is not None
         backbone = create(spec, img_size=options.size, weights="random", load="strict")
@@ -78,6 +79,9 @@ class Linear(Classification):
                 f"{dataset.name}: {len(dataset.train)} training images, but a step takes --batch {options.batch}"
             )
         context.micro_batch(options.batch, options.accumulate)
+        learner = LinearLearner(backbone.pooled, 1, dataset.train.labels, len(dataset.classes))
+        freeze_others(learner, options.trainable)
+        learner.parameter_groups(options)  # refuses what has no effect, before a large set's features are extracted
 
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context

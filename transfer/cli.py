@@ -8,7 +8,7 @@ from typing import Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UserError, WrongWords, nearest
-from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
+from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml, recast, unchecked
 from backbones.spec import BackboneSpec, resolve
 from transfer.options import BackboneOptions, LaunchOptions, RunOptions
 
@@ -107,7 +107,6 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
         WrongWords: a layer with a wrong key or value (it is named), no backbone, no data set.
         SystemExit: after `--help`, or a wrong flag; tyro has printed why.
     """
-    schema = flat_schema(run=run, backbone=BackboneOptions, options=options, launch=LaunchOptions)
     own_layers = _config_files(words)
     layers = [recipe.path, *own_layers]
     if "--smoke" in words:
@@ -116,13 +115,8 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
                 f"--smoke: {recipe.path} has no sizes for it; give them as flags, with --subset for the data"
             )
         layers.append(recipe.smoke)
-    stacked = None
-    for layer in layers:
-        flags = as_flags(_beside(layer, read_yaml(layer)))
-        _check_renamed(recipe.name, options, flags, f"{layer}: ")
-        stacked = parse(schema, flags, prog=recipe.program, default=stacked, layer=str(layer))
-    _check_renamed(recipe.name, options, words)
-    parsed = parse(schema, words, prog=recipe.program, default=stacked)
+    groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
+    parsed = _stacked(recipe, groups, layers, words)
     said = {key.replace("-", "_") for layer in own_layers for key in read_yaml(layer)}
     usual = _left_to_recipe(parsed.backbone, words, said)
     command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, usual)
@@ -133,6 +127,40 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
     if not command.run.dataset:
         raise WrongWords(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
     return command
+
+
+def _stacked(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], words: list[str]) -> Any:
+    """The groups of options from the layers and the words over them.
+
+    Values are held against each other when all are known: what does not fit in one layer, a later one may make fit.
+    """
+    loose = flat_schema(**{name: unchecked(group) for name, group in groups.items()})
+    schema = flat_schema(**groups)
+    stacked, contradictions = None, dict[str, Path]()
+    for layer in layers:
+        flags = as_flags(_beside(layer, read_yaml(layer)))
+        _check_renamed(recipe.name, groups["options"], flags, f"{layer}: ")
+        stacked = parse(loose, flags, prog=recipe.program, default=stacked, layer=str(layer))
+        wrong = _contradiction(recast(stacked, schema))
+        contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}
+    _check_renamed(recipe.name, groups["options"], words)
+    try:
+        return parse(schema, words, prog=recipe.program, default=recast(stacked, schema))
+    except WrongWords as error:
+        if str(error) not in contradictions:
+            raise
+        raise WrongWords(f"{contradictions[str(error)]}: {error}") from None
+
+
+def _contradiction(options: Any) -> str:
+    """What the values say against each other, if they do."""
+    try:
+        for group in vars(options).values():
+            if hasattr(group, "__post_init__"):
+                group.__post_init__()
+    except WrongWords as error:
+        return str(error)
+    return ""
 
 
 def _check_renamed(task: str, options: type[Any], words: list[str], where: str = "") -> None:

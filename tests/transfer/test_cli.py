@@ -65,6 +65,19 @@ def test_layers_stack_and_flags_win(tmp_path: Path) -> None:
     assert read(*configs, "--epochs", "9").options.epochs == 9
 
 
+def test_values_of_a_layer_that_a_later_one_or_a_flag_makes_fit(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text("epochs: 3\nwarmup_prefix: true\n")
+    two.write_text("warmup_epochs: 1\n")
+    assert read("--config", str(one), str(two)).options == read("--config", str(two), str(one)).options
+    assert read("--config", str(one), "--warmup-epochs", "1").options.warmup_epochs == 1
+    assert read("--config", str(one), "--smoke").options.epochs == 20
+    with pytest.raises(WrongWords, match=r"one\.yaml: --warmup-epochs 5"):
+        read("--config", str(one))
+    with pytest.raises(WrongWords, match=r"^--warmup-epochs 3"):
+        read("--config", str(one), str(two), "--warmup-epochs", "3")
+
+
 def test_smoke_stands_between_configs_and_flags(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text("epochs: 7\npad: 3\nmomentum: 0.2\n")
     smoke = read_yaml(CONFIGS / "smoke" / "reid.yaml")
