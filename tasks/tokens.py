@@ -128,7 +128,7 @@ def observe(
         return torch.cat([recorder.rows(part) for part in pixels.split(size)])
 
     values = rows_of(compute, images, context, batch_size=batch_size, label="tokens").numpy()
-    with torch.inference_mode():  # so that a rank without an image knows the places, too
+    with torch.inference_mode(), context.scoring():  # so that a rank without an image knows the places, too
         recorder.rows(images[0][0][None].to(context.device))
     return recorder.columns(values)
 

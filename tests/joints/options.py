@@ -57,6 +57,13 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "data": ("folders", "packed", "subset", "fraction"),
     "weights": ("random", "export", "partial"),
 }
+FEWER = FACTORS | {
+    "stem": ("patchify", "conv", "conv_ibn", "user"),
+    "attention": ("softmax", "relu", "identity", "relu_sum", "user"),
+    "ffn": ("mlp", "conv1d_bn", "user"),
+    "part": ("plain", "gate", "learned_alpha", "sincos2d", "layer_decay", "frozen", "drop_path"),
+}
+"""For the suite: of values that run through the same code one; `python -m tests.joints` has them all."""
 DEAR = (("ranks", "2"), ("precision", "fp16"), ("eval_precision", "fp16"), ("work", "detect"))
 """Choices that cost more than others."""
 PARTS = {

@@ -10,11 +10,11 @@ import pytest
 from tests.joints.__main__ import refused
 from tests.joints.bench import Bench
 from tests.joints.covering import Row, cover
-from tests.joints.options import CONFLICTS, DEAR, FACTORS, USUAL, apart
+from tests.joints.options import CONFLICTS, DEAR, FEWER, USUAL, apart
 from tests.joints.places import Places
 
 SEED = 0
-ROWS = cover(FACTORS, apart, SEED, DEAR)
+ROWS = cover(FEWER, apart, SEED, DEAR)
 
 
 @pytest.fixture(scope="module")
