@@ -129,7 +129,7 @@ CONFLICTS = (
     Conflict(_but("family", "vit"), ("part", ("gate", "learned_alpha", "sincos2d")), "does not apply"),
     Conflict(("family", ("volo", "user")), ("part", ("gap",)), "`pool` does not apply"),
     Conflict(("part", ("learned_alpha",)), ("attention", ("softmax", "relu_sum", "user")), "has no effect on"),
-    Conflict(_works(["classify"]), ("weights", ("random",)), "no classifier"),
+    Conflict(_works(["classify"]), ("weights", ("random",)), "no trained classifier"),
     Conflict(_works(["classify"]), ("weights", ("partial",)), None),
     Conflict(_works(["volo"]), _but("family", "volo", "user"), "--dense-weight"),
     Conflict(_works(["volo"]), ("family", ("user",)), "no classifier of patch tokens"),
