@@ -14,9 +14,10 @@ from pathlib import Path
 
 from tests.joints.approximations import APPROXIMATIONS, BY_TWO
 from tests.joints.bench import Bench, Finding
+from tests.joints.changes import CHANGES, IDLE
 from tests.joints.commands import command_of
 from tests.joints.covering import Row, cover, pairs_of
-from tests.joints.differences import CHANGES, IDLE, Differences
+from tests.joints.differences import Differences
 from tests.joints.equalities import EQUALITIES
 from tests.joints.invariants import broken
 from tests.joints.options import CONFLICTS, DEAR, FACTORS, USUAL, apart, conflict

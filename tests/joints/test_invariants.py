@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.joints.bench import Bench, differing
+from tests.joints.changes import Change
 from tests.joints.commands import Ran, command_of, run
-from tests.joints.differences import Change, Differences
+from tests.joints.differences import Differences
 from tests.joints.equalities import grouped
 from tests.joints.invariants import broken, of_run
 from tests.joints.options import USUAL

@@ -7,9 +7,10 @@ import torch
 
 from tests.joints.approximations import APPROXIMATIONS, BFLOAT16, BY_TWO, FLOAT32, created, error_of
 from tests.joints.bench import Bench
+from tests.joints.changes import CHANGES, EXEMPT, IDLE, Change
 from tests.joints.commands import command_of
 from tests.joints.covering import Row
-from tests.joints.differences import CHANGES, EXEMPT, IDLE, Change, Differences, options_without_change
+from tests.joints.differences import Differences, options_without_change
 from tests.joints.equalities import EQUALITIES
 from tests.joints.invariants import broken
 from tests.joints.options import FACTORS, USUAL
