@@ -104,7 +104,8 @@ class Distances:
     def whole(self, rows: list[int]) -> Tensor:
         """Values [len(rows), G] of queries by products in float64.
 
-        The mean is rounded to 8 bits here, so that features of few bits keep few, and equal distances stay equal.
+        The mean is rounded here to a power of two that the features differ by, so that features of few bits keep few,
+        and equal distances stay equal.
         """
         query, (unique, norms) = self.given[0][rows].double() - self._coarse_mean, self._doubled
         return self._spread(torch.addmm(norms, query, unique.T, alpha=-2))
@@ -114,7 +115,8 @@ class Distances:
 
     @cached_property
     def _coarse_mean(self) -> Tensor:
-        return self.mean.to(torch.bfloat16).double()
+        step = torch.exp2(self.unique.abs().max().double().log2().floor())
+        return (self.mean / step).round() * step if step > 0 else self.mean
 
     @cached_property
     def _doubled(self) -> tuple[Tensor, Tensor]:

@@ -340,6 +340,16 @@ def test_an_offset_of_all_features_moves_no_match(offset):
     assert_same(rank(query, gallery, *names), rank_distances(by_queries(query, gallery), *names))
 
 
+@pytest.mark.parametrize(("offset", "spread"), [(1e4, 1e-6), (1e6, 1e-6), (0.0, 1e-3)])
+def test_copies_far_from_zero_tie_with_their_like_alone(offset, spread):
+    names = labels(40, 900, identities=8, cameras=3)
+    query, gallery = (offset + spread * part.astype(np.float64) for part in features(40, 900, 64, ids=names[:2]))
+    gallery[100:800] = gallery[100 + np.random.default_rng(1).integers(0, 3, 700)]
+    found, exact = rank(query, gallery, *names), rank_distances(by_queries(query, gallery), *names)
+    np.testing.assert_array_equal(found.tied, exact.tied)
+    np.testing.assert_allclose(found.ap, exact.ap, atol=1e-12)
+
+
 def test_values_are_off_by_less_than_the_slack_says():
     names = labels(64, 800, identities=20, cameras=4)
     query, gallery = (torch.from_numpy(part) for part in nearly_parallel(1 - 1e-4, names[:2], dim=384))
