@@ -20,6 +20,7 @@ from timm.layers import LayerNorm2d
 
 from backbones.errors import UserError, some
 from tasks.detection.ops import Bridge
+from tasks.detection.suppression import class_offsets_in_float64
 
 COMPILED = "mmcv._ext"
 PACKAGES = {
@@ -89,6 +90,7 @@ def _import() -> None:
     # imported before the bridge was there, by a user's file, it goes without its operator
     masks = importlib.import_module("mmdet.structures.mask.structures")
     masks.roi_align = importlib.import_module("mmcv.ops").roi_align  # type: ignore[attr-defined]
+    _suppress_in_float64()
     registry = importlib.import_module("mmengine.registry").MODELS
     registry.register_module(name="LN2d", module=LayerNorm2d, force=True)
     scopes = importlib.import_module("mmengine.registry").DefaultScope
@@ -96,6 +98,17 @@ def _import() -> None:
     if current is None or current.scope_name != "mmdet":
         # the newest instance counts; a name must be new
         scopes.get_instance(f"transfer-{time.monotonic_ns()}", scope_name="mmdet")
+
+
+def _suppress_in_float64() -> None:
+    """Wherever `batched_nms` was imported to; compiled operators take float32 alone, and are left as they are."""
+    own = importlib.import_module("mmcv.ops.nms").batched_nms
+    if ops_source() != "bridge" or hasattr(own, "__wrapped__"):
+        return
+    exact = class_offsets_in_float64(own)
+    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] in ("mmcv", "mmdet")]:
+        if getattr(module, "batched_nms", None) is own:
+            module.batched_nms = exact  # type: ignore[attr-defined]
 
 
 def _mend() -> str:

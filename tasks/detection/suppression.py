@@ -3,7 +3,9 @@
 M boxes x1, y1, x2, y2, that are x2 - x1 + `offset` wide.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +41,21 @@ def _apart(boxes: Tensor) -> Sequence[Tensor]:
     reached = boxes[order, 2].cummax(0).values
     ends = (boxes[order[1:], 0] >= reached[:-1]).nonzero().flatten() + 1
     return [group.sort().values for group in order.tensor_split(ends)]
+
+
+def class_offsets_in_float64(batched: Callable[..., Any]) -> Callable[..., Any]:
+    """mmcv's `batched_nms`, with the offset that keeps classes apart added in float64.
+
+    In float32 the 80th class of an image of 1,024 pixels is moved to a grid of 1/128 pixel: enough for boxes a few
+    pixels wide to stay beside a better one that covers more than the threshold.
+    """
+
+    @wraps(batched)
+    def suppressed(boxes: Tensor, scores: Tensor, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        kept, places = batched(boxes.double(), scores, *arguments, **options)
+        return kept.to(torch.promote_types(boxes.dtype, scores.dtype)), places
+
+    return suppressed
 
 
 def softnms(

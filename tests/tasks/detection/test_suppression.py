@@ -100,6 +100,22 @@ def test_no_boxes():
         assert kept.dtype == torch.int64
 
 
+@pytest.mark.parametrize(("classes", "side"), [(80, 4), (1203, 32)])
+def test_late_classes_are_suppressed_as_the_first_one(classes, side):
+    drawn = torch.Generator().manual_seed(0)
+    corners = 760 + 200 * torch.rand(20, 2, generator=drawn)[torch.randint(0, 20, (600,), generator=drawn)]
+    corners += 0.3 * side * torch.randn(600, 2, generator=drawn)
+    boxes = torch.cat([corners, corners + side * (0.2 * torch.randn(600, 2, generator=drawn)).exp()], dim=1)
+    scores = torch.rand(600, generator=drawn)
+    found = [
+        batched_nms(boxes, scores, torch.full((600,), one), {"type": "nms", "iou_threshold": 0.5})
+        for one in (0, classes - 1)
+    ]
+    assert found[0][1].tolist() == found[1][1].tolist()
+    assert found[0][0].dtype == torch.float32
+    torch.testing.assert_close(found[1][0], torch.cat([boxes, scores[:, None]], dim=1)[found[1][1]], rtol=0, atol=0)
+
+
 def test_classes_do_not_suppress_each_other():
     boxes, scores = some_boxes(80, 4)
     classes = [index % 3 for index in range(80)]
