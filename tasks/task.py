@@ -55,6 +55,7 @@ class Task:
 
     Attributes:
         version: goes up when scores of earlier versions are no longer comparable; part of a run's identity.
+        rescores_from: the oldest version whose outcomes `rescore` reads as that version did.
         options: a dataclass; its values stand in `configs/tasks/<name>.yaml`.
         primary: the score that tables sort by.
         from_scratch: whether the weights that the backbone's configuration names are what this run is to make, so that
@@ -67,6 +68,7 @@ class Task:
     options: type[Any]
     metrics: dict[str, Metric]
     primary: str
+    rescores_from: int = 1
     from_scratch: bool = False
     shares_tokens: bool = False
 

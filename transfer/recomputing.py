@@ -13,6 +13,7 @@ import numpy as np
 from backbones.errors import UserError
 from backbones.exports import CONFIG, WEIGHTS
 from backbones.spec import BackboneSpec
+from transfer.changes import between
 from transfer.records import Record
 from transfer.results import OPTIONS, OUTCOMES
 from transfer.seals import EXPORT
@@ -89,6 +90,11 @@ def _at_hand(folder: Path, record: Record, search: Search) -> "AtHand":
     from tasks.reference.at_hand import AtHand
 
     task = task_of(record)
+    if record.task_version != task.version:
+        raise UserError(
+            f"version {record.task_version} of task {record.task} evaluated the run, and this is version {task.version} "
+            f"({'; '.join(between(record.task, (record.task_version, task.version)))})"
+        )
     options = _options(folder, record, task.options)
     with np.load(folder / OUTCOMES) as file:
         outcomes = dict(file)

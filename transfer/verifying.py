@@ -156,7 +156,7 @@ def task_of(record: Record) -> "Task":
             task = load_task(name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"there is no task {name} here ({error})") from None
-    if task.version != record.task_version:
+    if not task.rescores_from <= record.task_version <= task.version:
         raise UserError(
             f"version {record.task_version} of task {name} made the record, and here is version {task.version}, which "
             "scores differently; use that version of the suite"

@@ -16,7 +16,7 @@ from transfer import pretrain, run
 pytest.importorskip("triton")
 from backbones.kernels import fused
 
-COMMON = ["--backbone", "tiny", "--smoke", "--attention", "relu", "--depth", "1", "--precision", "fp32"]
+COMMON = ["--backbone", "tiny", "--smoke", "--attention", "relu", "--depth", "1"]
 COMMON += ["--threads", "1", "--workers", "0"]
 COMMANDS = {
     "reid": (

@@ -160,7 +160,6 @@ def test_a_breakdown_leaves_no_export(tmp_path: Path, digits: ClassificationData
     options, here = dino_options(epochs=2, batch=40, lr=1e30), context(tmp_path)
     assert METHOD.run(resolve("tiny", **SMALL), digits, options, here) == ({}, {})
     assert here.outcome.status == "nonfinite"
-    assert "split: not finite for " in here.outcome.reason
     assert not (tmp_path / EXPORT).exists()
 
 
