@@ -9,7 +9,7 @@ import torch
 from scipy.sparse import csc_array, csr_array
 from torch import Tensor
 
-from tasks.distances import as_matrix, blocks, centre, distinct, full_precision
+from tasks.distances import CACHED_ROWS, as_matrix, blocks, centre, distinct, full_precision
 
 
 def rerank(
@@ -24,8 +24,8 @@ def rerank(
 
     d is the squared Euclidean distance of the features as given, divided by the image's largest. Before that
     division it is off by less than u (sqrt(D) + 20) (|q| + |g|)^2, with u = 2^-24 (2^-53 for float64 features) and
-    norms of features less the gallery's mean. Where distances tie at the edge of a neighbourhood, which images enter it
-    is not defined.
+    norms of features less the gallery's mean. Neighbourhoods whose edge lies closer than that are found in float64,
+    from the features as given. Where distances tie there, which images enter is not defined.
 
     Args:
         query: [Q, D] features.
@@ -49,17 +49,26 @@ def rerank(
     if len(distinct(features)[0]) == 1:
         return np.zeros((len(query), len(gallery)), dtype=np.float32)
     # distances stay, and what products round off becomes as small as they are
-    features = features - centre(gallery).to(features.dtype)
+    given, mean = features, centre(gallery)
+    features = given - mean.to(given.dtype)
     with full_precision(features.device.type):
-        nearest, largest, distances = _neighbours(features, max(k1 + 1, k2), len(query))
+        edges = sorted({count for count in (k1 + 1, _half(k1 + 1), k2) if count < len(features)})
+        nearest, largest, distances = _neighbours(features, (given, mean), max(k1 + 1, k2), edges, len(query))
         encodings = _encodings(features, nearest[:, : k1 + 1], largest)
     if k2 > 1:
         encodings = _relation(nearest[:, :k2]) @ encodings / nearest[:, :k2].shape[1]
     return _blend(distances, encodings, lambda_value)
 
 
-def _neighbours(features: Tensor, count: int, queries: int) -> tuple[np.ndarray, Tensor, np.ndarray]:
-    """The nearest images [N, count] of each, itself first; its largest distance [N]; and d of the queries [Q, G]."""
+def _neighbours(
+    features: Tensor, given: tuple[Tensor, Tensor], count: int, edges: list[int], queries: int
+) -> tuple[np.ndarray, Tensor, np.ndarray]:
+    """The nearest images [N, count] of each, itself first; its largest distance [N]; and d of the queries [Q, G].
+
+    Args:
+        features: less the gallery's mean. given: features as they came, and that mean.
+        edges: sizes of neighbourhoods, below N.
+    """
     norms = features.square().sum(1)
     nearest = np.empty((len(features), min(count, len(features))), dtype=np.int64)
     largest = torch.empty_like(norms)
@@ -73,14 +82,35 @@ def _neighbours(features: Tensor, count: int, queries: int) -> tuple[np.ndarray,
         scaled = (of_queries + norms[own, None]).clamp_(min=0) / largest[own, None]
         distances[own] = scaled.cpu().numpy()
         order.diagonal(rows.start).fill_(-torch.inf)
-        nearest[rows] = order.topk(nearest.shape[1], largest=False).indices.cpu().numpy()
+        found = order.topk(min(count + 1, len(features)), largest=False)
+        unsure = _unsure(found.values, norms[rows], norms.max(), features.shape[1], edges)
+        places = found.indices[:, :count]
+        if len(unsure):
+            places[unsure] = _nearest_in_float64(*given, rows.start + unsure, count)
+        nearest[rows] = places.cpu().numpy()
     return nearest, largest, distances
+
+
+def _unsure(values: Tensor, norms: Tensor, largest: Tensor, channels: int, edges: list[int]) -> Tensor:
+    """The rows of rising `values` [b, count + 1] that are as close at an edge as what a product rounds off."""
+    steps = values[:, edges] - values[:, [edge - 1 for edge in edges]]
+    error = (channels**0.5 + 20) * (norms.sqrt() + largest.sqrt()).square() * torch.finfo(values.dtype).eps
+    return (steps <= error[:, None]).any(1).nonzero().flatten()
+
+
+def _nearest_in_float64(given: Tensor, mean: Tensor, rows: Tensor, count: int) -> Tensor:
+    """The `count` nearest images of these, each itself first, by products in float64."""
+    own = given[rows].double() - mean
+    parts = (part.double() - mean for part in given.split(CACHED_ROWS))
+    order = torch.cat([torch.addmm(part.square().sum(1), own, part.T, alpha=-2) for part in parts], dim=1)
+    order[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
+    return order.topk(min(count, len(given)), largest=False).indices
 
 
 def _encodings(features: Tensor, nearest: np.ndarray, largest: Tensor) -> csr_array:
     """The k-reciprocal encodings: exp(-d) over the expanded reciprocal neighbours, of sum 1 (equations 3 and 7)."""
     reciprocal = _reciprocal(nearest)
-    half = _reciprocal(nearest[:, : round((nearest.shape[1] - 1) / 2) + 1])
+    half = _reciprocal(nearest[:, : _half(nearest.shape[1])])
     # equation 5: a neighbour's own half-sized set joins if more than two thirds of it are here already
     overlap = ((reciprocal @ half.T) * reciprocal).tocoo()
     sizes = half.sum(axis=1)
@@ -90,6 +120,11 @@ def _encodings(features: Tensor, nearest: np.ndarray, largest: Tensor) -> csr_ar
     weights = np.exp(-_distances_of_pairs(features, expanded.row, expanded.col, largest))
     sums = np.bincount(expanded.row, weights, len(nearest))
     return csr_array((weights / sums[expanded.row], (expanded.row, expanded.col)), shape=expanded.shape)
+
+
+def _half(count: int) -> int:
+    """Of a neighbourhood of k1 + 1 images, the image itself among them, the size of the half-sized one."""
+    return round((count - 1) / 2) + 1
 
 
 def _reciprocal(nearest: np.ndarray) -> csr_array:

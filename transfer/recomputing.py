@@ -92,7 +92,7 @@ def _at_hand(folder: Path, record: Record, search: Search) -> "AtHand":
     task = task_of(record)
     if record.task_version != task.version:
         raise UserError(
-            f"version {record.task_version} of task {record.task} evaluated the run, and this is version {task.version} "
+            f"version {record.task_version} of task {record.task} scored the run, and here is version {task.version} "
             f"({'; '.join(between(record.task, (record.task_version, task.version)))})"
         )
     options = _options(folder, record, task.options)

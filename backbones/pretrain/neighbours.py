@@ -89,10 +89,10 @@ def weighted_knn(
     """The classes that the k nearest training samples vote for, each with weight exp(cosine similarity / temperature).
 
     Which samples are nearest is found by products of normalised features less the training samples' mean, which moves
-    all similarities of a test sample alike, in float32; their similarities and votes are then computed in float64, on
-    the device of `train`. The result is the same on every run: of equally near samples the earlier ones count as
-    nearer, of classes with equally many votes the lower number comes first. Votes are held by their logarithms, so
-    that none underflows at any temperature.
+    all similarities of a test sample alike, in float32, and in float64 for test samples where float32 may leave out a
+    neighbour; similarities and votes are then computed in float64, on the device of `train`. The result is the same on
+    every run: of equally near samples the earlier ones count as nearer, of classes with equally many votes the lower
+    number comes first. Votes are held by their logarithms, so that none underflows at any temperature.
 
     Args:
         train: [M, D], normalised here.
@@ -115,18 +115,37 @@ def weighted_knn(
     if wrong:
         raise UserError(f"k-NN with k = {wrong[0]}: k must lie between 1 and the {samples} training images")
     labels, candidates = labels.to(train.device), min(max(k) + SPARE, samples)
-    mean, near, offsets = _centred(train)
+    centred = _centred(train)
     largest = max(samples, 4 * classes, 16 * candidates * channels)
     found: dict[int, list[Tensor]] = {number: [] for number in k}
     with full_float32():
         for rows in test.split(block or max(1, BLOCK_ELEMENTS // largest)):
             unit = _unit(rows.to(train.device))
-            similarity = torch.addmm(offsets, (unit - mean).float(), near.T)
-            similarity, nearest = _exactly(unit, train, _nearest(similarity, candidates)[1], max(k))
+            similarity, nearest = _exactly(unit, train, _candidates(unit, train, centred, candidates, max(k)), max(k))
             for number, ranked in _ranked(similarity, labels[nearest], k, temperature, classes):
                 found[number].append(ranked[:, :top].cpu())
     empty = torch.empty(0, min(top, classes), dtype=torch.int64)
     return {number: torch.cat(parts) if parts else empty for number, parts in found.items()}
+
+
+def _candidates(unit: Tensor, train: Tensor, centred: tuple[Tensor, Tensor, Tensor], count: int, k: int) -> Tensor:
+    """Places [B, count] of training samples among which the k nearest of each test sample are.
+
+    By float32, unless the last candidate is so close to the k-th that the error of a product, as in
+    `tasks.distances.Distances`, may have kept a nearer one out.
+    """
+    mean, near, offsets = centred
+    rows = (unit - mean).float()
+    values, places = _nearest(torch.addmm(offsets, rows, near.T), count)
+    if count == len(train):
+        return places
+    product = rows.norm(dim=1) * near.norm(dim=1).max()
+    error = (near.shape[1] ** 0.5 + 10) * product + 2 * (offsets.abs().max() + product)
+    unsure = (values[:, k - 1] - values[:, -1] <= torch.finfo(torch.float32).eps * error).nonzero().flatten()
+    for some in unsure.split(max(1, BLOCK_ELEMENTS // (2 * len(train)))):
+        exact = torch.cat([unit[some] @ _unit(part).T for part in train.split(ROWS)], dim=1)
+        places[some] = _nearest(exact, count)[1]
+    return places
 
 
 def _centred(train: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -85,6 +85,15 @@ def test_nearly_parallel_features_are_told_apart(spread):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("spread", [1e-3, 1e-4])
+def test_clusters_of_nearly_parallel_features_have_the_neighbourhoods_of_float64(spread):
+    rng = np.random.default_rng(3)
+    centres = rng.standard_normal((3, 32)) / np.sqrt(32)
+    rows = (centres[rng.integers(0, 3, 120)] + spread * rng.standard_normal((120, 32))).astype(np.float32)
+    given = rows[:20], rows[20:]
+    np.testing.assert_allclose(rerank(*given, k1=8, k2=4), plain_rerank(*given, 8, 4, 0.3), atol=1e-5)
+
+
 def test_the_length_of_blocks_leaves_no_trace(monkeypatch):
     query, images = features(90, 200)
     found = rerank(query, images)

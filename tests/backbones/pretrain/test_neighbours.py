@@ -110,12 +110,16 @@ def test_votes_do_not_underflow_at_any_temperature(temperature: float) -> None:
         assert order[: len(weights)].tolist() == sorted(weights, key=lambda label: -weights[label])
 
 
+@pytest.mark.parametrize("clusters", [1, 2])
 @pytest.mark.parametrize("lost", [1e-3, 1e-5, 1e-7])
-def test_nearly_parallel_features_find_the_neighbours_of_float64(lost: float) -> None:
+def test_nearly_parallel_features_find_the_neighbours_of_float64(lost: float, clusters: int) -> None:
     generator = torch.Generator().manual_seed(4)
-    common = torch.randn(64, generator=generator, dtype=torch.float64)
+    common = torch.randn(clusters, 64, generator=generator, dtype=torch.float64)
     train, test = (
-        (common + lost**0.5 * torch.randn(count, 64, generator=generator, dtype=torch.float64)).float()
+        (
+            common[torch.arange(count) % clusters]
+            + lost**0.5 * torch.randn(count, 64, generator=generator, dtype=torch.float64)
+        ).float()
         for count in (300, 50)
     )
     found = weighted_knn(train, torch.arange(300), test, k=[5], temperature=0.07, classes=300)[5]
