@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tasks.distances import Distances, as_matrix, blocks, full_precision
+from tasks.first_places import first_places
 from tasks.matches import Labels, Matches
 from tasks.tie_groups import Given, Source, tie_groups
 from tasks.ties import expected_ap, expected_cmc, expected_inp
@@ -185,26 +186,11 @@ def _rank(source: Source, matches: Matches, max_rank: int, ap: str, keep: int) -
     for rows in blocks(queries, row_bytes=8 * gallery + 64 * int(matches.counts.max())):
         columns, match, left_out = matches.of(rows)
         distances = source.of(rows)
-        first = {"nearest": _nearest(distances, columns, left_out, keep)} if keep else {}
+        distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
+        first = {"nearest": first_places(source, rows, distances, keep)} if keep else {}
         groups, kept = tie_groups(source, rows, distances, columns, match, left_out)
         parts.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept} | first)
     return Ranking(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, max_rank=max_rank)
-
-
-def _nearest(distances: Tensor, columns: Tensor, left_out: Tensor, keep: int) -> np.ndarray:
-    """The columns [b, k] of the smallest of distances [b, G] that are not left out, which become infinite."""
-    distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
-    k = min(keep, distances.shape[1])
-    found = []
-    for block in distances.split(max(2**20 // distances.shape[1], 1)):
-        last = block.topk(k, largest=False).values[:, -1:]
-        rows, places = (block <= last).nonzero(as_tuple=True)  # in the gallery's order, which stable sorts keep
-        order = block[rows, places].argsort(stable=True)
-        order = order[rows[order].argsort(stable=True)]
-        start = torch.searchsorted(rows, torch.arange(len(block), device=rows.device))
-        first = places[order[start[:, None] + torch.arange(k, device=rows.device)]]
-        found.append(first.masked_fill_(block.gather(1, first) == torch.inf, -1).cpu().numpy())
-    return np.concatenate(found)
 
 
 def _score(groups: list[np.ndarray], matches: np.ndarray, ap: str) -> dict[str, np.ndarray]:

@@ -157,7 +157,7 @@ def differences_here(record: Record) -> list[str]:
     )
     # what a precision resolves to depends on the machine where it was left to it alone
     said = [name for name in ("precision", "eval_precision") if record.options.get(name) != "auto"]
-    ignored = ("started", "workers", "tf32", *said)
+    ignored = ("started", "workers", "threads_why", "tf32", *said)
     names = [name for name in flat_there if name not in ignored]
     return [
         f"{name} {flat_there[name]} there, {flat_here.get(name)} here"

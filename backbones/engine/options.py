@@ -108,8 +108,13 @@ class FitOptions:
         self._check_decay_and_sam()
 
     def _check_rates(self) -> None:
-        """No epoch is held at a rate of 0, unless that is the rate asked for."""
+        """No epoch is held at a rate of 0, unless that is the rate asked for, and a held warm-up is one of epochs."""
         held = self.schedule == "epoch"
+        if held and self.warmup_epochs % 1:
+            raise WrongWords(
+                f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch: the "
+                "whole of an epoch would train at what a part of it is meant for; give whole epochs, or --schedule step"
+            )
         offset = self.schedule_offset if held else 0
         if self.lr and held and self.warmup_epochs and not self.warmup_from and offset <= 0:
             raise WrongWords(

@@ -80,7 +80,7 @@ def limits(
     cells that run at the same time.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    said = f"{cores} cores"
+    said = f"{cores} core{'s' * (cores != 1)}"
     quota = cgroup_quota(groups, root)
     if quota < cores:
         cores, said = max(1, int(quota)), f"a quota of {quota:g} cores"

@@ -449,6 +449,22 @@ def test_the_first_places_of_each_list_with_equal_distances_in_the_gallerys_orde
     assert rank_distances(distances, *names).nearest is None
 
 
+@pytest.mark.parametrize("copies", [1, 700])
+@pytest.mark.parametrize("spread", [1e-3, 1e-4])
+def test_the_first_places_of_clusters_are_in_the_order_that_is_scored(spread, copies):
+    names = labels(40, 900, identities=8, cameras=3)
+    rng = np.random.default_rng(5)
+    centres = rng.standard_normal((4, 64)) / 8
+    query, gallery = (
+        (centres[rng.integers(0, 4, rows)] + spread * rng.standard_normal((rows, 64))).astype(np.float32)
+        for rows in (40, 900)
+    )
+    gallery[:copies] = gallery[0]
+    found = rank(query, gallery, *names, keep=10)
+    exact = rank_distances(by_queries(query, gallery), *names, keep=10)
+    np.testing.assert_array_equal(found.nearest, exact.nearest)
+
+
 def test_the_first_places_do_not_depend_on_the_blocks(monkeypatch):
     names = labels(130, 300, identities=20, cameras=3)
     query, gallery = features(130, 300, 8, ids=(names[0], names[1]))

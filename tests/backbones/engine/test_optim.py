@@ -249,7 +249,8 @@ def test_sgd_is_the_plain_statement() -> None:
      {"warmup_epochs": 2.0, "cooldown_epochs": 1.0, "warmup_prefix": True},
      {"trainable": ()}, {"weight_decay_to": -1.0}, {"clip_each": True},
      {"warmup_inclusive": True, "schedule": "epoch"}, {"sam_sync": True}, {"sam_rho": 0.0, "sam": "asam"},
-     {"warmup_epochs": 0.5, "schedule": "epoch"}, {"warmup_epochs": 2.0, "schedule": "epoch", "schedule_offset": -1},
+     {"warmup_epochs": 1.0, "schedule": "epoch"},
+     {"warmup_epochs": 0.5, "schedule": "epoch", "warmup_from": 1e-6}, {"warmup_epochs": 2.0, "schedule": "epoch", "schedule_offset": -1},
      {"cosine_to": 0.0, "schedule": "epoch", "schedule_offset": 1}, {"cooldown_epochs": 1.0},
      {"decay_scale": "schedule"}, {"decay_scale": "schedule", "optimizer": "adamw", "lr": 0.0}],
 )  # fmt: skip
@@ -260,11 +261,11 @@ def test_impossible_options_are_named(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"warmup_epochs": 0.5, "schedule": "epoch", "warmup_from": 1e-6}, {"warmup_epochs": 0.5},
+    [{"warmup_epochs": 1.0, "schedule": "epoch", "warmup_from": 1e-6}, {"warmup_epochs": 0.5},
      {"warmup_epochs": 1.0, "schedule": "epoch", "schedule_offset": 1, "cosine_to": 0.002},
      {"schedule": "epoch", "cooldown_epochs": 0.5}, {"cooldown_epochs": 1.0, "cosine_to": 0.1},
      {"schedule": "epoch", "schedule_offset": 1, "milestones": (2.0,)},
-     {"lr": 0.0, "warmup_epochs": 0.5, "schedule": "epoch"}],
+     {"lr": 0.0, "warmup_epochs": 1.0, "schedule": "epoch"}],
 )  # fmt: skip
 def test_no_epoch_is_held_at_a_rate_of_nothing(given: dict[str, Any]) -> None:
     """What options let through trains in every epoch, unless the rate asked for is 0."""
