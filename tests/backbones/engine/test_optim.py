@@ -250,7 +250,8 @@ def test_sgd_is_the_plain_statement() -> None:
      {"trainable": ()}, {"weight_decay_to": -1.0}, {"clip_each": True},
      {"warmup_inclusive": True, "schedule": "epoch"}, {"sam_sync": True}, {"sam_rho": 0.0, "sam": "asam"},
      {"warmup_epochs": 1.0, "schedule": "epoch"},
-     {"warmup_epochs": 0.5, "schedule": "epoch", "warmup_from": 1e-6}, {"warmup_epochs": 2.0, "schedule": "epoch", "schedule_offset": -1},
+     {"warmup_epochs": 0.5, "schedule": "epoch", "warmup_from": 1e-6},
+     {"warmup_epochs": 2.0, "schedule": "epoch", "schedule_offset": -1},
      {"cosine_to": 0.0, "schedule": "epoch", "schedule_offset": 1}, {"cooldown_epochs": 1.0},
      {"decay_scale": "schedule"}, {"decay_scale": "schedule", "optimizer": "adamw", "lr": 0.0}],
 )  # fmt: skip
