@@ -71,3 +71,55 @@ def smallest_difference(
     while lacking(enough) < 0:
         enough *= 2
     return error * float(brentq(lacking, 0.0, enough))
+
+
+@lru_cache(maxsize=4096)
+def smallest_shift(noise: float, most: float, *, power: float = POWER, level: float = LEVEL) -> float:
+    """The surplus of discordant samples on one side that McNemar's exact test shows with this power.
+
+    So many samples disagree by chance, half of them either way. With a surplus, each sample is besides, with the chance
+    surplus / most, one of those in favour. Infinite where no surplus is shown often enough.
+
+    Args:
+        noise: samples that disagree without any surplus. most: samples that there are.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import bdtr
+
+    size = max(math.floor(most + 1e-9), 1)
+    by_chance = min(noise / size, 1.0)
+    top = min(float(size), 80 + 12 * math.sqrt(noise + 80))
+    total = np.arange(int(min(size, noise + top + 8 * math.sqrt(noise + 80) + 10)) + 1)
+    needed = _enough_on_one_side(total, level)
+    reached = needed <= total
+
+    def lacking(surplus: float) -> float:
+        rate = surplus / size
+        either = by_chance + rate * (1 - by_chance)
+        favour = min((by_chance / 2 + rate * (1 - by_chance / 2)) / either, 1.0)
+        chances = _binomial(total, size, min(either, 1.0))
+        shown = 1 - bdtr(needed - 1.0, np.maximum(total, 1), favour)
+        return float(chances[reached] @ shown[reached]) - power
+
+    if lacking(top) < 0:
+        return math.inf
+    return float(brentq(lacking, 1e-6, top))
+
+
+def _enough_on_one_side(total: np.ndarray, level: float) -> np.ndarray:
+    """The fewest heads of so many throws of a coin whose two-sided p value is below the level; none: one more."""
+    from scipy.special import bdtrc, ndtri
+
+    heads = np.maximum(np.floor(total / 2 - ndtri(level / 2) * np.sqrt(total) / 2) - 4, np.ceil(total / 2))
+    heads = np.minimum(heads, total)
+    while (rise := (heads <= total) & (2 * bdtrc(heads - 1, total, 0.5) >= level)).any():
+        heads = heads + rise
+    return np.asarray(heads.astype(np.int64))
+
+
+def _binomial(successes: np.ndarray, of: int, rate: float) -> np.ndarray:
+    """Chances of so many successes."""
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    ways = gammaln(of + 1) - gammaln(successes + 1) - gammaln(of - successes + 1)
+    return np.asarray(np.exp(ways + xlogy(successes, rate) + xlog1py(of - successes, -rate)))

@@ -1,6 +1,7 @@
 """Two backbones, or the four of a 2 x 2, compared on the same samples. Imports no torch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError, WrongWords, some
@@ -11,16 +12,41 @@ from transfer.groups import dataset_label, value_label
 from transfer.resampling import AP_DRAWS, DRAWS
 from transfer.results import Run
 from transfer.selecting import Exports, Match, Side, count_of, has_value, known_exports, match, select_apart
-from transfer.statistics import LEVEL, Estimate
+from transfer.statistics import LEVEL, Estimate, adjusted
 from transfer.tables import RUN, breakdown_rate
+from transfer.verdicts import Kind, Verdict, broken_down, verdict_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NO_INTERVAL = "no interval"
+PERCENT = 100.0
 
 
-def compare(
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared, as values."""
+
+    rows: list[dict[str, Any]]
+    """With a `Verdict`; where the score can be resampled with `estimate` and `adjusted p`; means are in percent"""
+    notes: list[str]
+    how: Bootstrap
+
+    def table(self) -> "pd.DataFrame":
+        """As it is shown."""
+        return comparison_table(self.rows, self.how, self.notes)
+
+
+def compare(runs: Sequence[Run], a: str, b: str, **how: Any) -> "pd.DataFrame":
+    """The table of `compared`, see there.
+
+    `se of seeds` and `se of samples` are the two parts of the difference's standard error; one seed says nothing of the
+    first. Runs that broke down have no score; how many they are stands in the row, with the interval of their rate.
+    """
+    return compared(runs, a, b, **how).table()
+
+
+def compared(
     runs: Sequence[Run],
     a: str,
     b: str,
@@ -30,13 +56,12 @@ def compare(
     correction: str = "holm",
     level: float = LEVEL,
     scores: Sequence[str] = (),
+    margin: float | None = None,
     known: Sequence[Run] | None = None,
-) -> "pd.DataFrame":
-    """a less b for each task, data set, protocol and score; the table's notes say what is behind the rows.
+) -> Comparison:
+    """a less b for each task, data set, protocol and score; the notes say what is behind the rows.
 
-    `se of seeds` and `se of samples` are the two parts of the difference's standard error; one seed says nothing of the
-    first. Runs are paired by the samples' names, and by seeds where both sides have the same ones. Runs that broke down
-    have no score; how many they are stands in the row, with the interval of their rate.
+    Runs are paired by the samples' names, and by seeds as far as both sides have the same ones.
 
     Args:
         runs: all that may be compared.
@@ -45,6 +70,7 @@ def compare(
         correction: of the p values over the table, "holm", "bh" or "none": primary scores are one family, other scores
             another.
         scores: names; by default all that can be resampled, of COCO's those over all sizes.
+        margin: in points of scores in percent; smaller differences do not matter. Without it nothing is equivalent.
         known: all runs at hand, among which those are looked for that weights come from; by default `runs`.
 
     Raises:
@@ -52,7 +78,7 @@ def compare(
         UserError: nothing can be compared. Where outcomes are missing, damaged or of other samples, a row has the means
             alone, and a note says why.
     """
-    how = Bootstrap(draws, ap_draws, correction, level, tuple(scores))
+    how = Bootstrap(draws, ap_draws, correction, level, tuple(scores), margin)
     exports = known_exports(runs if known is None else known)
     sides = select_apart((a, b), runs, exports)
     matches, notes = match(sides, exports)
@@ -63,10 +89,15 @@ def compare(
         notes += one.notes + seed_notes(one, exports)
     if not rows:
         raise UserError(f"nothing of '{a}' and '{b}' can be compared: {'; '.join(notes) or 'no task in common'}")
-    return comparison_table(rows, how, head + notes)
+    return Comparison(_judged(rows, how), head + notes, how)
 
 
-def interaction(
+def interaction(runs: Sequence[Run], f: str, g: str, **how: Any) -> "pd.DataFrame":
+    """The table of `crossed`, see there."""
+    return crossed(runs, f, g, **how).table()
+
+
+def crossed(
     runs: Sequence[Run],
     f: str,
     g: str,
@@ -76,20 +107,21 @@ def interaction(
     correction: str = "holm",
     level: float = LEVEL,
     scores: Sequence[str] = (),
+    margin: float | None = None,
     known: Sequence[Run] | None = None,
-) -> "pd.DataFrame":
+) -> Comparison:
     """The 2 x 2 of two fields for each task, data set and score: simple effects and interaction.
 
     The interaction is the effect of f at g's first value less that at its second.
 
     Args:
-        f, g: a field with two values among the runs, as stem, or field=value/value. Otherwise as `compare`.
+        f, g: a field with two values among the runs, as stem, or field=value/value. Otherwise as `compared`.
 
     Raises:
         WrongWords: there is no such field, or it has not two values.
         UserError: in no task all four corners have a score.
     """
-    how = Bootstrap(draws, ap_draws, correction, level, tuple(scores))
+    how = Bootstrap(draws, ap_draws, correction, level, tuple(scores), margin)
     exports = known_exports(runs if known is None else known)
     (name_f, values_f), (name_g, values_g) = (_two_values(text, runs, exports) for text in (f, g))
     sides = [
@@ -126,7 +158,26 @@ def interaction(
     if not rows:
         missing = "; ".join(notes) or "no task has all four corners under one protocol"
         raise UserError(f"no interaction of {name_f} and {name_g}: {missing}")
-    return comparison_table(rows, how, notes)
+    return Comparison(_judged(rows, how), notes, how)
+
+
+def _judged(rows: list[dict[str, Any]], how: Bootstrap) -> list[dict[str, Any]]:
+    """The rows with p values adjusted over them, and verdicts."""
+    for family in (True, False):
+        own = [row for row in rows if "estimate" in row and row["primary"] == family]
+        ps = adjusted([row["estimate"].p for row in own], how.correction)
+        for row, p in zip(own, ps, strict=True):
+            row["adjusted p"] = p
+            row["verdict"] = verdict_of(
+                row["estimate"],
+                p=p,
+                higher=row["higher"],
+                effect="effect" in row,
+                tests=len(own) if how.correction != "none" else 1,
+                margin=how.margin / PERCENT if how.margin and row["scale"] == PERCENT else None,
+                advise=row["scale"] == PERCENT,
+            )
+    return rows
 
 
 def _two_values(text: str, runs: Sequence[Run], exports: Exports) -> tuple[str, list[str]]:
@@ -154,8 +205,8 @@ def _compared(one: Match, how: Bootstrap, exports: Exports) -> list[dict[str, An
     units = [Units.of(runs, exports) for runs in one.sides]
     broken = {f"broke down {letter}": _broken(runs) for letter, runs in zip("ab", one.sides)}
     if not all(own.runs for own in units):
-        sides = " and ".join(letter for letter, own in zip("ab", units) if not own.runs)
-        return [{**head, "score": one.first.primary, "verdict": f"nothing to compare: {sides} broke down", **broken}]
+        verdict = broken_down(*(not own.runs for own in units))
+        return [{**head, "score": one.first.primary, "verdict": verdict, **broken}]
     rows = []
     for name, (means, found) in _estimates(one, units, {"": (1, -1)}, how).items():
         scale = one.first.scale(name)
@@ -181,7 +232,7 @@ def _estimates(
 
 
 def _found(estimate: Estimate | None) -> dict[str, Any]:
-    return {"verdict": NO_INTERVAL} if estimate is None else {"estimate": estimate}
+    return {"verdict": Verdict(Kind.NOT_COMPARABLE, (NO_INTERVAL,))} if estimate is None else {"estimate": estimate}
 
 
 def _crossed(

@@ -1,14 +1,16 @@
-"""The rows of a comparison as a table: p values adjusted over it, verdicts in words, notes folded.
+"""The rows of a comparison as a table: verdicts in words, notes folded.
 
 Numbers are in percent points, or in the score's own unit. Imports no torch.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transfer.estimating import Bootstrap
-from transfer.statistics import Estimate, adjusted
+from transfer.statistics import Estimate
 from transfer.tables import NOTES, RUN, SIGNIFICANT
+from transfer.verdicts import POINT, Kind, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,10 +23,11 @@ COLUMNS = (
 
 
 def comparison_table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> "pd.DataFrame":
-    """The rows with p values adjusted over the table, and verdicts.
+    """The rows as they are shown.
 
     Args:
-        rows: with `estimate` where there is one, and what is not shown: `higher` (is better), `primary`, `scale`.
+        rows: with a `Verdict`, the score's `scale`, and whether it is the `primary` one; where there are any with
+            `estimate` and `adjusted p`.
     """
     import pandas as pd
 
@@ -32,13 +35,13 @@ def comparison_table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence
     for family in (True, False):
         own = [row for row in rows if "estimate" in row and row["primary"] == family]
         said += [f"{len(own)} {'primary' if family else 'other'} scores"] if own else []
-        ps = adjusted([row["estimate"].p for row in own], how.correction)
-        for row, p in zip(own, ps):
-            row |= _numbers(row["estimate"], row["scale"]) | {"adjusted p": p}
-            tests = len(own) if how.correction != "none" else 1
-            row["verdict"] = verdict(row["estimate"], p=p, higher=row["higher"], tests=tests, scale=row["scale"])
-            if "effect" in row and row["verdict"].endswith("better"):  # of effects there is no a and b
-                row["verdict"] = "above 0" if row["estimate"].estimate > 0 else "below 0"
+    overall = _overall([row for row in rows if row.get("primary", True)])
+    rows = [
+        row
+        | (_numbers(row["estimate"], row["scale"]) if "estimate" in row else {})
+        | {"verdict": sentence(row["verdict"], row.get("scale", PERCENT))}
+        for row in rows
+    ]
     overall = _overall([row for row in rows if row.get("primary", True)])
     table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary", "scale"], errors="ignore")
     table = table.drop(columns=[name for name in COLUMNS if name in table and table[name].isna().all()])
@@ -55,12 +58,48 @@ def comparison_table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence
     return table
 
 
+def sentence(verdict: Verdict, scale: float = PERCENT) -> str:
+    """A verdict in words, its numbers as tables print them."""
+    kind = verdict.kind
+    if kind is Kind.NOT_COMPARABLE:
+        return "; ".join(verdict.reasons)
+    if kind in _BROKEN:
+        return f"nothing to compare: {_BROKEN[kind]} broke down"
+    margin = "" if verdict.margin is None else _number(verdict.margin, scale)
+    if kind is Kind.EQUIVALENT:
+        alike = "no difference on any sample; " if verdict.equal else ""
+        return f"{alike}equivalent within {margin}" if verdict.margin else "no difference at all"
+    if kind is not Kind.CANNOT_TELL:
+        return kind.value + (f", by less than {margin}" if verdict.within else "")
+    alike = ", though equal on every sample" if verdict.equal else ""
+    smallest = verdict.smallest if verdict.smallest is not None else math.inf
+    detectable = f"smallest detectable {_number(smallest, scale)}" if smallest < math.inf else "too few to show any"
+    return f"{kind.value}{alike}; {detectable}{_advice(verdict, scale)}"
+
+
+_BROKEN = {Kind.A_BROKE_DOWN: "a", Kind.B_BROKE_DOWN: "b", Kind.BOTH_BROKE_DOWN: "a and b"}
+
+
+def _number(value: float, scale: float) -> str:
+    return format(scale * value, ".1f" if scale == PERCENT else ".2g")
+
+
+def _advice(verdict: Verdict, scale: float) -> str:
+    """On seeds, where more of them would show a point."""
+    if not verdict.seeds:
+        return ""
+    if verdict.seeds < 0:
+        return f" (more seeds will not show {_number(POINT, scale)})"
+    return f" ({verdict.seeds} more seed{'s' * (verdict.seeds > 1)} each for {_number(POINT, scale)})"
+
+
 def _overall(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The verdicts on the primary scores in one line; none of a table of effects."""
     found: dict[str, list[str]] = {}
     for row in rows:
         if "effect" not in row:
-            short = str(row["verdict"]).partition(";")[0].partition(":")[0]
+            verdict: Verdict = row["verdict"]
+            short = "; ".join(verdict.reasons) if verdict.kind is Kind.NOT_COMPARABLE else verdict.kind.value
             found.setdefault(short, []).append(f"{row['task']} {row['dataset'].partition(' ')[0]}")
     words = [f"{short} in {len(where)} ({', '.join(where)})" for short, where in found.items()]
     total = sum(map(len, found.values()))
@@ -93,21 +132,3 @@ def _numbers(estimate: Estimate, scale: float) -> dict[str, Any]:
         "clusters": estimate.clusters,
         "draws": estimate.draws,
     }
-
-
-def verdict(
-    estimate: Estimate, *, p: float | None = None, higher: bool = True, tests: int = 1, scale: float = PERCENT
-) -> str:
-    """What a difference a - b says in words; numbers are multiplied by `scale`, which makes fractions percent points.
-
-    Args:
-        p: the adjusted p value; by default the estimate's own.
-        higher: whether a higher score is better.
-        tests: see `Estimate.smallest_difference`.
-    """
-    if not estimate.error and not estimate.estimate:
-        return "no difference at all"
-    if (estimate.p if p is None else p) < 1 - estimate.level:
-        return "a better" if (estimate.estimate > 0) == higher else "b better"
-    smallest = format(scale * estimate.smallest_difference(tests=tests), ".1f" if scale == PERCENT else ".2g")
-    return f"no difference shown; smallest detectable {smallest}"

@@ -1,6 +1,6 @@
 """Linear contrasts of systems' scores, with intervals over test samples and seeds. Imports no torch.
 
-Letters: C clusters, B draws, K systems, S seeds of a system.
+`docs/verdicts.md` has the formulas in one place. Letters: B draws, C clusters, K systems, S seeds of a system.
 """
 
 import math
@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from transfer.score_variance import Discordance, Rate
+from transfer.spreads import Samples, Seeds
 from transfer.statistics import LEVEL, Estimate
+from transfer.systems import Given, Parts, in_pairs
+
+UNKNOWN = (-math.inf, math.inf)
+"""Bounds of a score of which nothing is known."""
 
 
 def contrast(
@@ -18,6 +24,8 @@ def contrast(
     coefficients: Sequence[float],
     *,
     clusters: int,
+    parts: Sequence[Parts] | None = None,
+    bounds: tuple[float, float] = UNKNOWN,
     seeds: Sequence[Sequence[object]] | None = None,
     level: float = LEVEL,
 ) -> Estimate:
@@ -27,116 +35,80 @@ def contrast(
     from the few scores of each system, since resampling three seeds gives an interval that is much too short. What
     samples and seeds do jointly is in both parts and is taken from the first:
 
-        variance = spread over seeds + (spread over draws - what draws alone spread seeds apart)
+        variance = spread over seeds + (spread over samples - what samples alone spread seeds apart)
 
-    By luck that can be less than the spread over draws. Raised to it, intervals from three seeds that do nothing would
-    cover 98 to 99 %. The degrees of freedom are Satterthwaite's (1946), corrected for few seeds, see `_freedom`. The
-    crossed components are those of Owen (2007), "The pigeonhole bootstrap", doi 10.1214/07-AOAS122; how much seeds
-    matter is the subject of Bouthillier et al. (2021), arXiv 2103.03098.
+    By luck that can be less than the spread over samples. Raised to it, intervals from three seeds that do nothing
+    would cover 98 to 99 %; so it is raised only where few clusters disagree, and seeds can be equal by luck. The
+    degrees of freedom are Satterthwaite's (1946), corrected for few seeds, see `_freedom`. The crossed components are
+    those of Owen (2007), "The pigeonhole bootstrap", doi 10.1214/07-AOAS122; how much seeds matter is the subject of
+    Bouthillier et al. (2021), arXiv 2103.03098.
+
+    Where few clusters disagree, resampling them says little. As far as that is so (`fewness`), the p value of the
+    samples' part is the sign-flip test's, and the interval asks of each difference what variance it would come with
+    (Tango 1998; of a single score near its bounds Wilson 1927), see `transfer.score_variance`.
 
     Args:
         scores: for each system [S_k], one for each seed.
-        drawn: for each system [S_k, B], the same of resampled clusters, draw b the same clusters for all.
+        drawn: for each system [S_k, B], the same of resampled clusters, draw b the same clusters for all. None are
+            needed where `parts` say that few clusters disagree.
         coefficients: +1, -1 for a difference; +1, -1, -1, +1 for the interaction of a 2 x 2.
         clusters: how many were resampled.
-        seeds: labels [S_k] for each system. With the same ones for all, seeds are taken in pairs: what they share, as
-            the order of the data, cancels. Otherwise, and with two seeds, which would leave one degree of freedom, the
-            systems' seeds are independent.
+        parts: for each system. Without them only what many clusters allow is made.
+        bounds: of a sample's value.
+        seeds: labels [S_k] for each system. What most have in common is taken in pairs, see `in_pairs`: what such seeds
+            share, as the order of the data, cancels. Two seeds would leave one degree of freedom: of these the means
+            are those of the same seeds, and the systems' spreads independent.
 
     Raises:
-        ValueError: fewer than two clusters, or a draw without a score.
+        ValueError: fewer than two clusters, or a score, or a draw of one, that is no number.
     """
     if clusters < 2:
         raise ValueError(f"an interval needs at least 2 clusters, not {clusters}")
-    if not all(np.isfinite(one).all() for one in (*scores, *drawn)) or min(one.shape[1] for one in drawn) < 2:
+    if not all(np.isfinite(one).all() for one in (*scores, *drawn)):
         raise ValueError("a score, or a draw of one, is not a number")
+    if parts is not None and not all(np.isfinite(one.sums).all() for one in parts):
+        raise ValueError("what a cluster adds to a score is not a number")
     weights = np.asarray(coefficients, dtype=np.float64)
-    sizes = tuple(len(one) for one in scores)
-    # equal predictions differ by nothing, not by what floating point leaves of them
-    dust = (
-        64 * np.finfo(np.float64).eps * sum(abs(c) * np.abs(one).max() for c, one in zip(weights, drawn, strict=True))
+    given = Given(weights, list(scores), list(drawn), None if parts is None else list(parts))
+    used = in_pairs(seeds) if seeds else None
+    dust = given.dust
+    mean = given if used is None else given.of(used)
+    apart, paired = given, False
+    if used is not None and (len(used[0]) > 2 or mean.equal_in_pairs(dust)):
+        mean = apart = mean.within_pairs(dust)
+        paired = True
+    single = sum(map(abs, coefficients)) == abs(sum(coefficients))
+    samples = Samples.of(mean, clusters, bounds, single, sum(map(abs, coefficients)), dust)
+    varying = Seeds.of(apart, [len(one) for one in mean.scores])
+    found = _combined(mean.estimate(dust), samples, varying, clusters, level)
+    sizes = tuple(len(one) for one in (used or scores))
+    found = replace(found, seeds=sizes, paired=paired, borrowed=varying.borrowed, draws=drawn[0].shape[1])
+    if single and bounds != UNKNOWN:
+        return replace(found, low=max(found.low, bounds[0]), high=min(found.high, bounds[1]))
+    return found
+
+
+def with_more_seeds(estimate: Estimate, more: int) -> Estimate:
+    """As it would be with so many more seeds of each system, varying as these do, on the same samples."""
+    sizes = [size + more for size in estimate.seeds]
+    seed_error = (estimate.seed_error or 0.0) * math.sqrt(min(estimate.seeds) / min(sizes))
+    total = estimate.cluster_error**2 + seed_error**2
+    freedom = min(sizes) - 1 if estimate.paired else sum(size - 1 for size in sizes)
+    return replace(
+        estimate,
+        error=math.sqrt(total),
+        freedom=_freedom(seed_error**2 / total if total else 0.0, freedom, estimate.clusters - 1),
+        seed_error=seed_error,
+        seeds=tuple(sizes),
     )
-    pairs = _pairs(weights, scores, drawn, seeds or (), dust)
-    if pairs:
-        weights, scores, drawn = np.ones(1), [pairs[0]], [pairs[1]]
-    estimate = float(sum(c * one.mean() for c, one in zip(weights, scores, strict=True)))
-    spread = np.sum([c * one.mean(axis=0) for c, one in zip(weights, drawn, strict=True)], axis=0)
-    spread -= spread.mean()
-    spread[np.abs(spread) <= dust] = 0.0
-    estimate = 0.0 if abs(estimate) <= dust else estimate
-    parts = _Seeds.of(weights, scores, drawn)
-    found = _combined(estimate, spread, parts, clusters, level)
-    return replace(found, seeds=sizes, paired=pairs is not None, borrowed=parts.borrowed)
 
 
-def _pairs(
-    weights: np.ndarray,
-    scores: Sequence[np.ndarray],
-    drawn: Sequence[np.ndarray],
-    seeds: Sequence[Sequence[object]],
-    dust: float,
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """The contrast [S] within each seed, and of each draw [S, B]; None where seeds are not to be taken in pairs."""
-    if len(seeds) < 2 or len(seeds[0]) < 2 or any(set(one) != set(seeds[0]) for one in seeds):
-        return None
-    orders = [[list(one).index(label) for label in seeds[0]] for one in seeds]
-    score, draw = (
-        np.sum([c * one[order] for c, one, order in zip(weights, part, orders, strict=True)], axis=0)
-        for part in (scores, drawn)
-    )
-    equal = np.abs(draw).max() <= dust
-    return (np.where(equal, 0.0, score), np.where(equal, 0.0, draw)) if equal or len(score) > 2 else None
-
-
-@dataclass(frozen=True)
-class _Seeds:
-    """The variance of a contrast over seeds; `freedom` is 0 with one seed each."""
-
-    variance: float
-    by_draws: float
-    """What resampling the samples alone adds to it"""
-    freedom: float
-    borrowed: bool
-
-    @classmethod
-    def of(cls, weights: np.ndarray, scores: Sequence[np.ndarray], drawn: Sequence[np.ndarray]) -> "_Seeds":
-        several = [place for place, one in enumerate(scores) if len(one) > 1]
-        if not several:
-            return cls(0.0, 0.0, 0.0, False)
-        single = sum(weights[place] ** 2 for place, one in enumerate(scores) if len(one) == 1)
-        variances, shares, freedoms = [], [], []
-        for place in several:
-            one, size = scores[place], len(scores[place])
-            factor = weights[place] ** 2 / size + single / len(several)
-            variances.append(factor * float(np.var(one, ddof=1)))
-            apart = np.var(drawn[place] - one[:, None], axis=0, ddof=1)
-            shares.append(factor * float(apart.mean()))
-            freedoms.append(size - 1)
-        return cls(sum(variances), sum(shares), _freedom_of_sum(variances, freedoms), bool(single))
-
-
-def _freedom_of_sum(variances: Sequence[float], freedoms: Sequence[float]) -> float:
-    """Degrees of freedom of a sum of independent estimates of variances of about one size.
-
-    For few seeds Satterthwaite's are too few on the average, those of Welch (1947) too many where one variance is all.
-    A mean of both covers 94 to 96 % with three seeds each, up to variances 4 times one another.
-    """
-    total, squares = sum(variances), np.square(variances)
-    if not total:
-        return float(sum(freedoms))
-    satterthwaite = total**2 / float((squares / freedoms).sum())
-    welch = total**2 / float((squares / (np.asarray(freedoms) + 2)).sum()) - 2
-    return 3 / (1 / satterthwaite + 2 / welch)
-
-
-def _combined(estimate: float, spread: np.ndarray, seeds: _Seeds, clusters: int, level: float) -> Estimate:
-    """The estimate but for what it says of its systems. `spread` [B]: the draws less their mean."""
-    from scipy.special import ndtri, stdtr, stdtrit
-
-    deviation = float(spread.std())
-    by_clusters = deviation**2 * clusters / (clusters - 1)
-    rest = max(by_clusters - seeds.by_draws, 0.0) if seeds.freedom else by_clusters
-    total = rest + seeds.variance
+def _combined(estimate: float, samples: Samples, seeds: Seeds, clusters: int, level: float) -> Estimate:
+    """The estimate but for what it says of its systems."""
+    few = samples.few
+    shared = few * min(seeds.by_samples, seeds.variance) + (1 - few) * min(seeds.by_samples, samples.variance)
+    total = samples.variance - shared + seeds.variance
+    growth = samples.growth
     known = Estimate(
         estimate=estimate,
         low=estimate,
@@ -144,23 +116,113 @@ def _combined(estimate: float, spread: np.ndarray, seeds: _Seeds, clusters: int,
         level=level,
         p=float(estimate == 0),
         error=math.sqrt(total),
-        cluster_error=math.sqrt(by_clusters),
-        seed_error=math.sqrt(max(seeds.variance - seeds.by_draws, 0.0)) if seeds.freedom else None,
+        cluster_error=math.sqrt(samples.variance),
+        seed_error=math.sqrt(max(seeds.variance - seeds.by_samples, 0.0)) if seeds.freedom else None,
         clusters=clusters,
-        draws=len(spread),
+        inner=(estimate, estimate),
+        discordant=samples.discordant,
+        few=samples.power,
     )
-    if not total:
+    if not total and not (few and growth):
         return known
-    share = seeds.variance / total
-    freedom = _freedom(share, seeds.freedom, clusters - 1)
-    # each side is as long as the draws say, in so far as it is the draws that matter
-    ends = np.abs(np.quantile(spread, [(1 - level) / 2, (1 + level) / 2]))
-    tails = ends / (deviation * ndtri((1 + level) / 2)) if deviation else np.ones(2)
-    below, above = (known.error * ((1 - share) * tails + share)).tolist()
-    limit = float(stdtrit(freedom, (1 + level) / 2))
-    facing = below if estimate > 0 else above
-    p = float(2 * stdtr(freedom, -abs(estimate) / facing)) if facing else known.p
-    return replace(known, low=estimate - limit * below, high=estimate + limit * above, p=p, freedom=freedom)
+    share = seeds.variance / total if total else 0.0
+    freedom = _freedom(share, seeds.freedom, samples.freedom)
+    ends = _Ends(estimate, total, share, freedom, samples)
+    low, high = ends.at(level, samples.tails(level))
+    inner = ends.at(2 * level - 1, samples.tails(2 * level - 1)) if level > 0.5 else (estimate, estimate)
+    if isinstance(growth, Discordance):  # counts move by whole jumps
+        inner = inner[0] - growth.jump / 2, inner[1] + growth.jump / 2
+    found = replace(known, low=low, high=high, inner=inner, freedom=freedom)
+    return _agreeing(found, _p(found, samples, ends, total), ends.p_of_none(samples.tails(level)))
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Where differences begin that the data speak against."""
+
+    estimate: float
+    total: float
+    """Variance"""
+    share: float
+    """Of the seeds"""
+    freedom: float
+    samples: Samples
+
+    def at(self, level: float, tails: tuple[float, float]) -> tuple[float, float]:
+        """The values next to the estimate whose distance from it is the quantile times their standard error."""
+        from scipy.special import stdtrit
+
+        limit = float(stdtrit(self.freedom, (1 + level) / 2))
+        few, growth = self.samples.few, self.samples.growth
+        lengths = [limit * math.sqrt(self._variance(tail)) for tail in tails]
+        if few and isinstance(growth, Rate):
+            own = growth.lengths(level, self.samples.freedom)
+            more = [few * (length**2 - limit**2 * self.samples.variance) for length in own]
+            lengths = [math.sqrt(max(length**2 + one, 0.0)) for length, one in zip(lengths, more, strict=True)]
+        elif few and growth:
+            lengths = [self._crossing(level, limit, way, tail) for way, tail in zip((-1, 1), tails, strict=True)]
+        return self.estimate - lengths[0], self.estimate + lengths[1]
+
+    def _variance(self, tail: float) -> float:
+        return self.total * ((1 - self.share) * tail + self.share) ** 2
+
+    def _more(self, value: float) -> float:
+        """By which a true value raises the variance of the samples' part."""
+        few, growth = self.samples.few, self.samples.growth
+        return few * growth.variance(value) if few and isinstance(growth, Discordance) else 0.0
+
+    def _crossing(self, level: float, limit: float, way: int, tail: float) -> float:
+        """Where the distance is the quantile times the error, what samples would add to it by their own quantile."""
+        from scipy.optimize import brentq
+        from scipy.special import stdtrit
+
+        usual = limit**2 * self._variance(tail)
+        own = float(stdtrit(self.samples.freedom, (1 + level) / 2)) ** 2
+
+        def beyond(distance: float) -> float:
+            return distance**2 - max(usual + own * self._more(self.estimate + way * distance), 0.0)
+
+        start = math.sqrt(usual) or 1e-12
+        far = start
+        while beyond(far) <= 0:
+            far *= 2
+        near = far / 2 if far > start else 0.0
+        return float(brentq(beyond, near, far, xtol=1e-15, rtol=1e-12)) if beyond(near) < 0 else near
+
+    def p_of_none(self, tails: tuple[float, float]) -> float:
+        """Two-sided, of the value 0, as the ends have it."""
+        from scipy.special import stdtr
+
+        if not self.estimate:
+            return 1.0
+        variance = max(self._variance(tails[0] if self.estimate > 0 else tails[1]) + self._more(0.0), 0.0)
+        return float(2 * stdtr(self.freedom, -abs(self.estimate) / math.sqrt(variance))) if variance else 0.0
+
+
+def _p(found: Estimate, samples: Samples, ends: _Ends, total: float) -> float:
+    """Of no difference: by the sign-flip test as far as few clusters disagree, otherwise by the interval."""
+    from scipy.special import stdtr, stdtrit
+
+    usual = ends.p_of_none(samples.tails(found.level))
+    if not samples.few or math.isnan(samples.by_flips) or not found.estimate:
+        return usual
+    half = float(stdtrit(samples.freedom, samples.by_flips / 2))
+    # the error that gives the sign-flip test's p value to the samples alone, and then what seeds add
+    flipped = math.inf if half > -1e-9 else total - samples.variance + (found.estimate / half) ** 2
+    squared = (found.estimate / float(stdtrit(found.freedom, usual / 2))) ** 2 if 0 < usual < 1 else 0.0
+    error = samples.few * flipped + (1 - samples.few) * squared if samples.few < 1 else flipped
+    return float(2 * stdtr(found.freedom, -abs(found.estimate) / math.sqrt(error))) if error > 0 else 0.0
+
+
+def _agreeing(found: Estimate, p: float, by_ends: float) -> Estimate:
+    """With a p value below 1 - level where the interval leaves 0 out, and only there: the more careful one holds."""
+    outside = not found.low <= 0 <= found.high
+    shown = p < 1 - found.level
+    if outside and not shown:
+        return replace(found, p=p, low=min(found.low, 0.0), high=max(found.high, 0.0))
+    if shown and not outside:
+        return replace(found, p=max(p, by_ends, 1 - found.level))
+    return replace(found, p=p)
 
 
 def _freedom(share: float, seeds: float, clusters: float) -> float:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from backbones.errors import UserError
-from transfer.contrasts import contrast
+from transfer.contrasts import UNKNOWN, contrast
 from transfer.protocols import pretraining
 from transfer.resampling import AP_DRAWS, DRAWS, resample
 from transfer.results import Record, Run
 from transfer.selecting import Exports, Match, known_exports
 from transfer.statistics import LEVEL, Estimate
+from transfer.systems import Parts, in_pairs
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Bootstrap:
     level: float = LEVEL
     scores: tuple[str, ...] = ()
     """Names of the scores; by default all, of COCO's those over all sizes"""
+    margin: float | None = None
+    """Differences that are smaller do not matter; in points of scores in percent"""
 
 
 def mean_score(
@@ -85,6 +88,11 @@ class Units:
         places = {label: [at for at, own in enumerate(self.labels) if own == label] for label in self.seeds}
         return np.stack([values[at].mean(axis=0) for at in places.values()])
 
+    def parts(self, parts: Parts, places: Sequence[int]) -> Parts:
+        """Those of the runs at these places, as those of seeds."""
+        own = parts.of(places)
+        return Parts(*(self.averaged(one) for one in (own.sums, own.shares, own.influence)))
+
     @property
     def seeds(self) -> list[tuple[str, Any]]:
         """Each label once."""
@@ -103,22 +111,34 @@ def estimates(
         parts = list(zip(units, ends, ends[1:]))
         scores = [own.averaged(one.scores[start:stop]) for own, start, stop in parts]
         draws = [own.averaged(one.drawn[start:stop]) for own, start, stop in parts]
+        adding = one.parts and [own.parts(one.parts, range(start, stop)) for own, start, stop in parts]
         made = {}
         for label, coefficients in contrasts.items():
             used = [place for place, coefficient in enumerate(coefficients) if coefficient]
+            alone = len(used) == 1
             try:
                 made[label] = contrast(
                     [scores[place] for place in used],
                     [draws[place] for place in used],
                     [coefficients[place] for place in used],
                     clusters=one.clusters,
+                    parts=[adding[place] for place in used] if adding and not (one.comparing_only and alone) else None,
+                    bounds=bounds_of(runs, name),
                     seeds=[units[place].seeds for place in used],
                     level=how.level,
                 )
             except ValueError as error:
                 raise UserError(f"{runs[0].record.run_id}: {name}: {error}") from None
-        found[name] = [float(own.mean()) for own in scores], made
+        common = in_pairs([own.seeds for own in units]) or [list(range(len(own))) for own in scores]
+        found[name] = [float(own[places].mean()) for own, places in zip(scores, common)], made
     return found
+
+
+def bounds_of(runs: Sequence[Run], name: str) -> tuple[float, float]:
+    """Between which a sample's value lies; nothing is known of a score that a record does not describe."""
+    found = [run.record.metrics.get(name, {}).get("bounds") for run in runs]
+    low, high = found[0] or UNKNOWN
+    return (float(low), float(high)) if all(one == found[0] for one in found) else UNKNOWN
 
 
 def means_alone(units: Sequence[Units], how: Bootstrap) -> dict[str, list[float]]:
@@ -130,11 +150,30 @@ def means_alone(units: Sequence[Units], how: Bootstrap) -> dict[str, list[float]
     }
 
 
+def _left_out(one: Match, units: Sequence[Units], used: Sequence[Sequence[int]]) -> list[str]:
+    """The seeds that have no partner, so that the means are over the others alone."""
+    letters = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
+    notes = []
+    for letter, own, places in zip(letters, units, used):
+        left = [label for place, label in enumerate(own.seeds) if place not in places]
+        for kind, value in left:
+            broken = [
+                other
+                for other, runs in zip(letters, one.sides)
+                if kind == "seed" and any(run.record.broke_down and run.record.seed == value for run in runs)
+            ]
+            why = f"which broke down in {' and '.join(broken)}" if broken else "which the other side lacks"
+            kept = "; what it says of how seeds vary is used" if len(places) == 2 else ""
+            notes.append(f"left out of the means is {kind} {value} of {letter}, {why}{kept}")
+    return notes
+
+
 def seed_notes(one: Match, exports: Exports) -> list[str]:
     """What a row's seeds do not say."""
     units = [Units.of(runs, exports) for runs in one.sides]
-    sizes = [len(own.seeds) for own in units]
-    notes = []
+    used = in_pairs([own.seeds for own in units])
+    sizes = [len(places) for places in used] if used else [len(own.seeds) for own in units]
+    notes = [f"{one.label}: {note}" for note in _left_out(one, units, used)] if used else []
     if max(sizes) == 1:
         notes.append(f"{one.label}: one seed, so the interval is that of these models on other samples")
     elif min(sizes) == 1:

@@ -8,14 +8,19 @@ Letters: M samples, C clusters, R runs, B draws.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backbones.errors import UserError, some
 from transfer.results import OUTCOMES, Run
+from transfer.score_variance import MANY
 from transfer.statistics import cluster_draws
+from transfer.systems import Parts
+
+if TYPE_CHECKING:
+    from tasks.detection.coco_scores import Matches
 
 DRAWS = 10_000
 AP_DRAWS = 1_000
@@ -33,6 +38,10 @@ class Resampled:
     drawn: np.ndarray
     """[R, B]"""
     clusters: int
+    parts: Parts | None = None
+    """Of the runs, in place of seeds"""
+    comparing_only: bool = False
+    """Whether parts are right in differences alone, what all runs have in common being left out"""
 
 
 def resample(
@@ -167,6 +176,9 @@ def _means(
         part = slice(place * len(runs), (place + 1) * len(runs))
         scores = np.array([column[use].mean() for column, use in zip(columns[part], counted[part])])
         found[name] = _checked(runs, name, scores, drawn[part], clusters)
+        total = np.stack(counts[part]).sum(axis=1, keepdims=True)
+        parts = Parts.of_sums(np.stack(sums[part]) / total, np.stack(counts[part]) / total)
+        found[name] = replace(found[name], parts=parts)
     return found
 
 
@@ -209,15 +221,65 @@ def _averages(
     times = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws)
     most, short = int(times.max(initial=1)), [name.removeprefix(f"{prefix}_") for name in names]
     scores, drawn = np.empty((len(names), len(runs))), np.full((len(names), len(runs), draws), np.nan)
-    for place, (one, order) in enumerate(zip(outcomes, orders)):
+    matches = []
+    for run, one in zip(runs, outcomes):
+        with _scoring(run):
+            matches.append(Matches.from_outcomes(one, kind))
+    apart = _unlike_images(matches, orders)
+    left_out = np.full((len(names), len(runs), len(apart)), np.nan)
+    for place, (own, order) in enumerate(zip(matches, orders)):
         with _scoring(runs[place]):
-            averager = Averager(Matches.from_outcomes(one, kind), short, most=most)
+            averager = Averager(own, short, most=most)
             weights = np.ones(len(order), dtype=np.int64)
             scores[:, place] = _row(averager.means(weights), short)
             for draw in range(draws):
                 weights[order] = times[draw][cluster]
                 drawn[:, place, draw] = _row(averager.means(weights), short)
-    return {name: _checked(runs, name, scores[number], drawn[number], clusters) for number, name in enumerate(names)}
+            for number, image in enumerate(apart if len(apart) < MANY else ()):
+                weights[order] = cluster != cluster[image]
+                left_out[:, place, number] = _row(averager.means(weights), short)
+    found = {name: _checked(runs, name, scores[number], drawn[number], clusters) for number, name in enumerate(names)}
+    if len(apart) >= MANY:
+        return found
+    return {
+        name: replace(
+            one, parts=_jackknifed(one.scores, left_out[number], cluster[apart], clusters), comparing_only=True
+        )
+        for number, (name, one) in enumerate(found.items())
+    }
+
+
+def _unlike_images(matches: "Sequence[Matches]", orders: Sequence[np.ndarray]) -> np.ndarray:
+    """[I'] the images of the first run on which the runs' detections are not all the same."""
+    tables = [_by_image(one, order) for one, order in zip(matches, orders)]
+    return np.array([place for place, own in enumerate(zip(*tables)) if len({*own}) > 1], dtype=np.int64)
+
+
+def _by_image(matches: "Matches", order: np.ndarray) -> list[bytes]:
+    """All that is known of the detections of each image of the first run."""
+    columns = [matches.category, matches.score, matches.rank, *matches.matched.T, *matches.ignored.T]
+    table = np.stack([np.asarray(one, dtype=np.float64) for one in columns], axis=1)
+    by_image = np.argsort(matches.image, kind="stable")
+    starts = np.searchsorted(matches.image[by_image], np.arange(len(order) + 1))
+    return [table[by_image[starts[place] : starts[place + 1]]].tobytes() for place in order]
+
+
+def _jackknifed(scores: np.ndarray, left_out: np.ndarray, apart: np.ndarray, clusters: int) -> Parts | None:
+    """What clusters add to a score that is no sum, as far as runs differ: ((C - 1) (score - without) + score) / C.
+
+    Of a mean this is the cluster's own part (Tukey 1958). What all runs have in common is shared out evenly.
+
+    Args:
+        scores: [R]. left_out: [R, I'] without the cluster of an image. apart: [I'] the clusters, some perhaps twice.
+    """
+    if not np.isfinite(left_out).all():
+        return None
+    own = ((clusters - 1) * (scores[:, None] - left_out) + scores[:, None]) / clusters
+    kept, first = np.unique(apart, return_index=True)
+    common = (scores - own[:, first].sum(axis=1)).mean() / max(clusters - len(kept), 1)
+    sums = np.full((len(scores), clusters), common)
+    sums[:, kept] = own[:, first]
+    return Parts.of_sums(sums, np.full(sums.shape, 1 / clusters))
 
 
 def _row(means: dict[str, float], names: Sequence[str]) -> list[Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.draws import POWER, smallest_difference
+from tasks.draws import POWER, smallest_difference, smallest_shift
 
 LEVEL = 0.95
 BLOCK = 2**22
@@ -26,6 +26,22 @@ class Interval:
     low: float
     high: float
     level: float = LEVEL
+
+
+@dataclass(frozen=True)
+class Few:
+    """What clusters that seldom disagree say of the difference they could show."""
+
+    jump: float
+    """What one cluster that disagrees adds to the difference"""
+    noise: float
+    """Such clusters that are seen"""
+    most: float
+    """As many as there can be"""
+    weight: float
+    """How far this counts, 0 to 1"""
+    freedom: float
+    """Of the test that many clusters allow"""
 
 
 @dataclass(frozen=True)
@@ -50,18 +66,46 @@ class Estimate(Interval):
     """Whether a system of one seed was taken to vary over seeds as the others do"""
     clusters: int = 0
     draws: int = 0
+    inner: tuple[float, float] | None = None
+    """The interval of the level 1 - 2 (1 - level), of two one-sided tests (Schuirmann 1987)"""
+    discordant: int | None = None
+    """Clusters on which the systems differ; None where that is not known, as of COCO's scores of unlike detectors"""
+    few: Few | None = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return self.p < 1 - self.level
+
+    def within(self, margin: float) -> bool:
+        """Whether two one-sided tests, each at 1 - level, show a difference smaller than the margin either way."""
+        return self.inner is not None and -margin < self.inner[0] and self.inner[1] < margin
 
     def smallest_difference(self, power: float = POWER, tests: int = 1) -> float:
         """The true difference that as many seeds and samples, varying like these, show with this power.
+
+        Infinite where none can be shown, as by five clusters.
 
         Args:
             tests: in a family whose p values are adjusted. The share of wrong findings is divided by them, as Holm and
                 Benjamini-Hochberg do for the smallest p: what is larger is shown whatever the other tests say.
         """
-        # a paired test of n draws has n - 1 degrees of freedom and, at a correlation of 1/2, the error 1 / sqrt(n)
-        n = round(min(max(self.freedom, 1.0), 1e4)) + 1
-        shift = smallest_difference(n, correlation=0.5, power=power, level=round(1 - self.level, 9) / tests)
-        return self.error * shift * math.sqrt(n)
+        level = round(1 - self.level, 9) / tests
+        found = self.error * _errors_to_show(self.freedom, power, level)
+        if self.few is None:
+            return found
+        exact = self.few.jump * smallest_shift(self.few.noise, self.few.most, power=power, level=level)
+        usual = self.cluster_error * _errors_to_show(self.few.freedom, power, level)
+        if math.isinf(exact):
+            return exact
+        return math.sqrt(max(found**2 + self.few.weight * (exact**2 - usual**2), 0.0))
+
+
+def _errors_to_show(freedom: float, power: float, level: float) -> float:
+    """The smallest difference in standard errors of it."""
+    # a paired test of n draws has n - 1 degrees of freedom and, at a correlation of 1/2, the error 1 / sqrt(n)
+    n = round(min(max(freedom, 1.0), 1e4)) + 1
+    return smallest_difference(n, correlation=0.5, power=power, level=level) * math.sqrt(n)
 
 
 def cluster_draws(sums: np.ndarray, counts: np.ndarray, *, draws: int, seed: int = 0) -> np.ndarray:

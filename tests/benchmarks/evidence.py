@@ -1,0 +1,237 @@
+"""How often comparisons are wrong: data with a known truth, drawn again and again, cell by cell.
+
+python -m tests.benchmarks.evidence [--out tests/benchmarks/evidence.csv] [--repeats 3000] [--only WORD]
+Each cell draws outcomes of samples in clusters for two arms (or four, of an interaction, or one) whose true scores are
+known, and counts: differences shown where there is none, intervals that hold the truth, differences of the printed
+smallest size that are shown, equivalences said of a difference as large as the margin. Ten minutes on one core.
+Letters: C clusters, S seeds.
+"""
+
+import argparse
+import csv
+import math
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+
+from transfer.contrasts import contrast
+from transfer.statistics import Estimate, cluster_draws
+from transfer.systems import Parts
+
+CLUSTERS, DISCORDANT = (5, 10, 30, 100, 355, 3368), (0, 1, 2, 3, 5, 8, 15, 30, 100)
+EXACT = 20_000
+"""Repeats of cells whose data are two counts, each pair of which is looked at once."""
+NO_DRAWS = 60
+"""Up to so many clusters that disagree nothing is resampled."""
+DRAWS = 400
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting."""
+
+    kind: str
+    """"difference", "interaction" or "score" """
+    clusters: int
+    discordant: float
+    """Expected clusters on which the arms disagree by chance; of a score those that are wrong"""
+    effect: str = "none"
+    """"none": as often either way; "one-sided": always for one arm; "surplus": as none, and so many more for one arm"""
+    sizes: str = "ones"
+    """Of clusters: "ones"; "identities", 1 to 8 samples; "lognormal" """
+    seeds: tuple[int, ...] = (1, 1)
+    paired: bool = False
+    """Whether the arms have the same seeds, whose effects are then half shared"""
+    vary: tuple[float, float] = (0.0, 0.0)
+    """Standard deviation over seeds of each arm's rate of errors, relative to it"""
+    surplus: float = 0.0
+    """Of clusters in favour"""
+
+    @property
+    def counted(self) -> bool:
+        """Whether two counts are all that the data are."""
+        return self.kind == "difference" and self.sizes == "ones" and self.seeds == (1, 1)
+
+
+def cells() -> Iterator[Cell]:
+    """The study."""
+    effects = ("none", "one-sided")
+    for clusters, discordant, effect in product(CLUSTERS, DISCORDANT, effects):
+        if discordant <= clusters and (discordant or effect == "none"):
+            yield Cell("difference", clusters, discordant, effect)
+    for clusters, sizes, discordant, effect in product((30, 355), ("identities", "lognormal"), DISCORDANT[1:], effects):
+        if discordant <= clusters:
+            yield Cell("difference", clusters, discordant, effect, sizes)
+    several = [((2, 2), False), ((3, 3), False), ((3, 3), True), ((5, 5), True), ((3, 5), False), ((2, 5), False),
+               ((1, 3), False)]  # fmt: skip
+    for (seeds, paired), vary, discordant, effect in product(
+        several, ((0.0, 0.0), (0.5, 0.5), (0.5, 0.05)), (1, 8, 100), effects
+    ):
+        yield Cell("difference", 355, discordant, effect, "ones", seeds, paired, vary)
+    for discordant, effect in product((0, 1, 3, 8, 30), effects):
+        if discordant or effect == "none":
+            yield Cell("interaction", 355, discordant, effect, seeds=(1, 1, 1, 1))
+    for clusters, wrong, sizes in product((30, 100, 355, 3368), (0.5, 2, 8, 0.3), ("ones", "lognormal")):
+        yield Cell("score", clusters, wrong if wrong != 0.3 else round(0.3 * clusters), "none", sizes, (1,))
+    for seeds, wrong in product((2, 3, 5), (2, 8)):
+        yield Cell("score", 355, wrong, "none", "ones", (seeds,), vary=(0.5, 0.5))
+
+
+def sizes_of(cell: Cell, rng: np.random.Generator) -> np.ndarray:
+    """int64 [C]"""
+    if cell.sizes == "identities":
+        return rng.integers(1, 9, cell.clusters)
+    if cell.sizes == "lognormal":
+        return np.ceil(rng.lognormal(0.5, 1.0, cell.clusters)).astype(np.int64)
+    return np.ones(cell.clusters, dtype=np.int64)
+
+
+def mean_size(cell: Cell) -> tuple[float, float]:
+    """The expected samples of a cluster, and of those that a cluster that disagrees loses."""
+    size = sizes_of(replace(cell, clusters=1_000_000), np.random.default_rng(9))
+    return float(size.mean()), float((size.mean() + 1) / 2)
+
+
+def truth(cell: Cell) -> float:
+    """The true difference, or score."""
+    size, lost = mean_size(cell)
+    rate = cell.discordant / cell.clusters
+    if cell.kind == "score":
+        return 1 - rate * lost / size
+    if cell.effect == "one-sided":
+        return rate * lost / size
+    return cell.surplus / cell.clusters * lost / size
+
+
+def draw(cell: Cell, rng: np.random.Generator) -> list[Parts]:
+    """What each cluster adds to each seed's score, arm by arm; a wrong one loses 1 to all of its samples."""
+    size = sizes_of(cell, rng)
+    lost = rng.integers(1, size + 1) / size.sum()
+    rate, arms = cell.discordant / cell.clusters, len(cell.seeds)
+    rates = [0.0, rate] + [0.0] * (arms - 2) if cell.effect == "one-sided" else [rate / arms] * arms
+    shared = rng.normal(size=max(cell.seeds))
+    gain = rng.random(cell.clusters) < cell.surplus / cell.clusters
+    once, disagree = rng.integers(0, arms, cell.clusters), rng.random(cell.clusters) < rate
+    parts = []
+    for arm, (seeds, mean) in enumerate(zip(cell.seeds, rates, strict=True)):
+        own = rng.normal(size=seeds)
+        effect = (shared[:seeds] + own) / math.sqrt(2) if cell.paired else own
+        chance = np.clip(mean * (1 + (cell.vary[arm % 2]) * effect), 0, 1)
+        wrong = rng.random((seeds, cell.clusters)) < chance[:, None]
+        if max(cell.seeds) == 1 and cell.kind != "score" and cell.effect != "one-sided":
+            # one system at most is wrong, so that as many clusters disagree as are asked for
+            wrong = ((once == arm) & disagree)[None]
+        wrong = np.where(gain, arm > 0, wrong)
+        parts.append(Parts.of_sums(size / size.sum() - lost * wrong, np.tile(size / size.sum(), (seeds, 1))))
+    return parts
+
+
+def estimated(cell: Cell, parts: list[Parts], seed: int) -> Estimate:
+    """As a comparison estimates it."""
+    coefficients = {"score": (1,), "difference": (1, -1), "interaction": (1, -1, -1, 1)}[cell.kind]
+    scores = [one.sums.sum(axis=1) for one in parts]
+    drawn = [np.empty((len(one), 0)) for one in scores]
+    if cell.discordant + cell.surplus > NO_DRAWS or (cell.kind == "score" and cell.discordant > 30):
+        sums, shares = (np.concatenate([getattr(one, name) for one in parts]).T for name in ("sums", "shares"))
+        ends = np.cumsum([0, *map(len, scores)])
+        found = cluster_draws(sums, shares, draws=DRAWS, seed=seed).T
+        drawn = [found[start:stop] for start, stop in pairwise(ends)]
+    labels = [[seed if cell.paired else (arm, seed) for seed in range(n)] for arm, n in enumerate(cell.seeds)]
+    return contrast(
+        scores, drawn, coefficients, clusters=cell.clusters, parts=parts, bounds=(0.0, 1.0), seeds=labels
+    )  # fmt: skip
+
+
+def drawn_estimates(cell: Cell, repeats: int) -> Iterator[Estimate]:
+    """One for each set of data."""
+    rng = np.random.default_rng(1)
+    if not cell.counted:
+        for number in range(repeats):
+            yield estimated(cell, draw(cell, rng), number)
+        return
+    known: dict[tuple[int, int], Estimate] = {}
+    rate, gain = cell.discordant / cell.clusters, cell.surplus / cell.clusters
+    for_a = (rate if cell.effect == "one-sided" else rate / 2) * (1 - gain) + gain
+    for_b = (0.0 if cell.effect == "one-sided" else rate / 2) * (1 - gain)
+    counts = rng.multinomial(cell.clusters, [for_a, for_b, max(1 - for_a - for_b, 0.0)], size=EXACT)
+    for more, fewer, _ in counts.tolist():
+        if (more, fewer) not in known:
+            known[more, fewer] = estimated(cell, _of_counts(cell.clusters, more, fewer), 0)
+        yield known[more, fewer]
+
+
+def _of_counts(clusters: int, more: int, fewer: int) -> list[Parts]:
+    place, shares = np.arange(clusters), np.full((1, clusters), 1 / clusters)
+    a, b = place >= fewer, (place < fewer) | (place >= fewer + more)
+    return [Parts.of_sums(one[None] / clusters, shares) for one in (a, b)]
+
+
+def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
+    """The row of a cell; shares in percent."""
+    began, true = time.process_time(), truth(cell)
+    found = list(drawn_estimates(cell, repeats))
+    row: dict[str, float | int | str | None] = {
+        **{name: value for name, value in asdict(cell).items() if name != "surplus"},
+        "repeats": len(found),
+        "truth": true,
+        "covered": 100 * float(np.mean([one.low <= true <= one.high for one in found])),
+        "length": float(np.mean([one.high - one.low for one in found])),
+        "rejected": None,
+        "smallest": None,
+        "power": None,
+        "equivalent": None,
+    }
+    if cell.kind != "score" and cell.effect == "none":
+        row["rejected"] = 100 * float(np.mean([one.shown for one in found]))
+        row |= _power(cell, found, repeats)
+    if cell.kind != "score" and true:
+        row["equivalent"] = 100 * float(np.mean([one.within(abs(true)) for one in found]))
+    row["seconds"] = round(time.process_time() - began, 1)
+    return row
+
+
+def _power(cell: Cell, found: list[Estimate], repeats: int) -> dict[str, float | None]:
+    """How often a true difference of the size that is printed (its median) is shown."""
+    several = found[:300]
+    printed = {key: one.smallest_difference() for key, one in {id(one): one for one in several}.items()}
+    typical = float(np.median([printed[id(one)] for one in several]))
+    if cell.kind == "interaction" or not math.isfinite(typical):
+        return {}
+    size, lost = mean_size(cell)
+    surplus = typical * cell.clusters * size / lost
+    if surplus > cell.clusters:
+        return {"smallest": typical}
+    again = drawn_estimates(replace(cell, effect="surplus", surplus=surplus), repeats // 2)
+    return {"smallest": typical, "power": 100 * float(np.mean([one.shown for one in again]))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="")
+    parser.add_argument("--repeats", type=int, default=3000)
+    parser.add_argument("--only", default="", help="cells whose text has this word")
+    options = parser.parse_args()
+    rows = []
+    for cell in cells():
+        if options.only in repr(cell):
+            rows.append(judged(cell, options.repeats))
+            print(" ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in rows[-1].values()),
+                  file=sys.stderr, flush=True)  # fmt: skip
+    if options.out:
+        with Path(options.out).open("w", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+            writer.writeheader()
+            writer.writerows({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    for name, worst in (("rejected", max), ("covered", min), ("power", min), ("power", max), ("equivalent", max)):
+        of = [row for row in rows if row[name] is not None]
+        if of:
+            print(f"{worst.__name__} {name}: {worst(of, key=lambda row: row[name])}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What systems scored, cluster by cluster and seed by seed, and which of their seeds go together. Imports no torch.
+
+Letters: B draws, C clusters, S seeds of a system.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What each cluster adds to the scores of a system."""
+
+    sums: np.ndarray
+    """[S, C] of its samples' values, over the samples of all clusters: they add up to the scores"""
+    shares: np.ndarray
+    """[S, C] of the samples: they add up to 1"""
+    influence: np.ndarray
+    """[S, C] by how much each cluster moves a score from where it is; of each seed they add up to 0"""
+
+    @classmethod
+    def of_sums(cls, sums: np.ndarray, shares: np.ndarray) -> "Parts":
+        """See the fields."""
+        return cls(sums, shares, sums - sums.sum(axis=1, keepdims=True) * shares)
+
+    def of(self, places: Sequence[int]) -> "Parts":
+        """Those of some seeds."""
+        return Parts(*(one[list(places)] for one in (self.sums, self.shares, self.influence)))
+
+
+def in_pairs(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:
+    """For each system the places of the seeds that all have, in one order; None where these are too few.
+
+    They are enough where two or more, and more than half of each system's: one that broke down in one system leaves
+    the others' pairs.
+    """
+    if len(seeds) < 2:
+        return None
+    common = [label for label in seeds[0] if all(label in one for one in seeds)]
+    if len(common) < 2 or 2 * len(common) <= max(map(len, seeds)):
+        return None
+    return [[list(one).index(label) for label in common] for one in seeds]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Systems with their weights in a contrast."""
+
+    weights: np.ndarray
+    scores: list[np.ndarray]
+    drawn: list[np.ndarray]
+    parts: list[Parts] | None
+
+    @property
+    def dust(self) -> float:
+        """What floating point leaves of predictions that are equal."""
+        sizes = [np.abs(one).max(initial=np.abs(own).max()) for one, own in zip(self.drawn, self.scores, strict=True)]
+        return float(64 * np.finfo(np.float64).eps * (np.abs(self.weights) * sizes).sum())
+
+    def of(self, used: Sequence[Sequence[int]]) -> "Given":
+        """Some seeds of each system."""
+        return Given(
+            self.weights,
+            [one[list(own)] for one, own in zip(self.scores, used, strict=True)],
+            [one[list(own)] for one, own in zip(self.drawn, used, strict=True)],
+            self.parts and [one.of(own) for one, own in zip(self.parts, used, strict=True)],
+        )
+
+    def equal_in_pairs(self, dust: float) -> bool:
+        """Whether within each seed all samples give a contrast of 0."""
+        return bool(np.abs(self.contrasts([self._by_sample(place) for place in range(len(self.scores))])).max() <= dust)
+
+    def within_pairs(self, dust: float) -> "Given":
+        """The contrast of each seed as one system's score."""
+        score, draw = self.contrasts(self.scores), self.contrasts(self.drawn)
+        if self.equal_in_pairs(dust):
+            score, draw = np.zeros_like(score), np.zeros_like(draw)
+        parts = None
+        if self.parts:
+            sums, influence = (
+                self.contrasts([getattr(one, name) for one in self.parts]) for name in ("sums", "influence")
+            )
+            parts = [Parts(sums, np.mean([one.shares for one in self.parts], axis=0), influence)]
+        return Given(np.ones(1), [score], [draw], parts)
+
+    def _by_sample(self, place: int) -> np.ndarray:
+        return self.drawn[place] if self.parts is None else self.parts[place].sums
+
+    def contrasts(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        return np.asarray(np.sum([c * one for c, one in zip(self.weights, values, strict=True)], axis=0))
+
+    def of_single_runs(self, dust: float) -> np.ndarray:
+        """[S', C]: what clusters add to the contrasts of one seed each, as far as all systems have one more."""
+        assert self.parts is not None
+        number = min(len(one.sums) for one in self.parts)
+        found = self.contrasts([one.sums[:number] for one in self.parts])
+        return np.where(np.abs(found) <= dust, 0.0, found)
+
+    def estimate(self, dust: float) -> float:
+        """The contrast of the means over seeds."""
+        found = float(self.contrasts([one.mean() for one in self.scores]))
+        return 0.0 if abs(found) <= dust else found
+
+    def spread(self, dust: float) -> np.ndarray:
+        """[B]: the draws of the contrast less their mean."""
+        found = self.contrasts([one.mean(axis=0) for one in self.drawn])
+        if found.size:
+            found = found - found.mean()
+            found[np.abs(found) <= dust] = 0.0
+        return found
