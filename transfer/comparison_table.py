@@ -42,7 +42,6 @@ def comparison_table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence
         | {"verdict": sentence(row["verdict"], row.get("scale", PERCENT))}
         for row in rows
     ]
-    overall = _overall([row for row in rows if row.get("primary", True)])
     table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary", "scale"], errors="ignore")
     table = table.drop(columns=[name for name in COLUMNS if name in table and table[name].isna().all()])
     last = [name for name in table if str(name).startswith("broke down")]

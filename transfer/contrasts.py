@@ -125,7 +125,7 @@ def _combined(estimate: float, samples: Samples, seeds: Seeds, clusters: int, le
     )
     if not total and not (few and growth):
         return known
-    share = seeds.variance / total if total else 0.0
+    share = min(seeds.variance / total, 1.0) if total else 0.0
     freedom = _freedom(share, seeds.freedom, samples.freedom)
     ends = _Ends(estimate, total, share, freedom, samples)
     low, high = ends.at(level, samples.tails(level))

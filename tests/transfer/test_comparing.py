@@ -8,24 +8,29 @@ import pytest
 
 from backbones.errors import UserError, WrongWords
 from tests.transfer.test_results import CONTENT, record
-from transfer.comparing import compare, interaction
-from transfer.comparison_table import verdict
+from transfer.comparing import compare, compared, interaction
+from transfer.comparison_table import sentence
 from transfer.contrasts import contrast
 from transfer.estimating import mean_score
 from transfer.results import Identity, Run
 from transfer.statistics import Estimate
 from transfer.tables import NOTES, SIGNIFICANT
+from transfer.verdicts import Kind, verdict_of
 
 IMAGES = 300
 LEVELS = {("patchify", "softmax"): 0.5, ("patchify", "relu"): 0.4, ("conv", "softmax"): 0.8, ("conv", "relu"): 0.5}
 
 
 def made(root: Path, stem: str, attention: str = "softmax", seed: int = 0, level: float | None = None, **given) -> Run:
-    """A k-NN run whose images are right by chance; the same seed gives the same chances whatever the backbone."""
+    """A k-NN run whose images are right by chance; the same seed gives the same chances whatever the backbone.
+
+    With `wrong`, these images are wrong and all others right.
+    """
+    wrong = given.pop("wrong", None)
     lr, weights_id, broke = given.pop("lr", 0.1), given.pop("weights_id", "random"), given.pop("broke", False)
     level = LEVELS[stem, attention] if level is None else level
     chance = np.random.default_rng(seed).random(IMAGES)
-    rank = np.where(chance < level, 0, 7)
+    rank = np.where(chance < level, 0, 7) if wrong is None else np.where(np.isin(np.arange(IMAGES), wrong), 7, 0)
     backbone = {"name": f"{stem}_{attention}", "stem": stem, "attention": attention, "qk_norm": attention == "relu"}
     identity = Identity({**CONTENT, "backbone": backbone, "seed": seed, "lr": lr, "weights": weights_id, **given})
     folder = root / identity.run_id("knn", "toy", backbone["name"])
@@ -98,9 +103,34 @@ def test_runs_that_broke_down_are_counted(tmp_path: Path) -> None:
     assert line["broke down b"] == "2 of 2 (34 to 100 %)"
 
 
-def test_seeds_that_are_not_the_same_are_not_paired(tmp_path: Path) -> None:
+def test_seeds_that_most_have_in_common_are_paired_and_the_others_said(tmp_path: Path) -> None:
     runs = [*both(tmp_path), made(tmp_path, "conv", seed=9)]
-    assert row(compare(runs, "stem=conv", "stem=patchify", draws=200), score="top1")["seeds"] == "4, 3"
+    table = compare(runs, "stem=conv", "stem=patchify", draws=200)
+    paired = row(compare(both(tmp_path / "p"), "stem=conv", "stem=patchify", draws=200), score="top1")
+    found = row(table, score="top1")
+    assert [found[name] for name in ("seeds", "a", "low", "high")] == [
+        paired[name] for name in ("seeds", "a", "low", "high")
+    ]
+    assert "left out of the means is seed 9 of a, which the other side lacks" in notes(table)
+    apart = [made(tmp_path / "q", "conv", seed=seed) for seed in range(3)]
+    apart += [made(tmp_path / "q", "patchify", seed=seed) for seed in range(2, 6)]
+    assert row(compare(apart, "stem=conv", "stem=patchify", draws=200), score="top1")["seeds"] == "3, 4"
+
+
+def test_one_broken_seed_of_three_leaves_two_pairs(tmp_path: Path) -> None:
+    runs = both(tmp_path)[:5] + [made(tmp_path / "broke", "patchify", seed=2, broke=True)]
+    table = compare(runs, "stem=conv", "stem=patchify", draws=2000)
+    found = row(table, score="top1")
+    scores = {(run.record.backbone["stem"], run.record.seed): run.record.scores.get("top1") for run in runs}
+    pairs = [100 * (scores["conv", seed] - scores["patchify", seed]) for seed in (0, 1)]
+    assert found["difference"] == pytest.approx(np.mean(pairs))
+    assert found["difference"] == pytest.approx(found["a"] - found["b"])
+    assert found["high"] - found["low"] < 42.5 - 19.1
+    assert (
+        "left out of the means is seed 2 of a, which broke down in b; what it says of how seeds vary is used"
+        in notes(table)
+    )
+    assert found["broke down b"] == "1 of 3 (6 to 79 %)"
 
 
 def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
@@ -230,11 +260,55 @@ def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:
 
 
 def test_verdicts() -> None:
-    sure = Estimate(0.02, 0.01, 0.03, p=0.001, error=0.005)
-    assert verdict(sure) == "a better"
-    assert verdict(sure, higher=False) == "b better"
-    assert verdict(sure, p=0.2).startswith("no difference shown; smallest detectable 1.")
-    assert verdict(Estimate(0.0, 0.0, 0.0)) == "no difference at all"
+    sure = Estimate(0.02, 0.01, 0.03, p=0.001, error=0.005, inner=(0.012, 0.028))
+    assert verdict_of(sure).kind is Kind.A_BETTER
+    assert verdict_of(sure, higher=False).kind is Kind.B_BETTER
+    assert verdict_of(sure, higher=False, effect=True).kind is Kind.ABOVE
+    assert sentence(verdict_of(sure, margin=0.03)) == "a better, by less than 3.0"
+    unsure = verdict_of(sure, p=0.2)
+    assert (unsure.kind, unsure.excluded) == (Kind.CANNOT_TELL, 0.03)
+    assert unsure.smallest == pytest.approx(2.8 * 0.005, rel=0.01)
+    assert sentence(unsure).startswith("cannot tell; smallest detectable 1.4")
+    assert sentence(verdict_of(sure, p=0.2, margin=0.03)) == "equivalent within 3.0"
+    assert sentence(verdict_of(Estimate(0.0, 0.0, 0.0))) == "no difference at all"
+
+
+@pytest.mark.parametrize("wrong", [[7], [1, 5, 9, 200]])
+def test_a_few_images_all_one_way_are_no_verdict(tmp_path: Path, wrong: list[int]) -> None:
+    metrics = {"top1": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}}
+    runs = [made(tmp_path, "conv", wrong=[], metrics=metrics), made(tmp_path, "patchify", wrong=wrong, metrics=metrics)]
+    (line,) = compared(runs, "stem=conv", "stem=patchify", scores=["top1"]).rows
+    assert line["estimate"].p == pytest.approx(2.0 ** (1 - len(wrong)))
+    assert line["estimate"].low <= 0
+    assert line["verdict"].kind is Kind.CANNOT_TELL
+    # six images on one side are the fewest that can show anything
+    assert line["verdict"].smallest > 6 / IMAGES
+    alone = mean_score(runs[:1], "top1")
+    assert alone is not None
+    assert (alone.high, alone.low) == (1.0, pytest.approx(0.025 ** (1 / IMAGES), abs=1e-3))
+
+
+def test_equal_answers_leave_open_what_so_many_images_do(tmp_path: Path) -> None:
+    metrics = {"top1": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}}
+    runs = [made(tmp_path, stem, wrong=[3, 4], metrics=metrics) for stem in ("conv", "patchify")]
+    (line,) = compared(runs, "stem=conv", "stem=patchify", scores=["top1"], margin=2.0).rows
+    assert (line["estimate"].estimate, line["estimate"].p) == (0.0, 1.0)
+    assert line["estimate"].high == pytest.approx(3.84 / (IMAGES + 3.84), rel=0.01)
+    assert line["estimate"].low == pytest.approx(-line["estimate"].high)
+    assert (line["verdict"].kind, line["verdict"].margin) == (Kind.EQUIVALENT, 0.02)
+    assert sentence(line["verdict"]) == "no difference on any sample; equivalent within 2.0"
+    assert sentence(compared(runs, "stem=conv", "stem=patchify", margin=0.5, scores=["top1"]).rows[0]["verdict"]) == (
+        "cannot tell, though equal on every sample; smallest detectable 2.6"
+    )
+
+
+def test_values_and_table_say_the_same(tmp_path: Path) -> None:
+    runs = both(tmp_path) + [made(tmp_path, "conv", lr=0.3), made(tmp_path, "patchify", lr=0.3, broke=True)]
+    found = compared(runs, "stem=conv", "stem=patchify", draws=300)
+    assert {line["verdict"].kind for line in found.rows} == {Kind.A_BETTER, Kind.B_BROKE_DOWN}
+    table = found.table()
+    assert table["verdict"].tolist() == [sentence(line["verdict"], line.get("scale", 100.0)) for line in found.rows]
+    assert compare(runs, "stem=conv", "stem=patchify", draws=300).equals(table)
 
 
 def test_the_mean_of_one_configuration(tmp_path: Path) -> None:
@@ -251,7 +325,7 @@ def test_the_mean_of_one_configuration(tmp_path: Path) -> None:
 
 def test_the_smallest_detectable_difference_is_that_of_the_corrected_level(tmp_path: Path) -> None:
     """A difference that the correction alone hides is below what the verdict calls detectable."""
-    runs = [made(tmp_path, stem, level=level) for stem, level in (("conv", 0.55), ("patchify", 0.52))]
+    runs = [made(tmp_path, stem, level=level) for stem, level in (("conv", 0.56), ("patchify", 0.52))]
     runs += [
         made(tmp_path, stem, dataset={"name": f"set{number}"}, level=0.5)
         for number in range(60)
@@ -266,7 +340,7 @@ def test_the_smallest_detectable_difference_is_that_of_the_corrected_level(tmp_p
         assert "a smallest detectable difference is at the level 0.05 divided by their number" in notes(table)
     one = Estimate(0.0, -1.0, 1.0, error=0.5, freedom=9)
     assert one.smallest_difference(tests=5) == pytest.approx(replace(one, level=0.99).smallest_difference())
-    assert verdict(one, tests=5) != verdict(one)
+    assert verdict_of(one, tests=5) != verdict_of(one)
     table = compare(runs, "stem=conv", "stem=patchify", draws=300, scores=["top1"], correction="none")
     assert "smallest" not in notes(table)
 
