@@ -1,5 +1,6 @@
 """Two backbones, or the four of a 2 x 2, compared on the same samples. Imports no torch."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -212,7 +213,19 @@ def _compared(one: Match, how: Bootstrap, exports: Exports) -> list[dict[str, An
         scale = one.first.scale(name)
         row = {**head, "score": name, "a": scale * means[0], "b": scale * means[1]}
         rows.append(row | _found(found.get("")) | _marks(one, name) | broken)
+        one.notes += _few_notes(one, name, found.get(""))
     return rows
+
+
+def _few_notes(one: Match, name: str, estimate: Estimate | None) -> list[str]:
+    """Where fewer clusters differ than could show anything, whichever way they do."""
+    if estimate is None or estimate.discordant is None:
+        return []
+    fewest = math.floor(1 - math.log2(1 - estimate.level)) + 1
+    if estimate.discordant >= fewest:
+        return []
+    differ = f"{name} differs on {estimate.discordant} of {estimate.clusters} clusters"
+    return [f"{one.label}: {differ}; {fewest}, all one way, are the fewest that show anything"]
 
 
 def _estimates(

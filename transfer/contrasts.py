@@ -106,7 +106,8 @@ def with_more_seeds(estimate: Estimate, more: int) -> Estimate:
 def _combined(estimate: float, samples: Samples, seeds: Seeds, clusters: int, level: float) -> Estimate:
     """The estimate but for what it says of its systems."""
     few = samples.few
-    shared = few * min(seeds.by_samples, seeds.variance) + (1 - few) * min(seeds.by_samples, samples.variance)
+    thin = few * samples.thin
+    shared = thin * min(seeds.by_samples, seeds.variance) + (1 - thin) * min(seeds.by_samples, samples.variance)
     total = samples.variance - shared + seeds.variance
     growth = samples.growth
     known = Estimate(

@@ -84,6 +84,8 @@ def read_outcomes(run: Run) -> dict[str, np.ndarray]:
         raise UserError(f"{path}: has no {' and no '.join(missing)}, so its samples cannot be paired")
     if found["sample"].shape != found["cluster"].shape or found["sample"].ndim != 1:
         raise UserError(f"{path}: samples and their clusters are not equally many")
+    if not len(found["sample"]):
+        raise UserError(f"{path}: has no samples")
     return found
 
 
@@ -124,8 +126,6 @@ def _of_query(name: str, outcomes: dict[str, np.ndarray]) -> np.ndarray | None:
 def _order(first: Run, firsts: dict[str, np.ndarray], run: Run, outcomes: dict[str, np.ndarray]) -> np.ndarray:
     """[M] where each sample of the first run stands in this one."""
     wanted, names = firsts["sample"], outcomes["sample"]
-    if np.array_equal(wanted, names):
-        return np.arange(len(names))
     here, there = set(wanted.tolist()), set(names.tolist())
     ids = first.record.run_id, run.record.run_id
     if here != there:
@@ -134,6 +134,8 @@ def _order(first: Run, firsts: dict[str, np.ndarray], run: Run, outcomes: dict[s
         raise UserError(f"not scored on the same samples: {lacking} ({examples})")
     if len(here) < len(wanted) or len(there) < len(names):
         raise UserError(f"{ids[0]} and {ids[1]}: several samples have one name, so they cannot be paired")
+    if np.array_equal(wanted, names):
+        return np.arange(len(names))
     order = np.argsort(names)
     return order[np.searchsorted(names[order], wanted)]
 

@@ -44,7 +44,7 @@ class Discordance:
         sizes = np.abs(parts)
         seen = int(np.count_nonzero(sizes))
         squares, cubes = float((sizes**2).sum()), float((sizes**3).sum())
-        unmet = span * float((shares**3).sum() / (shares**2).sum()) if math.isfinite(span) else 0.0
+        unmet = span * float((shares**2).sum()) if math.isfinite(span) else 0.0
         weight = 1 / (1 + seen)
         if not squares + unmet:
             return None
@@ -129,8 +129,8 @@ def to_be_shown(
     """
     sizes = np.abs(of_one)
     total, squares = float(sizes.sum()), float((sizes**2).sum())
-    unmet = span * float(shares.mean() + shares[shares > 0].min()) / 2 if math.isfinite(span) else 0.0
-    weight = 1 / (1 + int(np.count_nonzero(sizes)))
+    unmet = span * float((shares**2).sum() + shares[shares > 0].min()) / 2 if math.isfinite(span) else 0.0
+    weight = 3 / (3 + int(np.count_nonzero(sizes)))
     if not total + unmet:
         return 0.0, 0.0, 1.0
     jump = (squares + weight * unmet**2) / (total + weight * unmet)

@@ -30,6 +30,8 @@ class Samples:
     growth: Discordance | Rate | None = None
     discordant: int | None = None
     power: Few | None = None
+    thin: float = 0.0
+    """How far what differs are a few clusters by a few amounts, so that seeds can be equal by luck"""
 
     @classmethod
     def of(
@@ -58,13 +60,12 @@ class Samples:
         discordance = Discordance.of(sums, shares, span, span * reach / 2) if few else None
         if discordance is None:
             return cls(variance, spread, 0.0 if seen else few, math.nan, freedom, None, seen)
-        # where all disagree by unlike amounts, a larger difference may well be a larger amount on all of them
-        thin = 1 - seen / clusters * (1 - float(np.abs(sums).sum() ** 2 / (sums**2).sum()) / seen) if seen else 1.0
+        thin = _thin(sums)
         of_one = given.of_single_runs(dust)
         by_few = min(freedom_of(sums), freedom_of(shares))
         freedom = 1 / (few / by_few + (1 - few) / freedom + 1e-12)
         power = Few(*to_be_shown(sums, of_one, shares, span, span * reach / 2), few * thin, freedom)
-        return cls(variance, spread, few, sign_flip_p(sums), freedom, discordance, seen, power)
+        return cls(variance, spread, few, sign_flip_p(sums), freedom, discordance, seen, power, thin)
 
     def tails(self, level: float) -> tuple[float, float]:
         """How long the sides of the interval are, in those of the normal distribution of the same variance."""
@@ -76,6 +77,17 @@ class Samples:
         ends = np.abs(np.quantile(self.spread, [(1 - level) / 2, (1 + level) / 2]))
         below, above = (ends / (deviation * ndtri((1 + level) / 2))).tolist()
         return self.few + (1 - self.few) * below, self.few + (1 - self.few) * above
+
+
+def _thin(parts: np.ndarray) -> float:
+    """1 where few of the parts [C] are not 0, or where all are of one size; 0 where they are as unlike as normal ones.
+
+    A larger difference then means larger parts, rather than more of them.
+    """
+    sizes = np.abs(parts)
+    seen = int(np.count_nonzero(sizes))
+    alike = float(sizes.sum()) ** 2 / float((sizes**2).sum()) / seen if seen else 1.0
+    return 1 - seen / len(parts) * min(3 * (1 - alike), 1.0)
 
 
 def _near_bounds(

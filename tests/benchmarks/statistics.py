@@ -16,6 +16,7 @@ import numpy as np
 
 from transfer.contrasts import contrast
 from transfer.statistics import cluster_draws
+from transfer.systems import Parts
 
 QUERIES, IDENTITIES = 3_368, 750
 STACK = 50
@@ -62,6 +63,7 @@ def coverage(planted: Planted, repeats: int, draws: int = 1000) -> tuple[float, 
         sums = np.concatenate([one for systems in data for one in systems]).T * size[:, None]
         drawn = cluster_draws(sums, np.broadcast_to(size[:, None], sums.shape), draws=draws, seed=start).T
         scores, at = sums.sum(axis=0) / size.sum(), 0
+        adding, shares = sums.T / size.sum(), np.broadcast_to(size / size.sum(), sums.T.shape)
         labels = [[(0 if planted.paired else system, seed) for seed in range(n)]
                   for system, n in enumerate(planted.seeds)]  # fmt: skip
         for _ in data:
@@ -70,6 +72,7 @@ def coverage(planted: Planted, repeats: int, draws: int = 1000) -> tuple[float, 
             found = contrast(
                 [scores[cut] for cut in cuts], [drawn[cut] for cut in cuts], (1, -1),
                 clusters=planted.clusters, seeds=labels,
+                parts=[Parts.of_sums(adding[cut], shares[cut]) for cut in cuts],
             )  # fmt: skip
             held += found.low <= 0 <= found.high
             length += found.high - found.low
@@ -106,10 +109,14 @@ def print_speed() -> None:
     sums = np.stack([np.bincount(identity, column, IDENTITIES) for column in values.T], axis=1)
     counts = np.tile(np.bincount(identity, minlength=IDENTITIES)[:, None], (1, 10)).astype(float)
     drawn = cluster_draws(sums, counts, draws=10_000).T
-    scores = values.mean(axis=0)
+    scores, adding, shares = values.mean(axis=0), sums.T / len(values), counts.T / len(values)
     for metric in range(5):
         columns = (metric, metric + 5)
-        contrast([scores[[c]] for c in columns], [drawn[[c]] for c in columns], (1, -1), clusters=IDENTITIES)
+        parts = [Parts.of_sums(adding[[c]], shares[[c]]) for c in columns]
+        contrast(
+            [scores[[c]] for c in columns], [drawn[[c]] for c in columns], (1, -1),
+            clusters=IDENTITIES, parts=parts, bounds=(0.0, 1.0),
+        )  # fmt: skip
     print(
         f"10,000 draws, {QUERIES:,} queries, {IDENTITIES} clusters, 2 x 5 scores: {time.process_time() - begin:.2f} s"
     )

@@ -118,7 +118,7 @@ def test_seeds_that_most_have_in_common_are_paired_and_the_others_said(tmp_path:
 
 
 def test_one_broken_seed_of_three_leaves_two_pairs(tmp_path: Path) -> None:
-    runs = both(tmp_path)[:5] + [made(tmp_path / "broke", "patchify", seed=2, broke=True)]
+    runs = [*both(tmp_path)[:5], made(tmp_path / "broke", "patchify", seed=2, broke=True)]
     table = compare(runs, "stem=conv", "stem=patchify", draws=2000)
     found = row(table, score="top1")
     scores = {(run.record.backbone["stem"], run.record.seed): run.record.scores.get("top1") for run in runs}
@@ -303,7 +303,7 @@ def test_equal_answers_leave_open_what_so_many_images_do(tmp_path: Path) -> None
 
 
 def test_values_and_table_say_the_same(tmp_path: Path) -> None:
-    runs = both(tmp_path) + [made(tmp_path, "conv", lr=0.3), made(tmp_path, "patchify", lr=0.3, broke=True)]
+    runs = [*both(tmp_path), made(tmp_path, "conv", lr=0.3), made(tmp_path, "patchify", lr=0.3, broke=True)]
     found = compared(runs, "stem=conv", "stem=patchify", draws=300)
     assert {line["verdict"].kind for line in found.rows} == {Kind.A_BETTER, Kind.B_BROKE_DOWN}
     table = found.table()

@@ -15,7 +15,7 @@ from transfer.systems import Parts
 
 
 def paired(*answers: np.ndarray, sizes: np.ndarray | None = None, draws: int = 0, **given) -> Estimate:
-    """The contrast of systems' answers [S, C], means over the samples of a cluster; by default of two, one less other."""
+    """The contrast of systems' answers [S, C], means over the samples of a cluster; by default one less the other."""
     clusters = answers[0].shape[1]
     shares = (np.ones(clusters) if sizes is None else sizes) / (clusters if sizes is None else sizes.sum())
     parts = [Parts.of_sums(one * shares, np.tile(shares, (len(one), 1))) for one in answers]
@@ -213,7 +213,9 @@ def test_the_smallest_surplus_is_shown_four_times_in_five(noise: int, most: int)
     surplus = smallest_shift(noise, most)
     rng, rate = np.random.default_rng(5), noise / most
     either = [surplus / most + (1 - surplus / most) * rate / 2, (1 - surplus / most) * rate / 2]
-    pairs, times = np.unique(rng.multinomial(most, [*either, 1 - sum(either)], size=4000)[:, :2], axis=0, return_counts=True)
+    pairs, times = np.unique(
+        rng.multinomial(most, [*either, 1 - sum(either)], size=4000)[:, :2], axis=0, return_counts=True
+    )
     shown = [stats.binomtest(more, more + fewer).pvalue < 0.05 if more + fewer else False for more, fewer in pairs]
     assert times[shown].sum() / 4000 == pytest.approx(0.8, abs=0.025)
 

@@ -11,7 +11,8 @@ from tasks.ranking import Ranking, rank_distances
 from tasks.task import load_task
 from tests.tasks.detection.coco_cases import drawn as drawn_coco
 from tests.transfer.test_results import CONTENT, record
-from transfer.resampling import per_sample, read_outcomes, resample
+from transfer.contrasts import contrast
+from transfer.resampling import _jackknifed, per_sample, read_outcomes, resample
 from transfer.results import Identity, Run
 
 Outcomes = dict[str, np.ndarray]
@@ -104,8 +105,11 @@ def test_the_order_of_samples_does_not_matter(tmp_path: Path, task: str) -> None
         assert len(np.unique(one.drawn[0])) > 20
 
 
-def coco_run(folder: Path, seed: int, reverse: bool = False) -> Run:
+def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> Run:
+    """Args: without: an image of which nothing is found."""
     truth, results = drawn_coco(seed)
+    if without is not None:
+        results = [one for one in results if one["image_id"] != truth["images"][without]["id"]]
     outcomes: Outcomes = {}
     found: dict[str, float] = {}
     for kind in ("bbox", "segm"):
@@ -142,6 +146,40 @@ def test_images_are_paired_by_name_for_average_precision_too(tmp_path: Path) -> 
     assert found.drawn[0].std() > 0.04
 
 
+def test_detectors_that_differ_on_one_image_prove_nothing(tmp_path: Path) -> None:
+    runs = [coco_run(tmp_path / "a", 0), coco_run(tmp_path / "b", 0, without=4)]
+    found = resample(runs, ["box_AP50"], ap_draws=50)["box_AP50"]
+    assert found.parts is not None
+    assert found.comparing_only
+    apart = found.parts.sums[0] - found.parts.sums[1]
+    assert np.count_nonzero(apart) == 1
+    difference = found.scores[0] - found.scores[1]
+    assert apart.sum() == pytest.approx(difference, rel=0.5)  # to first order
+    parts = [found.parts.of([place]) for place in (0, 1)]
+    given = [found.scores[[place]] for place in (0, 1)], [found.drawn[[place]] for place in (0, 1)]
+    estimate = contrast(*given, (1, -1), clusters=12, parts=parts, bounds=(0.0, 1.0))
+    assert (estimate.p, estimate.discordant) == (1.0, 1)
+    assert estimate.low < 0 < estimate.high
+    assert contrast(*given, (1, -1), clusters=12).p < 0.5
+    unlike = [coco_run(tmp_path / "c", 0), coco_run(tmp_path / "d", 1)]
+    parts_of_all = resample(unlike, ["box_AP"], ap_draws=9)["box_AP"].parts
+    assert parts_of_all is not None
+    assert np.count_nonzero(np.ptp(parts_of_all.sums, axis=0)) > 6
+
+
+def test_without_each_cluster_in_turn_a_mean_falls_into_its_parts() -> None:
+    values = np.random.default_rng(0).random((2, 9))
+    values[1, 3:] = values[0, 3:]  # equal but for three
+    left_out = np.stack([np.delete(values, place, axis=1).mean(axis=1) for place in range(3)], axis=1)
+    found = _jackknifed(values.mean(axis=1), left_out, np.arange(3), 9)
+    assert found is not None
+    np.testing.assert_allclose(found.sums[:, :3], values[:, :3] / 9)
+    np.testing.assert_allclose(found.sums.sum(axis=1), values.mean(axis=1))
+    assert (found.sums[0, 3:] == found.sums[1, 3:]).all()
+    left_out[0, 0] = np.nan
+    assert _jackknifed(values.mean(axis=1), left_out, np.arange(3), 9) is None
+
+
 def changed(outcomes: Outcomes, **given: np.ndarray) -> Outcomes:
     return {**outcomes, **given}
 
@@ -165,6 +203,11 @@ def test_other_samples_are_an_error_that_counts_them(tmp_path: Path) -> None:
     ]
     with pytest.raises(UserError, match="several samples have one name"):
         resample(twice, ["top1"])
+    with pytest.raises(UserError, match="several samples have one name"):
+        resample(twice[:1] * 2, ["top1"])
+    none = run_of(tmp_path / "e", "knn", {name: values[:0] for name, values in outcomes.items()}, found)
+    with pytest.raises(UserError, match="has no samples"):
+        resample([none, none], ["top1"])
 
 
 def test_other_clusters_are_an_error(tmp_path: Path) -> None:
