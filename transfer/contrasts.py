@@ -205,6 +205,8 @@ def _p(found: Estimate, samples: Samples, ends: _Ends, total: float) -> float:
     from scipy.special import stdtr, stdtrit
 
     usual = ends.p_of_none(samples.tails(found.level))
+    if samples.few and isinstance(samples.growth, Rate):
+        return math.nan
     if not samples.few or math.isnan(samples.by_flips) or not found.estimate:
         return usual
     half = float(stdtrit(samples.freedom, samples.by_flips / 2))
@@ -216,8 +218,14 @@ def _p(found: Estimate, samples: Samples, ends: _Ends, total: float) -> float:
 
 
 def _agreeing(found: Estimate, p: float, by_ends: float) -> Estimate:
-    """With a p value below 1 - level where the interval leaves 0 out, and only there: the more careful one holds."""
+    """With a p value below 1 - level where the interval leaves 0 out, and only there: the more careful one holds.
+
+    Args:
+        p: nan of a single score; that it is 0 is refuted by any outcome that is not.
+    """
     outside = not found.low <= 0 <= found.high
+    if math.isnan(p):
+        return replace(found, p=0.0 if outside else 1.0)
     shown = p < 1 - found.level
     if outside and not shown:
         return replace(found, p=p, low=min(found.low, 0.0), high=max(found.high, 0.0))

@@ -1,13 +1,16 @@
 """Contrasts of systems that seldom disagree, against exact tests and formulas stated anew."""
 
+import csv
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
 from tasks.draws import smallest_shift
+from tests.benchmarks import evidence
 from transfer.contrasts import contrast
 from transfer.sign_flips import _saddlepoint, sign_flip_p
 from transfer.statistics import Estimate, cluster_draws
@@ -185,13 +188,14 @@ def test_seeds_that_are_equal_by_luck_prove_nothing() -> None:
     assert paired(a, same, seeds=[range(3), range(3)]).p == 1.0
 
 
-@pytest.mark.parametrize("right", [0, 1, 29, 30])
+@pytest.mark.parametrize("right", [0, 1, 3, 29, 30])
 def test_a_score_near_its_bounds_has_clopper_and_pearsons_interval(right: int) -> None:
     answers = (np.arange(30) < right).astype(float)[None]
     found = paired(answers, coefficients=(1,))
     exact = stats.binomtest(right, 30).proportion_ci()
     # with Student's quantile instead of the normal one the effective samples are a little fewer
     assert found.low == pytest.approx(exact.low, abs=0.012)
+    assert (found.low > 0) == (found.p < 0.05) == (right > 0)
     assert found.high == pytest.approx(exact.high, abs=0.012)
     many = paired(np.repeat(answers, 100, axis=1)[:, :3000], coefficients=(1,))
     assert 0 <= many.low <= many.estimate + 1e-12
@@ -258,3 +262,22 @@ def test_what_is_no_number_is_refused() -> None:
         paired(broken, np.ones((1, 9)))
     with pytest.raises(ValueError, match="at least 2 clusters"):
         paired(np.ones((1, 1)), np.zeros((1, 1)))
+
+
+@pytest.mark.parametrize("discordant", [0, 3, 8])
+def test_the_committed_study_is_what_the_code_does(discordant: int) -> None:
+    """Of cells that cost little; seldom wrong, as the study's criteria are."""
+    table = Path(evidence.__file__).with_suffix(".csv")
+    with table.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["clusters"] == "355" and row["seeds"] == "(1, 1)"]
+    (kept,) = [
+        row
+        for row in rows
+        if (row["discordant"], row["effect"], row["sizes"]) == (str(discordant), "none", "ones")
+    ]  # fmt: skip
+    found = evidence.judged(evidence.Cell("difference", 355, discordant), 0)
+    for name in ("covered", "rejected", "power"):
+        assert found[name] == pytest.approx(float(kept[name]), abs=1)
+    assert float(kept["rejected"]) < 5.5
+    assert float(kept["covered"]) > 94
+    assert 75 < float(kept["power"]) < 85
