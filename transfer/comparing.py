@@ -218,14 +218,18 @@ def _compared(one: Match, how: Bootstrap, exports: Exports) -> list[dict[str, An
 
 
 def _few_notes(one: Match, name: str, estimate: Estimate | None) -> list[str]:
-    """Where fewer clusters differ than could show anything, whichever way they do."""
+    """Where fewer clusters differ than could show anything, or a few large ones decide."""
     if estimate is None or estimate.discordant is None:
         return []
+    notes = []
+    if estimate.effective_clusters is not None and 2 * estimate.effective_clusters < estimate.clusters:
+        sizes = f"{estimate.clusters} clusters of so unlike sizes that they count as {estimate.effective_clusters:.0f}"
+        notes.append(f"{one.label}: {sizes}; where most favour one side the interval covers about 92 %")
     fewest = math.floor(1 - math.log2(1 - estimate.level)) + 1
     if estimate.discordant >= fewest:
-        return []
+        return notes
     differ = f"{name} differs on {estimate.discordant} of {estimate.clusters} clusters"
-    return [f"{one.label}: {differ}; {fewest}, all one way, are the fewest that show anything"]
+    return [*notes, f"{one.label}: {differ}; {fewest}, all one way, are the fewest that show anything"]
 
 
 def _estimates(

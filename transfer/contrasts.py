@@ -121,6 +121,7 @@ def _combined(estimate: float, samples: Samples, seeds: Seeds, clusters: int, le
         seed_error=math.sqrt(max(seeds.variance - seeds.by_samples, 0.0)) if seeds.freedom else None,
         clusters=clusters,
         inner=(estimate, estimate),
+        effective_clusters=samples.clusters,
         discordant=samples.discordant,
         few=samples.power,
     )

@@ -30,6 +30,8 @@ class Samples:
     growth: Discordance | Rate | None = None
     discordant: int | None = None
     power: Few | None = None
+    clusters: float | None = None
+    """Kish's number"""
     thin: float = 0.0
     """How far what differs are a few clusters by a few amounts, so that seeds can be equal by luck"""
 
@@ -50,22 +52,23 @@ class Samples:
         influence[np.abs(influence) <= dust] = 0.0
         # of the scores without each cluster in turn (Bell and McCaffrey 2002), and Kish's number of clusters
         variance = float(((influence / (1 - shares)) ** 2).sum()) * (clusters - 1) / clusters
-        freedom = max(1 / float((shares**2).sum()) - 1, 1.0)
+        kish = 1 / float((shares**2).sum())
+        freedom = max(kish - 1, 1.0)
         if single:
             few, growth = _near_bounds(sums, shares, variance * (clusters - 1) / clusters, bounds)
-            return cls(variance, spread, few, math.nan, freedom, growth)
+            return cls(variance, spread, few, math.nan, freedom, growth, clusters=kish)
         sums[np.abs(sums) <= dust] = 0.0
         few, seen = fewness(effective_number(sums)), int(np.count_nonzero(sums))
         span = bounds[1] - bounds[0]
         discordance = Discordance.of(sums, shares, span, span * reach / 2) if few else None
         if discordance is None:
-            return cls(variance, spread, 0.0 if seen else few, math.nan, freedom, None, seen)
+            return cls(variance, spread, 0.0 if seen else few, math.nan, freedom, None, seen, clusters=kish)
         thin = _thin(sums)
         of_one = given.of_single_runs(dust)
         by_few = min(freedom_of(sums), freedom_of(shares))
         freedom = 1 / (few / by_few + (1 - few) / freedom + 1e-12)
         power = Few(*to_be_shown(sums, of_one, shares, span, span * reach / 2), few * thin, freedom)
-        return cls(variance, spread, few, sign_flip_p(sums), freedom, discordance, seen, power, thin)
+        return cls(variance, spread, few, sign_flip_p(sums), freedom, discordance, seen, power, kish, thin)
 
     def tails(self, level: float) -> tuple[float, float]:
         """How long the sides of the interval are, in those of the normal distribution of the same variance."""

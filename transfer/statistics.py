@@ -68,6 +68,8 @@ class Estimate(Interval):
     draws: int = 0
     inner: tuple[float, float] | None = None
     """The interval of the level 1 - 2 (1 - level), of two one-sided tests (Schuirmann 1987)"""
+    effective_clusters: float | None = None
+    """As many of one size would say as much (Kish 1965)"""
     discordant: int | None = None
     """Clusters on which the systems differ; None where that is not known, as of COCO's scores of unlike detectors"""
     few: Few | None = None

@@ -283,6 +283,8 @@ def test_a_few_images_all_one_way_are_no_verdict(tmp_path: Path, wrong: list[int
     assert line["verdict"].kind is Kind.CANNOT_TELL
     # six images on one side are the fewest that can show anything
     assert line["verdict"].smallest > 6 / IMAGES
+    said = f"knn on toy_market: top1 differs on {len(wrong)} of 300 clusters; 6, all one way, are the fewest that show"
+    assert said in notes(compare(runs, "stem=conv", "stem=patchify", scores=["top1"]))
     alone = mean_score(runs[:1], "top1")
     assert alone is not None
     assert (alone.high, alone.low) == (1.0, pytest.approx(0.025 ** (1 / IMAGES), abs=1e-3))
@@ -300,6 +302,26 @@ def test_equal_answers_leave_open_what_so_many_images_do(tmp_path: Path) -> None
     assert sentence(compared(runs, "stem=conv", "stem=patchify", margin=0.5, scores=["top1"]).rows[0]["verdict"]) == (
         "cannot tell, though equal on every sample; smallest detectable 2.6"
     )
+
+
+def test_clusters_of_very_unlike_sizes_are_said(tmp_path: Path) -> None:
+    runs = [made(tmp_path, stem) for stem in ("conv", "patchify")]
+    for run in runs:
+        with np.load(run.folder / "outcomes.npz") as file:
+            outcomes = dict(file)
+        outcomes["cluster"] = np.maximum(np.arange(IMAGES) - 200, 0)  # 201 images of one, 99 by themselves
+        np.savez(run.folder / "outcomes.npz", **outcomes)
+    said = notes(compare(runs, "stem=conv", "stem=patchify", draws=200, scores=["top1"]))
+    assert (
+        "100 clusters of so unlike sizes that they count as 2; where most favour one side the interval covers" in said
+    )
+    assert "unlike sizes" not in notes(compare(both(tmp_path / "b"), "stem=conv", "stem=patchify", draws=50))
+
+
+def test_two_seeds_each_are_said_to_be_few(tmp_path: Path) -> None:
+    said = "two seeds each are few: where one side's seeds vary ten times as much as the other's"
+    assert said in notes(compare(both(tmp_path / "two", seeds=2), "stem=conv", "stem=patchify", draws=50))
+    assert said not in notes(compare(both(tmp_path / "three"), "stem=conv", "stem=patchify", draws=50))
 
 
 def test_values_and_table_say_the_same(tmp_path: Path) -> None:
