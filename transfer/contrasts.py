@@ -79,7 +79,7 @@ def contrast(
         paired = True
     single = sum(map(abs, coefficients)) == abs(sum(coefficients))
     samples = Samples.of(mean, clusters, bounds, single, sum(map(abs, coefficients)), dust)
-    varying = Seeds.of(apart, [len(one) for one in mean.scores])
+    varying = Seeds.of(apart, [len(one) for one in mean.scores], used is not None)
     found = _combined(mean.estimate(dust), samples, varying, clusters, level)
     sizes = tuple(len(one) for one in (used or scores))
     found = replace(found, seeds=sizes, paired=paired, borrowed=varying.borrowed, draws=drawn[0].shape[1])
@@ -159,7 +159,8 @@ class _Ends:
         lengths = [limit * math.sqrt(self._variance(tail)) for tail in tails]
         if few and isinstance(growth, Rate):
             own = growth.lengths(level, self.samples.freedom)
-            more = [few * (length**2 - limit**2 * self.samples.variance) for length in own]
+            usual = float(stdtrit(self.samples.freedom, (1 + level) / 2)) ** 2 * self.samples.variance
+            more = [few * (length**2 - usual) for length in own]
             lengths = [math.sqrt(max(length**2 + one, 0.0)) for length, one in zip(lengths, more, strict=True)]
         elif few and growth:
             lengths = [self._crossing(level, limit, way, tail) for way, tail in zip((-1, 1), tails, strict=True)]

@@ -177,7 +177,8 @@ def seed_notes(one: Match, exports: Exports) -> list[str]:
     if max(sizes) == 1:
         notes.append(f"{one.label}: one seed, so the interval is that of these models on other samples")
     elif min(sizes) == 1:
-        notes.append(f"{one.label}: a side of one seed is taken to vary over seeds as the others do")
+        said = "if it varied ten times as much, the interval would cover about 70 %"
+        notes.append(f"{one.label}: a side of one seed is taken to vary over seeds as the others do; {said}")
     if sum(size - 1 for size in sizes) == 1:
         notes.append(f"{one.label}: two seeds are few, and the interval covers about 90 % where seeds vary")
     if set(sizes) == {2}:
@@ -185,7 +186,7 @@ def seed_notes(one: Match, exports: Exports) -> list[str]:
         notes.append(f"{one.label}: two seeds each are few: {said}")
     if min(sizes) > 1 and max(sizes) >= 2 * min(sizes):
         said = f"{sizes[0]} seeds against {sizes[1]}" if len(sizes) == 2 else f"{min(sizes)} to {max(sizes)} seeds"
-        notes.append(f"{one.label}: {said}: with so unlike numbers the interval covers about 93 % where seeds vary")
+        notes.append(f"{one.label}: {said}: for so unlike numbers the interval is wide, and covers 94 to 99 %")
     origins = [{run.record.weights_id for run in own.runs} - {"random"} for own in units]
     if max(sizes) > 1 and any(len(own) == 1 for own in origins):
         notes.append(

@@ -116,12 +116,17 @@ class Seeds:
     borrowed: bool
 
     @classmethod
-    def of(cls, given: Given, sizes: Sequence[int]) -> "Seeds":
-        """Args: sizes: how many seeds of each system the mean is over; all of them say how much seeds vary."""
+    def of(cls, given: Given, sizes: Sequence[int], common: bool) -> "Seeds":
+        """All of the seeds say how much these vary.
+
+        Args:
+            sizes: how many seeds of each system the mean is over.
+            common: whether these are the same for all systems.
+        """
         several = [place for place, one in enumerate(given.scores) if len(one) > 1]
         if not several:
             return cls(0.0, 0.0, 0.0, False)
-        weights = given.weights
+        weights, of_means = given.weights, [sizes[place] for place in several]
         single = sum(weights[place] ** 2 for place, one in enumerate(given.scores) if len(one) == 1)
         variances, shares, freedoms = [], [], []
         for place in several:
@@ -130,7 +135,7 @@ class Seeds:
             variances.append(factor * float(np.var(one, ddof=1)))
             shares.append(factor * _apart(given, place))
             freedoms.append(len(one) - 1)
-        return cls(sum(variances), sum(shares), _freedom_of_sum(variances, freedoms), bool(single))
+        return cls(sum(variances), sum(shares), _freedom_of_sum(variances, freedoms, of_means, common), bool(single))
 
 
 def _apart(given: Given, place: int) -> float:
@@ -141,15 +146,27 @@ def _apart(given: Given, place: int) -> float:
     return float(np.var(influence, axis=0, ddof=1).sum())
 
 
-def _freedom_of_sum(variances: Sequence[float], freedoms: Sequence[float]) -> float:
-    """Degrees of freedom of a sum of independent estimates of variances of about one size.
+def _freedom_of_sum(
+    variances: Sequence[float], freedoms: Sequence[float], sizes: Sequence[int], common: bool = False
+) -> float:
+    """Degrees of freedom of a sum of independent estimates of variances.
 
-    For few seeds Satterthwaite's are too few on the average, those of Welch (1947) too many where one variance is all.
-    A mean of both covers 94 to 96 % with three seeds each, up to variances 4 times one another.
+    Satterthwaite's cover 94 to 97 % where all means are over as many seeds, three or more, whose standard deviations
+    are up to 10 times one another; but 89 % of two seeds against five. Their harmonic mean with the fewest freedom of
+    any, weighted by how unlike the numbers are, up to a half, covers 94 to 99 % (drawn 200,000 times).
+    Of seeds that systems have in common the sum is more than the variance of their difference, so that freedom between
+    Satterthwaite's and Welch's (1947) is enough.
+
+    Args:
+        sizes: seeds that each mean is over.
+        common: whether these are the same.
     """
     total, squares = sum(variances), np.square(variances)
     if not total:
         return float(sum(freedoms))
     satterthwaite = total**2 / float((squares / freedoms).sum())
-    welch = total**2 / float((squares / (np.asarray(freedoms) + 2)).sum()) - 2
-    return 3 / (1 / satterthwaite + 2 / welch)
+    if common:
+        welch = total**2 / float((squares / (np.asarray(freedoms) + 2)).sum()) - 2
+        return 3 / (1 / satterthwaite + 2 / welch)
+    unlike = min(1 - (min(sizes) - 1) / (max(sizes) - 1), 0.5)
+    return 1 / ((1 - unlike) / satterthwaite + unlike / min(freedoms))

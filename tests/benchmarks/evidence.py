@@ -29,6 +29,7 @@ EXACT = 20_000
 NO_DRAWS = 60
 """Up to so many clusters that disagree nothing is resampled."""
 DRAWS = 400
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
         **{name: value for name, value in asdict(cell).items() if name != "surplus"},
         "repeats": len(found),
         "truth": true,
-        "covered": 100 * float(np.mean([one.low <= true <= one.high for one in found])),
+        "covered": 100 * float(np.mean([one.low - ROUNDING <= true <= one.high + ROUNDING for one in found])),
         "length": float(np.mean([one.high - one.low for one in found])),
         "rejected": None,
         "smallest": None,

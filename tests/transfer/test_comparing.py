@@ -408,7 +408,9 @@ def test_unlike_numbers_of_seeds_are_said(tmp_path: Path, more: int, said: bool)
     runs = [made(tmp_path, "conv", seed=seed) for seed in range(2)]
     runs += [made(tmp_path, "patchify", seed=seed) for seed in range(10, 10 + more)]
     table = compare(runs, "stem=conv", "stem=patchify", draws=200)
-    assert ("2 seeds against 4: with so unlike numbers the interval covers about 93 %" in notes(table)) == said
+    assert (
+        "2 seeds against 4: for so unlike numbers the interval is wide, and covers 94 to 99 %" in notes(table)
+    ) == said
 
 
 def test_a_stem_is_one_under_all_its_names(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tasks.draws import smallest_shift
 from tests.benchmarks import evidence
 from transfer.contrasts import contrast
 from transfer.sign_flips import _saddlepoint, sign_flip_p
+from transfer.spreads import _freedom_of_sum
 from transfer.statistics import Estimate, cluster_draws
 from transfer.systems import Parts
 
@@ -201,6 +202,26 @@ def test_a_score_near_its_bounds_has_clopper_and_pearsons_interval(right: int) -
     assert 0 <= many.low <= many.estimate + 1e-12
     assert many.estimate - 1e-12 <= many.high <= 1
     assert many.high - many.low < found.high - found.low
+
+
+def test_a_score_of_two_seeds_is_as_wide_as_these_vary() -> None:
+    answers = (np.arange(300) >= np.array([[2], [14]])).astype(float)
+    found = paired(answers, coefficients=(1,))
+    two = stats.t.interval(0.95, 1, answers.mean(), stats.sem(answers.mean(axis=1)))
+    assert found.low < answers.mean() - 0.5 * (answers.mean() - two[0])
+    assert found.high == 1.0
+
+
+@pytest.mark.parametrize(("few", "many", "ratio"), [(3, 3, 10), (3, 5, 4), (3, 10, 2), (2, 5, 4)])
+def test_unequal_spreads_of_few_seeds_are_covered(few: int, many: int, ratio: int) -> None:
+    """Of Welch's problem, the side of fewer seeds varying more: 3 standard errors below 94 %."""
+    rng, draws = np.random.default_rng(8), 20_000
+    a, b = ratio * rng.normal(size=(draws, few)), rng.normal(size=(draws, many))
+    variances = np.stack([a.var(axis=1, ddof=1) / few, b.var(axis=1, ddof=1) / many], axis=1)
+    freedom = np.array([_freedom_of_sum(row, (few - 1, many - 1), (few, many)) for row in variances])
+    error = np.sqrt(variances.sum(axis=1))
+    held = (np.abs(a.mean(axis=1) - b.mean(axis=1)) < stats.t.ppf(0.975, freedom) * error).mean()
+    assert 0.935 < held < 0.985
 
 
 def test_samples_of_one_cluster_count_less() -> None:
