@@ -55,9 +55,9 @@ def contrast(
         clusters: how many were resampled.
         parts: for each system. Without them only what many clusters allow is made.
         bounds: of a sample's value.
-        seeds: labels [S_k] for each system. What most have in common is taken in pairs, see `in_pairs`: what such seeds
-            share, as the order of the data, cancels. Two seeds would leave one degree of freedom: of these the means
-            are those of the same seeds, and the systems' spreads independent.
+        seeds: labels [S_k] for each system; without them they may be the same. What most have in common is taken in
+            pairs, see `in_pairs`: what such seeds share, as the order of the data, cancels. Two seeds would leave one
+            degree of freedom: of these the means are those of the same seeds, and the systems' spreads independent.
 
     Raises:
         ValueError: fewer than two clusters, or a score, or a draw of one, that is no number.
@@ -79,7 +79,7 @@ def contrast(
         paired = True
     single = sum(map(abs, coefficients)) == abs(sum(coefficients))
     samples = Samples.of(mean, clusters, bounds, single, sum(map(abs, coefficients)), dust)
-    varying = Seeds.of(apart, [len(one) for one in mean.scores], used is not None)
+    varying = Seeds.of(apart, [len(one) for one in mean.scores], not seeds or used is not None)
     found = _combined(mean.estimate(dust), samples, varying, clusters, level)
     sizes = tuple(len(one) for one in (used or scores))
     found = replace(found, seeds=sizes, paired=paired, borrowed=varying.borrowed, draws=drawn[0].shape[1])
