@@ -319,7 +319,7 @@ def test_clusters_of_very_unlike_sizes_are_said(tmp_path: Path) -> None:
 
 
 def test_two_seeds_each_are_said_to_be_few(tmp_path: Path) -> None:
-    said = "two seeds each are few: where one side's seeds vary ten times as much as the other's"
+    said = "two seeds each are few: the interval covers 93 % at worst"
     assert said in notes(compare(both(tmp_path / "two", seeds=2), "stem=conv", "stem=patchify", draws=50))
     assert said not in notes(compare(both(tmp_path / "three"), "stem=conv", "stem=patchify", draws=50))
 
