@@ -60,6 +60,8 @@ def recompute(folder: Path, record: Record, search: Search) -> Outcome:
     seconds = time.monotonic() - start
     lines = [f"computed anew in float64 from {found.source} ({seconds:.1f} s)", *_table(record, found)]
     lines += [f"not computed anew: {what}" for what in found.left]
+    if (precision := _scored_in(record)) not in ("fp32", "fp64"):
+        lines.append(f"scored in {precision}, whose rounding moves scores as well: only errors beyond it can be told")
     wrong = [_said(row) for row in found.rows if not row.agrees]
     lacking = record.scores.keys() - {row.name for row in found.rows}
     wrong += [f"{name}: in the record, and not among the scores of its task" for name in sorted(lacking)]

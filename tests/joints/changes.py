@@ -55,8 +55,8 @@ CHANGES = [
         --no-decay *weight
         --no-decay 1d | --decay-norm
         --layer-decay 0.5
-        --schedule epoch
-        --schedule epoch | --schedule-offset 1
+        --warmup-epochs 1 | --schedule epoch
+        --warmup-epochs 1 --schedule epoch | --schedule-offset 1
         --warmup-epochs 1
         --warmup-prefix
         --warmup-from 5e-4

@@ -23,7 +23,7 @@ class Work:
 TRAINED = "--batch 8 --epochs 2 --warmup-epochs 0.5"
 PRETRAINED = f"{TRAINED} --size 32 --resize 32 --validate-at 1"
 WORKS = {
-    "reid": Work("run", "people", "--size 64 32 --identities 4 --instances 2 --epochs 2 --warmup-epochs 0.5"),
+    "reid": Work("run", "people", "--size 64 32 --identities 4 --instances 2 --epochs 2 --warmup-epochs 1"),
     "knn": Work("run", "labelled", "--k 3 --other-k 1 5", trains=False),
     "fewshot": Work("run", "labelled", "--shots 1 10 --draws 2", trains=False),
     "classify": Work("run", "labelled", "--size 32 --resize 36", trains=False),
