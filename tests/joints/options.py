@@ -58,10 +58,10 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "weights": ("random", "export", "partial"),
 }
 FEWER = FACTORS | {
-    "stem": ("patchify", "conv", "conv_ibn", "user"),
-    "attention": ("softmax", "relu", "identity", "relu_sum", "user"),
+    "stem": ("patchify", "conv", "user"),
+    "attention": ("softmax", "relu", "relu_sum", "user"),
     "ffn": ("mlp", "conv1d_bn", "user"),
-    "part": ("plain", "gate", "learned_alpha", "sincos2d", "layer_decay", "frozen", "drop_path"),
+    "part": ("plain", "learned_alpha", "layer_decay", "frozen", "drop_path"),
 }
 """For the suite: of values that run through the same code one; `python -m tests.joints` has them all."""
 DEAR = (("ranks", "2"), ("precision", "fp16"), ("eval_precision", "fp16"), ("work", "detect"))

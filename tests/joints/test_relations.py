@@ -16,7 +16,7 @@ from tests.joints.invariants import broken
 from tests.joints.options import FACTORS, USUAL
 from tests.joints.places import Places
 
-EVERY = 20
+EVERY = 30
 """Of the changes every twentieth is tried here; `python -m tests.joints` tries all."""
 ROWS: dict[str, dict[str, str]] = {
     "scored again": {"work": "deit", "stem": "conv", "ffn": "conv1d_bn", "attention": "sigmoid"},
