@@ -16,6 +16,8 @@ from backbones.timm_names import timm_names
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+LEFT_TO_RECIPES = ("pos_resample",)
+"""Fields that a recipe may say for those architectures that take them; no flag of a user's is dropped so."""
 
 
 @dataclass(frozen=True, kw_only=True)

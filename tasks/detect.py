@@ -17,6 +17,7 @@ from backbones.data.samplers import shuffled_batches
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.dist import broadcast_object
+from backbones.engine.finite import NotFinite
 from backbones.engine.learned import keep_learned
 from backbones.engine.loop import fit
 from backbones.engine.seeding import seed_torch
@@ -34,7 +35,6 @@ from tasks.detection.maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detection.options import DetectOptions
 from tasks.detection.pictures import save_pictures
 from tasks.detection.pipelines import DetectionImages, train_transforms
-from tasks.detection.precision import NotFinite
 from tasks.detection.predict import Results, detect
 from tasks.task import Metric, Outcomes, Scores, Task
 

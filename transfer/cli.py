@@ -4,13 +4,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml, recast, unchecked
-from backbones.spec import BackboneSpec, resolve
 from transfer.options import BackboneOptions, LaunchOptions, RunOptions
+
+if TYPE_CHECKING:
+    from backbones.spec import BackboneSpec
 
 
 @dataclass
@@ -28,8 +30,10 @@ class Command:
     launch: LaunchOptions = field(default_factory=LaunchOptions)
     usual: dict[str, Any] = field(default_factory=dict)
 
-    def resolved(self, from_scratch: bool, **more: Any) -> BackboneSpec:
+    def resolved(self, from_scratch: bool, **more: Any) -> "BackboneSpec":
         """The backbone that the words name. Raises as `backbones.spec.resolve`."""
+        from backbones.spec import resolve
+
         return resolve(self.run.backbone, usual=self.usual, **(self.overrides(from_scratch) | more))
 
     def overrides(self, from_scratch: bool) -> dict[str, Any]:
@@ -177,11 +181,15 @@ def _left_to_recipe(backbone: BackboneOptions, words: list[str], said: set[str])
     Args:
         said: keys of the user's own layers.
     """
+    from backbones.spec import LEFT_TO_RECIPES
+
     flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in words if word.startswith("--")}
-    if backbone.pos_resample is None or "pos_resample" in flags | said:
-        return {}
-    value, backbone.pos_resample = backbone.pos_resample, None
-    return {"pos_resample": value}
+    left = {}
+    for name in LEFT_TO_RECIPES:
+        if getattr(backbone, name) is not None and name not in flags | said:
+            left[name] = getattr(backbone, name)
+            setattr(backbone, name, None)
+    return left
 
 
 def _check_idle(options: Any, words: list[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from backbones.archs import VOLOS
 from backbones.errors import UserError
 from backbones.settings import read_yaml
-from backbones.spec import FIELDS, BackboneSpec, resolve
+from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
 from backbones.stems import find_stem
 from transfer.cli import pretraining_recipe, task_recipe
 from transfer.groups import value_label
@@ -254,7 +254,7 @@ def _recipe(step: Step) -> dict[str, Any]:
 @lru_cache
 def _resolved(name: str, parts: str) -> BackboneSpec:
     named = json.loads(parts)
-    usual = {key: named.pop(key) for key in ("pos_resample",) if key in named}  # for architectures that take it
+    usual = {key: named.pop(key) for key in LEFT_TO_RECIPES if key in named}
     return resolve(name, usual=usual, **named)
 
 

@@ -24,6 +24,8 @@ TOP = 5
 BLOCK_ELEMENTS = 2**27  # similarities held at a time when no block is given: half a GiB
 SPARE = 32  # samples besides the k nearest by float32 among which the k nearest are found
 ROWS = 4096  # samples normalised at a time
+Centred = tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]
+"""See `_centred`."""
 
 
 def true_class_places(
@@ -128,19 +130,19 @@ def weighted_knn(
     return {number: torch.cat(parts) if parts else empty for number, parts in found.items()}
 
 
-def _candidates(unit: Tensor, train: Tensor, centred: tuple[Tensor, Tensor, Tensor], count: int, k: int) -> Tensor:
+def _candidates(unit: Tensor, train: Tensor, centred: Centred, count: int, k: int) -> Tensor:
     """Places [B, count] of training samples among which the k nearest of each test sample are.
 
     By float32, unless the last candidate is so close to the k-th that the error of a product, as in
     `tasks.distances.Distances`, may have kept a nearer one out.
     """
-    mean, near, offsets = centred
+    mean, near, offsets, (longest, most) = centred
     rows = (unit - mean).float()
     values, places = _nearest(torch.addmm(offsets, rows, near.T), count)
     if count == len(train):
         return places
-    product = rows.norm(dim=1) * near.norm(dim=1).max()
-    error = (near.shape[1] ** 0.5 + 10) * product + 2 * (offsets.abs().max() + product)
+    product = rows.norm(dim=1) * longest
+    error = (near.shape[1] ** 0.5 + 10) * product + 2 * (most + product)
     unsure = (values[:, k - 1] - values[:, -1] <= torch.finfo(torch.float32).eps * error).nonzero().flatten()
     for some in unsure.split(max(1, BLOCK_ELEMENTS // (2 * len(train)))):
         exact = torch.cat([unit[some] @ _unit(part).T for part in train.split(ROWS)], dim=1)
@@ -148,7 +150,7 @@ def _candidates(unit: Tensor, train: Tensor, centred: tuple[Tensor, Tensor, Tens
     return places
 
 
-def _centred(train: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _centred(train: Tensor) -> Centred:
     """The mean [D] of the normalised samples, float64, these less their mean, float32, and what similarities add [M].
 
     a b = (a - m) (b - m) + m b + a m - m m, where the last two are the same for all b, and m b = (|b|^2 + |m|^2 -
@@ -158,7 +160,8 @@ def _centred(train: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     near = torch.cat([(_unit(part) - mean).float() for part in train.split(ROWS)])
     zero = torch.cat([(part == 0).all(1) for part in train.split(ROWS)])  # these alone are not of length 1
     added = torch.cat([-part.double().square().sum(1) / 2 for part in near.split(ROWS)])
-    return mean, near, (added - zero / 2).float()
+    offsets = (added - zero / 2).float()
+    return mean, near, offsets, (near.norm(dim=1).max(), offsets.abs().max())
 
 
 def _unit(features: Tensor) -> Tensor:

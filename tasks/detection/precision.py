@@ -12,11 +12,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from backbones.engine.finite import NotFinite
 from tasks.detection.working_type import working_type
-
-
-class NotFinite(ArithmeticError):
-    """What a detector gives is not finite."""
 
 
 class FullPrecision(nn.Module):

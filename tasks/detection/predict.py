@@ -12,11 +12,12 @@ from torch import Tensor
 from backbones.engine import dist
 from backbones.engine.context import Context
 from backbones.engine.extract import loaded
+from backbones.engine.finite import NotFinite
 from tasks.data.coco import CocoData
 from tasks.data.coco_split import CocoSplit
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import GREY, DetectionImages, test_transforms
-from tasks.detection.precision import NotFinite, finite_outputs
+from tasks.detection.precision import finite_outputs
 
 Results = list[dict[str, Any]]
 

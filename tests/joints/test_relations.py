@@ -17,7 +17,7 @@ from tests.joints.options import FACTORS, USUAL
 from tests.joints.places import Places
 
 EVERY = 30
-"""Of the changes every twentieth is tried here; `python -m tests.joints` tries all."""
+"""Of the changes every thirtieth is tried here; `python -m tests.joints` tries all."""
 ROWS: dict[str, dict[str, str]] = {
     "scored again": {"work": "deit", "stem": "conv", "ffn": "conv1d_bn", "attention": "sigmoid"},
     "beside other features": {"work": "fewshot"},

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from backbones.data.spec import resolve_dataset
+from backbones.engine.finite import NotFinite
 from backbones.engine.outcome import Outcome
 from backbones.spec import resolve
 from tasks import detect
 from tasks.detect import TASK, chosen_detector
-from tasks.detection.precision import NotFinite
 from tests.support import context
 from tests.tasks.data.coco_tree import changed, content, written
 from tests.tasks.support import smoke_options

@@ -8,12 +8,12 @@ from pycocotools import mask as coco_masks
 
 from backbones.engine.context import Stopped
 from backbones.engine.dist import Ranks
+from backbones.engine.finite import NotFinite
 from backbones.errors import UserError
 from tasks.detection import predict
 from tasks.detection.coco_scores import evaluate, scores
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import DetectionImages, train_transforms
-from tasks.detection.precision import NotFinite
 from tasks.detection.predict import detect, equal_sizes, padded_to, run_lengths, sizes_in_network
 from tests.support import context
 from tests.tasks.detection.scenes import CATEGORIES, a_learner, data_of, split_of
