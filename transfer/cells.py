@@ -119,6 +119,7 @@ class Cell:
         marks: dict[str, Any] = {"dirty": source_state()[1], "origin": self.present.origin, "seed": self.seed}
         marks |= {"smoke": self.command.run.smoke, "subset": self.command.run.subset}
         origin = {"run": self.run_id, "identity": self.identity.digest, "recipe": self.command.task}
+        origin["protocol"] = self.identity.without("seed").digest
         return origin | {"started_from": self.present.weights_id, "dataset": dataset, **marks, "options": self.options}
 
     def record(self, context: Context, scores: Scores, started: str) -> Record:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError, WrongWords, some
 from transfer.comparison_table import comparison_table
-from transfer.estimating import Bootstrap, Units, estimates, means_alone, seed_notes
+from transfer.estimating import Bootstrap, Found, Units, estimates, means_alone, seed_notes
+from transfer.evidence import Evidence
 from transfer.fields import check_fields, order, value_of
 from transfer.groups import dataset_label, value_label
 from transfer.resampling import AP_DRAWS, DRAWS
 from transfer.results import Run
-from transfer.selecting import Exports, Match, Side, count_of, has_value, known_exports, match, select_apart
+from transfer.selecting import Exports, Match, Side, count_of, has_value, match, select_apart
 from transfer.statistics import LEVEL, Estimate, adjusted
 from transfer.tables import RUN, breakdown_rate
-from transfer.verdicts import Kind, Verdict, broken_down, verdict_of
+from transfer.verdicts import Breakdowns, Kind, Verdict, broken_down, verdict_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,14 +81,15 @@ def compared(
             alone, and a note says why.
     """
     how = Bootstrap(draws, ap_draws, correction, level, tuple(scores), margin)
-    exports = known_exports(runs if known is None else known)
+    evidence = Evidence.of([run.record for run in (runs if known is None else known)])
+    exports = evidence.exports
     sides = select_apart((a, b), runs, exports)
     matches, notes = match(sides, exports)
     head = [f"{letter}: {side.text} ({count_of(side.runs)})" for letter, side in zip("ab", sides)]
     rows: list[dict[str, Any]] = []
     for one in matches:
-        rows += _compared(one, how, exports)
-        notes += one.notes + seed_notes(one, exports)
+        rows += _compared(one, how, evidence)
+        notes += one.notes + seed_notes(one, evidence)
     if not rows:
         raise UserError(f"nothing of '{a}' and '{b}' can be compared: {'; '.join(notes) or 'no task in common'}")
     return Comparison(_judged(rows, how), head + notes, how)
@@ -123,21 +125,11 @@ def crossed(
         UserError: in no task all four corners have a score.
     """
     how = Bootstrap(draws, ap_draws, correction, level, tuple(scores), margin)
-    exports = known_exports(runs if known is None else known)
+    evidence = Evidence.of([run.record for run in (runs if known is None else known)])
+    exports = evidence.exports
     (name_f, values_f), (name_g, values_g) = (_two_values(text, runs, exports) for text in (f, g))
-    sides = [
-        Side(
-            f"{name_f} {value_f}, {name_g} {value_g}",
-            [
-                run
-                for run in runs
-                if has_value(run.record, name_f, value_f, exports) and has_value(run.record, name_g, value_g, exports)
-            ],
-            (name_f, name_g),
-        )
-        for value_f in values_f
-        for value_g in values_g
-    ]
+    fields = (name_f, name_g)
+    sides = [_corner(runs, fields, (one, other), exports) for one in values_f for other in values_g]
     if empty := [side.text for side in sides if not side.runs]:
         raise UserError(f"no run with {'; none with '.join(empty)}")
     effects = {
@@ -154,12 +146,18 @@ def crossed(
         if broken:
             notes.append(f"{one.label}: no interaction, since all runs broke down with {'; with '.join(broken)}")
             continue
-        rows += _crossed(one, effects, how, exports)
-        notes += one.notes + seed_notes(one, exports)
+        rows += _crossed(one, [side.text for side in sides], effects, how, evidence)
+        notes += one.notes + seed_notes(one, evidence)
     if not rows:
         missing = "; ".join(notes) or "no task has all four corners under one protocol"
         raise UserError(f"no interaction of {name_f} and {name_g}: {missing}")
     return Comparison(_judged(rows, how), notes, how)
+
+
+def _corner(runs: Sequence[Run], fields: tuple[str, str], values: tuple[str, str], exports: Exports) -> Side:
+    pairs = list(zip(fields, values, strict=True))
+    own = [run for run in runs if all(has_value(run.record, name, value, exports) for name, value in pairs)]
+    return Side(", ".join(f"{name} {value}" for name, value in pairs), own, fields)
 
 
 def _judged(rows: list[dict[str, Any]], how: Bootstrap) -> list[dict[str, Any]]:
@@ -177,6 +175,8 @@ def _judged(rows: list[dict[str, Any]], how: Bootstrap) -> list[dict[str, Any]]:
                 tests=len(own) if how.correction != "none" else 1,
                 margin=how.margin / PERCENT if how.margin and row["scale"] == PERCENT else None,
                 advise=row["scale"] == PERCENT,
+                breakdowns=row["breakdowns"],
+                counted=row["counted"],
             )
     return rows
 
@@ -200,21 +200,26 @@ def _in_two(given: str, name: str, runs: Sequence[Run], exports: Exports) -> lis
     return held[0] if held else pairs[0] if len(pairs) == 1 else words
 
 
-def _compared(one: Match, how: Bootstrap, exports: Exports) -> list[dict[str, Any]]:
+def _compared(one: Match, how: Bootstrap, evidence: Evidence) -> list[dict[str, Any]]:
     """A row for each score; one without numbers where a side has none."""
-    head = _head(one, exports)
-    units = [Units.of(runs, exports) for runs in one.sides]
-    broken = {f"broke down {letter}": _broken(runs) for letter, runs in zip("ab", one.sides)}
+    head = _head(one, evidence.exports)
+    units = [Units.of(runs, evidence) for runs in one.sides]
+    broken = _broken(units, "ab")
+    rates = {f"broke down {one.side}": breakdown_rate(one.broken, one.of) for one in broken}
     if not all(own.runs for own in units):
         verdict = broken_down(*(not own.runs for own in units))
-        return [{**head, "score": one.first.primary, "verdict": verdict, **broken}]
+        return [{**head, "score": one.first.primary, "verdict": verdict, **rates}]
     rows = []
-    for name, (means, found) in _estimates(one, units, {"": (1, -1)}, how).items():
+    for name, found in _estimates(one, units, {"": (1, -1)}, how).items():
         scale = one.first.scale(name)
-        row = {**head, "score": name, "a": scale * means[0], "b": scale * means[1]}
-        rows.append(row | _found(found.get("")) | _marks(one, name) | broken)
-        one.notes += _few_notes(one, name, found.get(""))
+        row = {**head, "score": name, "a": scale * found.means[0], "b": scale * found.means[1]}
+        rows.append(row | _found(found, "") | _marks(one, name) | rates | {"breakdowns": broken})
+        one.notes += _few_notes(one, name, found.contrasts.get(""))
     return rows
+
+
+def _broken(units: Sequence[Units], sides: Sequence[str]) -> tuple[Breakdowns, ...]:
+    return tuple(Breakdowns(side, own.arm.broken, len(own.arm.units)) for side, own in zip(sides, units, strict=True))
 
 
 def _few_notes(one: Match, name: str, estimate: Estimate | None) -> list[str]:
@@ -234,11 +239,10 @@ def _few_notes(one: Match, name: str, estimate: Estimate | None) -> list[str]:
 
 def _estimates(
     one: Match, units: Sequence[Units], effects: Mapping[str, Sequence[int]], how: Bootstrap
-) -> dict[str, tuple[list[float], dict[str, Estimate]]]:
+) -> dict[str, Found]:
     """Means and contrasts; means alone, and a note, where outcomes cannot be used."""
-    found: dict[str, tuple[list[float], dict[str, Estimate]]] = {}
-    alone: dict[str, tuple[list[float], dict[str, Estimate]]]
-    alone = {name: (means, {}) for name, means in means_alone(units, how).items()}
+    alone = {name: Found(means, {}, {}) for name, means in means_alone(units, how).items()}
+    found: dict[str, Found] = {}
     try:
         found = estimates(units, effects, how)
         if lacking := [name for name in alone if name not in found]:
@@ -248,21 +252,25 @@ def _estimates(
     return alone | found
 
 
-def _found(estimate: Estimate | None) -> dict[str, Any]:
-    return {"verdict": Verdict(Kind.NOT_COMPARABLE, (NO_INTERVAL,))} if estimate is None else {"estimate": estimate}
+def _found(found: Found, label: str) -> dict[str, Any]:
+    if label not in found.contrasts:
+        return {"verdict": Verdict(Kind.NOT_COMPARABLE, (NO_INTERVAL,))}
+    return {"estimate": found.contrasts[label], "counted": found.with_breakdowns.get(label)}
 
 
 def _crossed(
-    one: Match, effects: Mapping[str, Sequence[int]], how: Bootstrap, exports: Exports
+    one: Match, corners: Sequence[str], effects: Mapping[str, Sequence[int]], how: Bootstrap, evidence: Evidence
 ) -> list[dict[str, Any]]:
-    head, rows = _head(one, exports), []
-    units = [Units.of(runs, exports) for runs in one.sides]
-    broken = {"broke down": _broken([run for runs in one.sides for run in runs])}
-    for name, (means, found) in _estimates(one, units, effects, how).items():
+    head, rows = _head(one, evidence.exports), []
+    units = [Units.of(runs, evidence) for runs in one.sides]
+    broken = _broken(units, corners)
+    rates = {"broke down": breakdown_rate(sum(own.broken for own in broken), sum(own.of for own in broken))}
+    for name, found in _estimates(one, units, effects, how).items():
         for label, coefficients in effects.items():
-            corners = [f"{one.first.scale(name) * mean:.2f}" for mean, c in zip(means, coefficients) if c]
-            row = {**head, "score": name, "effect": label, "means": ", ".join(corners)}
-            rows.append(row | _found(found.get(label)) | _marks(one, name) | broken)
+            means = [f"{one.first.scale(name) * mean:.2f}" for mean, c in zip(found.means, coefficients) if c]
+            own = tuple(one for one, c in zip(broken, coefficients, strict=True) if c)
+            row = {**head, "score": name, "effect": label, "means": ", ".join(means), "breakdowns": own}
+            rows.append(row | _found(found, label) | _marks(one, name) | rates)
     return rows
 
 
@@ -279,7 +287,3 @@ def _marks(one: Match, name: str) -> dict[str, Any]:
     primary = name == one.first.primary
     higher = metric.get("direction", "higher") == "higher"
     return {"higher": higher, "primary": primary, "scale": one.first.scale(name)}
-
-
-def _broken(runs: Sequence[Run]) -> str:
-    return breakdown_rate(sum(run.record.broke_down for run in runs), len(runs))

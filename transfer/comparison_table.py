@@ -22,6 +22,9 @@ COLUMNS = (
 )
 
 
+_UNSEEN = ("estimate", "counted", "breakdowns", "higher", "primary", "scale")
+
+
 def comparison_table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence[str]) -> "pd.DataFrame":
     """The rows as they are shown.
 
@@ -42,7 +45,7 @@ def comparison_table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence
         | {"verdict": sentence(row["verdict"], row.get("scale", PERCENT))}
         for row in rows
     ]
-    table = pd.DataFrame(rows).drop(columns=["estimate", "higher", "primary", "scale"], errors="ignore")
+    table = pd.DataFrame(rows).drop(columns=list(_UNSEEN), errors="ignore")
     table = table.drop(columns=[name for name in COLUMNS if name in table and table[name].isna().all()])
     last = [name for name in table if str(name).startswith("broke down")]
     middle = [name for name in COLUMNS if name in table]
@@ -59,6 +62,22 @@ def comparison_table(rows: list[dict[str, Any]], how: Bootstrap, notes: Sequence
 
 def sentence(verdict: Verdict, scale: float = PERCENT) -> str:
     """A verdict in words, its numbers as tables print them."""
+    return _of_survivors(_sentence(verdict, scale), verdict, scale)
+
+
+def _of_survivors(said: str, verdict: Verdict, scale: float) -> str:
+    """The same with how many broke down, and how the difference stands where these count as guessing."""
+    if not verdict.breakdowns:
+        return said
+    broken = ", ".join(f"{own.side} {own.broken} of {own.of}" for own in verdict.breakdowns if own.broken)
+    said = f"{said}; of survivors alone: broke down {broken}"
+    if (counted := verdict.counted) is None:
+        return said
+    numbers = (f"{scale * one:+.1f}" for one in (counted.estimate, counted.low, counted.high))
+    return f"{said}; with these at chance {next(numbers)} [{', '.join(numbers)}]"
+
+
+def _sentence(verdict: Verdict, scale: float) -> str:
     kind = verdict.kind
     if kind is Kind.NOT_COMPARABLE:
         return "; ".join(verdict.reasons)
@@ -99,6 +118,7 @@ def _overall(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if "effect" not in row:
             verdict: Verdict = row["verdict"]
             short = "; ".join(verdict.reasons) if verdict.kind is Kind.NOT_COMPARABLE else verdict.kind.value
+            short += " among survivors" if verdict.breakdowns else ""
             found.setdefault(short, []).append(f"{row['task']} {row['dataset'].partition(' ')[0]}")
     words = [f"{short} in {len(where)} ({', '.join(where)})" for short, where in found.items()]
     total = sum(map(len, found.values()))

@@ -4,17 +4,17 @@ Letters: R runs, S seeds, B draws.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from backbones.errors import UserError
 from transfer.contrasts import UNKNOWN, contrast
-from transfer.protocols import pretraining
-from transfer.resampling import AP_DRAWS, DRAWS, resample
+from transfer.evidence import RANDOM, Arm, Evidence, Unit, chance
+from transfer.resampling import AP_DRAWS, DRAWS, Resampled, resample
 from transfer.results import Record, Run
-from transfer.selecting import Exports, Match, known_exports
+from transfer.selecting import Match
 from transfer.statistics import LEVEL, Estimate
 from transfer.systems import Parts, in_pairs
 
@@ -36,19 +36,28 @@ class Bootstrap:
 
 
 def mean_score(
-    runs: Sequence[Run], score: str, *, draws: int = DRAWS, ap_draws: int = AP_DRAWS, level: float = LEVEL
+    runs: Sequence[Run],
+    score: str,
+    *,
+    draws: int = DRAWS,
+    ap_draws: int = AP_DRAWS,
+    level: float = LEVEL,
+    known: Sequence[Record] | None = None,
 ) -> Estimate | None:
     """The mean of a score over the runs of one configuration that have it, in [0, 1], with its interval.
 
     None where no run has the score or it is not one that samples add up to. Raises UserError as `compare`.
+
+    Args:
+        known: as in `transfer.evidence.Evidence.of`.
     """
     own = [run for run in runs if score in run.record.scores]
     if not own:
         return None
-    units = [Units.of(own, known_exports(runs))]
+    units = [Units.of(own, Evidence.of([run.record for run in runs], known))]
     how = Bootstrap(draws, ap_draws, level=level, scores=(score,))
     found = estimates(units, {"": (1,)}, how)
-    return found[score][1][""] if score in found else None
+    return found[score].contrasts[""] if score in found else None
 
 
 def score_names(records: Sequence[Record], how: Bootstrap) -> list[str]:
@@ -62,76 +71,126 @@ def score_names(records: Sequence[Record], how: Bootstrap) -> list[str]:
 
 @dataclass(frozen=True)
 class Units:
-    """The runs of a side that have a score, by what counts as one seed."""
+    """The runs of a side that have a score, by what counts as one seed (`transfer.evidence.Evidence.arm`)."""
 
     runs: list[Run]
-    labels: list[tuple[str, Any]]
+    labels: list[Unit]
+    arm: Arm
 
     @classmethod
-    def of(cls, runs: Sequence[Run], exports: Exports) -> "Units":
-        """Weights of several pretraining runs are the seeds, and fine-tunings of one of them are averaged."""
-        latest: dict[tuple[str, int], Run] = {}
-        for run in sorted(runs, key=lambda run: str(run.record.environment.get("started"))):
+    def of(cls, runs: Sequence[Run], evidence: Evidence) -> "Units":
+        """Of several runs of the same weights and seed the latest counts."""
+        arm = evidence.arm([run.record for run in runs])
+        latest: dict[tuple[str, int], tuple[Run, Unit]] = {}
+        labelled = zip(runs, arm.labels, strict=True)
+        for run, label in sorted(labelled, key=lambda one: str(one[0].record.environment.get("started"))):
             if not run.record.broke_down:
-                latest[run.record.weights_id, run.record.seed] = run
+                latest[run.record.weights_id, run.record.seed] = run, label
         kept = list(latest.values())
-        if len({run.record.weights_id for run in kept}) < 2:
-            return cls(kept, [("seed", run.record.seed) for run in kept])
-        seeds = {run.record.weights_id: parent.seed for run in kept if (parent := pretraining(run.record, exports))}
-        ids = {run.record.weights_id for run in kept}
-        if len(seeds) == len(ids) == len({*seeds.values()}):
-            return cls(kept, [("pretraining", seeds[run.record.weights_id]) for run in kept])
-        return cls(kept, [("weights", run.record.weights_id) for run in kept])
+        return cls([run for run, _ in kept], [label for _, label in kept], arm)
 
     def averaged(self, values: np.ndarray) -> np.ndarray:
         """[R, ...] -> [S, ...], in the order of `seeds`."""
-        places = {label: [at for at, own in enumerate(self.labels) if own == label] for label in self.seeds}
-        return np.stack([values[at].mean(axis=0) for at in places.values()])
-
-    def parts(self, parts: Parts, places: Sequence[int]) -> Parts:
-        """Those of the runs at these places, as those of seeds."""
-        own = parts.of(places)
-        return Parts(*(self.averaged(one) for one in (own.sums, own.shares, own.influence)))
+        return averaged(values, self.labels)
 
     @property
-    def seeds(self) -> list[tuple[str, Any]]:
+    def seeds(self) -> list[Unit]:
         """Each label once."""
         return list(dict.fromkeys(self.labels))
 
 
-def estimates(
-    units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], how: Bootstrap
-) -> dict[str, tuple[list[float], dict[str, Estimate]]]:
+def averaged(values: np.ndarray, labels: Sequence[Unit]) -> np.ndarray:
+    """[R, ...] -> [S, ...]: the mean of each label's, in the order in which they first appear."""
+    places = {label: [at for at, own in enumerate(labels) if own == label] for label in dict.fromkeys(labels)}
+    return np.stack([values[at].mean(axis=0) for at in places.values()])
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of one score."""
+
+    means: list[float]
+    """Of each side"""
+    contrasts: dict[str, Estimate]
+    """By their names"""
+    with_breakdowns: dict[str, Estimate]
+    """The same with trainings that broke down at chance; empty where none did"""
+
+
+@dataclass(frozen=True)
+class _System:
+    """One side's scores of one name."""
+
+    scores: np.ndarray
+    drawn: np.ndarray
+    parts: Parts | None
+    labels: list[Unit]
+
+    @classmethod
+    def of(cls, own: Units, one: Resampled, rows: slice, level: float | None = None) -> "_System":
+        """Args: rows: of the side's runs. level: what each training that broke down counts, if it does."""
+        scores, drawn, labels = one.scores[rows], one.drawn[rows], own.labels
+        parts = one.parts and one.parts.of(range(rows.start, rows.stop))
+        if level is not None and own.arm.absent:
+            more = len(own.arm.absent)
+            labels = labels + own.arm.absent
+            scores = np.concatenate([scores, np.full(more, level)])
+            drawn = np.concatenate([drawn, np.full((more, drawn.shape[1]), level)])
+            parts = parts and parts.with_constant(level, more)
+        apart = parts and Parts(*(averaged(each, labels) for each in (parts.sums, parts.shares, parts.influence)))
+        return cls(averaged(scores, labels), averaged(drawn, labels), apart, list(dict.fromkeys(labels)))
+
+
+def estimates(units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], how: Bootstrap) -> dict[str, Found]:
     """For each score the mean of each side, and the contrasts."""
     runs = [run for one in units for run in one.runs]
     drawn = resample(runs, score_names([run.record for run in runs], how), draws=how.draws, ap_draws=how.ap_draws)
-    ends = np.cumsum([0, *(len(one.runs) for one in units)])
+    ends = np.cumsum([0, *(len(one.runs) for one in units)]).tolist()
+    rows = [slice(start, stop) for start, stop in pairwise(ends)]
     found = {}
     for name, one in drawn.items():
-        parts = list(zip(units, ends, ends[1:]))
-        scores = [own.averaged(one.scores[start:stop]) for own, start, stop in parts]
-        draws = [own.averaged(one.drawn[start:stop]) for own, start, stop in parts]
-        adding = one.parts and [own.parts(one.parts, range(start, stop)) for own, start, stop in parts]
-        made = {}
-        for label, coefficients in contrasts.items():
-            used = [place for place, coefficient in enumerate(coefficients) if coefficient]
-            alone = len(used) == 1
-            try:
-                made[label] = contrast(
-                    [scores[place] for place in used],
-                    [draws[place] for place in used],
-                    [coefficients[place] for place in used],
-                    clusters=one.clusters,
-                    parts=[adding[place] for place in used] if adding and not (one.comparing_only and alone) else None,
-                    bounds=bounds_of(runs, name),
-                    seeds=[units[place].seeds for place in used],
-                    level=how.level,
-                )
-            except ValueError as error:
-                raise UserError(f"{runs[0].record.run_id}: {name}: {error}") from None
-        common = in_pairs([own.seeds for own in units]) or [list(range(len(own))) for own in scores]
-        found[name] = [float(own[places].mean()) for own, places in zip(scores, common)], made
+        systems = [_System.of(own, one, part) for own, part in zip(units, rows, strict=True)]
+        common = in_pairs([own.labels for own in systems]) or [list(range(len(own.scores))) for own in systems]
+        means = [float(own.scores[places].mean()) for own, places in zip(systems, common)]
+        made = _contrasts(systems, one, contrasts, runs, name, how.level)
+        more: dict[str, Estimate] = {}
+        level = chance(runs[0].record, name, runs[0].record.metrics)
+        if level is not None and any(own.arm.absent for own in units):
+            counted = [_System.of(own, one, part, level) for own, part in zip(units, rows, strict=True)]
+            # parts that are right in differences of runs alone say nothing of a constant
+            kept = replace(one, parts=None) if one.comparing_only else one
+            more = _contrasts(counted, kept, contrasts, runs, name, how.level)
+        found[name] = Found(means, made, more)
     return found
+
+
+def _contrasts(
+    systems: Sequence[_System],
+    one: Resampled,
+    contrasts: Mapping[str, Sequence[int]],
+    runs: Sequence[Run],
+    name: str,
+    level: float,
+) -> dict[str, Estimate]:
+    made = {}
+    for label, coefficients in contrasts.items():
+        used = [(own, coefficient) for own, coefficient in zip(systems, coefficients, strict=True) if coefficient]
+        adding = [own.parts for own, _ in used if own.parts is not None]
+        known = one.parts is not None and not (one.comparing_only and len(used) == 1)
+        try:
+            made[label] = contrast(
+                [own.scores for own, _ in used],
+                [own.drawn for own, _ in used],
+                [coefficient for _, coefficient in used],
+                clusters=one.clusters,
+                parts=adding if known else None,
+                bounds=bounds_of(runs, name),
+                seeds=[own.labels for own, _ in used],
+                level=level,
+            )
+        except ValueError as error:
+            raise UserError(f"{runs[0].record.run_id}: {name}: {error}") from None
+    return made
 
 
 def bounds_of(runs: Sequence[Run], name: str) -> tuple[float, float]:
@@ -150,30 +209,26 @@ def means_alone(units: Sequence[Units], how: Bootstrap) -> dict[str, list[float]
     }
 
 
-def _left_out(one: Match, units: Sequence[Units], used: Sequence[Sequence[int]]) -> list[str]:
+def _left_out(units: Sequence[Units], used: Sequence[Sequence[int]]) -> list[str]:
     """The seeds that have no partner, so that the means are over the others alone."""
     letters = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
     notes = []
     for letter, own, places in zip(letters, units, used):
         left = [label for place, label in enumerate(own.seeds) if place not in places]
         for kind, value in left:
-            broken = [
-                other
-                for other, runs in zip(letters, one.sides)
-                if kind == "seed" and any(run.record.broke_down and run.record.seed == value for run in runs)
-            ]
+            broken = [other for other, side in zip(letters, units) if (kind, value) in side.arm.absent]
             why = f"which broke down in {' and '.join(broken)}" if broken else "which the other side lacks"
             kept = "; what it says of how seeds vary is used" if len(places) == 2 else ""
             notes.append(f"left out of the means is {kind} {value} of {letter}, {why}{kept}")
     return notes
 
 
-def seed_notes(one: Match, exports: Exports) -> list[str]:
+def seed_notes(one: Match, evidence: Evidence) -> list[str]:
     """What a row's seeds do not say."""
-    units = [Units.of(runs, exports) for runs in one.sides]
+    units = [Units.of(runs, evidence) for runs in one.sides]
     used = in_pairs([own.seeds for own in units])
     sizes = [len(places) for places in used] if used else [len(own.seeds) for own in units]
-    notes = [f"{one.label}: {note}" for note in _left_out(one, units, used)] if used else []
+    notes = [f"{one.label}: {note}" for note in _left_out(units, used)] if used else []
     if max(sizes) == 1:
         notes.append(f"{one.label}: one seed, so the interval is that of these models on other samples")
     elif min(sizes) == 1:
@@ -187,11 +242,16 @@ def seed_notes(one: Match, exports: Exports) -> list[str]:
     if min(sizes) > 1 and max(sizes) >= 2 * min(sizes):
         said = f"{sizes[0]} seeds against {sizes[1]}" if len(sizes) == 2 else f"{min(sizes)} to {max(sizes)} seeds"
         notes.append(f"{one.label}: {said}: for so unlike numbers the interval is wide, and covers 94 to 99 %")
-    origins = [{run.record.weights_id for run in own.runs} - {"random"} for own in units]
+    origins = [{run.record.weights_id for run in own.runs} - {RANDOM} for own in units]
     if max(sizes) > 1 and any(len(own) == 1 for own in origins):
         notes.append(
             f"{one.label}: all seeds start from one set of weights, so nothing is known of pretraining's seeds"
         )
+    for own in units:
+        if len(own.labels) > len(own.seeds):
+            same = own.seeds[0][0] == "weights" and len(own.seeds) == 1
+            why = "seeds change nothing here" if same else "those of one pretraining are averaged"
+            notes.append(f"{one.label}: {len(own.labels)} runs count as {len(own.seeds)}: {why}")
     dropped = sum(not run.record.broke_down for runs in one.sides for run in runs) - sum(len(own.runs) for own in units)
     if dropped:
         notes.append(f"{one.label}: {dropped} repeated seed and weights of a later run, which counts alone")

@@ -100,8 +100,13 @@ def origin_of(about: dict[str, Any]) -> dict[str, Any]:
 
     See `Record.origin`.
     """
+    if not about:
+        return {}
     before = about.get("origin") or {}
-    return {mark: before.get(mark) or about.get(mark) for mark in ("smoke", "dirty", "subset")} if about else {}
+    found = {mark: before.get(mark) or about.get(mark) for mark in ("smoke", "dirty", "subset")}
+    # what other seeds of it have in common, and its own seed: tables know seeds by them where its record is not at hand
+    told = {"training": about.get("protocol"), "seed": about.get("seed")}
+    return found | (told if about.get("protocol") else {})
 
 
 class _Problems:

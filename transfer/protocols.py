@@ -198,7 +198,8 @@ def configurations(
             continue
         chain = lineage(record, exports)
         # What the last run started from may be a run as well, whose weights lead back to one that is seen.
-        origin = (chain[-1] if chain else record).weights_id
+        first = chain[-1] if chain else record
+        origin = first.origin.get("training") or first.weights_id
         left_out = [without]
         for _ in chain:
             left_out.append(in_pretraining(left_out[-1], record.backbone))

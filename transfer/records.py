@@ -97,7 +97,8 @@ class Record:
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """sha256 (hex) and size (bytes) of the other files of the run, by name. `Store.write` fills it in."""
     origin: dict[str, Any] = field(default_factory=dict)
-    """Marks of the trainings behind the weights: `smoke`, `dirty`, `subset` (None: unknown). Empty if none is known."""
+    """Marks of the trainings behind the weights: `smoke`, `dirty`, `subset` (None: unknown); `training`, the protocol's
+    digest of the last of them, and its `seed`. Empty if none is known."""
     shared: dict[str, Any] | None = None
     """Of a copy without the paths of the machine it comes from; see `bundles.py`."""
 

@@ -232,13 +232,17 @@ def _facts(record: Record, without: Collection[str], exports: Exports) -> dict[s
     backbone = backbone_of(record)
     hidden = {*without, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
     found = {name: value for name, value in backbone.items() if name not in hidden}
-    kind = record.weights_id.partition(":")[0]
-    found["weights"] = {"sha256": "trained"}.get(kind, kind)
+    return found | _of_weights(record, without, exports)
+
+
+def _of_weights(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:
+    """Where weights come from: of trainings that are known their protocols, of others what the record says of them."""
     parent = pretraining(record, exports)
-    if parent is not None:
-        hidden = set(in_pretraining(without, record.backbone))
-        found |= {f"{PRETRAINING}{name}": value for name, value in protocol(parent, hidden).items()}
-    return found
+    if parent is None:
+        return {"weights": record.origin.get("training") or record.weights_id}
+    hidden = set(in_pretraining(without, record.backbone))
+    behind = protocol(parent, hidden) | _of_weights(parent, hidden, exports)
+    return {"weights": "trained"} | {f"{PRETRAINING}{name}": value for name, value in behind.items()}
 
 
 def _check(

@@ -25,6 +25,12 @@ class Parts:
         """See the fields."""
         return cls(sums, shares, sums - sums.sum(axis=1, keepdims=True) * shares)
 
+    def with_constant(self, value: float, more: int) -> "Parts":
+        """With so many seeds more, all of whose samples have the same value."""
+        shares = np.repeat(self.shares.mean(axis=0, keepdims=True), more, axis=0)
+        added = (value * shares, shares, np.zeros_like(shares))
+        return Parts(*(np.concatenate(pair) for pair in zip((self.sums, self.shares, self.influence), added)))
+
     def of(self, places: Sequence[int]) -> "Parts":
         """Those of some seeds."""
         return Parts(*(one[list(places)] for one in (self.sums, self.shares, self.influence)))

@@ -3,7 +3,7 @@
 `docs/verdicts.md` says how each is reached. Imports no torch.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from transfer.contrasts import with_more_seeds
@@ -32,6 +32,15 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
+class Breakdowns:
+    """Of a side's seeds, how many have no score since a training broke down: their own, or one before it."""
+
+    side: str
+    broken: int
+    of: int
+
+
+@dataclass(frozen=True)
 class Verdict:
     """A conclusion with its numbers, in the score's own unit."""
 
@@ -51,6 +60,10 @@ class Verdict:
     None where seeds do not matter or nothing is known of them; -1 where no number of them would do"""
     equal: bool = False
     """Whether the systems' outcomes are the same on every sample"""
+    breakdowns: tuple[Breakdowns, ...] = ()
+    """Of each side, where any broke down: the verdict is then one on those that trained"""
+    counted: Estimate | None = None
+    """The difference with what broke down at chance, as it is for who takes a recipe without knowing how it will end"""
 
 
 def verdict_of(
@@ -62,10 +75,13 @@ def verdict_of(
     tests: int = 1,
     margin: float | None = None,
     advise: bool = True,
+    breakdowns: tuple[Breakdowns, ...] = (),
+    counted: Estimate | None = None,
 ) -> Verdict:
     """What an estimate says.
 
     Args:
+        breakdowns, counted: see `Verdict`.
         p: the adjusted p value; by default its own.
         higher: is better.
         effect: it is one of a field, not a difference of sides.
@@ -73,6 +89,13 @@ def verdict_of(
         margin: a difference smaller than this does not matter. Without one nothing is called equivalent.
         advise: on seeds, for scores in which a point is a hundredth.
     """
+    found = _verdict(estimate, p, higher, effect, tests, margin, advise)
+    return replace(found, breakdowns=breakdowns, counted=counted) if any(own.broken for own in breakdowns) else found
+
+
+def _verdict(
+    estimate: Estimate, p: float | None, higher: bool, effect: bool, tests: int, margin: float | None, advise: bool
+) -> Verdict:
     within = margin is not None and estimate.within(margin)
     if (estimate.p if p is None else p) < 1 - estimate.level:
         above = estimate.estimate > 0

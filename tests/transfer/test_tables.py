@@ -24,6 +24,8 @@ from transfer.tables import (
 )
 from transfer.views import as_csv
 
+BROKEN = "with breakdowns: with trainings that broke down at chance, or at 0 where chance is not known"
+
 
 def runs() -> list[Record]:
     rows = []
@@ -53,7 +55,8 @@ def test_a_row_per_record_in_percent() -> None:
 def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     rows = summary(runs())
     assert rows["protocol"].tolist() == ["a", "b"]
-    assert rows.attrs["notes"] == ["protocol a: lr 0.05", "protocol b: lr 0.1"]
+    assert rows.attrs["notes"] == ["protocol a: lr 0.05", "protocol b: lr 0.1", BROKEN]
+    assert rows["mAP with breakdowns"].iloc[1] == pytest.approx(10.0)
     assert rows["seeds"].tolist() == [3, 2]
     assert rows["mAP"].tolist() == pytest.approx([60.0, 20.0])
     assert rows["mAP sd"].iloc[0] == pytest.approx(10.0)
@@ -119,7 +122,7 @@ def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None
 
 
 def test_notes_follow_the_table() -> None:
-    assert markdown(summary(runs())).endswith("|\n\n- protocol a: lr 0.05\n- protocol b: lr 0.1")
+    assert markdown(summary(runs())).endswith(f"|\n\n- protocol a: lr 0.05\n- protocol b: lr 0.1\n- {BROKEN}")
     assert "- protocol" not in run_table(runs()[:3])
 
 
@@ -202,7 +205,7 @@ def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
     rows = over_datasets(records, [*records, *parents])
     assert len(rows) == 6
     assert not rows[["pretraining", "pretraining seed", "protocol"]].duplicated().any()
-    assert rows.attrs["notes"] == ["protocol a: lr 1", "protocol b: lr 2"]
+    assert rows.attrs["notes"] == ["protocol a: lr 1", "protocol b: lr 2", "means are over one, two"]
     assert rows["data sets"].tolist().count("mean of 2 (pretraining smoke)") == 2
 
 
