@@ -173,8 +173,10 @@ def test_a_side_that_mixes_backbones_is_not_compared(tmp_path: Path) -> None:
         compare(mixed, "stem=conv", "stem=patchify")
 
 
-def pretraining(root: Path, stem: str, seed: int) -> Run:
-    found = made(root / "pre", stem, seed=seed, export=f"sha256:{stem}{seed}")
+def pretraining(root: Path, stem: str, seed: int, **given) -> Run:
+    """One that left weights, or with `broke` none."""
+    export = None if given.get("broke") else f"sha256:{stem}{seed}"
+    found = made(root / "pre", stem, seed=seed, export=export, **given)
     found.record.task, found.record.options = "pretrain-dino", {"epochs": 5}
     found.record.scores = {}
     return found

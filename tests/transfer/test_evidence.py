@@ -1,0 +1,238 @@
+"""What counts as one seed, and what never came to have a score, in every table."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from backbones.errors import UserError
+from tests.transfer import test_comparing as knn
+from tests.transfer.recorded import broken, made, trained
+from transfer.comparing import compare, compared, interaction
+from transfer.evidence import UNSEEDED, Evidence, chance, is_seeded
+from transfer.records import Record
+from transfer.results import Run
+from transfer.tables import NOTES, over_datasets, run_table, summary
+from transfer.verdicts import Breakdowns, Kind
+
+
+def tuned(weights: str, seed: int = 0, score: float | None = 0.5, **given: Any) -> Record:
+    """A fine-tuning of the weights with this id, at one rank-1 and mAP."""
+    scores = {} if score is None else {"mAP": score}
+    status = {"status": "completed" if score is not None else "diverged", "reason": "", "step": 9}
+    return made(weights_id=weights, seed=seed, scores=scores, outcome=status, **given)
+
+
+def pretrainings(lasting: int, lost: int, stem: str = "patchify") -> list[Record]:
+    """Pretrainings of one protocol, the last of which broke down."""
+    done = [trained(f"sha256:{stem}{seed}", seed=seed, stem=stem) for seed in range(lasting)]
+    data = {"name": "toy_digits"}
+    return done + [
+        broken(task="pretrain-dino", dataset=data, seed=seed, stem=stem) for seed in range(lasting, lasting + lost)
+    ]
+
+
+def only(table: pd.DataFrame) -> dict[str, Any]:
+    (row,) = table.to_dict("records")
+    return {str(name): value for name, value in row.items()}
+
+
+def test_fine_tunings_of_one_pretraining_are_one_seed() -> None:
+    """Four of one at 30 and one of another at 60 are two seeds of 45, not five of 36."""
+    parents = pretrainings(2, 0)
+    runs = [tuned("sha256:patchify0", seed, 0.3) for seed in range(4)] + [tuned("sha256:patchify1", 0, 0.6)]
+    table = summary(runs, [*parents, *runs])
+    assert only(table)["seeds"] == 2
+    assert only(table)["mAP"] == pytest.approx(45.0)
+    assert only(table)["mAP sd"] == pytest.approx(30 / 2**0.5)
+    assert any("5 runs count as 2: those that start from one pretraining" in note for note in table.attrs[NOTES])
+
+
+def test_fine_tunings_of_the_only_pretraining_are_seeds() -> None:
+    runs = [tuned("sha256:patchify0", seed, 0.3 + 0.1 * seed) for seed in range(3)]
+    assert only(summary(runs, [*pretrainings(1, 0), *runs]))["seeds"] == 3
+
+
+def test_trainings_on_one_pretraining_are_the_units_of_what_follows_them() -> None:
+    """One DINO, fine-tuned twice; each probed with three seeds."""
+    first = trained("sha256:dino")
+    middle = [made("finetune", weights_id="sha256:dino", seed=seed, export=f"sha256:tuned{seed}") for seed in (0, 1)]
+    runs = [tuned(f"sha256:tuned{seed}", again, 0.2 + 0.2 * seed) for seed in (0, 1) for again in (0, 1, 2)]
+    row = only(summary(runs, [first, *middle, *runs]))
+    assert (row["seeds"], row["mAP"]) == (2, pytest.approx(30.0))
+
+
+def test_seeds_that_change_nothing_are_one() -> None:
+    runs = [made("knn", weights_id="timm:vit", seed=seed, scores={"mAP": 0.4}) for seed in (0, 1, 2)]
+    table = summary(runs)
+    assert only(table)["seeds"] == 1
+    assert "mAP sd" not in table
+    assert any("3 runs count as 1: seeds change nothing here" in note for note in table.attrs[NOTES])
+    assert "sd" not in run_table(runs)
+    random = [made("knn", seed=seed, scores={"mAP": 0.4 + 0.1 * seed}) for seed in (0, 1, 2)]
+    assert only(summary(random))["seeds"] == 3
+
+
+def test_a_part_without_weights_makes_seeds_matter() -> None:
+    assert is_seeded(made("knn", weights_id="timm:vit", untrained=["patch_embed.proj.weight"]))
+    assert not is_seeded(made("knn", weights_id="timm:vit"))
+
+
+def test_what_needs_no_seed_is_known() -> None:
+    """The tasks that train nothing have no option of the training loop."""
+    import tasks.task
+    from backbones.engine.options import FitOptions
+    from transfer.cli import task_names
+
+    idle = {name for name in task_names() if not issubclass(tasks.task.load_task(name).options, FitOptions)}
+    assert idle == UNSEEDED
+
+
+def test_pretrainings_that_broke_down_count_where_their_weights_are_missing() -> None:
+    parents = pretrainings(2, 3)
+    runs = [tuned(f"sha256:patchify{seed}", 0, 0.5 + 0.1 * seed) for seed in (0, 1)]
+    table = summary(runs, [*parents, *runs])
+    row = only(table)
+    assert row["broke down"].startswith("3 of 5 ")
+    assert row["outcomes"] == "2 completed, 3 diverged in pretraining"
+    assert (row["seeds"], row["mAP"]) == (5, pytest.approx(55.0))
+    assert row["mAP with breakdowns"] == pytest.approx(22.0)  # (50 + 60 + 3 * 0) / 5
+
+
+def test_other_trainings_that_broke_down_do_not_count() -> None:
+    runs = [tuned("sha256:patchify0"), tuned("sha256:patchify1")]
+    others = [broken(task="pretrain-dino", dataset={"name": "toy_digits"}, seed=7, lr=1.0), broken(stem="conv", seed=8)]
+    evidence = Evidence([*pretrainings(2, 0), *others, *runs])
+    assert evidence.lost(runs) == []
+    assert evidence.lost([]) == []
+
+
+def test_one_that_broke_down_in_the_middle_counts() -> None:
+    """DINO with three seeds, fine-tuned; one of the fine-tunings broke down, and with it all that would follow."""
+    first = pretrainings(3, 0)
+    middle = [
+        made("finetune", weights_id=f"sha256:patchify{seed}", seed=0, export=f"sha256:tuned{seed}") for seed in (0, 1)
+    ]
+    failed = broken(task="finetune", weights_id="sha256:patchify2", seed=0)
+    runs = [tuned(f"sha256:tuned{seed}") for seed in (0, 1)]
+    arm = Evidence([*first, *middle, failed, *runs]).arm(runs)
+    assert (arm.broken, len(arm.units)) == (1, 3)
+    assert arm.lost_labels == [("pretraining", 2)]
+
+
+def test_chance_is_that_of_guessing_a_class() -> None:
+    record = made("knn", dataset={"counts": {"train": {"classes": 10}, "val": {"classes": 10}, "ignored": 0}})
+    assert chance(record, "top1", {}) == chance(record, "accuracy_10shot", {}) == chance(record, "top1_k20", {}) == 0.1
+    assert chance(record, "top5", {}) == 0.5
+    assert chance(record, "mAP", {}) == 0.0
+    assert chance(record, "similarity_stem", {"similarity_stem": {"unit": "cosine"}}) is None
+
+
+def survivors(root: Path, sizes: dict[str, tuple[int, int]]) -> list[Run]:
+    """For each stem so many pretrainings with a k-NN run each, and so many that broke down."""
+    runs = []
+    for stem, (lasting, lost) in sizes.items():
+        runs += [knn.pretraining(root, stem, seed) for seed in range(lasting)]
+        runs += [knn.pretraining(root, stem, seed, broke=True) for seed in range(lasting, lasting + lost)]
+        runs += [knn.made(root, stem, seed=seed, weights_id=f"sha256:{stem}{seed}") for seed in range(lasting)]
+    return runs
+
+
+def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
+    runs = survivors(tmp_path, {"conv": (3, 4), "patchify": (3, 0)})
+    found = compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
+    (top1,) = [row for row in found.rows if row["score"] == "top1"]
+    assert top1["verdict"].kind is Kind.A_BETTER
+    assert top1["verdict"].breakdowns == (Breakdowns("a", 4, 7), Breakdowns("b", 0, 3))
+    row = knn.row(found.table(), score="top1")
+    assert row["broke down a"].startswith("4 of 7 ")
+    assert row["verdict"].startswith("a better; of survivors alone: broke down a 4 of 7; with these at chance -1")
+    counted = top1["verdict"].counted
+    scored = [run.record for run in runs if run.record.scores]
+    both = [[one.scores["top1"] for one in scored if one.backbone["stem"] == stem] for stem in ("conv", "patchify")]
+    assert counted.estimate == pytest.approx(sum(both[0]) / 7 - sum(both[1]) / 3)
+    assert counted.low < counted.estimate < counted.high
+    assert "a better among survivors in 1" in knn.notes(found.table())
+
+
+def test_without_breakdowns_nothing_is_said_of_survivors(tmp_path: Path) -> None:
+    runs = survivors(tmp_path, {"conv": (2, 0), "patchify": (2, 0)})
+    found = compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
+    assert "survivors" not in knn.notes(found.table()) + str(found.table()["verdict"].tolist())
+    assert all(row["verdict"].counted is None for row in found.rows)
+
+
+def test_other_released_weights_are_another_arm(tmp_path: Path) -> None:
+    """A conv stem on DINO's weights and one on DeiT's are no two seeds of one arm, and beside patchify that is said."""
+    levels = {"timm:dino": 0.7, "timm:deit": 0.2}
+    conv = [knn.made(tmp_path, "conv", weights_id=name, level=level) for name, level in levels.items()]
+    plain = [knn.made(tmp_path, "patchify", weights_id="timm:supervised")]
+    with pytest.raises(UserError, match="'stem=conv' differ in weights; narrow it"):
+        compare([*conv, *plain], "stem=conv", "stem=patchify", draws=100)
+    said = knn.notes(compare([conv[0], *plain], "stem=conv", "stem=patchify", draws=100))
+    assert "besides, the sides have weights timm:dino against weights timm:supervised" in said
+
+
+def test_trainings_behind_the_last_one_tell_arms_apart(tmp_path: Path) -> None:
+    """Fine-tuned alike, from other released weights."""
+    runs = []
+    for stem, start in (("conv", "timm:dino"), ("patchify", "timm:deit")):
+        parent = knn.pretraining(tmp_path, stem, 0, weights_id=start)
+        runs += [parent, knn.made(tmp_path, stem, weights_id=parent.record.export)]
+    said = knn.notes(compare(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=100))
+    assert "besides, the sides have pretraining.weights timm:dino against pretraining.weights timm:deit" in said
+
+
+def test_seeds_of_a_pretraining_elsewhere_are_known_by_what_its_export_says(tmp_path: Path) -> None:
+    """Records of the pretraining are not at hand; what they exported names its protocol and seed."""
+    runs = [
+        knn.made(tmp_path, stem, seed=0, weights_id=f"sha256:{stem}{seed}", level=0.5 + 0.1 * seed,
+                 origin={"training": f"protocol of {stem}", "seed": seed})
+        for stem in ("conv", "patchify") for seed in (0, 1, 2)
+    ]  # fmt: skip
+    table = compare(runs, "stem=conv", "stem=patchify", draws=100)
+    assert knn.row(table, score="top1")["seeds"] == "3 in pairs"
+    assert summary([run.record for run in runs])["seeds"].tolist() == [3, 3]
+
+
+def test_an_interaction_counts_survivors_too(tmp_path: Path) -> None:
+    runs = [
+        knn.made(tmp_path, stem, attention, seed=seed)
+        for stem in ("conv", "patchify") for attention in ("softmax", "relu") for seed in (0, 1)
+    ]  # fmt: skip
+    runs.append(knn.made(tmp_path, "conv", "relu", seed=2, broke=True))
+    table = interaction(runs, "stem", "attention=softmax/relu", draws=100)
+    row = knn.row(table, score="top1", effect="interaction of stem and attention")
+    assert "of survivors alone: broke down stem conv, attention relu 1 of 3" in row["verdict"]
+
+
+def sets(backbone: str, **scores: float | None) -> list[Record]:
+    """Few-shot records by data set."""
+    return [
+        made("fewshot", backbone={"name": backbone}, dataset={"name": name, "digest": name * 10},
+             primary="accuracy_10shot", scores={} if score is None else {"accuracy_10shot": score},
+             metrics={"accuracy_10shot": {"averaged": True}})
+        for name, score in scores.items()
+    ]  # fmt: skip
+
+
+def test_means_are_over_sets_that_all_rows_have() -> None:
+    """88.00 over pets and caltech beside 61.50 over pets and cars told nothing: the second is better on pets."""
+    table = over_datasets(
+        [*sets("one", pets=0.8, flowers=0.7, caltech=0.96), *sets("two", pets=0.83, flowers=0.8, cars=0.4)]
+    )
+    rows = table.set_index("backbone")
+    assert rows["data sets"].tolist() == ["mean of 2", "mean of 2"]
+    assert rows["accuracy_10shot"].to_dict() == pytest.approx({"one": 75.0, "two": 81.5})
+    assert "means are over flowers, pets" in table.attrs[NOTES]
+    assert {
+        "not in the means, since other rows lack it: caltech",
+        "not in the means, since other rows lack it: cars",
+    } <= {*table.attrs[NOTES]}
+
+
+def test_rows_with_one_set_in_common_have_no_mean() -> None:
+    table = over_datasets([*sets("one", pets=0.8, caltech=0.96), *sets("two", pets=0.83, cars=0.4)])
+    assert table["data sets"].tolist() == ["1 in common with the other rows"] * 2
+    assert "accuracy_10shot" not in table
