@@ -40,6 +40,9 @@ class ReportOptions:
     """Of the p values of a comparison: Holm, Benjamini-Hochberg, or none."""
     draws: int = 10_000
     """Of the bootstrap; of COCO's scores, which take longer, at most 1,000."""
+    margin: float | None = None
+    """Differences that are smaller do not matter, in points: with it a comparison can find two backbones equivalent.
+    Of --paper the margin within which a number agrees with the printed one."""
     interaction: tuple[str, str] | None = None
     """Two fields, as stem attention: whether one changes what the other does."""
     map: tuple[str, str] | None = None
@@ -68,6 +71,8 @@ class ReportOptions:
             raise WrongWords("--paper and --table belong together, as --paper scaled_relu --table 4")
         if not 100 <= self.draws <= 1_000_000:
             raise WrongWords(f"--draws {self.draws}: must be between 100 and 1000000")
+        if self.margin is not None and not 0 < self.margin < float("inf"):
+            raise WrongWords(f"--margin {self.margin:g}: a difference in points, above 0")
         if self.hub and not self.output:
             raise WrongWords("--hub: name the folder to write with --output")
         self._check_idle()
@@ -91,6 +96,7 @@ class ReportOptions:
             ("--pictures", self.pictures and self.format != "html", "--format html"),
             ("--weights", self.weights and not self.hub, "--hub"),
             ("--correction", self.correction != "holm" and not (self.compare or self.interaction), "--compare"),
+            ("--margin", self.margin is not None and not (self.compare or self.interaction or self.paper), "--compare"),
             ("--draws", self.draws != 10_000 and not (self.compare or self.interaction), "--compare"),
             (
                 "--paper, --compare, --map ...",
@@ -188,6 +194,7 @@ def _render(shown: Sequence[Run], known: Sequence[Run], options: ReportOptions) 
         compare=(options.compare,) if options.compare else (),
         correction=options.correction,
         draws=options.draws,
+        margin=options.margin,
         interaction=options.interaction,
         map=options.map,
         by=options.by,

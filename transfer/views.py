@@ -26,6 +26,7 @@ class Wanted:
     compare: Sequence[tuple[str, str]] = ()
     correction: str = "holm"
     draws: int = 10_000
+    margin: float | None = None
     interaction: tuple[str, str] | None = None
     map: tuple[str, str] | None = None
     by: Sequence[str] = ()
@@ -70,6 +71,7 @@ def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[
             first,
             second,
             draws=wanted.draws,
+            margin=wanted.margin,
             ap_draws=wanted.ap_draws,
             correction=wanted.correction,
             known=known,
@@ -143,6 +145,7 @@ def _comparisons(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> I
             a,
             b,
             draws=wanted.draws,
+            margin=wanted.margin,
             ap_draws=wanted.ap_draws,
             correction=wanted.correction,
             known=known,

@@ -16,6 +16,7 @@ from transfer.results import Identity, Run
 from transfer.statistics import Estimate
 from transfer.tables import NOTES, SIGNIFICANT
 from transfer.verdicts import Kind, verdict_of
+from transfer.views import Wanted, sections
 
 IMAGES = 300
 LEVELS = {("patchify", "softmax"): 0.5, ("patchify", "relu"): 0.4, ("conv", "softmax"): 0.8, ("conv", "relu"): 0.5}
@@ -478,3 +479,15 @@ def test_the_values_of_an_interaction_may_be_paths(tmp_path: Path) -> None:
     ]
     table = interaction(renamed, "stem=/a/my_stem.py:Stem/patchify", "attention", draws=200)
     assert any("/a/my_stem.py:Stem less patchify" in text for text in table["effect"])
+
+
+def test_a_margin_given_to_the_report_finds_equivalence(tmp_path: Path) -> None:
+    runs = [made(tmp_path, stem, level=0.5, seed=seed) for stem in ("conv", "patchify") for seed in range(3)]
+    found = {}
+    for margin in (None, 1.0, 10.0):
+        wanted = Wanted(compare=[("stem=conv", "stem=patchify")], margin=margin, draws=200)
+        (part,) = sections(runs, runs, wanted)
+        found[margin] = row(part.table, score="top1")["verdict"]
+    assert found[None].startswith("cannot tell")
+    assert found[1.0].startswith("cannot tell")  # 300 equal images leave 1.3 points open
+    assert found[10.0] == "no difference on any sample; equivalent within 10.0"

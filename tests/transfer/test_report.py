@@ -159,6 +159,8 @@ def test_each_run_says_what_tells_it_apart(tmp_path: Path, capsys: pytest.Captur
         (["--card", "a", "--bundle", "b.zip"], "--bundle and --card exclude each other"),
         (["--import", "b.zip", "--output", "x"], "--output: has no effect with --import"),
         (["--draws", "500"], "--draws: has an effect only with --compare"),
+        (["--margin", "1"], "--margin: has an effect only with --compare"),
+        (["--margin", "0", "--compare", "a", "b"], "--margin 0: a difference in points, above 0"),
         (["--layers"], "--layers: no run of the task tokens"),
     ],
 )
