@@ -1,13 +1,18 @@
 """The largest rate that still trains, by a search with a budget of runs. No torch.
 
-A rate is stable when the training at it does not break down. The search assumes that rates below a stable one are
-stable; what contradicts that is reported, not hidden.
+A rate is stable when the training at it does not break down. The search first takes rates below a stable one to be
+stable, which finds a single limit in the fewest runs. Where that leads to no stable rate it looks everywhere between
+its ends, since a training breaks down at too small a rate, too (at chance). What contradicts a single limit is said.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+
+TO_CONFIRM = 2
+"""Runs that show a further seed to have the bracket of the one before."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,11 @@ class Search:
     the others start from the bracket of the one before and go outwards where theirs is elsewhere, in steps of `ratio`
     squared that double. The budget is shared so that every seed has its turn, and is never exceeded.
 
+    A break-down sends the search to smaller rates. When it has come to `low`, or to the last third of the budget, and
+    nothing was stable, it tries the middle of the widest gap between the rates tried so far (of equal ones the upper),
+    until a rate is stable or no gap is wider than `ratio` squared; then it bisects from that rate to the next one above
+    that broke down. A seed that has to look like this may take the shares of the seeds to come.
+
     Args:
         low, high: rates; their ends are not tried before the middle is.
         budget: most trainings in all.
@@ -87,36 +97,43 @@ class Search:
         """A generator of (rate, seed) that is sent whether the training was stable, and returns what was found."""
         brackets: list[Bracket] = []
         for place, seed in enumerate(self.seeds):
-            left = len(self.seeds) - place - 1
-            allowance = self.budget - len(self.probes) - 2 * left  # two runs confirm a bracket
+            left, over = len(self.seeds) - place - 1, self.budget - len(self.probes)
+            allowance = max(over - TO_CONFIRM * left, min(over, TO_CONFIRM))
             if allowance <= 0:
                 break
             brackets.append((yield from self._bracket(seed, brackets[-1] if brackets else None, allowance)))
         return Found(tuple(brackets), tuple(self.probes), tuple(_violations(self.probes)))
 
     def _bracket(self, seed: int, near: Bracket | None, allowance: int) -> Generator[tuple[float, int], bool, Bracket]:
-        end = len(self.probes) + allowance
-        stable, broken, before = 0.0, math.inf, len(self.probes)
+        before = len(self.probes)
+        share, looked = before + allowance, False
         for rate in self._rates(near):
-            # both ends: one that is stable above one that is not contradicts the search's assumption
-            if len(self.probes) < end:
+            # both ends: one that is stable above one that is not contradicts a single limit
+            if len(self.probes) < share:
                 yield from self._try(rate, seed)
-        for probe in sorted(self.probes[before:], key=lambda probe: probe.rate):
-            if not probe.stable:
-                broken = probe.rate
-                break
-            stable = probe.rate
+        downwards = self.budget - self.budget // 3
         step = self.ratio**2 if near else math.inf
-        while len(self.probes) < end:
-            middle = self._next(stable, broken, step)
+        while len(self.probes) < (self.budget if looked or self._nothing_by(share) else share):
+            own = self.probes[before:]
+            stable, broken = _limits(own)
+            middle = self._next(stable, broken, step) if stable or len(own) < downwards else None
+            if middle is None and not stable:
+                middle, looked = self._between(own), True
             step *= step
             if middle is None or middle in (stable, broken):  # the same in four digits
                 break
-            if (yield from self._try(middle, seed)):
-                stable = middle
-            else:
-                broken = middle
-        return Bracket(seed, stable, broken)
+            yield from self._try(middle, seed)
+        return Bracket(seed, *_limits(self.probes[before:]))
+
+    def _nothing_by(self, runs: int) -> bool:
+        """Whether none of the first runs was stable, with whatever seed."""
+        return not any(probe.stable for probe in self.probes[:runs])
+
+    def _between(self, own: Sequence[Probe]) -> float | None:
+        """The middle of the widest gap between rates that were tried; None when all are narrow."""
+        marks = sorted({self.low, self.high, *(probe.rate for probe in own)})
+        width, below, above = max((round(math.log(b / a), 2), a, b) for a, b in itertools.pairwise(marks))
+        return _rounded(math.sqrt(below * above)) if width > 2 * math.log(self.ratio) else None
 
     def _rates(self, near: Bracket | None) -> Iterator[float]:
         """The ends of the bracket of another seed."""
@@ -139,6 +156,12 @@ class Search:
         stable = yield rate, seed
         self.probes.append(Probe(rate, seed, stable))
         return stable
+
+
+def _limits(probes: Sequence[Probe]) -> tuple[float, float]:
+    """The largest stable rate, 0 without one, and the smallest above it that broke down, infinite without one."""
+    stable = max((probe.rate for probe in probes if probe.stable), default=0.0)
+    return stable, min((probe.rate for probe in probes if not probe.stable and probe.rate > stable), default=math.inf)
 
 
 def _rounded(rate: float) -> float:

@@ -140,8 +140,12 @@ def _remarks(group: _Group, found: Found) -> Iterator[str]:
             mend = "raise `high`" if bracket.low >= high else "raise the budget"
             yield f"seed {bracket.seed}: stable at all that was tried, up to {bracket.low:g}: {mend}"
         if not bracket.low:
+            tried = [probe.rate for probe in found.probes if probe.seed == bracket.seed]
             mend = "lower `low`" if bracket.high <= low else "raise the budget"
-            yield f"seed {bracket.seed}: broken at all that was tried, down to {bracket.high:g}: {mend}"
+            span = f"{len(tried)} from {min(tried):g} to {max(tried):g}"
+            yield f"seed {bracket.seed}: broken at all that was tried, {span}: {mend}"
+    if missing := group.search.seeds[len(found.brackets) :]:
+        yield f"no runs were left for seed {', '.join(map(str, missing))}: raise the budget"
     if chance := group.endings.count("at_chance"):
         yield f"{chance} ended at chance, as a rate that is too small does, too"
     yield from found.violations

@@ -1,5 +1,6 @@
 """The search of the largest stable rate, on problems whose limit is known."""
 
+import itertools
 import math
 import random
 from statistics import median
@@ -98,3 +99,42 @@ def test_a_small_budget_is_kept(budget: int) -> None:
     found = largest_stable(Search(1e-5, 10, seeds=(0, 1, 2), budget=budget), lambda rate, seed: rate < 0.01)
     assert len(found.probes) <= budget
     assert found.probes or not found.brackets
+
+
+@pytest.mark.parametrize("width", [4, 10])
+@pytest.mark.parametrize("place", range(9))
+def test_a_stable_region_between_rates_that_break_is_found_to_its_upper_edge(place: int, width: float) -> None:
+    """As where too small a rate ends at chance, and too large a one does not train either."""
+    lowest = 1e-4 * (1e4 / width) ** (place / 8)
+    search = Search(1e-4, 1, seeds=(0, 1, 2), budget=12)
+    found = largest_stable(search, lambda rate, seed: lowest <= rate < width * lowest)
+    assert len(found.probes) <= 12
+    bracket = found.brackets[0]
+    assert lowest <= bracket.low < width * lowest <= bracket.high
+    assert bracket.ratio <= 2
+
+
+def test_a_search_asks_for_the_same_rates_again() -> None:
+    searches = [Search(1e-4, 1, seeds=(0, 1), budget=12) for _ in range(2)]
+    one, two = (largest_stable(search, lambda rate, seed: 2e-2 < rate < 7e-2) for search in searches)
+    assert one.brackets[0].low > 2e-2
+    assert [(probe.rate, probe.seed) for probe in one.probes] == [(probe.rate, probe.seed) for probe in two.probes]
+
+
+def test_a_single_limit_is_bisected_as_it_always_was() -> None:
+    found = largest_stable(Search(1e-4, 1, seeds=(0, 1), budget=12), lambda rate, seed: rate < 4e-4)
+    assert [(probe.rate, probe.seed) for probe in found.probes] == [
+        (0.01, 0), (0.001, 0), (0.0003162, 0), (0.0005623, 0), (0.0004217, 0), (0.0003162, 1), (0.0004217, 1),
+    ]  # fmt: skip
+
+
+def test_what_a_seed_bears_above_its_start_is_its_limit() -> None:
+    found = largest_stable(Search(0.01, 100, seeds=(0, 1), budget=12), lambda rate, seed: (rate < 1) == (seed == 0))
+    assert found.brackets[1].low >= 1
+
+
+def test_where_nothing_is_stable_the_whole_range_was_looked_at() -> None:
+    found = largest_stable(Search(1e-3, 1, seeds=(0, 1, 2), budget=20), lambda rate, seed: False)
+    rates = sorted({1e-3, 1, *(probe.rate for probe in found.probes if probe.seed == 0)})
+    assert max(high / low for low, high in itertools.pairwise(rates)) <= 1.5**2 * 1.01
+    assert [bracket.low for bracket in found.brackets] == [0] * len(found.brackets)

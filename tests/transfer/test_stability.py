@@ -8,10 +8,11 @@ import pytest
 
 from backbones.errors import WrongWords
 from backbones.settings import write_yaml
+from tests.transfer.recorded import broken, made
 from tests.transfer.test_sweeping import PRETRAIN, QUICK, InThisProcess
 from transfer.stability import Searches
 from transfer.sweep_file import read_sweep
-from transfer.sweeping import Sweeper
+from transfer.sweeping import Progress, Sweeper
 
 SEARCH = {"step": "pretrain", "option": "lr", "low": 1e-4, "high": 1e6, "budget": 6, "ratio": 10, "seeds": [0]}
 
@@ -73,3 +74,28 @@ def test_nothing_can_come_after_the_searched_step(tmp_path: Path) -> None:
     path.write_text(write_yaml({"steps": steps, "search": SEARCH | {"step": "pretrain"}}))
     with pytest.raises(WrongWords, match="steps after the searched one cannot run: 'knn'"):
         Searches(read_sweep(str(path), "full"))
+
+
+@pytest.mark.parametrize(("budget", "left"), [(6, True), (30, False)])
+def test_a_search_that_finds_nothing_says_where_it_looked(tmp_path: Path, budget: int, left: bool) -> None:
+    found = searches(tmp_path, low=1e-3, high=1, ratio=1.5, budget=budget, seeds=[0, 1])
+    asked = found.start()
+    while asked:
+        asked = [*found.next_cells(Progress(asked[0], status="at_chance", record=broken("at_chance")))]
+    (row,) = found.table().to_dict("records")
+    assert "seed 0: broken at all that was tried, " in row["note"]
+    assert f"{row['runs']} ended at chance, as a rate that is too small does, too" in row["note"]
+    assert ("no runs were left for seed 1: raise the budget" in row["note"]) == left
+
+
+def test_a_rate_that_trains_between_rates_at_chance_and_rates_that_diverge_is_found(tmp_path: Path) -> None:
+    found = searches(tmp_path, low=1e-4, high=1, ratio=1.5, budget=12)
+    asked = found.start()
+    while asked:
+        rate = asked[0].options["lr"]
+        record = made(lr=rate) if 0.02 < rate < 0.09 else broken("at_chance" if rate < 0.05 else "diverged", lr=rate)
+        status = record.outcome["status"]
+        asked = [*found.next_cells(Progress(asked[0], status=status, record=record))]
+    (row,) = found.table().to_dict("records")
+    assert 0.06 <= float(row["largest stable lr"]) <= 0.11
+    assert row["runs"] <= 12
