@@ -22,7 +22,7 @@ from backbones.errors import UserError
 from backbones.files import cannot_write, check_writable, replaced
 from backbones.settings import read_yaml, write_yaml
 from transfer.portable import PLACES, found_in, short_values, without_paths
-from transfer.results import HISTORY, OPTIONS, OUTCOMES, RECORD, Record, Run, Store, merged, same_result
+from transfer.results import HISTORY, OPTIONS, OUTCOMES, RECORD, Record, Run, Store, merged, same_result, unlike
 from transfer.seals import described, sealed
 from transfer.verifying import check_files
 
@@ -175,9 +175,8 @@ def _import(run: Run, mine: Run | None, store: Store, result: Imported) -> None:
         if same_result(mine.record, run.record):
             result.equal.append(name)
         else:
-            result.conflicts += [
-                text.replace(str(run.folder), f"{name} of the bundle") for text in merged([mine, run])[1]
-            ]
+            said = unlike(mine, run).replace(str(run.folder), f"{name} of the bundle")
+            result.conflicts.append(f"{said}; what was there stays")
     elif target.exists():
         result.conflicts.append(f"{target}: unfinished, or no run at all; finish it or move it away, then import again")
     else:

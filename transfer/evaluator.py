@@ -17,6 +17,7 @@ from backbones.files import write_atomic
 from tasks.task import Task
 from transfer.cells import Cell
 from transfer.cli import Command
+from transfer.environment import source_state
 from transfer.presence import find_all
 from transfer.results import ERROR, OPTIONS, Record, Store
 
@@ -130,6 +131,9 @@ def _record(cell: Cell, context: Context, store: Store) -> Record:
         "" if world == context.ranks.world else f" (made by {world} processes, which see batch norm and mixing apart)"
     )
     context.say(f"{run_id}: has a record, reused{made}")
+    if found.dirty and not source_state()[1]:
+        folder = store.folder(run_id)
+        context.say(f"{run_id}: files changed since their commit made it; without {folder} these files make it anew")
     return found
 
 

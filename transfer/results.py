@@ -17,7 +17,7 @@ from backbones.files import cannot_write, check_writable, replaced, write_atomic
 from transfer.records import SCHEMA, Identity, Record, unreadable
 from transfer.seals import listed, sealed
 
-__all__ = ["SCHEMA", "Identity", "Record", "Run", "Store", "Unfinished", "is_locked", "merged", "same_result"]
+__all__ = ["SCHEMA", "Identity", "Record", "Run", "Store", "Unfinished", "is_locked", "merged", "same_result", "unlike"]
 
 RECORD, OPTIONS, OUTCOMES, ERROR, LOCK, STATE = (
     "record.json",
@@ -156,25 +156,23 @@ class Store:
 def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """One run for each identity, and what is there twice with different results.
 
-    Copies with equal outcome and scores are one run: a clean one is taken before a dirty one, one's own before a
-    shared one. Where they differ, the one that started first stands: repeating a run until it comes out well changes
-    nothing.
+    Of unlike ones a clean run stands before one of changed files, whose code nobody has any more; of equally clean ones
+    the one that started first, so that repeating a run until it comes out well changes nothing. Every unlike one is
+    named all the same. Of copies with equal outcome and scores one's own stands before a shared one.
     """
     of_identity: dict[str, list[Run]] = {}
     for run in runs:
         of_identity.setdefault(run.record.identity, []).append(run)
     kept, disputes = [], []
     for copies in of_identity.values():
-        ordered = sorted(copies, key=_precedence) if len(copies) > 1 else copies
-        equal = [run for run in ordered if same_result(ordered[0].record, run.record)]
-        first = min(equal, key=lambda run: run.record.dirty)  # the first of those that are equally clean
+        first, *others = sorted(copies, key=_precedence) if len(copies) > 1 else copies
         kept.append(first)
-        disputes += [_dispute(first, run) for run in ordered if not same_result(first.record, run.record)]
+        disputes += [_dispute(first, run) for run in others if not same_result(first.record, run.record)]
     return kept, disputes
 
 
-def _precedence(run: Run) -> tuple[str, bool]:
-    return str(run.record.environment.get("started")), run.record.shared is not None
+def _precedence(run: Run) -> tuple[bool, str, bool]:
+    return run.record.dirty, str(run.record.environment.get("started")), run.record.shared is not None
 
 
 def same_result(one: Record, other: Record) -> bool:
@@ -182,14 +180,21 @@ def same_result(one: Record, other: Record) -> bool:
     return one.outcome["status"] == other.outcome["status"] and one.scores == other.scores
 
 
-def _dispute(first: Run, other: Run) -> str:
+def unlike(first: Run, other: Run) -> str:
+    """Two records of one identity, and in what they differ, in words."""
     one, two = ({"outcome": run.record.outcome["status"], **run.record.scores} for run in (first, other))
     differing = [
         f"{name} {one.get(name)} and {two.get(name)}" for name in {**one, **two} if one.get(name) != two.get(name)
     ]
+    return f"{first.folder} and {other.folder}: two records of one run, with {', '.join(differing)}"
+
+
+def _dispute(first: Run, other: Run) -> str:
+    cleaner = other.record.dirty and not first.record.dirty
+    why = "is of unchanged files while the other's were changed" if cleaner else "started earlier"
     return (
-        f"{first.folder} and {other.folder}: two records of one run, with {', '.join(differing)}; the first, which "
-        "started earlier, is taken. `python -m transfer.verify` tells whether one was changed; delete the wrong one"
+        f"{unlike(first, other)}; the first, which {why}, is taken. `python -m transfer.verify` tells whether one was "
+        "changed; delete the wrong one"
     )
 
 

@@ -138,6 +138,7 @@ def test_runs_that_are_there_stay_and_conflicts_are_named(runs: list[Run], file:
     assert (len(result.added), len(result.equal)) == (0, 1)
     assert "mAP" in result.conflicts[0]
     assert "of the bundle" in result.conflicts[0]
+    assert result.conflicts[0].endswith("what was there stays")
     (runs[0].folder / "record.json").unlink()
     assert "unfinished" in import_bundle(file, store).conflicts[0]
     (runs[0].folder / "record.json").write_bytes(before)

@@ -3,12 +3,15 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from backbones.errors import UserError
+from tests.support import context
+from transfer import evaluator
 from transfer.results import Identity, Record, Run, Store, merged
 
 CONTENT = {
@@ -217,15 +220,31 @@ def test_copies_of_a_run_are_one_and_those_that_differ_are_named(tmp_path: Path)
     assert "rank1" not in problem
 
 
-def test_a_clean_copy_comes_before_a_dirty_one_with_the_same_result(tmp_path: Path) -> None:
+def test_a_clean_run_comes_before_a_dirty_one_that_started_earlier(tmp_path: Path) -> None:
     dirty = written(tmp_path, "a", environment={"started": "2026-01-01", "dirty": True})
     clean = written(tmp_path, "b", environment={"started": "2026-01-02", "dirty": False})
     assert merged([dirty, clean]) == merged([clean, dirty]) == ([clean], [])
-    better = written(tmp_path, "c", environment={"started": "2026-01-03", "dirty": False}, scores={"mAP": 0.9})
-    assert merged([dirty, better])[0] == [dirty], "another result does not take its place by being clean"
-    kept, (dispute,) = merged([better, clean, dirty])
-    assert kept == [clean]
-    assert f"{clean.folder} and {better.folder}" in dispute
+    other = written(tmp_path, "c", environment={"started": "2026-01-03", "dirty": False}, scores={"mAP": 0.9})
+    kept, (dispute,) = merged([dirty, other])
+    assert kept == [other]
+    assert f"{other.folder} and {dirty.folder}: two records of one run, with mAP 0.9 and 0.5" in dispute
+    assert "the first, which is of unchanged files while the other's were changed, is taken" in dispute
+    kept, (dispute,) = merged([other, clean, dirty])
+    assert kept == [clean], "of clean ones the one that started first"
+    assert f"{clean.folder} and {other.folder}" in dispute
+    assert "which started earlier, is taken" in dispute
+
+
+@pytest.mark.parametrize(("dirty", "here"), [(True, False), (True, True), (False, False)])
+def test_a_reused_run_of_changed_files_is_said_where_the_files_are_clean_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dirty: bool, here: bool
+) -> None:
+    run = written(tmp_path, environment={"dirty": dirty})
+    monkeypatch.setattr(evaluator, "source_state", lambda: ("abc", here))
+    cell: Any = SimpleNamespace(run_id=run.record.run_id, identity=Identity(CONTENT))
+    assert evaluator._record(cell, context(), Store(tmp_path)) == run.record
+    said = f"files changed since their commit made it; without {run.folder} these files make it anew"
+    assert (said in capsys.readouterr().err) == (dirty and not here)
 
 
 def test_ones_own_run_comes_before_a_shared_copy_of_it(tmp_path: Path) -> None:
