@@ -482,7 +482,12 @@ def test_the_values_of_an_interaction_may_be_paths(tmp_path: Path) -> None:
 
 
 def test_a_margin_given_to_the_report_finds_equivalence(tmp_path: Path) -> None:
-    runs = [made(tmp_path, stem, level=0.5, seed=seed) for stem in ("conv", "patchify") for seed in range(3)]
+    metrics = {"top1": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}}
+    runs = [
+        made(tmp_path, stem, level=0.5, seed=seed, metrics=metrics)
+        for stem in ("conv", "patchify")
+        for seed in (0, 1, 2)
+    ]
     found = {}
     for margin in (None, 1.0, 10.0):
         wanted = Wanted(compare=[("stem=conv", "stem=patchify")], margin=margin, draws=200)
