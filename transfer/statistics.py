@@ -6,8 +6,9 @@ Letters: C clusters, R columns (runs, metrics), B draws.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from tasks.draws import POWER, smallest_difference, smallest_shift
 LEVEL = 0.95
 BLOCK = 2**22
 """Clusters that are drawn at a time."""
+KEPT = 2**26
+"""As many drawn clusters are kept for the next row of a table: 128 MiB"""
 
 
 @dataclass(frozen=True)
@@ -118,30 +121,43 @@ def cluster_draws(sums: np.ndarray, counts: np.ndarray, *, draws: int, seed: int
     Args:
         sums: [C, R], of the samples of each cluster. counts: [C, R], how many they are.
     """
-    columns = sums.shape[1]
+    columns, clusters = sums.shape[1], len(sums)
     table = np.concatenate([sums, counts], axis=1).astype(np.float64)
-    kinds, kind, size = np.unique(table, axis=0, return_inverse=True, return_counts=True)
-    rng, found = np.random.default_rng(seed), np.empty((draws, columns))
-    step = max(1, BLOCK // len(sums))
-    for start in range(0, draws, step):
-        weights = _resampled(kind.reshape(-1), size, min(step, draws - start), rng).astype(np.float64)
-        totals = weights @ kinds
+    kinds, size = np.unique(table, axis=0, return_counts=True)
+    found, step = np.empty((draws, columns)), max(1, BLOCK // clusters)
+    blocks: Iterator[np.ndarray]
+    if 16 * len(size) < clusters:
+        rng = np.random.default_rng(seed)
+        blocks = (rng.multinomial(clusters, size / clusters, size=count) for count in _steps(draws, step))
+    elif draws * clusters <= KEPT:
+        kinds, times = table, _times(clusters, draws, seed)
+        blocks = (times[start : start + step] for start in range(0, draws, step))
+    else:
+        kinds, blocks = table, _drawn(clusters, draws, seed, step)
+    for number, weights in enumerate(blocks):
+        totals = weights.astype(np.float64) @ kinds
         with np.errstate(invalid="ignore", divide="ignore"):
-            found[start : start + step] = totals[:, :columns] / totals[:, columns:]
+            found[number * step : number * step + len(totals)] = totals[:, :columns] / totals[:, columns:]
     return found
 
 
-def _resampled(kind: np.ndarray, size: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """[draws, kinds]: how often each kind is drawn when as many clusters are drawn as there are.
+@lru_cache(maxsize=1)
+def _times(clusters: int, draws: int, seed: int) -> np.ndarray:
+    """uint16 [B, C] of `_drawn`, kept since the rows of a table are mostly of one test set."""
+    return np.concatenate(list(_drawn(clusters, draws, seed, max(1, BLOCK // clusters))))
 
-    Args:
-        kind: [C] of each cluster. size: [kinds] how many clusters each has.
-    """
-    if 16 * len(size) < len(kind):
-        return rng.multinomial(len(kind), size / len(kind), size=draws)
-    drawn = kind[rng.integers(len(kind), size=(draws, len(kind)))]
-    drawn += len(size) * np.arange(draws)[:, None]
-    return np.bincount(drawn.reshape(-1), minlength=draws * len(size)).reshape(draws, len(size))
+
+def _drawn(clusters: int, draws: int, seed: int, step: int) -> Iterator[np.ndarray]:
+    """uint16 [step, C] at a time: how often each cluster is drawn when as many are drawn as there are."""
+    rng = np.random.default_rng(seed)
+    for count in _steps(draws, step):
+        drawn = rng.integers(clusters, size=(count, clusters))
+        drawn += clusters * np.arange(count)[:, None]
+        yield np.bincount(drawn.reshape(-1), minlength=count * clusters).reshape(count, clusters).astype(np.uint16)
+
+
+def _steps(draws: int, step: int) -> Iterator[int]:
+    return (min(step, draws - start) for start in range(0, draws, step))
 
 
 def wilson(successes: int, of: int, level: float = LEVEL) -> Interval:

@@ -6,6 +6,7 @@ from scipy import stats
 from scipy.special import gammaincinv, ndtr, stdtrit
 
 from tests.benchmarks.statistics import Planted, coverage
+from transfer import statistics
 from transfer.contrasts import _freedom, contrast
 from transfer.statistics import Estimate, adjusted, cluster_draws, wilson
 
@@ -32,6 +33,16 @@ def test_draws_vary_as_the_formula_says(kinds: int) -> None:
     linear = (sums - mean * counts) / counts.sum()
     assert drawn.mean() == pytest.approx(mean, abs=4 * drawn.std() / math.sqrt(len(drawn)))
     assert drawn.std() == pytest.approx(math.sqrt((linear**2).sum()), rel=0.05)
+
+
+def test_draws_that_are_kept_are_those_that_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = np.random.default_rng(0).random((70, 2))
+    kept = [cluster_draws(sums, np.ones_like(sums), draws=300, seed=seed) for seed in (0, 1, 0)]
+    assert (kept[0] == kept[2]).all()
+    assert (kept[0] != kept[1]).all()
+    monkeypatch.setattr(statistics, "KEPT", 0)
+    monkeypatch.setattr(statistics, "BLOCK", 1000)  # in many steps
+    assert cluster_draws(sums, np.ones_like(sums), draws=300) == pytest.approx(kept[0], rel=1e-12)
 
 
 def test_every_column_gets_the_same_clusters() -> None:
