@@ -122,20 +122,48 @@ class Attention(TimmAttention):
     @property
     def scaled(self) -> bool:
         """Whether L matters: not where the weights are divided by their sum."""
-        return getattr(self.core, "func", None) is pointwise
+        return getattr(getattr(self.core, "inner", self.core), "func", None) is pointwise
 
     def operations(self, images: int, tokens: int) -> int | None:
         """Of the products with the weights, in the order that is the cheaper; a multiply-add is two.
 
         None for a user's function, of which nobody knows.
         """
-        own, d = getattr(self.core, "operations", None), self.head_dim
+        own = getattr(self.core, "operations", None)
         if own is not None:
-            return int(own(images * self.num_heads, tokens))
-        if self.core not in ATTENTIONS.values():
-            return None
-        linear = self.core is ATTENTIONS["identity"] and linear_is_cheaper(tokens, tokens, d)
-        return 4 * images * self.num_heads * tokens * d * (d if linear else tokens)
+            found: int | None = own(images * self.num_heads, tokens)
+            return found
+        return core_operations(self.core, images * self.num_heads, tokens, self.head_dim, self.head_dim)
+
+
+def core_operations(core: Callable[..., Tensor], pairs: int, tokens: int, width: int, of_values: int) -> int | None:
+    """Of the products with the weights of an entry of `ATTENTIONS`; None for a user's function.
+
+    Scores count as if queries and keys were as wide as values: what widens them only adds to the scores.
+
+    Args:
+        pairs: images times heads. width: of queries and keys.
+    """
+    if core not in ATTENTIONS.values():
+        return None
+    if core is ATTENTIONS["identity"] and linear_is_cheaper(tokens, tokens, width, of_values):
+        return 4 * pairs * tokens * width * of_values
+    return 4 * pairs * tokens**2 * of_values
+
+
+class UserFunction:
+    """A user's function (q, k, v), which may take `scale` too: that of the scores, in place of 1 / sqrt(d)."""
+
+    def __init__(self, body: Callable[..., Tensor], takes_scale: bool) -> None:
+        self.body, self.takes_scale = body, takes_scale
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, **_: Any) -> Tensor:
+        return self.body(q, k, v) if scale is None else self.body(q, k, v, scale=scale)
+
+
+def takes_scale(core: Callable[..., Tensor]) -> bool:
+    """Whether queries and keys may be wider than values, and the scale of the scores be told: see `UserFunction`."""
+    return core in ATTENTIONS.values() or getattr(core, "takes_scale", False)
 
 
 class UserAttention(nn.Module):
@@ -155,6 +183,7 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
     """The attention of one block: an entry of `ATTENTIONS`, or a user's `file.py:Name`.
 
     The user's is a function (q, k, v) -> [B, heads, N, d] or a class `Name(dim, heads)` mapping [B, N, D] -> [B, N, D].
+    A function that also takes `scale`, the factor of the scores, can have relative positions.
 
     Raises:
         WrongWords: an unknown name, or an option that this attention does not take.
@@ -169,7 +198,7 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
         raise WrongWords(f"`alpha: {alpha}` has no effect on a user's attention ({name})")
     found = parts.load(name)
     if not isinstance(found, type):
-        return Attention(dim, heads, lambda q, k, v, **_: found(q, k, v), **options)
+        return Attention(dim, heads, UserFunction(found, parts.takes(name, "scale")), **options)
     body = found(dim, heads)
     if not isinstance(body, nn.Module):
         raise UserError(f"{name}: an attention is an nn.Module class Name(dim, heads) or a function (q, k, v)")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from backbones.errors import nearest
-from backbones.kernels.blocked import product, shares
+from backbones.kernels.blocked import product, scale_of, shares
 from backbones.kernels.operator import attend
 
 # In place where the gradient needs the output alone: nothing else holds the L x L scores.
@@ -44,18 +44,20 @@ def pointwise(
     alpha: float | Tensor = 1.0,
     length: int | None = None,
     key_mask: Tensor | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     """Point-wise attention L^-alpha h(q k^T / sqrt(d)) v (arXiv 2309.08586, section 3), in memory linear in N and L.
 
     Args:
-        q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, d].
+        q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, d]; values may be of another width than d.
         h: relu, relu2, gelu, softplus, identity, relu6 or sigmoid.
         alpha: exponent of the length; a scalar tensor may require gradients.
         length: L of the factor L^-alpha; None: the number of keys, of each image those that count.
         key_mask: [B, L], or None.
+        scale: in place of 1 / sqrt(d).
 
     Returns:
-        [B, heads, N, d], under autocast in its precision. Zeros where there are no keys.
+        As wide as the values [B, heads, N, d], under autocast in its precision. Zeros where there are no keys.
 
     Raises:
         ValueError: an h that there is not, an alpha that is not finite, or tensors that do not fit each other.
@@ -69,7 +71,7 @@ def pointwise(
     # a learned exponent acts on the outputs, from 1 / L on, so that no precision is left on the way
     factor = _power(length or keys, 1.0 if isinstance(alpha, Tensor) else alpha)
     with own_precision(q):
-        out = _weighted_sums(q, *_without_padding(k, v, key_mask), h, factor)
+        out = _weighted_sums(q, *_without_padding(k, v, key_mask), h, factor, scale_of(q, scale))
         if isinstance(alpha, Tensor):
             out = _times(out, float(length or keys) ** (1.0 - alpha) + 0 * alpha)  # NaN where alpha is not finite
         if key_mask is not None and length is None:
@@ -94,18 +96,17 @@ def _power(length: int, alpha: float) -> float:
         raise ValueError(f"alpha = {alpha}: {length}^{-alpha} is larger than any number") from error
 
 
-def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
-    """factor * h(q k^T / sqrt(d)) v, whichever way is the fastest."""
-    queries, keys, d = q.shape[-2], k.shape[-2], q.shape[-1]
-    if h == "identity" and linear_is_cheaper(queries, keys, d):
+def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
+    """factor * h(scale q k^T) v, whichever way is the fastest."""
+    if h == "identity" and linear_is_cheaper(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]):
         summary = product(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
-        return product(q.flatten(0, 1), summary, d**-0.5).unflatten(0, q.shape[:2])
+        return product(q.flatten(0, 1), summary, scale).unflatten(0, q.shape[:2])
     if _is_few(q, k, v, h):
         inner, outer = shares(h, factor)
-        return _weighted(H[h](_scores(q, k, inner)), v, outer)
+        return _weighted(H[h](_scores(q, k, inner * scale)), v, outer)
     if q.device.type == "cpu":
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # here, so that the backward pass has them so too
-    return attend(q, k, v, h, factor)
+    return attend(q, k, v, h, factor, scale)
 
 
 def _is_few(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
@@ -117,9 +118,14 @@ def _is_few(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
     return q.device.type == "cpu" and scores <= (_FEW_TO_KEEP[h] if trains else _FEW)
 
 
-def linear_is_cheaper(queries: int, keys: int, head_dim: int) -> bool:
-    """Whether q (k^T v) takes fewer operations than (q k^T) v, which it equals for h = identity."""
-    return (queries + keys) * head_dim < 2 * queries * keys
+def linear_is_cheaper(queries: int, keys: int, width: int, of_values: int | None = None) -> bool:
+    """Whether q (k^T v) takes fewer operations than (q k^T) v, which it equals for h = identity.
+
+    Args:
+        width: of queries and keys, and of values where theirs is not given.
+    """
+    other = width if of_values is None else of_values
+    return (queries + keys) * width * other < queries * keys * (width + other)
 
 
 def normalised(
@@ -131,6 +137,7 @@ def normalised(
     alpha: float | Tensor = 1.0,
     length: int | None = None,
     key_mask: Tensor | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     """Point-wise attention whose weights are divided by the sum of their absolute values over the keys.
 
@@ -139,19 +146,26 @@ def normalised(
     """
     q, k, v = fitting(q, k, v, key_mask)
     with own_precision(q):
-        weighted, total = weighted_and_total(q, *_without_padding(k, v, key_mask), h, 1 / max(k.shape[-2], 1), key_mask)
+        k, v = _without_padding(k, v, key_mask)
+        weighted, total = weighted_and_total(q, k, v, h, 1 / max(k.shape[-2], 1), key_mask, scale)
         return divided(weighted, total)
 
 
 def weighted_and_total(
-    q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, key_mask: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    h: str,
+    factor: float,
+    key_mask: Tensor | None = None,
+    scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """h(S) v [B, heads, N, d] and the sums of |h(S)| over the keys [B, heads, N, 1], for S = q k^T / sqrt(d).
+    """h(S) v [B, heads, N, d] and the sums of |h(S)| over the keys [B, heads, N, 1], for S = scale q k^T.
 
     Both times `factor`, which keeps float16 from overflowing; the sums in float32 at least.
     """
     inner, outer = shares(h, factor)
-    weights = H[h](_scores(q, k, inner))
+    weights = H[h](_scores(q, k, inner * scale_of(q, scale)))
     if key_mask is not None:
         weights = weights.masked_fill(_per_head(~key_mask, q), 0)
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -172,8 +186,13 @@ def softmax(
     alpha: float | Tensor = 1.0,
     length: int | None = None,
     key_mask: Tensor | None = None,
+    scale: float | None = None,
 ) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v; fused, unless that is slower. `alpha` and `length` do not matter here."""
+    """softmax(q k^T / sqrt(d)) v; fused, unless that is slower. `alpha` and `length` do not matter here.
+
+    Args:
+        scale: in place of 1 / sqrt(d).
+    """
     q, k, v = fitting(q, k, v, key_mask)
     k, v = _without_padding(k, v, key_mask)
     trains = not torch.is_inference_mode_enabled()
@@ -181,17 +200,25 @@ def softmax(
         # the fused kernel's backward is slow there: 54 ms a block against 19 at 129 tokens (ViT-S, 16 images, a core);
         # its forward alone is not: 3.9 ms against 7.8 at 197 tokens (two cores)
         with own_precision(q):
-            scores = _scores(q, k)
+            scores = _scores(q, k, scale_of(q, scale))
             if key_mask is not None:
                 scores = scores.masked_fill(_per_head(~key_mask, q), -math.inf)
             return _weighted(scores.softmax(-1), v)
     mask = None if key_mask is None else key_mask[:, None, None, :]
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    e = v.shape[-1]
+    v = F.pad(v, (0, q.shape[-1] - e)) if e < q.shape[-1] else v  # the fused kernels want one width
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)[..., :e]
 
 
 def fitting(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """The three under autocast's precision where it is on. Raises ValueError if they do not fit each other."""
-    if q.ndim != 4 or k.shape != v.shape or q.shape[:2] != k.shape[:2] or q.shape[3:] != k.shape[3:] or not q.shape[3]:
+    if (
+        q.ndim != 4
+        or k.shape[:-1] != v.shape[:-1]
+        or q.shape[:2] != k.shape[:2]
+        or q.shape[3:] != k.shape[3:]
+        or not q.shape[3]
+    ):
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q, k, v are [B, heads, N, d], [B, heads, L, d], [B, heads, L, d], not {shapes}")
     if not all(x.is_floating_point() for x in (q, k, v)):
@@ -229,9 +256,9 @@ def own_precision(x: Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
-def _scores(q: Tensor, k: Tensor, factor: float = 1.0) -> Tensor:
-    """factor * q k^T / sqrt(d), [B * heads, N, L]; the scale within the product costs no pass of its own."""
-    return product(q.flatten(0, 1), k.flatten(0, 1).mT, factor * q.shape[-1] ** -0.5)
+def _scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """scale q k^T, [B * heads, N, L]; the scale within the product costs no pass of its own."""
+    return product(q.flatten(0, 1), k.flatten(0, 1).mT, scale)
 
 
 def _weighted(weights: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:

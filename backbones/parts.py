@@ -83,6 +83,20 @@ def load(text: str) -> Any:
     return found
 
 
+def takes(text: str, parameter: str) -> bool:
+    """Whether a located `file.py:Name` is a function with a parameter of this name, read without running the file.
+
+    A file that cannot be read takes nothing; `load` says what is wrong with it.
+    """
+    path, _, name = text.rpartition(":")
+    try:
+        body = ast.parse(Path(path).read_text(encoding="utf-8")).body
+    except (OSError, ValueError, SyntaxError):
+        return False
+    named = [node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return any(one.arg == parameter for found in named for one in (*found.args, *found.kwonlyargs))
+
+
 def _module(path: str) -> ModuleType:
     """The file as a module, imported anew whenever its contents change."""
     try:

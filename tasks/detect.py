@@ -32,7 +32,7 @@ from tasks.detection.coco_tables import mask_library
 from tasks.detection.detectors import DetectorSpec, build_detector, resolve_detector
 from tasks.detection.learner import DetectionLearner, collate
 from tasks.detection.maps import MapOptions, is_plain, make_maps, quarters
-from tasks.detection.options import DetectOptions
+from tasks.detection.options import DetectOptions, check_relative
 from tasks.detection.pictures import save_pictures
 from tasks.detection.pipelines import DetectionImages, train_transforms
 from tasks.detection.predict import Results, detect
@@ -59,6 +59,11 @@ class Detect(Task):
                     f"{data.name}: there is no {split} split, and detect needs one; name its files in a YAML"
                 )
         return data
+
+    def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
+        """An attention of the user's can have relative positions, where they are asked for."""
+        if options.relative:
+            check_relative(spec)
 
     def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
         """mmdetection is there, and the detector can be built around this backbone."""

@@ -78,6 +78,9 @@ class Task:
         """Reads the data set's lists, checks them, and returns what `run` gets as `dataset` (see `Data`)."""
         raise NotImplementedError
 
+    def check_words(self, spec: BackboneSpec, options: Any) -> None:
+        """Raises what the words of a command alone say to fail, before weights, data or libraries are looked for."""
+
     def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> None:
         """Raises what can be known to fail before anything is trained."""
 

@@ -1,6 +1,7 @@
 """Point-wise attention in blocks of matrix products, forward and backward: no more scores at a time than `BUDGET`.
 
-Letters: n images times heads, N queries, L keys, d = head_dim. Everywhere S = q k^T / sqrt(d) [n, N, L], W = h(S).
+Letters: n images times heads, N queries, L keys, d channels of queries and keys, e of values. Everywhere
+S = scale q k^T [n, N, L], W = h(S); the scale is 1 / sqrt(d) unless given.
 """
 
 import math
@@ -67,27 +68,36 @@ def shares(h: str, factor: float) -> tuple[float, float]:
     return (math.sqrt(factor), 1.0) if h == "relu2" and factor > 0 else (1.0, factor)
 
 
-def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
-    """factor * h(q k^T / sqrt(d)) v.
+def scale_of(q: Tensor, scale: float | None) -> float:
+    """The scale of the scores: the one given, or 1 / sqrt(d)."""
+    return q.shape[-1] ** -0.5 if scale is None else scale
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
+    """factor * h(scale q k^T) v.
 
     Args:
-        q, k, v: [n, N, d], [n, L, d], [n, L, d].
+        q, k, v: [n, N, d], [n, L, d], [n, L, e].
 
     Returns:
-        [n, N, d].
+        [n, N, e].
     """
-    form, out = _form(h, q, k), torch.empty_like(q, memory_format=torch.contiguous_format)
+    form, out = _form(h, q, k), q.new_empty(*q.shape[:2], v.shape[2])
     inner, outer = shares(h, factor)
+    of_each = inner * scale_of(q, scale)
     for some, rows, (scores,) in _blocks(q, k, 1):
-        product(q[some, rows], k[some].mT, inner * q.shape[-1] ** -0.5, scores)
+        product(q[some, rows], k[some].mT, of_each, scores)
         product(form.weigh(scores, scores), v[some], outer, out[some, rows])
     return out
 
 
-def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `forward` for q, k and v, from that of its result [n, N, d]; the scores are computed again."""
+def backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `forward` for q, k and v, from that of its result [n, N, e]; the scores are computed again."""
     inner, outer = shares(h, factor)
-    form, of_each, scale = _form(h, q, k), inner * q.shape[-1] ** -0.5, inner * outer * q.shape[-1] ** -0.5
+    form, of_each = _form(h, q, k), inner * scale_of(q, scale)
+    of_slopes = of_each * outer
     buffers = 2 if form.in_place else 3
     dq = torch.empty_like(q, memory_format=torch.contiguous_format)
     # sums over several blocks of queries are in float32 at least: their roundings to bfloat16 would add up
@@ -100,8 +110,8 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: floa
         _add_to(dv[some], weights.mT, grad[some, rows], outer, whole)
         product(grad[some, rows], v[some].mT, 1.0, of_scores)
         of_scores = form.gradient(of_scores, scores, weights)
-        _add_to(dk[some], of_scores.mT, q[some, rows], scale, whole)
-        product(of_scores, k[some], scale, dq[some, rows])
+        _add_to(dk[some], of_scores.mT, q[some, rows], of_slopes, whole)
+        product(of_scores, k[some], of_slopes, dq[some, rows])
     return dq, dk.to(k.dtype), dv.to(v.dtype)
 
 

@@ -1,6 +1,6 @@
 """Point-wise attention on a GPU: no N x L tensor is ever in memory, forward or backward.
 
-Letters: B images, N queries, L keys, D = head_dim.
+Letters: B images, N queries, L keys, D channels of queries and keys, E of values.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from backbones.kernels import programs
-from backbones.kernels.blocked import shares
+from backbones.kernels.blocked import scale_of, shares
 
 HEAD_DIMS = (32, 64, 128)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -44,27 +44,29 @@ def takes(q: Tensor) -> bool:
     return q.shape[-1] in HEAD_DIMS and q.dtype in DTYPES
 
 
-def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
-    """factor * h(q k^T / sqrt(D)) v.
+def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
+    """factor * h(scale q k^T) v; without a scale 1 / sqrt(D).
 
     Args:
-        q, k, v: [B, heads, N, D], [B, heads, L, D], [B, heads, L, D], none of them empty, of any strides.
+        q, k, v: [B, heads, N, D], [B, heads, L, D], [B, heads, L, E], none of them empty, of any strides.
 
     Returns:
-        [B, heads, N, D], in memory as [B, N, heads, D], the order that the next projection reads.
+        [B, heads, N, E], in memory as [B, N, heads, E], the order that the next projection reads.
     """
     q, k, v = _rows_whole(q), _rows_whole(k), _rows_whole(v)
-    out = empty_output(q)
-    _launch(programs.forward, (q, k, v, out), q.shape[2], k.shape[2], h, factor)
+    out = empty_output(v[:, :, :1].expand(-1, -1, q.shape[2], -1))
+    _launch(programs.forward, (q, k, v, out), q.shape[2], k.shape[2], h, factor, scale)
     return out
 
 
-def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `forward` for q, k and v, from that of its result [B, heads, N, D]."""
+def backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `forward` for q, k and v, from that of its result [B, heads, N, E]."""
     grad, q, k, v = (_rows_whole(x) for x in (grad, q, k, v))
     dq, dk, dv = empty_output(q), empty_output(k), empty_output(v)
-    _launch(programs.backward_keys, (q, k, v, grad, dk, dv), k.shape[2], q.shape[2], h, factor)
-    _launch(programs.backward_queries, (q, k, v, grad, dq), q.shape[2], k.shape[2], h, factor)
+    _launch(programs.backward_keys, (q, k, v, grad, dk, dv), k.shape[2], q.shape[2], h, factor, scale)
+    _launch(programs.backward_queries, (q, k, v, grad, dq), q.shape[2], k.shape[2], h, factor, scale)
     return dq, dk, dv
 
 
@@ -78,28 +80,36 @@ def _rows_whole(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _launch(kernel: Any, tensors: Sequence[Tensor], rows: int, columns: int, h: str, factor: float) -> None:
+def _launch(
+    kernel: Any,
+    tensors: Sequence[Tensor],
+    rows: int,
+    columns: int,
+    h: str,
+    factor: float,
+    scale: float | None = None,
+) -> None:
     """Runs a kernel on the first of its tiles that this GPU has room for."""
-    q, k = tensors[0], tensors[1]
+    q, k, E = tensors[0], tensors[1], tensors[2 if len(tensors) > 2 else 1].shape[3]
     B, heads, N, D = q.shape
     arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]
     inner, outer = shares(h, factor)
-    scale = inner * D**-0.5
+    of_each = inner * scale_of(q, scale)
     # h(scale s) = scale h(s) for these: one operation less for each pair of tokens; float16 could overflow without it
     scaled = h not in ("relu", "identity") or q.dtype == torch.float16
-    factors = scale, outer if scaled else outer * scale, outer * scale
+    factors = of_each, outer if scaled else outer * of_each, outer * of_each
     precision = "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
-    for tile in TILES[q.element_size(), D]:
-        key = (kernel.fn.__name__, tile, D, q.dtype, q.device)
+    for tile in TILES[q.element_size(), max(D, E)]:
+        key = (kernel.fn.__name__, tile, D, E, q.dtype, q.device)
         if key in _too_large:
             continue
         grid = (B * heads * -(-rows // tile.rows),)
         try:
             with torch.cuda.device_of(q):  # Triton launches on the current one
                 kernel[grid](
-                    *arguments, heads, N, k.shape[2], *factors, H=h, SCALED=scaled, D=D, M=tile.rows, J=tile.columns,
-                    EVEN=columns % tile.columns == 0, PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
-                    enable_fp_fusion=True,
+                    *arguments, heads, N, k.shape[2], *factors, H=h, SCALED=scaled, D=D, E=E, M=tile.rows,
+                    J=tile.columns, EVEN=columns % tile.columns == 0, PRECISION=precision, num_warps=tile.warps,
+                    num_stages=tile.stages, enable_fp_fusion=True,
                 )  # fmt: skip
             return
         except OutOfResources:

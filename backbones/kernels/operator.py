@@ -17,84 +17,106 @@ from backbones.kernels import blocked
 
 
 @torch.library.custom_op("transfer::pointwise", mutates_args=())
-def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
-    """factor * h(q k^T / sqrt(d)) v; `factor` as given, and no cast.
+def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
+    """factor * h(scale q k^T) v; `factor` as given, and no cast.
 
     Args:
-        q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, d], of one type and device.
+        q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, e], of one type and device.
         h: a name of `blocked.FORMS`.
+        scale: None: 1 / sqrt(d).
 
     Returns:
-        [B, heads, N, d].
+        [B, heads, N, e].
     """
     if not (q.numel() and k.numel()):
-        return _empty(q).zero_()
-    kernels = _kernels(q)
+        return _empty(_output(q, v), q, v).zero_()
+    kernels = _serving(q, v)
     if kernels is not None:
-        return kernels.forward(q, k, v, h, factor)
-    return blocked.forward(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), h, factor).view(q.shape)
+        return kernels.forward(q, k, v, h, factor, scale)
+    found = blocked.forward(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), h, factor, scale)
+    return found.view(*q.shape[:3], v.shape[3])
 
 
 @torch.library.custom_op("transfer::pointwise_backward", mutates_args=())
 def attend_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of `attend` for q, k and v."""
     if not (q.numel() and k.numel()):
-        return _empty(q).zero_(), _empty(k).zero_(), _empty(v).zero_()
-    kernels = _kernels(q)
+        return _empty(q, q, v).zero_(), _empty(k, q, v).zero_(), _empty(v, q, v).zero_()
+    kernels = _serving(q, v)
     if kernels is not None:
-        return kernels.backward(grad, q, k, v, h, factor)
+        return kernels.backward(grad, q, k, v, h, factor, scale)
     flat = grad.flatten(0, 1), q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
-    dq, dk, dv = blocked.backward(*flat, h, factor)
+    dq, dk, dv = blocked.backward(*flat, h, factor, scale)
     return dq.view(q.shape), dk.view(k.shape), dv.view(v.shape)
 
 
-def _empty(x: Tensor) -> Tensor:
-    """As x [B, heads, N, d] in shape, and in memory as what computes on its device leaves it.
+def _empty(x: Tensor, q: Tensor, v: Tensor) -> Tensor:
+    """As x [B, heads, N, d] in shape, and in memory as what computes on these leaves it.
 
     The kernels have a token's heads side by side, as projections read and write them; blocks have them one by one.
     """
-    kernels = _kernels(x)
+    kernels = _serving(q, v)
     empty: Tensor = x.new_empty(x.shape) if kernels is None else kernels.empty_output(x)
     return empty
 
 
+def _output(q: Tensor, v: Tensor) -> Tensor:
+    """[B, heads, N, e], of which nothing is in memory."""
+    return v.new_empty(()).expand(*q.shape[:3], v.shape[3])
+
+
 @attend.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
-    return _empty(q)
+def _(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
+    return _empty(_output(q, v), q, v)
 
 
 @attend_backward.register_fake
-def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty(q), _empty(k), _empty(v)
+def _(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _empty(q, q, v), _empty(k, q, v), _empty(v, q, v)
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    q, k, v, ctx.h, ctx.factor = inputs
+    q, k, v, ctx.h, ctx.factor, ctx.scale = inputs
     ctx.save_for_backward(q, k, v)
 
 
 def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return *attend_backward(grad, *ctx.saved_tensors, ctx.h, ctx.factor), None, None
+    return *attend_backward(grad, *ctx.saved_tensors, ctx.h, ctx.factor, ctx.scale), None, None, None
 
 
 attend.register_autograd(_gradients, setup_context=_remember)
 
 
-def operations(q: tuple[int, ...], k: tuple[int, ...]) -> int:
-    """Of the two products, from the shapes [B, heads, N, d] and [B, heads, L, d]; a multiply-add is two."""
-    return 4 * q[0] * q[1] * q[2] * k[2] * q[3]
+def operations(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> int:
+    """Of the two products, from the shapes of queries, keys and values; a multiply-add is two."""
+    return 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
 
 
 @register_flop_formula(torch.ops.transfer.pointwise)
-def _forward_operations(q: Any, k: Any, *_: Any, **__: Any) -> int:
-    return operations(q, k)
+def _forward_operations(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    return operations(q, k, v)
 
 
 @register_flop_formula(torch.ops.transfer.pointwise_backward)
-def _backward_operations(grad: Any, q: Any, k: Any, *_: Any, **__: Any) -> int:
-    return operations(q, k) * 5 // 2  # five products; what is computed twice counts once
+def _backward_operations(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    """Five products, three of them as wide as queries and keys; what is computed twice counts once."""
+    return 2 * q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
+
+
+def _serving(q: Tensor, v: Tensor) -> Any:
+    """As `_kernels`, for values that may be of another width."""
+    kernels = _kernels(q)
+    return kernels if kernels is None or v.shape[-1] == q.shape[-1] else _kernels(v)
+
+
+def served_width(q: Tensor, width: int) -> int:
+    """What a width of queries and keys is best filled up to with zeros: on a GPU the next that the kernels take."""
+    kernels = _fused() if q.device.type == "cuda" else None
+    return next((own for own in kernels.HEAD_DIMS if own >= width), width) if kernels else width
 
 
 def _kernels(q: Tensor) -> Any:

@@ -5,8 +5,8 @@ There is no row maximum, no sum of exponentials and no rescaling, so a block of 
 pass needs nothing of the forward one but its inputs. It is two kernels, one per block of keys and one per block of
 queries, and so needs no atomic additions: its results are the same bits every time.
 
-Letters: N queries, L keys, D = head_dim; a program has M rows and reads J columns at a time. A tensor [B, heads, ., D]
-comes as a pointer and the strides of an image, a head and a row.
+Letters: N queries, L keys, D channels of queries and keys, E of values; a program has M rows and reads J columns at a
+time. A tensor [B, heads, ., D] comes as a pointer and the strides of an image, a head and a row.
 """
 
 import triton
@@ -92,8 +92,8 @@ def _write(base, rows, of_row, count, x, D: tl.constexpr):
 def forward(
     q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row,
     out, out_image, out_head, out_row, heads, N, L, scale, of_weights, of_scores,
-    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr,
-    PRECISION: tl.constexpr,
+    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, J: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """out = of_weights h(scale q k^T) v for M queries."""
     blocks = tl.cdiv(N, M)
@@ -101,63 +101,63 @@ def forward(
     queries = _read(_at(q, pair, heads, q_image, q_head), rows, q_row, N, D, False)
     k = _at(k, pair, heads, k_image, k_head)
     v = _at(v, pair, heads, v_image, v_head)
-    total = tl.zeros((M, D), tl.float32)
+    total = tl.zeros((M, E), tl.float32)
     for first in range(0, L, J):
         columns = first + tl.arange(0, J)
         keys = _read(k, columns, k_row, L, D, EVEN)
-        values = _read(v, columns, v_row, L, D, EVEN)
+        values = _read(v, columns, v_row, L, E, EVEN)
         weights = _weigh(_scores(queries, keys, scale, SCALED, PRECISION), H)
         total = tl.dot(weights.to(values.dtype), values, total, input_precision=PRECISION)
-    _write(_at(out, pair, heads, out_image, out_head), rows, out_row, N, total * of_weights, D)
+    _write(_at(out, pair, heads, out_image, out_head), rows, out_row, N, total * of_weights, E)
 
 
 @triton.jit
 def backward_keys(
     q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row, g, g_image, g_head, g_row,
     dk, dk_image, dk_head, dk_row, dv, dv_image, dv_head, dv_row, heads, N, L, scale, of_weights, of_scores,
-    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr,
-    PRECISION: tl.constexpr,
+    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, J: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of M keys and values."""
     blocks = tl.cdiv(L, M)
     pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
     keys = _read(_at(k, pair, heads, k_image, k_head), rows, k_row, L, D, False)
-    values = _read(_at(v, pair, heads, v_image, v_head), rows, v_row, L, D, False)
+    values = _read(_at(v, pair, heads, v_image, v_head), rows, v_row, L, E, False)
     q = _at(q, pair, heads, q_image, q_head)
     g = _at(g, pair, heads, g_image, g_head)
-    of_keys, of_values = tl.zeros((M, D), tl.float32), tl.zeros((M, D), tl.float32)
+    of_keys, of_values = tl.zeros((M, D), tl.float32), tl.zeros((M, E), tl.float32)
     for first in range(0, N, J):
         columns = first + tl.arange(0, J)
         queries = _read(q, columns, q_row, N, D, EVEN)
-        grads = _read(g, columns, g_row, N, D, EVEN)
+        grads = _read(g, columns, g_row, N, E, EVEN)
         scores = _scores(keys, queries, scale, SCALED, PRECISION)
         weights = _weigh(scores, H).to(grads.dtype)
         of_values = tl.dot(weights, grads, of_values, input_precision=PRECISION)
         slopes = _slope(tl.dot(values, tl.trans(grads), input_precision=PRECISION), scores, H).to(queries.dtype)
         of_keys = tl.dot(slopes, queries, of_keys, input_precision=PRECISION)
     _write(_at(dk, pair, heads, dk_image, dk_head), rows, dk_row, L, of_keys * of_scores, D)
-    _write(_at(dv, pair, heads, dv_image, dv_head), rows, dv_row, L, of_values * of_weights, D)
+    _write(_at(dv, pair, heads, dv_image, dv_head), rows, dv_row, L, of_values * of_weights, E)
 
 
 @triton.jit
 def backward_queries(
     q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row, g, g_image, g_head, g_row,
     dq, dq_image, dq_head, dq_row, heads, N, L, scale, of_weights, of_scores,
-    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, M: tl.constexpr, J: tl.constexpr, EVEN: tl.constexpr,
-    PRECISION: tl.constexpr,
+    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, J: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of M queries."""
     blocks = tl.cdiv(N, M)
     pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
     queries = _read(_at(q, pair, heads, q_image, q_head), rows, q_row, N, D, False)
-    grads = _read(_at(g, pair, heads, g_image, g_head), rows, g_row, N, D, False)
+    grads = _read(_at(g, pair, heads, g_image, g_head), rows, g_row, N, E, False)
     k = _at(k, pair, heads, k_image, k_head)
     v = _at(v, pair, heads, v_image, v_head)
     total = tl.zeros((M, D), tl.float32)
     for first in range(0, L, J):
         columns = first + tl.arange(0, J)
         keys = _read(k, columns, k_row, L, D, EVEN)
-        values = _read(v, columns, v_row, L, D, EVEN)
+        values = _read(v, columns, v_row, L, E, EVEN)
         scores = _scores(queries, keys, scale, SCALED, PRECISION)
         slopes = _slope(tl.dot(grads, tl.trans(values), input_precision=PRECISION), scores, H).to(keys.dtype)
         total = tl.dot(slopes, keys, total, input_precision=PRECISION)

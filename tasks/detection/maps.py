@@ -13,12 +13,13 @@ from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from backbones.attention import Attention, UserAttention, softmax
+from backbones.attention import Attention, UserAttention, takes_scale
 from backbones.backbone import Backbone
 from backbones.errors import WrongWords
 from backbones.positions import Grid, patch_positions
 from backbones.sequence_parallel import Shards, know_ranks
-from tasks.detection.relative import RelativeSoftmax
+from tasks.detection.options import check_relative
+from tasks.detection.relative import Relative
 
 Padding = Literal["keys", "masked"]
 
@@ -96,13 +97,13 @@ class VitMaps(nn.Module):
 
     def _add_relative(self, model: Any) -> None:
         for block, windowed in zip(model.blocks, self.windowed):
-            if not isinstance(block.attn, Attention) or block.attn.core is not softmax:
+            if not isinstance(block.attn, Attention) or not takes_scale(block.attn.core):
+                check_relative(self.backbone.spec)
                 raise WrongWords(
-                    f"{self.backbone.spec.name}: relative positions need the attention `softmax` of this suite: "
-                    "--no-relative"
+                    f"{self.backbone.spec.name}: relative positions need an attention of this suite: --no-relative"
                 )
             size = (self.options.window,) * 2 if windowed else self.options.grid
-            block.attn.core = RelativeSoftmax(block.attn.head_dim, size)
+            block.attn.core = Relative(block.attn.core, block.attn.head_dim, size)
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """See the class."""
@@ -164,7 +165,7 @@ class VitMaps(nn.Module):
             image: token grid that the windows were taken from.
         """
         shape = min(size[0], x.shape[1]), min(size[1], x.shape[2])
-        if isinstance(getattr(attention, "core", None), RelativeSoftmax):
+        if isinstance(getattr(attention, "core", None), Relative):
             attention.core.size, attention.core.grid = size, shape
         ours = isinstance(attention, Attention | UserAttention)
         tokens = windows(x, shape)

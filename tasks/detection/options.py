@@ -5,6 +5,8 @@ from typing import Literal
 
 from backbones.engine.options import FitOptions, check_ranges
 from backbones.errors import WrongWords
+from backbones.parts import is_user_part, takes
+from backbones.spec import BackboneSpec
 
 
 @dataclass(kw_only=True)
@@ -25,7 +27,7 @@ class DetectOptions(FitOptions):
     global_blocks: tuple[int, ...] | None
     """Blocks without windows. None: the last of each quarter."""
     relative: bool
-    """Relative positions within the attention (softmax only), from zero."""
+    """Relative positions within the attention, from zero; a function of one's own can have them if it takes `scale`."""
     checkpoint: bool
     """Compute the activations of a block again in the backward pass: less memory, a third more time."""
     norm_eval: bool
@@ -70,3 +72,16 @@ class DetectOptions(FitOptions):
         """Options without effect, and why."""
         found = super().idle() | ({} if self.pyramid == "taps" else {"taps": "--pyramid simple"})
         return found | ({} if self.window else dict.fromkeys(("window_padding", "global_blocks"), "--window 0"))
+
+
+def check_relative(spec: BackboneSpec) -> None:
+    """Whether a user's own attention can have relative positions, as far as its file says so; it is not run.
+
+    Raises:
+        WrongWords: it cannot.
+    """
+    if spec.attention is not None and is_user_part(spec.attention) and not takes(spec.attention, "scale"):
+        raise WrongWords(
+            f"{spec.attention} cannot have relative positions: give --no-relative, or make it a function of "
+            "(q, k, v, scale=None), whose scores are scale q k^T where a scale is given, with values narrower than q"
+        )

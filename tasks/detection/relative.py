@@ -3,53 +3,61 @@
 Letters: B images or windows, N = h * w tokens, d = head_dim.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from backbones.attention import core_operations
+from backbones.attention_functions import fitting, softmax
+from backbones.kernels.operator import served_width
 
-class RelativeSoftmax(nn.Module):
-    """softmax(q k^T / sqrt(d) + q R_h + q R_w) v, in place of the softmax within an `Attention`.
+
+class Relative(nn.Module):
+    """An attention's function of q, k, v whose scores q k^T / sqrt(d) become q k^T / sqrt(d) + q R_h + q R_w.
+
+    So softmax(q k^T / sqrt(d) + q R_h + q R_w) v, and L^-alpha h(q k^T / sqrt(d) + q R_h + q R_w) v.
 
     `grid`, the (h, w) of the tokens, and `size`, the grid that they are a corner of (a window's, where it ends behind
     the image), are set by whoever calls the attention: tokens alone do not say it.
 
     Args:
+        inner: takes q and k of any width, v, and their `scale`; see `backbones.attention.takes_scale`.
         head_dim: d. size: (h, w) that the tables are made for; they are interpolated for others. They start at zero.
     """
 
-    def __init__(self, head_dim: int, size: tuple[int, int]) -> None:
+    def __init__(self, inner: Callable[..., Tensor], head_dim: int, size: tuple[int, int]) -> None:
         super().__init__()
+        self.inner = inner
         self.rel_pos_h = nn.Parameter(torch.zeros(2 * size[0] - 1, head_dim))
         self.rel_pos_w = nn.Parameter(torch.zeros(2 * size[1] - 1, head_dim))
         self.size = self.grid = size
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         """[B, heads, N, d] each -> [B, heads, N, d]."""
-        d, trains = q.shape[-1], not torch.is_inference_mode_enabled()
-        q, k = self._extended(q, k)
-        if trains and q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= 1024:
-            with torch.autocast("cpu", enabled=False):  # as `backbones.attention.softmax`, and as long as it is faster
-                return (q @ k.transpose(-2, -1)).softmax(-1) @ v
-        v = F.pad(v, (0, q.shape[-1] - d))  # the fused kernels want one width
-        return F.scaled_dot_product_attention(q, k, v, scale=1.0)[..., :d]
+        q, k, v = fitting(q, k, v)
+        return self.inner(*self._extended(q, k), v, scale=1.0, **options)
 
-    def operations(self, pairs: int, tokens: int) -> int:
+    def operations(self, pairs: int, tokens: int) -> int | None:
         """Of the scores of places, q R_h and q R_w, and of the products with the weights; a multiply-add is two.
+
+        None where those of the inner function are not known.
 
         Args:
             pairs: B times heads.
         """
-        d = self.rel_pos_h.shape[1]
-        return 4 * pairs * tokens**2 * d + 2 * pairs * tokens * d * sum(self.grid)
+        d, places = self.rel_pos_h.shape[1], sum(self.grid)
+        products = core_operations(self.inner, pairs, tokens, d + places, d)
+        return None if products is None else products + 2 * pairs * tokens * d * places
 
     def _extended(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """[B, heads, N, d + h + w] each, whose products are the scores with the positions in them.
 
         A key carries the unit vectors of its row and its column, a query its scores of all rows and columns: so no
-        N x N tensor of positions, for which no fused kernel has a gradient, is ever made.
+        N x N tensor of positions, for which no fused kernel has a gradient, is ever made. On a GPU zeros fill them up
+        to a width that the kernels of point-wise attention take.
         """
         h, w = self.grid
         on_grid = q.unflatten(2, (h, w))
@@ -57,9 +65,13 @@ class RelativeSoftmax(nn.Module):
         rows = torch.einsum("bnhwd,hkd->bnhwk", on_grid, by_row.to(q.dtype)).flatten(2, 3)
         columns = torch.einsum("bnhwd,wkd->bnhwk", on_grid, by_column.to(q.dtype)).flatten(2, 3)
         row, column = torch.eye(h, device=q.device, dtype=q.dtype), torch.eye(w, device=q.device, dtype=q.dtype)
-        units = torch.cat([row.repeat_interleave(w, 0), column.repeat(h, 1)], dim=1).expand(*k.shape[:2], -1, -1)
-        scaled = q * q.shape[-1] ** -0.5
-        return torch.cat([scaled, rows.to(q.dtype), columns.to(q.dtype)], dim=-1), torch.cat([k, units], dim=-1)
+        units = torch.cat([row.repeat_interleave(w, 0), column.repeat(h, 1)], dim=1)
+        width = q.shape[-1] + h + w
+        filled = 0 if self.inner is softmax else served_width(q, width) - width
+        units = F.pad(units, (0, filled)).expand(*k.shape[:2], -1, -1)
+        scaled = [q * q.shape[-1] ** -0.5, rows.to(q.dtype), columns.to(q.dtype)]
+        scaled += [q.new_zeros(*q.shape[:3], filled)] if filled else []
+        return torch.cat(scaled, dim=-1), torch.cat([k, units], dim=-1)
 
 
 def distances(table: Tensor, length: int, shown: int | None = None) -> Tensor:

@@ -121,9 +121,10 @@ def test_pictures_are_made_from_a_record_too(run: Path, capfd: pytest.CaptureFix
         ["--stem", "conv", "--attention", "relu", "--length", "train", "--window", "4", "--global-blocks", "1"],
         ["--pyramid", "taps", "--depth", "4", "--attention", "relu"],
         ["--detector", "faster_rcnn_light", "--relative", "--window", "3", "--global-blocks", "1", "--checkpoint"],
+        ["--attention", "relu", "--alpha", "learned", "--relative", "--window", "3", "--global-blocks", "1"],
         ["--view", "jitter", "--accumulate", "2", "--norm-eval", "--stem", "conv"],
     ],
-    ids=["stem-relu-window", "taps-relu", "boxes-relative", "jitter"],
+    ids=["stem-relu-window", "taps-relu", "boxes-relative", "relu-relative", "jitter"],
 )
 def test_parts_and_options_train_and_score(words: list[str], tmp_path: Path) -> None:
     assert main([*WORDS, *QUICK, *words, "--out", str(tmp_path)]) == 0

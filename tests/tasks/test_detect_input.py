@@ -12,6 +12,7 @@ from backbones.engine.outcome import Outcome
 from backbones.spec import resolve
 from tasks import detect
 from tasks.detect import TASK, chosen_detector
+from tasks.detection import mmlab
 from tests.support import context
 from tests.tasks.data.coco_tree import changed, content, written
 from tests.tasks.support import smoke_options
@@ -55,7 +56,10 @@ def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[
         ),
         (["--patch", "32"], "maps of stride 32: pyramids are made from patches of 4, 8 and 16 pixels"),
         (["--window", "4", "--global-blocks", "5"], "global blocks: there is no block 5"),
-        (["--relative", "--attention", "relu"], "relative positions need the attention `softmax`"),
+        (
+            ["--backbone", "vit_tiny_patch16_224", "--weights", "random", "--relative"],
+            "relative positions need an attention of this suite",
+        ),
         (["--backbone", "test_resnet", "--weights", "random", "--window", "4"], "is no plain ViT: --window 0"),
         (["--global-blocks", "1"], "--global-blocks has no effect with --window 0"),
         (["--size", "128", "96"], "the limit of the shorter side comes first"),
@@ -65,6 +69,20 @@ def test_wrong_words(words: list[str], said: str, tmp_path: Path, capfd: pytest.
     status, err = failing(tmp_path, capfd, *words)
     assert said in err
     assert status == 2
+
+
+def test_an_attention_that_cannot_have_relative_positions_is_named_before_anything_is_looked_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even its file is run, no weights are looked for, and `--dry-run` says it too."""
+    (tmp_path / "mine.py").write_text("raise SystemError\ndef attend(q, k, v):\n    return v\n")
+    monkeypatch.setattr("transfer.presence.find_weights", None)
+    monkeypatch.setattr(mmlab, "load", None)
+    words = ["--attention", f"{tmp_path}/mine.py:attend", "--relative", "--weights", "nowhere"]
+    for more in ([], ["--dry-run"]):
+        status, err = failing(tmp_path, capfd, *words, *more)
+        assert "mine.py:attend cannot have relative positions: give --no-relative" in err
+        assert status == 2
 
 
 def test_a_backbone_without_maps_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

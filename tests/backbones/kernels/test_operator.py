@@ -150,6 +150,22 @@ def test_the_contract_of_an_operator() -> None:
     )
 
 
+def test_values_of_another_width_and_a_scale(height: int | None) -> None:
+    q, k, v = qkv()
+    v = torch.cat([v, 2 * v], dim=-1)[..., :6].detach().requires_grad_()
+    found = attend(q, k, v, "sigmoid", 0.3, 0.7)
+    torch.testing.assert_close(found, 0.3 * torch.sigmoid(0.7 * q @ k.mT) @ v)
+    assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, "gelu", 0.3, 0.7), (q, k, v))
+    single = [x.detach().float().requires_grad_() for x in (q, k, v)]
+    torch.library.opcheck(attend, (*single, "relu", 0.5, 1.0))
+    with FlopCounterMode(display=False) as forward:
+        out = attend(*single, "relu", 1.0, 1.0)
+    assert forward.get_total_flops() == 2 * 2 * 3 * 5 * 7 * (4 + 6)
+    with FlopCounterMode(display=False) as backward:
+        out.sum().backward()
+    assert backward.get_total_flops() == 2 * 2 * 3 * 5 * 7 * (3 * 4 + 2 * 6)
+
+
 @pytest.mark.slow
 def test_compiled() -> None:
     tensors = qkv(33, 33, 8, torch.float32)

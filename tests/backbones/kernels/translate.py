@@ -2,6 +2,8 @@
 
     python -m tests.backbones.kernels.translate CAPABILITY HEAD_DIM TYPE [h ...]     (e.g. 90 64 bf16 relu)
 
+128x64 stands for queries and keys of 128 beside values of 64, as relative positions make them.
+
 Triton brings the assembler; only running the result takes a GPU.
 """
 
@@ -23,9 +25,17 @@ POINTERS = ("q", "k", "v", "g", "out", "dq", "dk", "dv")
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
-def translated(kernel: Any, capability: int, head_dim: int, kind: str, h: str, tile: fused.Tile) -> dict[str, Any]:
+def translated(kernel: Any, capability: int, widths: list[int], kind: str, h: str, tile: fused.Tile) -> dict[str, Any]:
     """Registers, shared memory and matrix instructions of a kernel as a GPU would run it, lengths being any."""
-    constants = {"H": h, "SCALED": True, "D": head_dim, "M": tile.rows, "J": tile.columns, "EVEN": False}
+    constants = {
+        "H": h,
+        "SCALED": True,
+        "D": widths[0],
+        "E": widths[-1],
+        "M": tile.rows,
+        "J": tile.columns,
+        "EVEN": False,
+    }
     constants["PRECISION"] = "ieee"
     signature, divisible = {}, {}
     for place, name in enumerate(kernel.arg_names):
@@ -59,11 +69,11 @@ def translated(kernel: Any, capability: int, head_dim: int, kind: str, h: str, t
 
 
 def main() -> None:
-    capability, head_dim, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    tile = fused.TILES[BYTES[kind], head_dim][0]
+    capability, widths, kind = int(sys.argv[1]), [int(width) for width in sys.argv[2].split("x")], sys.argv[3]
+    tile = fused.TILES[BYTES[kind], max(widths)][0]
     kernels = (programs.forward, programs.backward_keys, programs.backward_queries)
     found = [
-        translated(kernel, capability, head_dim, kind, h, tile)
+        translated(kernel, capability, widths, kind, h, tile)
         for kernel in kernels
         for h in sys.argv[4:] or blocked.FORMS
     ]

@@ -4,11 +4,12 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from backbones.attention import softmax
 from backbones.backbone import create
 from backbones.errors import WrongWords
 from backbones.flops import flops
 from tasks.detection.maps import MapOptions, StageMaps, VitMaps, make_maps
-from tasks.detection.relative import RelativeSoftmax, distances
+from tasks.detection.relative import Relative, distances
 from tests.backbones.test_positions import plainly
 
 LAST = MapOptions(taps=(-1,))
@@ -121,7 +122,7 @@ def test_operations_of_relative_positions() -> None:
 
 def test_relative_positions_start_without_effect_and_follow_the_formula() -> None:
     torch.manual_seed(0)
-    core = RelativeSoftmax(8, (3, 4))
+    core = Relative(softmax, 8, (3, 4))
     q, k, v = (torch.randn(2, 2, 12, 8) for _ in range(3))
     torch.testing.assert_close(core(q, k, v), nn.functional.scaled_dot_product_attention(q, k, v))
     nn.init.normal_(core.rel_pos_h)
@@ -182,6 +183,6 @@ def test_what_cannot_work_is_named(name: str, options: MapOptions, said: str) ->
         make_maps(create(name, weights="random"), options)
 
 
-def test_relative_positions_need_softmax() -> None:
-    with pytest.raises(WrongWords, match="need the attention `softmax`"):
-        make_maps(backbone(attention="relu"), MapOptions(taps=(-1,), relative=True))
+def test_relative_positions_need_an_attention_of_this_suite() -> None:
+    with pytest.raises(WrongWords, match="need an attention of this suite: --no-relative"):
+        make_maps(create("vit_tiny_patch16_224", weights="random"), MapOptions(taps=(-1,), relative=True))

@@ -1,0 +1,287 @@
+"""Relative positions with every attention, against the formula written out."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from backbones.attention import ATTENTIONS
+from backbones.backbone import create
+from backbones.errors import WrongWords
+from backbones.flops import flops
+from backbones.kernels import operator
+from tasks.detection.learner import collate
+from tasks.detection.maps import MapOptions, VitMaps
+from tasks.detection.pipelines import DetectionImages, train_transforms
+from tasks.detection.relative import Relative
+from tests.tasks.detection.scenes import a_learner, split_of
+
+SCALAR: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "relu2": lambda s: torch.relu(s) ** 2,
+    "gelu": lambda s: s * (1 + torch.erf(s / math.sqrt(2))) / 2,
+    "softplus": lambda s: torch.log1p(torch.exp(s)),
+    "identity": lambda s: s,
+    "relu6": lambda s: s.clamp(0, 6),
+    "sigmoid": lambda s: 1 / (1 + torch.exp(-s)),
+}
+GRID = (5, 4)
+
+
+def inputs(dtype: torch.dtype, d: int = 8, grid: tuple[int, int] = GRID) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    tokens = grid[0] * grid[1]
+    found = [torch.randn(2, 3, tokens, d, generator=generator, dtype=torch.float64) for _ in range(3)]
+    return [x.to(dtype).requires_grad_() for x in found]
+
+
+def a_core(name: str, dtype: torch.dtype, d: int = 8, grid: tuple[int, int] = GRID) -> Relative:
+    core = Relative(ATTENTIONS[name], d, grid).to(dtype)
+    generator = torch.Generator().manual_seed(1)
+    for table in (core.rel_pos_h, core.rel_pos_w):
+        nn.init.normal_(table, 0, 0.5, generator=generator)
+    return core
+
+
+def written_out(
+    core: Relative, q: Tensor, k: Tensor, v: Tensor, name: str, alpha: float | Tensor, length: int
+) -> Tensor:
+    """The scores of every pair of tokens, one by one; then the weights, and the sums."""
+    h, w = core.grid
+    rows = torch.stack([core.rel_pos_h[i // w - j // w + h - 1] for i in range(h * w) for j in range(h * w)])
+    columns = torch.stack([core.rel_pos_w[i % w - j % w + w - 1] for i in range(h * w) for j in range(h * w)])
+    placed = (rows + columns).unflatten(0, (h * w, h * w))  # [N, N, d]
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]) + torch.einsum("bnid,ijd->bnij", q, placed)
+    h_of = SCALAR.get(name.removesuffix("_sum"))
+    if h_of is None:
+        return scores.softmax(-1) @ v
+    weights = h_of(scores)
+    if name.endswith("_sum"):
+        return weights / weights.abs().sum(-1, keepdim=True) @ v
+    return float(length) ** -alpha * (weights @ v)
+
+
+@pytest.fixture(params=["few", "blocks"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """torch's own operations, as for few scores, or the operator's blocks."""
+    if request.param == "blocks":
+        monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_: False)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", ["softmax", *SCALAR, "relu_sum", "gelu_sum"])
+def test_values_and_gradients_are_those_of_the_formula(name: str, dtype: torch.dtype, path: str) -> None:
+    close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-11}
+    core, exact = a_core(name, dtype), a_core(name, torch.float64)
+    exact.load_state_dict(core.state_dict())
+    ours, theirs = inputs(dtype), [x.detach().double().requires_grad_() for x in inputs(dtype)]
+    alphas = [torch.tensor(0.8, dtype=one, requires_grad=True) for one in (dtype, torch.float64)]
+    out = core(*ours, alpha=alphas[0], length=7)
+    expected = written_out(exact, *theirs, name, alphas[1], 7)
+    torch.testing.assert_close(out.double(), expected, **close)
+    learned = [[*ours, *core.parameters()], [*theirs, *exact.parameters()]]
+    if name in SCALAR:
+        learned = [[*one, alpha] for one, alpha in zip(learned, alphas, strict=True)]
+    towards = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
+    found, wanted = (
+        torch.autograd.grad((one.double() * towards).sum(), parameters)
+        for one, parameters in zip((out, expected), learned, strict=True)
+    )
+    for mine, true in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.double(), true, rtol=1e-4 if dtype == torch.float32 else 1e-9, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SCALAR)
+def test_the_kernels_give_what_blocks_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries and keys of 8 + 5 + 4 filled up to 32 beside values of 32, in Triton's interpreter."""
+    pytest.importorskip("triton")
+    from backbones.kernels import fused
+
+    monkeypatch.setattr(fused, "TILES", dict.fromkeys(fused.TILES, (fused.Tile(16, 16, 4, 1),)))
+    monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_: False)
+    grid, d = (3, 6), 32
+    core = a_core(name, torch.float32, d, grid)
+    found: list[list[Tensor]] = []
+    for kernels in (fused, None):
+        monkeypatch.setattr(operator, "_kernels", lambda x, kernels=kernels: kernels)
+        monkeypatch.setattr("tasks.detection.relative.served_width", lambda q, width, on=kernels: 64 if on else width)
+        tensors = inputs(torch.float32, d, grid)
+        out = core(*tensors, alpha=1.0, length=None)
+        found.append([out, *torch.autograd.grad(out.tanh().sum(), [*tensors, *core.parameters()])])
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_a_width_is_filled_up_for_the_kernels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnGpu:
+        device = torch.device("cuda")
+
+    kernels = ModuleType("kernels")
+    kernels.HEAD_DIMS = (32, 64, 128)  # type: ignore[attr-defined]
+    monkeypatch.setattr(operator, "_fused", lambda: kernels)
+    assert [operator.served_width(OnGpu(), width) for width in (64, 92, 128, 192)] == [64, 128, 128, 192]
+    assert operator.served_width(torch.zeros(1), 92) == 92
+    monkeypatch.setattr(operator, "_fused", lambda: None)
+    assert operator.served_width(OnGpu(), 92) == 92
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"length": "image", "alpha": 0.5},
+        {"length": "train", "gate": True},
+        {"alpha": "learned", "qk_norm": False},
+        {"attention": "identity"},
+        {"attention": "softplus_sum"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("padding", ["masked", "keys"])
+def test_a_windowed_vit_is_that_of_the_formula(given: dict[str, Any], padding: Any) -> None:
+    """Windows that end behind the image, a global block, norms of queries and keys: every attention is taken apart."""
+    images = torch.rand(1, 3, 80, 112)
+    options = MapOptions(taps=(-1,), window=3, global_blocks=(1,), padding=padding, relative=True, grid=(5, 7))
+    found = []
+    for plain in (False, True):
+        torch.manual_seed(0)
+        maps = VitMaps(create("tiny", weights="random", **{"attention": "relu", **given}), options).eval()
+        for name, parameter in maps.named_parameters():
+            if "rel_pos" in name:
+                nn.init.normal_(parameter, 0, 0.3)
+        if plain:
+            for block in maps.backbone.model.blocks:
+                block.attn.core = Plainly(block.attn.core)
+        out = maps(images)[0]
+        learned = dict(maps.named_parameters())
+        assert {name.rpartition(".")[2] for name in learned} >= {"rel_pos_h", "rel_pos_w"}
+        out.tanh().sum().backward()
+        gradients = {name.replace("core.relative.", "core."): x.grad for name, x in learned.items() if x.requires_grad}
+        found.append((out, gradients))
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-5)
+    assert found[0][1].keys() == found[1][1].keys()
+    for name, gradient in found[0][1].items():
+        if gradient is not None:
+            torch.testing.assert_close(gradient, found[1][1][name], rtol=1e-4, atol=1e-4, msg=name)
+
+
+class Plainly(Relative):
+    """The formula with a tensor of all pairs, in place of a core, with its tables."""
+
+    def __init__(self, core: Relative) -> None:
+        nn.Module.__init__(self)
+        self.relative, self.inner, self.size, self.grid = core, core.inner, core.size, core.grid
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, *, alpha: Any = 1.0, length: int | None = None) -> Tensor:
+        (h, w), (high, wide) = self.grid, self.size
+        tables = [
+            F.interpolate(table.T[None], size=2 * side - 1, mode="linear")[0].T if len(table) != 2 * side - 1 else table
+            for table, side in ((self.relative.rel_pos_h, high), (self.relative.rel_pos_w, wide))
+        ]
+        at = torch.arange(h * w)
+        placed = tables[0][at[:, None] // w - at // w + high - 1] + tables[1][at[:, None] % w - at % w + wide - 1]
+        scores = q @ k.mT / math.sqrt(q.shape[-1]) + torch.einsum("bnid,ijd->bnij", q, placed)
+        core: partial[Tensor] = self.inner  # type: ignore[assignment]
+        weights = SCALAR[core.keywords["h"]](scores)
+        if core is ATTENTIONS["softplus_sum"]:
+            return weights / weights.abs().sum(-1, keepdim=True) @ v
+        return float(length or h * w) ** -alpha * (weights @ v)
+
+
+@pytest.mark.parametrize("name", ["softmax", "relu", "gelu"])
+def test_operations_are_the_same_for_every_attention(name: str) -> None:
+    """q R_h and q R_w for every token: 2 N d (h + w) for each head, besides what is there without."""
+    plain, relative = (
+        flops(
+            VitMaps(create("tiny", attention=name, weights="random"), MapOptions(taps=(-1,), relative=relative)),
+            (96, 64),
+        )
+        for relative in (False, True)
+    )
+    assert relative["attention"] - plain["attention"] == 2 * 2 * 2 * 24 * 32 * (6 + 4)
+    assert relative["method"] == "analytic"
+    assert relative["lengths"] == plain["lengths"] == ({} if name == "softmax" else {24: 2})
+
+
+def test_operations_of_the_cheaper_order_of_identity() -> None:
+    """q' (k'^T v) with queries and keys of d + h + w, where that is cheaper: 4 N d (d + h + w)."""
+    core = a_core("identity", torch.float32, 8, (16, 16))
+    assert core.operations(6, 256) == 4 * 6 * 256 * 8 * (8 + 32) + 2 * 6 * 256 * 8 * 32
+
+
+def a_step(name: str, folder: Path, dtype: torch.dtype, plain: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Losses and gradients of a step of Mask R-CNN at 64 x 96 pixels."""
+    split = split_of(folder, ((96, 64), [(10, 10, 40, 30)]), ((96, 64), [(50, 5, 30, 50), (4, 30, 20, 20)]))
+    images = DetectionImages(split, train_transforms("resize", (64, 96), 0.0, True))
+    learner = a_learner(attention=name, relative=True)
+    for block in learner.backbone.model.blocks:
+        block.attn.core.load_state_dict(a_core(name, torch.float32, 32, (4, 6)).state_dict())
+        block.attn.core = Plainly(block.attn.core) if plain else block.attn.core
+    batch = learner.prepare(collate([images[0, index, 0] for index in range(len(images))]), torch.device("cpu"))
+    torch.manual_seed(0)
+    losses = learner.to(dtype).train()(batch | {"inputs": batch["inputs"].to(dtype)}, 1)
+    losses["loss"].backward()
+    learned = {key.replace("core.relative.", "core."): x.grad for key, x in learner.named_parameters()}
+    return losses, {key: gradient for key, gradient in learned.items() if gradient is not None}
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-10), (torch.float32, 1e-5)], ids=str)
+@pytest.mark.parametrize("name", ["relu", "gelu"])
+def test_a_step_of_mask_rcnn_is_that_of_the_formula(
+    name: str, dtype: torch.dtype, close: float, tmp_path: Path
+) -> None:
+    (losses, ours), (plainly, theirs) = (a_step(name, tmp_path, dtype, plain) for plain in (False, True))
+    assert "loss_mask" in losses
+    for key, loss in losses.items():
+        torch.testing.assert_close(loss, plainly[key], rtol=close, atol=close)
+    assert ours.keys() == theirs.keys()
+    assert all(ours[key].any() for key in ours if "rel_pos" in key)
+    one, other = (torch.cat([found[key].flatten() for key in ours]) for found in (ours, theirs))
+    assert (one - other).norm() <= 10 * close * other.norm()
+    for key in ours:  # the detector's own rounding in float32 is eight times this in a single tensor
+        assert (ours[key] - theirs[key]).norm() <= 100 * close * theirs[key].norm(), key
+
+
+USERS = """
+import torch
+
+def fixed(q, k, v):
+    return torch.tanh(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5) @ v
+
+def scaled(q, k, v, scale=None):
+    return torch.tanh(q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ v
+
+class Whole(torch.nn.Module):
+    def __init__(self, dim, heads, scale=1.0):
+        super().__init__()
+
+    def forward(self, x):
+        return x
+"""
+
+
+def test_a_users_function_that_takes_the_scale_has_them(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(USERS)
+    options = MapOptions(taps=(-1,), window=2, global_blocks=(1,), relative=True, grid=(4, 4))
+    given = {"weights": "random", "attention": f"{tmp_path}/mine.py:scaled"}
+    maps = VitMaps(create("tiny", **given), options).eval()
+    core = maps.backbone.model.blocks[0].attn.core
+    nn.init.normal_(core.rel_pos_h)
+    core.grid = core.size = (2, 2)
+    q, k, v = inputs(torch.float32, 32, (2, 2))
+    w, i = 2, torch.arange(4)
+    placed = core.rel_pos_h[i[:, None] // w - i // w + 1] + core.rel_pos_w[i[:, None] % w - i % w + 1]
+    scores = q @ k.mT / 32**0.5 + torch.einsum("bnid,ijd->bnij", q, placed)
+    torch.testing.assert_close(core(q, k, v), scores.tanh() @ v, rtol=1e-5, atol=1e-5)
+    assert flops(maps, 64)["method"] == "counter"
+    for name in ("fixed", "Whole"):
+        with pytest.raises(WrongWords, match=f"mine.py:{name} cannot have relative positions: give --no-relative"):
+            VitMaps(create("tiny", weights="random", attention=f"{tmp_path}/mine.py:{name}"), options)
