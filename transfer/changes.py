@@ -33,6 +33,11 @@ CHANGES: dict[tuple[str, int], str] = {
 """(task, version) -> what is other than in the version before, in words for a reader of tables."""
 
 
+def latest(task: str) -> int:
+    """Today's version of a task."""
+    return max((version for name, version in CHANGES if name == task), default=1)
+
+
 def between(task: str, versions: Iterable[int]) -> list[str]:
     """What tells these versions of a task apart, one line for each that came after the oldest of them."""
     found = sorted({*versions})

@@ -1,7 +1,7 @@
 """A published table beside one's own numbers: `python -m transfer.report RUNS --paper scaled_relu --table 4`.
 
 Own numbers are means over seeds, in percent. A verdict is given only where nothing but the seed differs from the full
-tier of the table's sweep; everywhere else what differs is said.
+tier of the table's sweep; everywhere else what differs is said. `docs/verdicts.md` says how verdicts are made.
 """
 
 import math
@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UserError
+from backbones.errors import UserError, WrongWords
 from transfer.costs import hours, kind_of_hours
+from transfer.evidence import Arm, Evidence
 from transfer.groups import letter
-from transfer.protocols import by_export, configurations, lineage
-from transfer.published_matching import Match, Matcher
+from transfer.protocols import by_export, configurations
+from transfer.published_differences import Reason
+from transfer.published_matching import Matcher
+from transfer.published_owns import RULE, Own, owns
 from transfer.published_rows import Row, Table, Value, paper_names, read_paper, rows_of, table_of
+from transfer.published_verdicts import MARGIN, Counts, judged, sentence
 from transfer.records import Record
 from transfer.results import Run
 from transfer.sweep_file import SweepFile, read_sweep
@@ -34,101 +38,118 @@ DRAWS, AP_DRAWS = 2_000, 200
 MOST_REASONS = 4
 """In a line of the table; more of them go into a note."""
 FEW = {
-    1: "(1 seed): the interval is that of these models on other samples; other seeds are not in it",
+    1: "(1 seed): the interval is that of these models on other samples; other seeds are in neither it nor the verdict",
     2: "(2 seeds): two seeds are few, and the interval covers about 90 % where seeds vary",
 }
 """What is to be said of an interval of so many seeds."""
 COLUMNS = (
-    *("row", "dataset", "metric", "published", "reading", "own", "difference", "interval", "verdict"),
+    *("row", "dataset", "metric", "published", "reading", "configuration", "own", "difference", "interval", "verdict"),
     *("device_hours", "pretraining_hours", "not comparable because", "others", "runs"),
 )
-
-
-@dataclass(frozen=True)
-class Own:
-    """One's own runs for a cell: those of one configuration, which differ in seeds alone."""
-
-    matches: tuple[Match, ...]
-    others: int = 0
-    """Other configurations of the same cell, all less comparable."""
-
-    @property
-    def records(self) -> list[Record]:
-        """Their records."""
-        return [match.record for match in self.matches]
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why their number cannot be compared."""
-        return list(dict.fromkeys(reason for match in self.matches for reason in match.reasons))
-
-    @property
-    def completed(self) -> list[Record]:
-        """Those with scores."""
-        return [record for record in self.records if not record.broke_down]
+REASONS = "not comparable because"
 
 
 def paper_table(
-    runs: Sequence[Run], paper: str, table: str, known: Sequence[Run] | None = None
+    runs: Sequence[Run],
+    paper: str,
+    table: str,
+    known: Sequence[Run] | None = None,
+    *,
+    margin: float | None = None,
 ) -> "tuple[pd.DataFrame, list[str]]":
     """The cells of a published table, one row each, with one's own numbers where there are any; and notes.
 
-    A cell whose printed option can be read in several ways has a row for each reading that was run. Of several
-    configurations the one that differs least from the table's counts; `others` says how many more there are. Of a
-    figure the claims are listed.
+    A cell whose printed option can be read in several ways has a row for each reading that was run, and one for each
+    configuration that can be compared. Where none can, the one that differs least from the table's is shown; `others`
+    says how many more there are. Of a figure the claims are listed.
 
-    Columns, all text but `others`: row, dataset, metric, published (percent as printed, or crash), reading, own (mean
-    over seeds in percent, breakdowns), difference (own - published, points), interval (of the difference, 95 %),
-    verdict, device_hours and pretraining_hours (core or GPU hours of all runs behind the number), `not comparable
-    because`, runs.
+    Columns, all text but `others`: row, dataset, metric, published (percent as printed, or crash), reading,
+    configuration (what tells it apart where several can be compared), own (mean over seeds in percent, breakdowns),
+    difference (own - published, points), interval (of the difference, 95 %), verdict, device_hours and
+    pretraining_hours (core or GPU hours of all runs behind the number), `not comparable because`, runs.
 
     Args:
         known: all runs at hand, among which those are looked for that weights come from; by default `runs`.
+        margin: in points, of what agrees; by default `published_verdicts.MARGIN`.
 
     Raises:
-        WrongWords: an unknown paper or table, or a file of published numbers that cannot be read.
+        WrongWords: an unknown paper or table, a margin that is not above 0, or a file of published numbers that cannot
+            be read.
     """
     import pandas as pd
 
+    margin = MARGIN if margin is None else margin
+    if not (margin > 0 and math.isfinite(margin)):
+        raise WrongWords(f"--margin {margin:g}: must be above 0, in points of percent")
     found = table_of(paper, table)
     if found.claims:
         notes = [f"{found.title}: no legible numbers; `python -m transfer.sweep {found.sweep}` makes one's own"]
         return pd.DataFrame({"claim": found.claims}), notes
     records = [run.record for run in runs]
     exports = by_export(run.record for run in known or runs)
-    matcher = Matcher(_at_full_scale(found.sweep), read_paper(paper).stand_ins, exports, records)
-    keys = dict(zip((record.run_id for record in records), configurations(records, exports), strict=True))
-    folders = {run.record.run_id: run for run in runs}
+    about = read_paper(paper)
+    at_hand = _AtHand(
+        Matcher(_at_full_scale(found.sweep), about.stand_ins, exports, records, about.versions),
+        Evidence.of(records, _known(runs, known or runs)),
+        dict(zip((record.run_id for record in records), configurations(records, exports), strict=True)),
+        {run.record.run_id: run for run in runs},
+        margin,
+    )
     lines: list[dict[str, Any]] = []
     for row in found.rows:
         for value in row.values:
-            owns = _owns(matcher.of(row, value), keys)
-            lines += [_line(row, value, own, matcher, folders) for own in owns] or [
-                _line(row, value, None, matcher, {})
-            ]
-    notes = [*_notes(found), *dict.fromkeys(line["note"] for line in lines if "note" in line)]
+            shown: list[Own | None] = [*owns(at_hand.matcher.of(row, value), at_hand.keys, exports)]
+            lines += [_line(row, value, own, at_hand) for own in shown or [None]]
+    notes = [*_notes(found), *_rules(lines, margin), *dict.fromkeys(note for line in lines for note in line["notes"])]
     folded, in_full = _fold(lines)
     frame = pd.DataFrame(lines, columns=list(COLUMNS))
-    frame.attrs[IN_FULL] = {"not comparable because": in_full}
+    frame.attrs[IN_FULL] = {REASONS: in_full}
     return frame, [*notes, *folded]
 
 
+@dataclass(frozen=True)
+class _AtHand:
+    """What the cells of a table are looked up in."""
+
+    matcher: Matcher
+    evidence: Evidence
+    keys: Mapping[str, str]
+    """The configuration of each run, by its id"""
+    runs: Mapping[str, Run]
+    margin: float
+
+
+def _known(runs: Sequence[Run], known: Sequence[Run]) -> list[Record]:
+    """The records among which trainings are looked for; of those that broke down only the ones that are shown."""
+    shown = {run.record.run_id for run in runs}
+    return [run.record for run in known if not run.record.broke_down or run.record.run_id in shown]
+
+
+def _rules(lines: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
+    """How verdicts are made and configurations chosen, where there are any."""
+    compared = any(line["interval"] for line in lines)
+    said = "lies within that, half the last printed digit counted (docs/verdicts.md); the printed number has no seeds"
+    rule = f"agrees within {margin:g}: the interval of own - published at 90 % (two one-sided tests at 5 %) {said}"
+    return [rule] * compared + [RULE] * any(line["others"] for line in lines)
+
+
 def _fold(lines: Sequence[dict[str, Any]]) -> tuple[list[str], dict[str, str]]:
-    """Puts long lists of what differs into notes, under letters that stay in the lines.
+    """Writes the reasons into the lines, long lists of options under letters that notes explain.
 
     Returns the notes, and the texts of lines with letters in full.
     """
     letters: dict[str, str] = {}
     in_full: dict[str, str] = {}
     for line in lines:
-        reasons = str(line["not comparable because"]).split("; ")
-        options = [reason for reason in reasons if reason.endswith(")")]
+        reasons: Sequence[Reason] = line["reasons"]
+        options = [reason.text for reason in reasons if reason.option]
+        line[REASONS] = "; ".join(reason.text for reason in reasons)
         if len(reasons) > MOST_REASONS and options:
             text = "; ".join(options)
             name = letters.setdefault(text, letter(len(letters)))
-            others = [reason for reason in reasons if not reason.endswith(")")]
+            others = [reason.text for reason in reasons if not reason.option]
             short = "; ".join([*others, f"{len(options)} options: {name}"])
-            in_full[short], line["not comparable because"] = "; ".join([*others, text]), short
+            in_full[short], line[REASONS] = "; ".join([*others, text]), short
     return [f"{name}: {text} (in brackets the table's)" for text, name in letters.items()], in_full
 
 
@@ -137,84 +158,59 @@ def _at_full_scale(sweep: str) -> SweepFile:
     return read_sweep(sweep, "full")
 
 
-def _owns(matches: Iterable[Match], keys: Mapping[str, str]) -> list[Own]:
-    """The most comparable configuration of each reading."""
-    readings: dict[str, dict[str, list[Match]]] = {}
-    for match in matches:
-        groups = readings.setdefault(match.reading, {})
-        groups.setdefault(keys[match.record.run_id], []).append(match)
-    found = []
-    for groups in readings.values():
-        owns = sorted(
-            (Own(tuple(group)) for group in groups.values()), key=lambda own: (len(own.reasons), -len(own.matches))
-        )
-        found.append(Own(owns[0].matches, len(owns) - 1))
-    return found
-
-
-def _line(row: Row, value: Value, own: Own | None, matcher: Matcher, folders: Mapping[str, Run]) -> dict[str, Any]:
+def _line(row: Row, value: Value, own: Own | None, at_hand: _AtHand) -> dict[str, Any]:
     mark = " (in doubt)" if value.doubt else " (for reference)" if row.reference else ""
     line: dict[str, Any] = dict.fromkeys(COLUMNS, "")
     line |= {"row": row.label, "dataset": value.dataset, "metric": value.metric, "others": 0}
-    line["published"] = value.printed + mark
+    line |= {"published": value.printed + mark, "notes": [], "reasons": ()}
     if own is None:
-        step = matcher.sweep.steps.get(value.step)
-        return line | _blocked(matcher.broken_before(row, step) if step else [])
+        return line | _blocked(row, value, at_hand, mark)
     target = value.percent if not row.reference else None
-    estimate, problem = _estimate(own, value, folders) if target is not None and own.completed else (None, "")
-    chains = {run.run_id: run for record in own.records for run in lineage(record, matcher.exports)}
-    lost = matcher.siblings_that_broke_down(own.records)
-    without = f"{len(lost)} of {len(lost) + len({r.weights_id for r in own.records})} pretrainings broke down"
+    estimate, problem = _estimate(own, value, at_hand) if target is not None and own.completed else (None, "")
+    chains = {run.run_id: run for record in own.records for run in at_hand.evidence.lineage(record)}
+    arm = at_hand.evidence.arm(own.records)
+    counts = _counts(arm)
+    reasons = [reason.text for reason in own.reasons]
+    verdict = None if mark else judged(value, counts, estimate, reasons=reasons, margin=at_hand.margin)
     line |= {
         "reading": own.matches[0].reading,
-        "own": _own_text(own, value) + (f"; {without}" if lost else ""),
-        "verdict": "" if own.reasons or mark else verdict(value, own, estimate) + (f"; {without}" if lost else ""),
+        "configuration": own.label,
+        "own": _own_text(arm, value, estimate, counts),
+        "verdict": sentence(verdict) if verdict else "",
         "device_hours": _hours(own.records),
         "pretraining_hours": _hours(chains.values()) if chains else "",
-        "not comparable because": "; ".join(own.reasons),
+        "reasons": own.reasons,
         "others": own.others,
         "runs": " ".join(record.run_id for record in own.records),
+        "notes": own.notes,
     }
     if problem:
-        line |= {
-            "interval": "none",
-            "note": f"{row.label}, {value.dataset}, {value.metric}: no interval, since {problem}",
-        }
+        said = f"{row.label}, {value.dataset}, {value.metric}: no interval, since {problem}"
+        line |= {"interval": "none", "notes": [*own.notes, said]}
     elif estimate and estimate.seeds[0] in FEW:
-        line["note"] = FEW[estimate.seeds[0]]
+        line["notes"] = [*own.notes, FEW[estimate.seeds[0]]]
     return line | (_difference(value, estimate) if estimate else {})
 
 
-def verdict(value: Value, own: Own, estimate: "Estimate | None") -> str:
-    """In words, how one's own runs stand to a published cell that they can be compared with.
-
-    A score agrees where the interval of its mean holds the printed number, which may be off by half its last digit.
-    """
-    broken = len(own.records) - len(own.completed)
-    if value.crash:
-        if not broken:
-            return "not here"
-        return "both break down" if not own.completed else f"breaks down in {broken} of {len(own.records)} here"
-    if not own.completed:
-        return "breaks down here only"
-    if estimate is None or value.percent is None:
-        return ""
-    slack = 0.5 * 10**-value.decimals
-    low, high = 100 * estimate.low - value.percent, 100 * estimate.high - value.percent
-    said = "agrees" if low <= slack and high >= -slack else "higher" if low > 0 else "lower"
-    return said + (f"; breaks down in {broken} of {len(own.records)} here" if broken else "")
+def _counts(arm: Arm) -> Counts:
+    return Counts(
+        runs=len(arm.records),
+        broken=sum(record.broke_down for record in arm.records),
+        pretrainings=len(arm.lost) + len({record.weights_id for record in arm.records}),
+        lost=len(arm.lost),
+    )
 
 
-def _estimate(own: Own, value: Value, folders: Mapping[str, Run]) -> "tuple[Estimate | None, str]":
+def _estimate(own: Own, value: Value, at_hand: _AtHand) -> "tuple[Estimate | None, str]":
     """The mean score of the runs that completed, a fraction, with its interval.
 
     None where it cannot be resampled; with the reason where that is for missing or damaged outcomes.
     """
     from transfer.estimating import mean_score
 
-    runs = [folders[record.run_id] for record in own.completed]
+    runs, known = [at_hand.runs[record.run_id] for record in own.completed], at_hand.evidence.known
     try:
-        return mean_score(runs, value.metric, draws=DRAWS, ap_draws=AP_DRAWS), ""
+        return mean_score(runs, value.metric, draws=DRAWS, ap_draws=AP_DRAWS, known=known), ""
     except UserError as error:
         return None, str(error)
 
@@ -231,25 +227,43 @@ def _few(estimate: "Estimate") -> str:
     return f" ({seeds} seed{'s' * (seeds > 1)})" if seeds in FEW else ""
 
 
-def _blocked(matches: Sequence[Match]) -> dict[str, str]:
-    """Of a cell without runs: those of the trainings before it that broke down, of the most comparable kind."""
+def _blocked(row: Row, value: Value, at_hand: _AtHand, mark: str) -> dict[str, Any]:
+    """Of a cell without runs: those of the trainings before it that broke down, of the most comparable kind.
+
+    There is a verdict where all like them did, so that no run of the cell is left to wait for.
+    """
+    step = at_hand.matcher.sweep.steps.get(value.step)
+    matches = at_hand.matcher.broken_before(row, step) if step else []
     if not matches:
         return {}
     reasons = min((match.reasons for match in matches), key=len)
     broken = [match.record for match in matches if match.reasons == reasons]
+    kinds = {at_hand.keys[record.run_id] for record in broken}
+    total = sum(at_hand.keys[record.run_id] in kinds for record in at_hand.matcher.records)
+    counts = Counts(runs=0, pretrainings=total, lost=len(broken))
+    judge = not mark and total == len(broken)
+    verdict = judged(value, counts, None, reasons=[reason.text for reason in reasons]) if judge else None
     return {
-        "own": f"blocked: {_statuses(broken)}",
+        "own": f"blocked: {_statuses(broken, total)}",
+        "verdict": sentence(verdict) if verdict else "",
         "pretraining_hours": _hours(broken),
-        "not comparable because": "; ".join(reasons),
+        "reasons": reasons,
         "runs": " ".join(record.run_id for record in broken),
     }
 
 
-def _own_text(own: Own, value: Value) -> str:
-    scores = [100 * record.scores[value.metric] for record in own.completed if value.metric in record.scores]
-    texts = [f"{sum(scores) / len(scores):.{value.decimals}f}"] if scores else []
-    broken = [record for record in own.records if record.broke_down]
-    return ", ".join(texts + ([_statuses(broken, len(own.records))] if broken else []))
+def _own_text(arm: Arm, value: Value, estimate: "Estimate | None", counts: Counts) -> str:
+    """The mean of what counts as one seed, how the other runs ended, and the mean with these at chance."""
+    scores = arm.values(value.metric)
+    mean = 100 * estimate.estimate if estimate else math.fsum(scores) / len(scores) if scores else None
+    texts = [f"{mean:.{value.decimals}f}"] if mean is not None else []
+    broken = [record for record in arm.records if record.broke_down]
+    texts += [_statuses(broken, counts.runs)] if broken else []
+    said = [", ".join(texts)]
+    said += [f"{counts.lost} of {counts.pretrainings} pretrainings broke down"] if counts.lost else []
+    if scores and arm.absent and (all_of_them := arm.with_breakdowns(value.metric)):
+        said.append(f"with these at chance {math.fsum(all_of_them) / len(all_of_them):.{value.decimals}f}")
+    return "; ".join(filter(None, said))
 
 
 def _statuses(broken: Sequence[Record], total: int | None = None) -> str:

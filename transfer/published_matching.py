@@ -2,12 +2,13 @@
 
 A run belongs to a cell by its task, its data set or one that stands in for it, and the row's options; of the training
 that its weights come from, the row's parts of the backbone must be the same. Whatever else differs from the full tier
-of the table's sweep, and so from the recipe behind it, makes its number not comparable, and is named.
+of the table's sweep, and so from the recipe behind it, makes its number not comparable, and is named
+(`transfer.published_differences`).
 """
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -21,6 +22,15 @@ from transfer.cli import pretraining_recipe, task_recipe
 from transfer.groups import value_label
 from transfer.options import EXECUTION
 from transfer.protocols import lineage, protocol
+from transfer.published_differences import (
+    Reason,
+    marks,
+    notes_on_processes,
+    of_data,
+    of_precision,
+    of_processes,
+    of_version,
+)
 from transfer.published_rows import Row, Value, used_values
 from transfer.records import Record
 from transfer.sweep_file import SweepFile
@@ -28,7 +38,7 @@ from transfer.sweep_steps import BACKBONE_OPTIONS, Step
 
 # Of a backbone, what two numbers must have in common besides the row's own options; the name and the weights are not.
 _BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
-_NO_OPTIONS = frozenset((*EXECUTION, *BACKBONE_OPTIONS, "dataset", "method"))
+_NO_OPTIONS = frozenset((*EXECUTION, *BACKBONE_OPTIONS, "dataset", "method", "precision", "eval_precision"))
 
 
 @dataclass(frozen=True)
@@ -36,8 +46,9 @@ class Match:
     """A run that belongs to a cell: why its number cannot be compared, and which reading of a printed option it has."""
 
     record: Record
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     reading: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,12 +59,14 @@ class Matcher:
         exports: see `transfer.protocols.by_export`.
         sweep: the table's, at its full tier.
         stand_ins: by data set, those taken in its place.
+        versions: by data set, the table's, where the facts of the set state none.
     """
 
     sweep: SweepFile
     stand_ins: Mapping[str, Sequence[str]]
     exports: Mapping[str, Record]
     records: Sequence[Record] = field(repr=False)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def _by_task(self) -> dict[tuple[str, str], list[Record]]:
@@ -88,17 +101,8 @@ class Matcher:
         behind = self._behind(record, chain, row, parent) if reading is not None else None
         if reading is None or behind is None:
             return None
-        reasons = [*_marks([record, *chain]), *self._unlike(record, row, parent), *behind]
+        reasons = [*marks([record, *chain]), *self._unlike(record, row, parent), *behind]
         return Match(record, tuple(dict.fromkeys(reasons)), reading)
-
-    def siblings_that_broke_down(self, records: Iterable[Record]) -> list[Record]:
-        """Trainings like those that these runs start from, but for their seed, that left no weights."""
-        behind = {(run.task, run.protocol) for one in records for run in lineage(one, self.exports)}
-        return [one for one in self._breakdowns if (one.task, one.protocol) in behind]
-
-    @cached_property
-    def _breakdowns(self) -> list[Record]:
-        return [record for record in self.records if record.broke_down]
 
     def _match(self, record: Record, row: Row, step: Step, value: Value) -> Match | None:
         given = row.steps.get(step.name, {})
@@ -109,25 +113,26 @@ class Matcher:
         behind = self._behind(record, chain, row, step)
         if behind is None:
             return None
-        reasons = _marks([record, *chain])
-        name = str(record.dataset.get("name"))
-        reasons += [f"{name} for {value.dataset}"] if name != value.dataset else []
-        reasons += _differences(record, self._expected(step, row)) + behind
-        return Match(record, tuple(dict.fromkeys(reasons)), reading)
+        reasons = marks([record, *chain]) + of_data(record, [value.dataset], self.versions)
+        reasons += self._not_as_run(record, row, step) + behind
+        return Match(record, tuple(dict.fromkeys(reasons)), reading, tuple(notes_on_processes(record, step)))
 
-    def _behind(self, record: Record, chain: Sequence[Record], row: Row, step: Step) -> list[str] | None:
+    def _not_as_run(self, record: Record, row: Row, step: Step) -> list[Reason]:
+        """What a run has otherwise than a step of the table, but for its data set and its weights."""
+        options, spec = self._expected(step, row)
+        found = of_version(record) + _differences(record, (options, spec))
+        return found + of_precision(record, options) + of_processes(record, step)
+
+    def _behind(self, record: Record, chain: Sequence[Record], row: Row, step: Step) -> list[Reason] | None:
         """Why the weights that a run starts from are not the table's; None where they belong to another row."""
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
-            return _other_weights(record, step, bool(chain))
+            return _other_weights(record, step, row, bool(chain))
         given = row.steps.get(parent.name, {})
         parts = {name: option for name, option in given.items() if name in FIELDS}
         if not chain:
-            return (
-                [f"unknown pretraining: weights {record.weights_id[:40]}"]
-                if _reading(record, parts) is not None
-                else None
-            )
+            unknown = Reason(f"unknown pretraining: weights {record.weights_id[:40]}")
+            return [unknown] if _reading(record, parts) is not None else None
         if chain[0].task != self._tasks[parent.name] or _reading(chain[0], parts) is None:
             return None
         behind = self._behind(chain[0], chain[1:], row, parent)
@@ -135,12 +140,10 @@ class Matcher:
             return None
         return self._unlike(chain[0], row, parent) + behind
 
-    def _unlike(self, record: Record, row: Row, parent: Step) -> list[str]:
+    def _unlike(self, record: Record, row: Row, parent: Step) -> list[Reason]:
         """What a training behind a cell has otherwise than the table's."""
-        name, expected = str(record.dataset.get("name")), parent.dataset
-        reasons = [f"{name} for {', '.join(expected)}"] if name not in expected else []
-        reasons += _differences(record, self._expected(parent, row))
-        return [f"{parent.name}: {reason}" for reason in reasons]
+        reasons = of_data(record, parent.dataset, self.versions) + self._not_as_run(record, row, parent)
+        return [reason.of_step(parent.name) for reason in reasons]
 
     def _expects_volo(self, step: Step) -> bool:
         return self._expected_backbone(step, {}).arch in VOLOS
@@ -201,18 +204,7 @@ def _equal(left: Any, right: Any) -> bool:
     return math.isclose(left, right, rel_tol=1e-9) if all(numbers) else bool(left == right)
 
 
-def _marks(records: Iterable[Record]) -> list[str]:
-    records = list(records)
-    told = [mark for record in records for mark in record.origin_marks]
-    marks = [("smoke", any(record.smoke for record in records)), ("dirty", any(record.dirty for record in records))]
-    marks = [(mark, there or mark in told) for mark, there in marks]
-    subsets = [f"subset {record.subset}" for record in records if record.subset is not None]
-    subsets += [mark for mark in told if mark.startswith("subset")]
-    unreadable = [f"{skipped} images unreadable" for record in records if (skipped := record.dataset.get("skipped"))]
-    return [mark for mark, there in marks if there] + subsets + unreadable
-
-
-def _differences(record: Record, expected: tuple[dict[str, Any], BackboneSpec]) -> list[str]:
+def _differences(record: Record, expected: tuple[dict[str, Any], BackboneSpec]) -> list[Reason]:
     """Options and parts of the backbone that are not the table's, as "epochs 20 (300)"."""
     options, spec = expected
     effective = protocol(record)  # options without effect are no difference
@@ -220,7 +212,7 @@ def _differences(record: Record, expected: tuple[dict[str, Any], BackboneSpec]) 
     for name, value in options.items():
         held = record.options.get(name)
         if name not in _NO_OPTIONS and name in effective and not any(_equal(held, used) for used in used_values(value)):
-            found.append(f"{name} {value_label(held)} ({value_label(used_values(value)[0])})")
+            found.append(Reason(f"{name} {value_label(held)} ({value_label(used_values(value)[0])})", option=True))
     for name in _BACKBONE if record.backbone else ():
         held, value = record.backbone.get(name), getattr(spec, name)
         if name == "stem" and value and _same_stem(record, value):
@@ -230,16 +222,20 @@ def _differences(record: Record, expected: tuple[dict[str, Any], BackboneSpec]) 
         if name in ("mean", "std") and held is None:
             continue  # those of timm's weights
         if not _equal(held, value):
-            found.append(f"{name} {value_label(held)} ({value_label(value)})")
+            found.append(Reason(f"{name} {value_label(held)} ({value_label(value)})", option=True))
     return found
 
 
-def _other_weights(record: Record, step: Step, trained: bool) -> list[str]:
-    """Of a step that starts from no other step's weights: from random ones, or from those that its options name."""
-    named = step.options.get("weights", "random")
-    if record.weights_id == named:
+def _other_weights(record: Record, step: Step, row: Row, trained: bool) -> list[Reason]:
+    """Of a step that starts from no other step's weights: from random ones, or from those that are named.
+
+    A row names the weights before its step does.
+    """
+    named = row.steps.get(step.name, {}).get("weights", step.options.get("weights", "random"))
+    if record.weights_id in used_values(named):
         return []
-    return [f"starts from {'an own pretraining' if trained else f'weights {record.weights_id[:40]}'} ({named})"]
+    start = "an own pretraining" if trained else f"weights {record.weights_id[:40]}"
+    return [Reason(f"starts from {start} ({used_values(named)[0]})")]
 
 
 @lru_cache

@@ -20,7 +20,7 @@ from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
 
 CRASH = "crash"
-_PAPER_KEYS = ("title", "source", "notes", "stand_ins", "tables", "figures")
+_PAPER_KEYS = ("title", "source", "notes", "stand_ins", "versions", "tables", "figures")
 _TABLE_KEYS = ("title", "notes", "rows")
 _FIGURE_KEYS = ("title", "claims")
 _ROW_KEYS = ("label", "values", "reference")  # any other key is a step
@@ -51,6 +51,11 @@ class Value:
     def decimals(self) -> int:
         """Digits behind the point, as printed."""
         return len(self.printed.partition(".")[2]) if self.percent is not None else 1
+
+    @property
+    def rounding(self) -> float:
+        """By how many points the number may be off: half its last digit."""
+        return 0.5 * 10**-self.decimals
 
 
 @dataclass(frozen=True)
@@ -83,13 +88,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Paper:
-    """What a paper printed. `stand_ins`: by data set, those that smaller tiers take in its place."""
+    """What a paper printed.
+
+    `stand_ins`: by data set, those that smaller tiers take in its place. `versions`: by data set, the one that was
+    used, where the facts of the set (configs/datasets) leave it open.
+    """
 
     name: str
     title: str
     source: str
     notes: tuple[str, ...]
     stand_ins: dict[str, tuple[str, ...]]
+    versions: dict[str, str]
     tables: dict[str, Table]
     figures: dict[str, Table]
 
@@ -147,6 +157,10 @@ def parse_paper(name: str, content: dict[str, Any], where: str) -> Paper:
         stand_ins={
             _dataset(key, f"{where}: stand_ins"): tuple(_dataset(item, f"{where}: stand_ins: {key}") for item in items)
             for key, items in _mapping(content.get("stand_ins", {}), f"{where}: stand_ins").items()
+        },
+        versions={
+            _dataset(key, f"{where}: versions"): _text(value, f"{where}: versions: {key}")
+            for key, value in _mapping(content.get("versions", {}), f"{where}: versions").items()
         },
         tables={key: _table(name, key, value, f"{where}: table {key}") for key, value in tables.items()},
         figures={key: _figure(name, key, value, f"{where}: figure {key}") for key, value in figures.items()},

@@ -42,7 +42,7 @@ class ReportOptions:
     """Of the bootstrap; of COCO's scores, which take longer, at most 1,000."""
     margin: float | None = None
     """Differences that are smaller do not matter, in points: with it a comparison can find two backbones equivalent.
-    Of --paper the margin within which a number agrees with the printed one."""
+    Of --paper the margin within which a number agrees with the printed one, 1 by default."""
     interaction: tuple[str, str] | None = None
     """Two fields, as stem attention: whether one changes what the other does."""
     map: tuple[str, str] | None = None

@@ -60,7 +60,7 @@ def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[
     """
     found = list(wanted.extra)
     if wanted.paper:
-        found.append(_paper(runs, known, wanted.paper))
+        found.append(_paper(runs, known, wanted.paper, wanted.margin))
     found += _comparisons(runs, known, wanted)
     if wanted.interaction:
         from transfer.comparing import interaction
@@ -126,10 +126,10 @@ def _norms(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
         yield Section(title="tokens: weights, scale and shift of the stem's last activation", table=table)
 
 
-def _paper(runs: Sequence[Run], known: Sequence[Run], paper: tuple[str, str]) -> Section:
+def _paper(runs: Sequence[Run], known: Sequence[Run], paper: tuple[str, str], margin: float | None) -> Section:
     from transfer.published import paper_table
 
-    table, notes = paper_table(runs, *paper, known=known)
+    table, notes = paper_table(runs, *paper, known=known, margin=margin)
     return Section(title=f"{paper[0]}, table {paper[1]}", table=table, note="\n".join(notes))
 
 

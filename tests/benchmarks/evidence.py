@@ -3,7 +3,8 @@
 python -m tests.benchmarks.evidence [--out tests/benchmarks/evidence.csv] [--repeats 3000] [--only WORD]
 Each cell draws outcomes of samples in clusters for two arms (or four, of an interaction, or one) whose true scores are
 known, and counts: differences shown where there is none, intervals that hold the truth, differences of the printed
-smallest size that are shown, equivalences said of a difference as large as the margin. Ten minutes on one core.
+smallest size that are shown, equivalences said of a difference as large as the margin (with a published number: of one
+that is as far from the truth). Ten minutes on one core.
 Letters: C clusters, S seeds.
 """
 
@@ -30,6 +31,8 @@ NO_DRAWS = 60
 """Up to so many clusters that disagree nothing is resampled."""
 DRAWS = 400
 ROUNDING = 1e-12
+PUBLISHED = 0.025
+"""Margin to a published number, about three standard errors over samples."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Cell:
     """One setting."""
 
     kind: str
-    """"difference", "interaction" or "score" """
+    """"difference", "interaction", "score", or "published": a score beside a printed number"""
     clusters: int
     discordant: float
     """Expected clusters on which the arms disagree by chance; of a score those that are wrong"""
@@ -52,6 +55,11 @@ class Cell:
     """Standard deviation over seeds of each arm's rate of errors, relative to it"""
     surplus: float = 0.0
     """Of clusters in favour"""
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one arm."""
+        return self.kind in ("score", "published")
 
     @property
     def counted(self) -> bool:
@@ -81,6 +89,8 @@ def cells() -> Iterator[Cell]:
         yield Cell("score", clusters, wrong if wrong != 0.3 else round(0.3 * clusters), "none", sizes, (1,))
     for seeds, wrong in product((2, 3, 5), (2, 8)):
         yield Cell("score", 355, wrong, "none", "ones", (seeds,), vary=(0.5, 0.5))
+    for seeds, vary in product((1, 2, 3, 5), (0.0, 0.03, 0.1)):
+        yield Cell("published", 2000, 400, "none", "ones", (seeds,), vary=(vary, vary))
 
 
 def sizes_of(cell: Cell, rng: np.random.Generator) -> np.ndarray:
@@ -102,7 +112,7 @@ def truth(cell: Cell) -> float:
     """The true difference, or score."""
     size, lost = mean_size(cell)
     rate = cell.discordant / cell.clusters
-    if cell.kind == "score":
+    if cell.alone:
         return 1 - rate * lost / size
     if cell.effect == "one-sided":
         return rate * lost / size
@@ -124,7 +134,7 @@ def draw(cell: Cell, rng: np.random.Generator) -> list[Parts]:
         effect = (shared[:seeds] + own) / math.sqrt(2) if cell.paired else own
         chance = np.clip(mean * (1 + (cell.vary[arm % 2]) * effect), 0, 1)
         wrong = rng.random((seeds, cell.clusters)) < chance[:, None]
-        if max(cell.seeds) == 1 and cell.kind != "score" and cell.effect != "one-sided":
+        if max(cell.seeds) == 1 and not cell.alone and cell.effect != "one-sided":
             # one system at most is wrong, so that as many clusters disagree as are asked for
             wrong = ((once == arm) & disagree)[None]
         wrong = np.where(gain, arm > 0, wrong)
@@ -134,10 +144,10 @@ def draw(cell: Cell, rng: np.random.Generator) -> list[Parts]:
 
 def estimated(cell: Cell, parts: list[Parts], seed: int) -> Estimate:
     """As a comparison estimates it."""
-    coefficients = {"score": (1,), "difference": (1, -1), "interaction": (1, -1, -1, 1)}[cell.kind]
+    coefficients = {1: (1,), 2: (1, -1), 4: (1, -1, -1, 1)}[len(cell.seeds)]
     scores = [one.sums.sum(axis=1) for one in parts]
     drawn = [np.empty((len(one), 0)) for one in scores]
-    if cell.discordant + cell.surplus > NO_DRAWS or (cell.kind == "score" and cell.discordant > 30):
+    if cell.discordant + cell.surplus > NO_DRAWS or (cell.alone and cell.discordant > 30):
         sums, shares = (np.concatenate([getattr(one, name) for one in parts]).T for name in ("sums", "shares"))
         ends = np.cumsum([0, *map(len, scores)])
         found = cluster_draws(sums, shares, draws=DRAWS, seed=seed).T
@@ -187,13 +197,22 @@ def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
         "power": None,
         "equivalent": None,
     }
-    if cell.kind != "score" and cell.effect == "none":
+    if not cell.alone and cell.effect == "none":
         row["rejected"] = 100 * float(np.mean([one.shown for one in found]))
         row |= _power(cell, found, repeats)
-    if cell.kind != "score" and true:
+    if not cell.alone and true:
         row["equivalent"] = 100 * float(np.mean([one.within(abs(true)) for one in found]))
+    if cell.kind == "published":
+        row["equivalent"] = max(_agreeing(found, true + off) for off in (-PUBLISHED, PUBLISHED))
     row["seconds"] = round(time.process_time() - began, 1)
     return row
+
+
+def _agreeing(found: list[Estimate], printed: float) -> float:
+    """How often a score is said to agree with a printed number, in percent."""
+    ends = [one.inner for one in found if one.inner]
+    apart = (replace(one, inner=(low - printed, high - printed)) for one, (low, high) in zip(found, ends, strict=True))
+    return 100 * float(np.mean([one.within(PUBLISHED) for one in apart]))
 
 
 def _power(cell: Cell, found: list[Estimate], repeats: int) -> dict[str, float | None]:

@@ -90,6 +90,8 @@ def test_the_plain_form_reads() -> None:
         (("titel",), "x", r"file: unknown key 'titel'; did you mean 'title'"),
         (("tables",), {}, "neither `tables` nor `figures`"),
         (("stand_ins",), {"imagenet1k": ["toy_digit"]}, "toy_digit.*did you mean"),
+        (("versions",), {"msmt71": "V1"}, "versions: .*msmt71.*did you mean 'msmt17'"),
+        (("versions",), {"msmt17": 1}, "versions: msmt17: expected text"),
         (("tables", "1", "row"), [], "table 1: unknown key 'row'"),
         (("tables", "1", "rows"), [], "table 1: rows: expected a list of one or more"),
         (("tables", "1", "rows", 0, "label"), 3, "row 1: label: expected text"),

@@ -1,0 +1,110 @@
+"""Runs of published cells at full scale, written as the evaluator writes them, for tests of the tables beside them."""
+
+from dataclasses import asdict, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backbones.data.spec import resolve_dataset
+from backbones.settings import read_yaml
+from backbones.spec import resolve
+from tests.transfer.test_results import record
+from transfer.changes import latest
+from transfer.cli import pretraining_recipe, task_recipe
+from transfer.grid import Cell, expand
+from transfer.options import EXECUTION, BackboneOptions
+from transfer.published import paper_table
+from transfer.published_rows import table_of
+from transfer.records import Identity
+from transfer.results import Run, Store
+from transfer.sweep_file import SweepFile, read_sweep
+
+
+@lru_cache
+def full(sweep: str) -> SweepFile:
+    return read_sweep(sweep, "full")
+
+
+def cells_of(table: str, label: str, step: str, paper: str = "scaled_relu") -> list[Cell]:
+    """The cells of a step of a row at the full tier."""
+    sweep = full(table_of(paper, table).sweep)
+    row = next(row for row in sweep.rows if row["label"] == label)
+    return [cell for cell in expand(replace(sweep, rows=(row,))) if cell.step.name == step]
+
+
+def cell_of(table: str, label: str, step: str, paper: str = "scaled_relu", **options: Any) -> Cell:
+    """The first of them that has these options."""
+    cells = cells_of(table, label, step, paper)
+    return next(cell for cell in cells if all(cell.options[name] == value for name, value in options.items()))
+
+
+def run_of(cell: Cell, folder: Path, right: int | None = None, of: int = 1000, **given: Any) -> Run:
+    """A run of a cell, written by the store: `right` of so many images, or a breakdown.
+
+    What is given replaces entries of the record; those of `dataset` and `environment` are laid over the usual ones, and
+    those of `changed` over its options.
+    """
+    find = pretraining_recipe if cell.step.kind == "pretrain" else task_recipe
+    options = dict.fromkeys(asdict(BackboneOptions())) | read_yaml(find(cell.step.recipe).path) | cell.options
+    parts = {name: options.pop(name) for name in asdict(BackboneOptions()) if name in options}
+    weights = parts.get("weights") or "random"
+    spec = resolve(cell.backbone, **{**parts, "weights": weights})
+    facts = resolve_dataset(cell.dataset)
+    data = {"name": cell.dataset, "version": facts.version or ("V1" if cell.dataset == "msmt17" else None)}
+    data |= {"counts": facts.counts, "digest": "0" * 64, "skipped": 0} | given.pop("dataset", {})
+    precisions = {"precision": "bf16" if options.get("precision") == "auto" else options.get("precision")}
+    environment = {"dirty": False, **precisions, "eval_precision": "fp32", "started": f"2026-11-22T0{cell.seed}"}
+    options |= given.pop("changed", {})
+    values: dict[str, Any] = {
+        "task": cell.step.task,
+        "task_version": latest(cell.step.task),
+        "dataset": data,
+        "backbone": spec.plain(),
+        "weights_id": weights,
+        "options": parts | options | {"backbone": cell.backbone, "dataset": [cell.dataset]},
+        "seed": cell.seed,
+        "scores": {} if right is None else {"top1": right / of},
+        "metrics": {"top1": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}},
+        "outcome": {"status": "nonfinite" if right is None else "completed", "reason": "", "step": 9},
+        "cost": {"device_hours": 2.0},
+        "environment": environment | given.pop("environment", {}),
+        **given,
+    }
+    identity = Identity(_content(values, spec.identity()))
+    run_id = identity.run_id(cell.step.task, cell.dataset, cell.backbone)
+    made = record(identity, **values, run_id=run_id, identity_content=identity.content)
+    (folder / run_id / "export").mkdir(parents=True)
+    outcomes = {}
+    if right is not None:
+        names = np.array([f"{number:05d}" for number in range(of)])
+        rank = np.array([0] * right + [7] * (of - right))
+        outcomes = {"sample": names, "cluster": names, "rank": rank, "ties": np.zeros(of, dtype=int)}
+    return Run(folder / run_id, Store(folder).write(made, "", outcomes))
+
+
+def _content(values: dict[str, Any], backbone: dict[str, Any]) -> dict[str, Any]:
+    """What the identity of a run is made of."""
+    left_out = {*EXECUTION, *asdict(BackboneOptions()), "backbone", "dataset", "method", "precision", "eval_precision"}
+    names = ("task", "task_version", "weights_id", "seed")
+    return {name: values[name] for name in names} | {
+        "backbone": backbone,
+        "dataset": {name: values["dataset"].get(name) for name in ("name", "version", "digest")},
+        "options": {name: value for name, value in values["options"].items() if name not in left_out},
+        "precision": [values["environment"].get(name) for name in ("precision", "eval_precision")],
+        "smoke": values.get("smoke", False),
+        "subset": values.get("subset"),
+    }
+
+
+def lines_of(runs: list[Run], table: str, label: str, paper: str = "scaled_relu", **how: Any) -> list[dict[str, Any]]:
+    """The lines of a row."""
+    frame, _ = paper_table(runs, paper, table, **how)
+    return [dict(line) for _, line in frame[frame["row"] == label].iterrows()]
+
+
+def line_of(runs: list[Run], table: str, label: str, paper: str = "scaled_relu", **how: Any) -> dict[str, Any]:
+    """The only one."""
+    (line,) = lines_of(runs, table, label, paper, **how)
+    return line

@@ -1,0 +1,191 @@
+"""What keeps an own number apart from a published one."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backbones.settings import CONFIGS, read_yaml
+from backbones.spec import resolve
+from tests.transfer.published_runs import cell_of, cells_of, full, line_of, lines_of, run_of
+from transfer.changes import CHANGES
+from transfer.published import paper_table
+from transfer.published_differences import notes_on_processes, of_processes, processes
+from transfer.published_matching import Matcher
+from transfer.published_rows import read_paper, table_of
+from transfer.results import Run
+
+BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
+RELEASED = [
+    (table, row.label, value)
+    for table in read_paper("anchors").tables.values()
+    for row in table.rows
+    for value in row.values
+    if "weights" in row.steps.get(value.step, {})
+]
+NO_VERDICT = ("", "not comparable")
+
+
+def test_there_are_cells_of_released_weights_in_every_table_of_anchors() -> None:
+    assert len(RELEASED) == 12
+    assert {table.name for table, _, _ in RELEASED} == {"classification", "reid", "detection"}
+
+
+@pytest.mark.parametrize(("table", "label", "value"), RELEASED, ids=lambda one: getattr(one, "metric", None))
+def test_a_run_from_the_weights_that_a_row_names_is_comparable(
+    tmp_path: Path, table: Any, label: str, value: Any
+) -> None:
+    cells = cells_of(table.name, label, value.step, "anchors")
+    cell = next(cell for cell in cells if cell.dataset == value.dataset)
+    own = run_of(cell, tmp_path, 800, scores={value.metric: 0.8})
+    named = table_of("anchors", table.name)
+    assert own.record.weights_id in {row.steps[value.step]["weights"] for row in named.rows if row.label == label}
+    lines = lines_of([own], table.name, label, "anchors")
+    (line,) = [line for line in lines if line["own"] and line["metric"] == value.metric]
+    assert line["not comparable because"] == ""
+    assert line["verdict"] not in NO_VERDICT
+
+
+def test_released_weights_have_a_verdict(tmp_path: Path) -> None:
+    label = "DeiT-S, released weights (README_deit.md: 79.854, 94.968)"
+    cell = cell_of("classification", label, "classify", "anchors")
+    (line,) = [one for one in lines_of([run_of(cell, tmp_path, 39920, 50000)], "classification", label, "anchors")
+               if one["metric"] == "top1"]  # fmt: skip
+    assert (line["own"], line["difference"]) == ("79.840", "-0.014")
+    assert line["verdict"] == "agrees within 1, of these models (1 seed)"
+
+
+def test_other_weights_do_not_stand_in_the_row_of_released_ones(tmp_path: Path) -> None:
+    label = "DeiT-S, released weights (README_deit.md: 79.854, 94.968)"
+    cell = cell_of("classification", label, "classify", "anchors")
+    for other in ("timm:deit_small_distilled_patch16_224.fb_in1k", "sha256:dd", "random"):
+        (line, _) = lines_of([run_of(cell, tmp_path, 790, weights_id=other)], "classification", label, "anchors")
+        assert line["own"] == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"smoke": True}, "smoke"),
+        ({"subset": 8}, "subset 8"),
+        ({"environment": {"dirty": True}}, "dirty"),
+        ({"origin": {"smoke": True, "dirty": True, "subset": 8}}, "smoke; dirty; subset 8"),
+        ({"untrained": ["stem.proj.weight", "norm.bias"]}, "left untrained: stem.proj.weight, norm.bias"),
+        ({"dataset": {"name": "cifar10"}}, "cifar10 for imagenet1k"),
+        ({"dataset": {"skipped": 3}}, "3 images unreadable"),
+        ({"dataset": {"version": "v2"}}, "imagenet1k version v2 (ILSVRC2012)"),
+        ({"dataset": {"version": None}}, "imagenet1k version none (ILSVRC2012)"),
+        ({"dataset": {"counts": {}}}, "imagenet1k: what it holds is not recorded"),
+        (
+            {"dataset": {"counts": {"train": {"images": 128116, "classes": 1000}}}},
+            "imagenet1k train images 128116 (1281167)",
+        ),
+        ({"weights_id": "sha256:aa"}, "starts from weights sha256:aa (random)"),
+        ({"task_version": 1}, "pretrain-supervised version 1 (2)"),
+        ({"environment": {"precision": "fp32"}}, "precision fp32 (auto: bf16 or fp16)"),
+        ({"environment": {"precision": None}}, "precision not recorded (auto: bf16 or fp16)"),
+        ({"environment": {"eval_precision": "bf16"}}, "eval_precision bf16 (fp32)"),
+    ],
+)
+def test_what_keeps_numbers_apart_is_said(tmp_path: Path, given: dict[str, Any], reason: str) -> None:
+    line = line_of([run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, **given)], "1", BASELINE)
+    assert line["not comparable because"] == reason
+    assert (line["own"], line["verdict"]) == ("79.8", "not comparable")
+
+
+def test_half_precision_of_either_kind_is_that_of_auto(tmp_path: Path) -> None:
+    run = run_of(
+        cell_of("1", BASELINE, "deit"),
+        tmp_path,
+        798,
+        environment={"precision": "fp16"},
+        changed={"precision": "fp16"},
+    )
+    assert line_of([run], "1", BASELINE)["not comparable because"] == ""
+
+
+def test_a_recipe_in_fp32_is_compared_in_fp32_alone(tmp_path: Path) -> None:
+    label = "DINO ViT-S/16, released weights after 800 epochs (README of its repository)"
+    cell = cell_of("classification", label, "released_linear", "anchors")
+    for precision, reason in (("fp32", ""), ("bf16", "precision bf16 (fp32)")):
+        run = run_of(cell, tmp_path, 770, scores={"best_top1": 0.77}, environment={"precision": precision})
+        (line,) = [one for one in lines_of([run], "classification", label, "anchors") if one["own"]]
+        assert line["not comparable because"] == reason
+
+
+@pytest.mark.parametrize(("version", "reason"), [("V1", ""), ("V2", "msmt17 version V2 (V1)")])
+def test_msmt17_is_that_of_the_table(tmp_path: Path, version: str, reason: str) -> None:
+    label = "TransReID's baseline, ViT-B/16 (its repository)"
+    cell = next(cell for cell in cells_of("reid", label, "reid", "anchors") if cell.dataset == "msmt17")
+    run = run_of(cell, tmp_path, 800, dataset={"version": version}, scores={"mAP": 0.618, "rank1": 0.818})
+    lines = [line for line in lines_of([run], "reid", label, "anchors") if line["own"]]
+    assert [line["not comparable because"] for line in lines] == [reason] * 2
+    assert all((line["verdict"] == "not comparable") is bool(reason) for line in lines)
+
+
+def test_what_an_older_version_has_otherwise_is_a_note(tmp_path: Path) -> None:
+    run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, task_version=1)
+    _, notes = paper_table([run], "scaled_relu", "1")
+    task = "pretrain-supervised"
+    assert f"{task}, version 2: {CHANGES[task, 2]}" in notes
+
+
+def test_differences_of_the_training_behind_a_cell_are_named_with_its_step(tmp_path: Path) -> None:
+    label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
+    dino, linear = (cell_of("2", label, step) for step in ("dino", "linear"))
+    given: dict[str, Any] = {"dataset": {"version": "2010"}, "environment": {"precision": "fp32"}, "task_version": 1}
+    trained = run_of(dino, tmp_path, 500, export="sha256:dd", **given)
+    probe = run_of(linear, tmp_path, 734, weights_id="sha256:dd")
+    assert line_of([trained, probe], "2", label)["not comparable because"] == (
+        "dino: imagenet1k version 2010 (ILSVRC2012); dino: pretrain-dino version 1 (2); "
+        "dino: precision fp32 (auto: bf16 or fp16)"
+    )
+
+
+def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    row = next(row for row in table_of("scaled_relu", "1").rows if row.label == BASELINE)
+    named_elsewhere = {"method", "dataset", "pos_resample", "precision", "eval_precision"}
+    recipe = set(read_yaml(CONFIGS / "pretrain" / "deit.yaml")) - named_elsewhere
+    for name in recipe:
+        run = run_of(cell, tmp_path, changed={name: 9.25})
+        found = Matcher(full("scaled_relu_table1"), {}, {}, [run.record]).of(row, row.values[0])
+        if name in ("lr", "sam", "warmup_epochs"):
+            assert not found, f"{name}: with others it belongs to another row"
+        else:
+            assert [match.reasons[0].text.partition(" (")[0] for match in found] == [f"{name} 9.25"]
+
+
+def test_the_way_of_resampling_positions_counts(tmp_path: Path) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    spec = resolve(cell.backbone, pos_resample="antialias", weights="random")
+    line = line_of([run_of(cell, tmp_path, 798, backbone=spec.plain())], "1", BASELINE)
+    assert line["not comparable because"] == "pos_resample antialias (bicubic)"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("arch", "vit_b"), ("depth", 11), ("attention", "relu"), ("ffn", "relu"), ("patch", 8), ("pool", "gap")],
+)
+def test_every_part_of_the_backbone_counts(tmp_path: Path, name: str, value: Any) -> None:
+    run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798)
+    other = Run(run.folder, replace(run.record, backbone=run.record.backbone | {name: value}))
+    assert f"{name} {value} (" in line_of([other], "1", BASELINE)["not comparable because"]
+
+
+def test_the_number_of_processes_counts_where_the_protocol_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    run = run_of(cell, tmp_path, 798, environment={"world_size": 2})
+    assert processes(cell.step) == 8
+    monkeypatch.setattr("transfer.published_differences.protocol", lambda record: {"world_size": 2})
+    assert [reason.text for reason in of_processes(run.record, cell.step)] == ["world_size 2 (8)"]
+    nodes = replace(cell.step, resources={"gpus": 1, "nodes": 2})
+    assert of_processes(run.record, nodes) == notes_on_processes(run.record, nodes) == []
+    unsaid = replace(cell.step, resources={})
+    assert of_processes(run.record, unsaid) == []
+    (note,) = notes_on_processes(run.record, unsaid)
+    assert "trained by 2 processes" in note
+    assert "does not say how many" in note

@@ -1,0 +1,189 @@
+"""How one's own runs stand to a published number: every verdict as a value, and the words that are made of it."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backbones.errors import WrongWords
+from tests.transfer.published_runs import cell_of, line_of, lines_of, run_of
+from transfer.published import paper_table
+from transfer.published_rows import Value
+from transfer.published_verdicts import MARGIN, Counts, Kind, judged, sentence
+from transfer.report import main
+from transfer.statistics import Estimate
+
+BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
+SCORE = Value("deit", "imagenet1k", "top1", "79.8")
+CRASH = Value("deit", "imagenet1k", "top1", "crash")
+
+
+def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estimate:
+    """Of a score in percent, with the lengths to either side of its intervals at 95 and at 90 %."""
+    low, high, within = (middle - half) / 100, (middle + half) / 100, (middle - inner) / 100
+    return Estimate(middle / 100, low, high, seeds=(seeds,), inner=(within, (middle + inner) / 100))
+
+
+@pytest.mark.parametrize(
+    ("value", "counts", "found", "kind", "words"),
+    [
+        (SCORE, Counts(3), estimate(79.8, 0.6, 0.5), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(1), estimate(79.8, 0.6, 0.5, 1), Kind.AGREES, "agrees within 1, of these models (1 seed)"),
+        (SCORE, Counts(3), estimate(79.8, 1.1, 0.94), Kind.AGREES, "agrees within 1"),
+        (
+            SCORE, Counts(3), estimate(79.8, 1.1, 0.96), Kind.CANNOT_TELL,
+            "cannot tell: differences up to 1.1 points not excluded",
+        ),
+        (SCORE, Counts(3), estimate(80.4, 0.5, 0.4), Kind.HIGHER, "higher"),
+        (SCORE, Counts(3), estimate(79.3, 0.4, 0.3), Kind.LOWER, "lower, by less than 1"),
+        (SCORE, Counts(3), estimate(79.3, 0.46, 0.4), Kind.AGREES, "agrees within 1"),
+        (
+            SCORE, Counts(2), estimate(53.8, 46.0, 23.0, 2), Kind.CANNOT_TELL,
+            "cannot tell: differences up to 72.0 points not excluded",
+        ),
+        (SCORE, Counts(3), None, Kind.NO_INTERVAL, "no interval"),
+        (SCORE, Counts(3, broken=3), None, Kind.BREAKS_DOWN_HERE_ONLY, "breaks down here only"),
+        (
+            SCORE, Counts(3, broken=1), estimate(79.8, 0.6, 0.5, 2), Kind.AGREES,
+            "agrees within 1 among survivors: breaks down in 1 of 3 here",
+        ),
+        (
+            SCORE, Counts(2, pretrainings=5, lost=3), estimate(79.8, 0.6, 0.5, 2), Kind.AGREES,
+            "agrees within 1 among survivors: 3 of 5 pretrainings broke down",
+        ),
+        (
+            SCORE, Counts(0, pretrainings=2, lost=2), None, Kind.BREAKS_DOWN_HERE_ONLY,
+            "breaks down here only: 2 of 2 pretrainings broke down",
+        ),
+        (CRASH, Counts(3), estimate(79.8, 0.6, 0.5), Kind.NOT_HERE, "not here"),
+        (CRASH, Counts(3, broken=3), None, Kind.BOTH_BREAK_DOWN, "both break down"),
+        (CRASH, Counts(3, broken=1), None, Kind.BREAKS_DOWN_IN_SOME, "breaks down in 1 of 3 here"),
+        (
+            CRASH, Counts(2, pretrainings=5, lost=3), None, Kind.NOT_HERE,
+            "not here among survivors: 3 of 5 pretrainings broke down",
+        ),
+    ],
+)  # fmt: skip
+def test_every_verdict(value: Value, counts: Counts, found: Estimate | None, kind: Kind, words: str) -> None:
+    verdict = judged(value, counts, found)
+    assert verdict.kind is kind
+    assert sentence(verdict) == words
+
+
+def test_no_kind_is_without_a_sentence_and_what_cannot_be_compared_has_its_reasons() -> None:
+    verdict = judged(SCORE, Counts(1), estimate(79.8, 0.6, 0.5), reasons=("smoke",))
+    assert (verdict.kind, verdict.reasons, sentence(verdict)) == (Kind.NOT_COMPARABLE, ("smoke",), "not comparable")
+    assert all(sentence(replace(verdict, kind=kind, margin=1.0)) for kind in Kind)
+
+
+@pytest.mark.parametrize(("printed", "slack"), [("79.8", 0.05), ("79.854", 0.0005), ("80", 0.5)])
+def test_the_rounding_of_the_printed_number_counts_either_way(printed: str, slack: float) -> None:
+    value = Value("deit", "imagenet1k", "top1", printed)
+    number = float(printed)
+    for more, within in ((-1e-6, True), (1e-6, False)):
+        room = estimate(number, 2.0, MARGIN - slack + more)
+        assert (judged(value, Counts(3), room).kind is Kind.AGREES) is within
+    for more, shown in ((-1e-6, False), (1e-6, True)):
+        near = estimate(number + 3 + slack + more, 3.0, 2.5)
+        assert (judged(value, Counts(3), near).kind is Kind.HIGHER) is shown
+
+
+def test_a_run_truly_three_points_lower_does_not_agree(tmp_path: Path) -> None:
+    """With two seeds, one of which is lucky: the interval holds the printed number, and nearly everything else."""
+    cell = cell_of("1", BASELINE, "deit")
+    runs = [run_of(replace(cell, seed=seed), tmp_path, right, 50000) for seed, right in enumerate((36400, 39450))]
+    line = line_of(runs, "1", BASELINE)
+    assert line["own"] == "75.8"
+    low, high = map(float, line["interval"].removesuffix(" (2 seeds)").split(" to "))
+    assert low < -40 < 20 < high
+    assert line["verdict"] == f"cannot tell: differences up to {max(-low, high) + 0.05:.1f} points not excluded"
+    assert line_of(runs[:1], "1", BASELINE)["verdict"] == "lower, of these models (1 seed)"
+
+
+def test_many_images_and_like_seeds_agree_and_a_wider_margin_is_stated(tmp_path: Path) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    rights = (39850, 39910, 39960, 39870, 39900)
+    runs = [run_of(replace(cell, seed=seed), tmp_path, right, 50000) for seed, right in enumerate(rights)]
+    frame, notes = paper_table(runs, "scaled_relu", "1")
+    (line,) = frame[frame["row"] == BASELINE].to_dict("records")
+    assert line["verdict"] == "agrees within 1"
+    assert notes[-1].startswith("agrees within 1: the interval of own - published at 90 %")
+    narrow = line_of(runs, "1", BASELINE, margin=0.2)["verdict"]
+    assert narrow.startswith("cannot tell: differences up to 0.")
+    assert line_of(runs, "1", BASELINE, margin=2.5)["verdict"] == "agrees within 2.5"
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, math.nan, math.inf])
+def test_a_margin_is_above_0(margin: float) -> None:
+    with pytest.raises(WrongWords, match="--margin"):
+        paper_table([], "scaled_relu", "1", margin=margin)
+
+
+def test_every_comparable_configuration_has_a_row_that_says_what_tells_it_apart(tmp_path: Path) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    given: list[dict[str, Any]] = [
+        {"environment": {"precision": "bf16"}},
+        {"environment": {"precision": "fp16"}},
+        {"smoke": True},
+    ]
+    runs = [run_of(cell, tmp_path, right, **one) for right, one in zip((700, 798, 798), given, strict=True)]
+    found = {}
+    for order in (runs, runs[::-1]):
+        lines = lines_of(order, "1", BASELINE)
+        found = {line["configuration"]: (line["own"], line["verdict"].partition(",")[0]) for line in lines}
+        assert found == {"precision bf16": ("70.0", "lower"), "precision fp16": ("79.8", "cannot tell")}
+        assert {line["others"] for line in lines} == {1}
+    alone = line_of(runs[1:], "1", BASELINE)
+    assert (alone["own"], alone["configuration"], alone["others"]) == ("79.8", "", 1)
+    _, notes = paper_table(runs, "scaled_relu", "1")
+    assert any(note.startswith("others: further configurations of the same cell") for note in notes)
+
+
+def test_contents_of_one_data_set_are_told_apart_by_their_digests(tmp_path: Path) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    runs = [run_of(cell, tmp_path, 798, dataset={"digest": letter * 64}) for letter in "ab"]
+    lines = lines_of(runs, "1", BASELINE)
+    assert sorted(line["configuration"] for line in lines) == ["dataset_digest aaaaaaaa", "dataset_digest bbbbbbbb"]
+
+
+def test_a_run_of_changed_files_spoils_no_clean_seed(tmp_path: Path) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    clean = run_of(cell, tmp_path, 798)
+    dirty = run_of(replace(cell, seed=1), tmp_path, 100, environment={"dirty": True})
+    line = line_of([dirty, clean], "1", BASELINE)
+    assert (line["own"], line["not comparable because"], line["others"]) == ("79.8", "", 1)
+
+
+def test_of_what_cannot_be_compared_the_nearest_and_then_the_latest_is_shown(tmp_path: Path) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    early, late = (
+        run_of(cell, tmp_path, right, changed={"epochs": epochs}, environment={"started": started})
+        for right, epochs, started in ((100, 5, "2026-01-01"), (200, 6, "2026-01-02"))
+    )
+    far = run_of(cell, tmp_path, 300, changed={"epochs": 7, "batch": 8}, environment={"started": "2026-01-03"})
+    for order in ([early, late, far], [far, late, early]):
+        line = line_of(order, "1", BASELINE)
+        assert (line["own"], line["others"]) == ("20.0", 2)
+
+
+def test_seeds_that_change_nothing_are_one(tmp_path: Path) -> None:
+    label = "DINO ViT-S/16, released weights after 800 epochs (README of its repository)"
+    cell = cell_of("classification", label, "released_knn", "anchors")
+    runs = [run_of(replace(cell, seed=seed), tmp_path, 37250, 50000) for seed in (0, 1, 2)]
+    (line,) = [one for one in lines_of(runs, "classification", label, "anchors") if one["own"]]
+    assert line["verdict"] == "agrees within 1, of these models (1 seed)"
+
+
+def test_the_command_says_it_with_the_margin_that_it_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(cell_of("1", BASELINE, "deit"), tmp_path, 39900, 50000)
+    words = [str(tmp_path), "--paper", "scaled_relu", "--table", "1"]
+    assert main(words) == 0
+    assert "agrees within 1, of these models (1 seed)" in capsys.readouterr().out
+    assert main([*words, "--margin", "0.2"]) == 0
+    said = capsys.readouterr().out
+    assert "cannot tell, of these models (1 seed): differences up to 0.4 points not excluded" in said
+    assert "agrees within 0.2: the interval of own - published at 90 %" in said
