@@ -88,6 +88,7 @@ def compared(
     head = [f"{letter}: {side.text} ({count_of(side.runs)})" for letter, side in zip("ab", sides)]
     rows: list[dict[str, Any]] = []
     for one in matches:
+        head += [f"{one.label}: the sides differ in: {', '.join(one.differ)}"] if one.differ else []
         rows += _compared(one, how, evidence)
         notes += one.notes + seed_notes(one, evidence)
     if not rows:

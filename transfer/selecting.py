@@ -44,6 +44,8 @@ class Match:
     sides: list[list[Run]]
     setting: str = ""
     """The fields that tell it from other matches of its task and data set"""
+    differ: list[str] = field(default_factory=list)
+    """The fields in which the sides differ, those that chose them first"""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -259,11 +261,17 @@ def _check(
                 f"{one.label}: not compared, since the runs of '{side.text}' differ in {', '.join(mixed)}; narrow it"
             ]
         contents.append(facts[0])
+    chosen = [name for name in without if len({repr(value) for value in _values(one, name, exports)}) > 1]
+    one.differ = [*chosen, *(name for name in apart if name not in chosen)]
     if apart:
         said = dict.fromkeys(content_label(content | _as_named(runs[0].record, apart), apart)
                              for content, runs in zip(contents, one.sides))  # fmt: skip
         one.notes.append(f"{one.label}: besides, the sides have {' against '.join(said)}")
     return []
+
+
+def _values(one: Match, name: str, exports: Exports) -> list[Any]:
+    return [value_of(run.record, name, exports) for runs in one.sides for run in runs]
 
 
 def _as_named(record: Record, names: Sequence[str]) -> dict[str, Any]:

@@ -163,6 +163,7 @@ def test_what_sides_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path)
     by_attention = compare(runs, "attention=softmax", "attention=relu", draws=200)
     assert by_attention["setting"].unique().tolist() == ["stem conv", "stem patchify"]
     assert "besides, the sides have qk_norm no against qk_norm yes" in notes(by_attention)
+    assert "the sides differ in: attention, qk_norm" in notes(by_attention)
 
 
 def test_a_side_that_mixes_backbones_is_not_compared(tmp_path: Path) -> None:
