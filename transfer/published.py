@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from backbones.errors import UserError, WrongWords
 from transfer.costs import hours, kind_of_hours
 from transfer.evidence import Arm, Evidence
-from transfer.groups import letter
 from transfer.protocols import by_export, configurations
-from transfer.published_differences import Reason
 from transfer.published_matching import Matcher
-from transfer.published_owns import RULE, Own, owns
-from transfer.published_rows import Row, Table, Value, paper_names, read_paper, rows_of, table_of
+from transfer.published_notes import REASONS, folded, rules_of, table_notes
+from transfer.published_owns import Own, owns
+from transfer.published_rows import Row, Value, paper_names, read_paper, rows_of, table_of
 from transfer.published_verdicts import MARGIN, Counts, judged, sentence
 from transfer.records import Record
 from transfer.results import Run
@@ -35,8 +34,6 @@ __all__ = ["paper_names", "paper_table", "rows_of"]
 
 DRAWS, AP_DRAWS = 2_000, 200
 """Of the bootstrap, for each cell; COCO's scores take some hundredths of a second for each."""
-MOST_REASONS = 4
-"""In a line of the table; more of them go into a note."""
 FEW = {
     1: "(1 seed): the interval is that of these models on other samples; other seeds are in neither it nor the verdict",
     2: "(2 seeds): two seeds are few, and the interval covers about 90 % where seeds vary",
@@ -44,9 +41,8 @@ FEW = {
 """What is to be said of an interval of so many seeds."""
 COLUMNS = (
     *("row", "dataset", "metric", "published", "reading", "configuration", "own", "difference", "interval", "verdict"),
-    *("device_hours", "pretraining_hours", "not comparable because", "others", "runs"),
+    *("device_hours", "pretraining_hours", REASONS, "others", "runs"),
 )
-REASONS = "not comparable because"
 
 
 def paper_table(
@@ -100,11 +96,11 @@ def paper_table(
         for value in row.values:
             shown: list[Own | None] = [*owns(at_hand.matcher.of(row, value), at_hand.keys, exports)]
             lines += [_line(row, value, own, at_hand) for own in shown or [None]]
-    notes = [*_notes(found), *_rules(lines, margin), *dict.fromkeys(note for line in lines for note in line["notes"])]
-    folded, in_full = _fold(lines)
+    said = dict.fromkeys(note for line in lines for note in line["notes"])
+    letters, in_full = folded(lines)
     frame = pd.DataFrame(lines, columns=list(COLUMNS))
     frame.attrs[IN_FULL] = {REASONS: in_full}
-    return frame, [*notes, *folded]
+    return frame, [*table_notes(found), *rules_of(lines, margin), *said, *letters]
 
 
 @dataclass(frozen=True)
@@ -125,34 +121,6 @@ def _known(runs: Sequence[Run], known: Sequence[Run]) -> list[Record]:
     return [run.record for run in known if not run.record.broke_down or run.record.run_id in shown]
 
 
-def _rules(lines: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
-    """How verdicts are made and configurations chosen, where there are any."""
-    compared = any(line["interval"] for line in lines)
-    said = "lies within that, half the last printed digit counted (docs/verdicts.md); the printed number has no seeds"
-    rule = f"agrees within {margin:g}: the interval of own - published at 90 % (two one-sided tests at 5 %) {said}"
-    return [rule] * compared + [RULE] * any(line["others"] for line in lines)
-
-
-def _fold(lines: Sequence[dict[str, Any]]) -> tuple[list[str], dict[str, str]]:
-    """Writes the reasons into the lines, long lists of options under letters that notes explain.
-
-    Returns the notes, and the texts of lines with letters in full.
-    """
-    letters: dict[str, str] = {}
-    in_full: dict[str, str] = {}
-    for line in lines:
-        reasons: Sequence[Reason] = line["reasons"]
-        options = [reason.text for reason in reasons if reason.option]
-        line[REASONS] = "; ".join(reason.text for reason in reasons)
-        if len(reasons) > MOST_REASONS and options:
-            text = "; ".join(options)
-            name = letters.setdefault(text, letter(len(letters)))
-            others = [reason.text for reason in reasons if not reason.option]
-            short = "; ".join([*others, f"{len(options)} options: {name}"])
-            in_full[short], line[REASONS] = "; ".join([*others, text]), short
-    return [f"{name}: {text} (in brackets the table's)" for text, name in letters.items()], in_full
-
-
 @lru_cache
 def _at_full_scale(sweep: str) -> SweepFile:
     return read_sweep(sweep, "full")
@@ -162,14 +130,14 @@ def _line(row: Row, value: Value, own: Own | None, at_hand: _AtHand) -> dict[str
     mark = " (in doubt)" if value.doubt else " (for reference)" if row.reference else ""
     line: dict[str, Any] = dict.fromkeys(COLUMNS, "")
     line |= {"row": row.label, "dataset": value.dataset, "metric": value.metric, "others": 0}
-    line |= {"published": value.printed + mark, "notes": [], "reasons": ()}
+    line |= {"published": value.printed + mark, "notes": [], "reasons": (), "judged": None}
     if own is None:
         return line | _blocked(row, value, at_hand, mark)
     target = value.percent if not row.reference else None
     estimate, problem = _estimate(own, value, at_hand) if target is not None and own.completed else (None, "")
     chains = {run.run_id: run for record in own.records for run in at_hand.evidence.lineage(record)}
     arm = at_hand.evidence.arm(own.records)
-    counts = _counts(arm)
+    counts = _counts(arm, bool(chains))
     reasons = [reason.text for reason in own.reasons]
     verdict = None if mark else judged(value, counts, estimate, reasons=reasons, margin=at_hand.margin)
     line |= {
@@ -177,6 +145,7 @@ def _line(row: Row, value: Value, own: Own | None, at_hand: _AtHand) -> dict[str
         "configuration": own.label,
         "own": _own_text(arm, value, estimate, counts),
         "verdict": sentence(verdict) if verdict else "",
+        "judged": verdict,
         "device_hours": _hours(own.records),
         "pretraining_hours": _hours(chains.values()) if chains else "",
         "reasons": own.reasons,
@@ -192,11 +161,11 @@ def _line(row: Row, value: Value, own: Own | None, at_hand: _AtHand) -> dict[str
     return line | (_difference(value, estimate) if estimate else {})
 
 
-def _counts(arm: Arm) -> Counts:
+def _counts(arm: Arm, pretrained: bool) -> Counts:
     return Counts(
         runs=len(arm.records),
         broken=sum(record.broke_down for record in arm.records),
-        pretrainings=len(arm.lost) + len({record.weights_id for record in arm.records}),
+        pretrainings=len(arm.lost) + len({record.weights_id for record in arm.records}) * pretrained,
         lost=len(arm.lost),
     )
 
@@ -281,17 +250,3 @@ def _hours(records: Iterable[Record]) -> str:
     return (
         "" if any(map(math.isnan, found.values())) else " + ".join(f"{took:.3g} {kind}" for kind, took in found.items())
     )
-
-
-def _notes(table: Table) -> list[str]:
-    paper = read_paper(table.paper)
-    notes = [f"{paper.title} ({paper.source}), table {table.name}: {table.title}. In percent."]
-    notes += [*paper.notes, *table.notes]
-    for row in table.rows:
-        notes += [f"{row.label}: for reference only: {row.reference}"] if row.reference else []
-        notes += [
-            f"{row.label}, {value.dataset}, {value.metric}: printed {value.printed}, never compared: {value.doubt}"
-            for value in row.values
-            if value.doubt
-        ]
-    return notes

@@ -45,6 +45,7 @@ class Counts:
     broken: int = 0
     """Runs of the cell that broke down"""
     pretrainings: int = 0
+    """Own ones that the runs start from, and the lost ones"""
     lost: int = 0
     """Pretrainings that broke down, so that no run of the cell starts from them"""
 
@@ -68,7 +69,8 @@ class Verdict:
     excluded: float | None = None
     """Where nothing can be told: no larger difference, either way, is left open by the interval"""
     seeds: int | None = None
-    """That the interval is over; with one it is that of these models on other samples"""
+    """That the interval is over; with one it is that of these models on other samples. They are those that followed
+    where the runs start from one pretraining"""
 
     @property
     def survivors(self) -> bool:
@@ -139,6 +141,8 @@ def sentence(verdict: Verdict) -> str:
         head += " among survivors"
     if verdict.seeds == 1:
         head += ", of these models (1 seed)"
+    elif verdict.seeds and counts.pretrainings - counts.lost == 1:
+        head += f", of one pretraining ({verdict.seeds} seeds after it)"
     if verdict.excluded is not None:
         details.append(f"differences up to {verdict.excluded:.1f} points not excluded")
     if counts.lost:

@@ -21,6 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from transfer.contrasts import contrast
+from transfer.published_rows import Value
+from transfer.published_verdicts import Counts, Kind
+from transfer.published_verdicts import judged as judged_published
 from transfer.statistics import Estimate, cluster_draws
 from transfer.systems import Parts
 
@@ -209,10 +212,10 @@ def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
 
 
 def _agreeing(found: list[Estimate], printed: float) -> float:
-    """How often a score is said to agree with a printed number, in percent."""
-    ends = [one.inner for one in found if one.inner]
-    apart = (replace(one, inner=(low - printed, high - printed)) for one, (low, high) in zip(found, ends, strict=True))
-    return 100 * float(np.mean([one.within(PUBLISHED) for one in apart]))
+    """How often a score is said to agree with a printed number of no rounding, in percent."""
+    value, counts = Value("", "", "", f"{100 * printed:.12f}"), Counts(1)
+    verdicts = (judged_published(value, counts, one, margin=100 * PUBLISHED) for one in found)
+    return 100 * float(np.mean([verdict.kind is Kind.AGREES for verdict in verdicts]))
 
 
 def _power(cell: Cell, found: list[Estimate], repeats: int) -> dict[str, float | None]:

@@ -54,6 +54,11 @@ def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estima
             "agrees within 1 among survivors: 3 of 5 pretrainings broke down",
         ),
         (
+            SCORE, Counts(3, pretrainings=1), estimate(79.8, 0.6, 0.5), Kind.AGREES,
+            "agrees within 1, of one pretraining (3 seeds after it)",
+        ),
+        (SCORE, Counts(3, pretrainings=3), estimate(79.8, 0.6, 0.5), Kind.AGREES, "agrees within 1"),
+        (
             SCORE, Counts(0, pretrainings=2, lost=2), None, Kind.BREAKS_DOWN_HERE_ONLY,
             "breaks down here only: 2 of 2 pretrainings broke down",
         ),
@@ -187,3 +192,19 @@ def test_the_command_says_it_with_the_margin_that_it_was_given(
     said = capsys.readouterr().out
     assert "cannot tell, of these models (1 seed): differences up to 0.4 points not excluded" in said
     assert "agrees within 0.2: the interval of own - published at 90 %" in said
+
+
+def test_fine_tunings_of_one_pretraining_are_no_seeds_of_the_row(tmp_path: Path) -> None:
+    label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
+    dino, linear = (cell_of("2", label, step) for step in ("dino", "linear"))
+    trained = [run_of(replace(dino, seed=seed), tmp_path, 500, export=f"sha256:{seed}") for seed in range(3)]
+    alone = [
+        run_of(replace(linear, seed=seed), tmp_path, 36700 + 20 * seed, 50000, weights_id="sha256:0")
+        for seed in range(3)
+    ]
+    line = line_of([*trained, *alone], "2", label)
+    assert line["verdict"] == "agrees within 1, of one pretraining (3 seeds after it)"
+    others = [run_of(linear, tmp_path, 36700 + 30 * seed, 50000, weights_id=f"sha256:{seed}") for seed in (1, 2)]
+    line = line_of([*trained, *alone, *others], "2", label)
+    assert line["verdict"] == "agrees within 1"
+    assert line["own"] == "73.5", "the mean over pretrainings, of which each counts once"
