@@ -57,7 +57,7 @@ _VIT: dict[str, Any] = {
     "rep_size": False,
     "init": "deit",
     "qk_norm": None,
-    "gate": False,
+    "gate": "off",
     "alpha": 1.0,
     "length": "tokens",
     "train_size": (224, 224),

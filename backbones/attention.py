@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from timm.layers import Attention as TimmAttention
 from torch import Tensor, nn
 
-from backbones import parts
+from backbones import parts, spec_values
 from backbones.attention_functions import linear_is_cheaper, normalised, own_precision, pointwise, softmax
 from backbones.errors import UserError, WrongWords
 
@@ -66,6 +66,15 @@ class HeadNorm(nn.Module):
             return F.layer_norm(x, self.weight.shape, self.weight if mixed else self.weight.to(x.dtype), None, 1e-6)
 
 
+GATES: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "linear": nn.Identity(),
+}
+"""sigmoid is timm's (`Attention(gated=True)`); silu that of gated attention units (Hua et al. 2022, arXiv 2202.10447);
+linear has no activation, the product of two projections."""
+
+
 class Attention(TimmAttention):
     """Multi-head self-attention [B, N, D] -> [B, N, D] around any function of (q, k, v).
 
@@ -74,8 +83,8 @@ class Attention(TimmAttention):
         alpha: exponent of the length, or "learned": one scalar per block, 1 at first.
         length: L of the factor L^-alpha. "tokens": the keys at hand, so those of the window in a windowed block;
             "image": the tokens of the whole image, told to `forward` by whoever cuts windows; "train": `train_tokens`.
-        gate: multiply the heads' outputs by sigmoid(a projection of the input). The paper (section 4) does not name the
-            gate's activation; this is timm's.
+        gate: the activation g of a gate, see `GATES`: the heads' outputs are multiplied by g(a projection of the
+            input). "off": there is none. The paper (section 4) does not name g.
     """
 
     def __init__(
@@ -85,12 +94,16 @@ class Attention(TimmAttention):
         core: Callable[..., Tensor],
         *,
         qk_norm: bool = False,
-        gate: bool = False,
+        gate: str | bool = "off",
         alpha: float | str = 1.0,
         length: str = "tokens",
         train_tokens: int | None = None,
     ) -> None:
-        super().__init__(dim, heads, qkv_bias=True, qk_norm=qk_norm, gated=gate, norm_layer=HeadNorm)
+        gate = spec_values.gate_kind(gate)
+        if gate not in (*GATES, "off"):
+            raise WrongWords(f"`gate: {gate}` is none of off, {', '.join(GATES)}")
+        super().__init__(dim, heads, qkv_bias=True, qk_norm=qk_norm, gated=gate != "off", norm_layer=HeadNorm)
+        self.gating = GATES.get(gate, nn.Identity())
         self.core = core
         self.shards: Shards | None = None
         self.length = length
@@ -112,7 +125,7 @@ class Attention(TimmAttention):
         out = core(self.q_norm(q), self.k_norm(k), v, alpha=self.alpha, length=self.counted(tokens, image_tokens))
         out = out.transpose(1, 2).reshape(B, N, self.attn_dim)
         if self.gate is not None:
-            out = out * self.gate(x).sigmoid()
+            out = out * self.gating(self.gate(x))
         return self.proj(out)
 
     def counted(self, tokens: int, image_tokens: int | None = None) -> int | None:
@@ -202,6 +215,6 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
     body = found(dim, heads)
     if not isinstance(body, nn.Module):
         raise UserError(f"{name}: an attention is an nn.Module class Name(dim, heads) or a function (q, k, v)")
-    if options.get("gate") or options.get("qk_norm"):
+    if spec_values.gate_kind(options.get("gate", "off")) != "off" or options.get("qk_norm"):
         raise WrongWords(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
     return UserAttention(body)

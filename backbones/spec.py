@@ -44,7 +44,8 @@ class BackboneSpec:
     init: str | None = None
     "deit | bigvision"
     qk_norm: bool | None = None
-    gate: bool | None = None
+    gate: str | None = None
+    "off, or the activation of a gate on the attention's output: see `attention.GATES`"
     alpha: float | str | None = None
     "exponent of the token count in point-wise attention, or `learned`"
     length: str | None = None

@@ -17,10 +17,11 @@ _CHOICES = {
     "pos_resample": ("antialias", "bicubic", "dino", "bilinear", "corners"),
     "init": ("deit", "bigvision"),
     "length": ("tokens", "image", "train"),
+    "gate": ("off", "sigmoid", "silu", "linear"),
     "load": ("strict", "partial"),
 }
 LARGEST_ALPHA = 8  # 10,000 tokens to this power are still within float32
-_FLAGS = ("qk_norm", "gate", "rep_size", "class_position")
+_FLAGS = ("qk_norm", "rep_size", "class_position")
 
 
 def proper(key: str, value: Any) -> Any:
@@ -30,6 +31,8 @@ def proper(key: str, value: Any) -> Any:
         WrongWords: with the values that there are.
         TypeError, ValueError: it cannot be read at all.
     """
+    if key == "gate":
+        value = gate_kind(value)
     if key in _CHOICES and value not in _CHOICES[key]:
         raise WrongWords(f"`{key}: {value}` is none of {', '.join(_CHOICES[key])}")
     if key in (*USERS, "weights"):
@@ -56,6 +59,13 @@ def proper(key: str, value: Any) -> Any:
         if isinstance(value, bool) or int(value) != float(value) or int(value) < 1:
             raise ValueError
         return int(value)
+    return value
+
+
+def gate_kind(value: Any) -> Any:
+    """The kind of a gate that older files and records call true or false: then there was one kind alone."""
+    if isinstance(value, bool) or value in ("True", "False"):
+        return "sigmoid" if value in (True, "True") else "off"
     return value
 
 

@@ -73,7 +73,7 @@ class ViT(VisionTransformer):
         rep_size: bool = False,
         init: str = "deit",
         qk_norm: bool | None = None,
-        gate: bool = False,
+        gate: str | bool = "off",
         alpha: float | str = 1.0,
         length: str = "tokens",
         train_size: int | tuple[int, int] = 224,

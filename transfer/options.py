@@ -186,8 +186,8 @@ class BackboneOptions:
     DeiT and VOLO; dino: at DINO's scales; bilinear: as in TransReID; corners: bilinear (big_vision)."""
     qk_norm: bool | None = None
     """LayerNorm on queries and keys; on by default with point-wise attention."""
-    gate: bool | None = None
-    """Gate on the attention's output."""
+    gate: str | None = None
+    """Gate on the attention's output: off, or its activation, sigmoid (timm's), silu or linear (none)."""
     alpha: float | Literal["learned"] | None = None
     """Exponent of the sequence length in point-wise attention."""
     length: Literal["tokens", "image", "train"] | None = None

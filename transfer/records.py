@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
+from backbones.spec_values import gate_kind
 from transfer.seals import is_edited
 
 SCHEMA = 1
@@ -167,7 +168,13 @@ class Record:
                 f"{path}: edited after it was written; `python -m transfer.verify {path.parent}` says what differs. "
                 "Put the old file back, or delete its folder to run it again"
             )
+        content["backbone"] = _in_todays_words(content["backbone"])
         return cls(**content)
+
+
+def _in_todays_words(backbone: dict[str, Any]) -> dict[str, Any]:
+    """A backbone of a record, whatever version wrote it."""
+    return backbone | ({"gate": gate_kind(backbone["gate"])} if "gate" in backbone else {})
 
 
 def _misshapen(content: dict[str, Any]) -> list[str]:

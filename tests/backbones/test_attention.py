@@ -133,7 +133,7 @@ def test_qk_norm_is_a_layer_norm_without_bias():
     assert [name for name, _ in norm.named_parameters()] == ["weight"]
 
 
-@pytest.mark.parametrize("gate", [False, True])
+@pytest.mark.parametrize("gate", ["off", "sigmoid", "silu", "linear", True])
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("name", ["softmax", "relu", "sigmoid_sum"])
 def test_the_module_is_projections_around_the_function(name, qk_norm, gate):
@@ -148,8 +148,9 @@ def test_the_module_is_projections_around_the_function(name, qk_norm, gate):
             head[:2] = [F.layer_norm(t, (4,), eps=1e-6) for t in head[:2]]
         heads.append(ATTENTIONS[name](*(t[:, None] for t in head), alpha=1.0, length=7)[:, 0])
     out = torch.cat(heads, dim=2)
-    if gate:
-        out = out * torch.sigmoid(module.gate(x))
+    if gate != "off":
+        by = module.gate(x)
+        out = out * {"silu": by / (1 + torch.exp(-by)), "linear": by}.get(gate, 1 / (1 + torch.exp(-by)))
     torch.testing.assert_close(module(x), module.proj(out))
 
 

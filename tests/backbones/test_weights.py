@@ -180,7 +180,7 @@ def test_an_export_that_says_nothing_new_leaves_the_identity(tmp_path, monkeypat
         ({"length": "train"}, {"length": "tokens"}),
         ({"pool": "mean"}, {"pool": "cls"}),
         ({"pos": "sincos2d"}, {"pos": "learned"}),
-        ({"gate": True}, {"gate": False}),
+        ({"gate": "silu"}, {"gate": "sigmoid"}),
         ({"rep_size": True}, {"rep_size": False}),
         ({"class_position": False}, {"class_position": True}),
         ({"ffn": "mlp_tanh"}, {"ffn": "mlp"}),

@@ -89,7 +89,7 @@ CHANGES = [
         --pool gap
         --pos sincos2d
         --qk-norm True
-        --gate True
+        --gate sigmoid
         --attention relu | --alpha 0.5
         --rep-size True
         --init bigvision

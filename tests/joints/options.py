@@ -68,7 +68,7 @@ DEAR = (("ranks", "2"), ("precision", "fp16"), ("eval_precision", "fp16"), ("wor
 """Choices that cost more than others."""
 PARTS = {
     "plain": "",
-    "gate": "--gate True",
+    "gate": "--gate sigmoid",
     "learned_alpha": "--alpha learned",
     "gap": "--pool gap",
     "sincos2d": "--pos sincos2d",

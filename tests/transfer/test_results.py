@@ -100,6 +100,15 @@ def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
     assert store.records() == ([written], [])
 
 
+@pytest.mark.parametrize(("then", "now"), [(True, "sigmoid"), (False, "off"), ("silu", "silu")])
+def test_a_gate_of_an_older_record_has_its_name(tmp_path: Path, then: object, now: str) -> None:
+    store, mine = Store(tmp_path), record(Identity(CONTENT), backbone={"name": "tiny", "gate": then})
+    with store.lock(mine.run_id, waiting=lambda: None):
+        store.write(mine, "", {})
+    (read,), problems = store.records()
+    assert (read.backbone["gate"], problems) == (now, [])
+
+
 def test_a_folder_without_record_is_unfinished(tmp_path: Path) -> None:
     store, identity = Store(tmp_path), Identity(CONTENT)
     mine = record(identity)
