@@ -6,9 +6,10 @@ GPUs of the full tier `auto` comes to bf16. Either counts as the table's; fp32 d
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
-from backbones.data.spec import resolve_dataset
+from backbones.data.spec import DatasetSpec, resolve_dataset
 from transfer.changes import between, latest
 from transfer.groups import value_label
 from transfer.protocols import protocol
@@ -57,7 +58,7 @@ def of_data(record: Record, wanted: Sequence[str], versions: Mapping[str, str]) 
     name, subset = str(record.dataset.get("name")), record.subset is not None
     if name not in wanted:
         return [Reason(f"{name} for {', '.join(wanted)}")]
-    facts, found = resolve_dataset(name), []
+    facts, found = _facts(name), []
     version, held = facts.version or versions.get(name), record.dataset.get("version")
     if version is not None and held != version:
         found.append(Reason(f"{name} version {value_label(held)} ({version})"))
@@ -71,6 +72,11 @@ def of_data(record: Record, wanted: Sequence[str], versions: Mapping[str, str]) 
         for what, number in expected.items()
         if what in counts and counts[what] != number
     ]
+
+
+@lru_cache
+def _facts(name: str) -> DatasetSpec:
+    return resolve_dataset(name)
 
 
 def _flat(counts: Mapping[str, Any]) -> dict[str, Any]:
