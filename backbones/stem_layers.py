@@ -83,9 +83,9 @@ class StemEmbed(PatchEmbed):
             self.proj = nn.Identity()
             return
         *convolutions, projection = find_stem(stem).layers(embed_dim, patch_size, in_chans)
-        # No bias in the convolutions, with or without a norm: the paper does not say what the rows without BN do, and
-        # this way the rows differ in nothing but the norm.
-        self.conv = nn.Sequential(*(m for layer in convolutions for m in (_convolution(layer, False), *_after(layer))))
+        # Without `@bias` the paper's rows without BN differ from those with it in nothing but the norm.
+        modules = ((_convolution(layer, layer.bias), *_after(layer)) for layer in convolutions)
+        self.conv = nn.Sequential(*(module for several in modules for module in several))
         self.proj = _convolution(projection, self.proj.bias is not None)
         if projection.norm or projection.activation:
             self.post = nn.Sequential(*_after(projection))

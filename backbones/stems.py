@@ -3,7 +3,8 @@
 A stem is a component string with strides, `3Conv+3BN+3ReLU+1Proj@2,1,1,8`. Norms and activations that are fewer than
 the convolutions belong to the last ones; what stands after `Proj` is applied to the token map. Strides, kernels
 (`@k7,3,3,8`) and widths (`@w64,64,64`, or parts of the token width: `@wD/4,D/2`) follow in any order; left out, they
-are those of the paper. This file imports no torch; `stem_layers.py` builds the modules.
+are those of the paper, which does not say whether convolutions without a norm have a bias: they have none, and with
+`@bias` they do. This file imports no torch; `stem_layers.py` builds the modules.
 """
 
 import re
@@ -47,6 +48,8 @@ class ConvLayer:
     stride: int
     norm: str
     activation: str
+    bias: bool = False
+    """Of the convolution; that of the projection is not the stem's to say"""
 
     @property
     def padding(self) -> int:
@@ -63,6 +66,8 @@ class StemSpec:
     strides: tuple[int, ...] = ()
     kernels: tuple[int, ...] = ()
     widths: tuple[str, ...] = ()
+    bias: bool = False
+    """Whether convolutions without a norm have one"""
 
     def __str__(self) -> str:
         convs = len(self.norms) - 1
@@ -73,7 +78,7 @@ class StemSpec:
         for letter, values in (("", self.strides), ("k", self.kernels), ("w", self.widths)):
             if values:
                 text += "@" + letter + ",".join(map(str, values))
-        return text
+        return text + "@bias" * self.bias
 
     def sized(self, patch: int) -> "StemSpec":
         """The canonical form at a patch size: strides filled in, kernels and widths that are the defaults left out.
@@ -109,7 +114,8 @@ class StemSpec:
         for kernel, stride in zip(kernels, sized.strides):
             if stride == 1 and kernel % 2 == 0:
                 raise WrongWords(f"stem '{self}': an even kernel ({kernel}) with stride 1 changes the size of the map")
-        rows = zip(inputs, outputs, kernels, sized.strides, self.norms, self.activations, strict=True)
+        biases = [self.bias and not norm for norm in self.norms]
+        rows = zip(inputs, outputs, kernels, sized.strides, self.norms, self.activations, biases, strict=True)
         return [ConvLayer(*row) for row in rows]
 
 
@@ -192,6 +198,12 @@ def _ordered(text: str, items: list[tuple[str, int]]) -> tuple[tuple[str, ...], 
 def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -> StemSpec:
     wanted = {"strides": convs + 1, "kernels": convs + 1, "widths": convs}
     for suffix in suffixes:
+        if suffix == "bias":
+            if stem.bias or all(stem.norms[:-1]):
+                why = "twice" if stem.bias else "though no convolution is without a norm, whose shift it would repeat"
+                raise WrongWords(f"stem '{text}': @bias is given {why}")
+            stem = replace(stem, bias=True)
+            continue
         kind = {"k": "kernels", "w": "widths"}.get(suffix[:1], "strides")
         values = re.sub(r"[()\s]", "", suffix if kind == "strides" else suffix[1:]).split(",")
         pattern = r"D(/[1-9]\d*)?|[1-9]\d*" if kind == "widths" else r"[1-9]\d*"

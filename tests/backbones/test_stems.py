@@ -148,12 +148,22 @@ def stems(draw) -> StemSpec:
         strides=sizes(convs + 1),
         kernels=sizes(convs + 1),
         widths=some(("64", "12", "D", "D/4"), convs, convs) if draw(st.booleans()) else (),
+        bias=len(norms) < convs and draw(st.booleans()),
     )
 
 
 @given(stems())
 def test_what_is_printed_is_parsed_back(spec):
     assert parse(str(spec)) == spec
+
+
+def test_a_bias_goes_to_the_convolutions_without_a_norm():
+    """+192 parameters where none of the three has one; none by itself."""
+    stem = StemEmbed("3Conv+1BN+3ReLU+1Proj@bias", img_size=32, patch_size=16, embed_dim=32)
+    assert [layer.bias is not None for layer in stem.conv if isinstance(layer, nn.Conv2d)] == [True, True, False]
+    count = lambda text: sum(p.numel() for p in StemEmbed(text, patch_size=16, embed_dim=32).parameters())  # noqa: E731
+    assert count("3Conv+3ReLU+1Proj@bias") - count("conv_relu") == 192
+    assert all(layer.bias is None for layer in StemEmbed("conv_relu", patch_size=16, embed_dim=32).conv[::2])
 
 
 def test_spellings_of_one_stem_have_one_canonical_form():
@@ -183,6 +193,8 @@ def test_spellings_of_one_stem_have_one_canonical_form():
         ("3Conv+1Proj@w64,64,64,64", "4 widths for 3 layers"),
         ("patchfy", "did you mean 'patchify'"),
         ("conv_222", "did you mean 'conv_2222'"),
+        ("3Conv+1Proj@bias@bias", "@bias is given twice"),
+        ("3Conv+3BN+3ReLU+1Proj@bias", "no convolution is without a norm"),
         ("3Conv+1Proj@kk7,3,3,8", "'k7' is not a number for the kernels"),
     ],
 )
