@@ -11,10 +11,11 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,6 +37,25 @@ class DamagedShard(Exception):
     """A shard whose bytes are not those that were written."""
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What it took to compute features, by whichever process; nan where a shard does not say."""
+
+    seconds: float = 0.0
+    """Of the device."""
+    core_seconds: float = 0.0
+    """Of the cores beside it, threads and loader processes."""
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(self.seconds + other.seconds, self.core_seconds + other.core_seconds)
+
+    def __mul__(self, share: float) -> "Spent":
+        return Spent(self.seconds * share, self.core_seconds * share)
+
+
+UNKNOWN = Spent(math.nan, math.nan)
+
+
 @dataclass
 class Entry:
     """An open entry. Rows are counted from 0."""
@@ -44,6 +64,8 @@ class Entry:
     shards: dict[Path, np.ndarray] = field(default_factory=dict)
     """The rows [K] of every shard seen."""
     file: IO[str] | None = None
+    made: set[str] = field(default_factory=set)
+    """Names of the shards that this process wrote."""
 
     @classmethod
     def open(cls, store: Path, key: dict[str, Any], about: dict[str, Any]) -> "Entry":
@@ -129,25 +151,27 @@ class Entry:
             ) from None
         return True
 
-    def write(self, rows: np.ndarray, features: np.ndarray) -> None:
-        """Adds a shard: rows [K], features [K, F] in float32. Raises UserError when the disk is full."""
+    def write(self, rows: np.ndarray, features: np.ndarray, spent: Spent = UNKNOWN) -> None:
+        """Adds a shard: rows [K], features [K, F] in float32, and what they took.
+
+        Raises:
+            UserError: the disk is full.
+        """
         from safetensors.numpy import save
 
         rows, features = rows.astype(np.int64), np.ascontiguousarray(features, dtype=np.float32)
-        content = save({"rows": rows, "features": features}, metadata={"sha256": _checksum(rows, features)})
+        about = {"sha256": _checksum(rows, features)} | {name: repr(value) for name, value in asdict(spent).items()}
+        content = save({"rows": rows, "features": features}, metadata=about)
         write_atomic(self._path(rows), content, flag=FLAG)
+        self.made.add(self._path(rows).name)
 
     def read(self, rows: np.ndarray) -> np.ndarray | None:
         """Features [len(rows), F] of rows that are all present, every byte checked.
 
         None when a shard turned out to be damaged: it is removed, and its rows are missing now.
         """
-        paths, held = list(self.shards), list(self.shards.values())
-        starts = np.cumsum([0, *map(len, held)])
-        every = np.concatenate(held)
-        order = np.argsort(every, kind="stable")
-        places = order[np.searchsorted(every, rows, sorter=order)]
-        shards = np.searchsorted(starts, places, side="right") - 1
+        paths = list(self.shards)
+        shards, places = self._places(rows)
         found, damaged = np.empty((len(rows), 0), np.float32), False
         for number in np.unique(shards).tolist():
             try:
@@ -159,8 +183,30 @@ class Entry:
             if not found.shape[1]:
                 found = np.empty((len(rows), features.shape[1]), np.float32)
             mine = np.flatnonzero(shards == number)
-            found[mine] = features[places[mine] - starts[number]]
+            found[mine] = features[places[mine]]
         return None if damaged else found
+
+    def spent(self, rows: np.ndarray, besides: Collection[str] = ()) -> Spent:
+        """What these different rows took that are all present: of each shard as large a share as it is asked for.
+
+        Args:
+            besides: names of shards that do not count.
+        """
+        shards, total = self._places(rows)[0], Spent()
+        for number, (path, held) in enumerate(self.shards.items()):
+            asked = np.count_nonzero(shards == number)
+            if asked and path.name not in besides:
+                total += _spent(path) * (asked / len(held))
+        return total
+
+    def _places(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For rows that are all present, the number of the shard that holds each, and its place in that."""
+        held = list(self.shards.values())
+        starts, every = np.cumsum([0, *map(len, held)]), np.concatenate(held)
+        order = np.argsort(every, kind="stable")
+        places = order[np.searchsorted(every, rows, sorter=order)]
+        shards = np.searchsorted(starts, places, side="right") - 1
+        return shards, places - starts[shards]
 
     def held(self) -> int:
         """How many rows the shards hold."""
@@ -232,6 +278,12 @@ def _rows(path: Path) -> np.ndarray:
     with _opened(path) as file:
         rows: np.ndarray = file.get_tensor("rows")
     return rows
+
+
+def _spent(path: Path) -> Spent:
+    with _opened(path) as file:
+        about = file.metadata() or {}
+    return Spent(*(float(about.get(item.name, math.nan)) for item in fields(Spent)))
 
 
 @contextlib.contextmanager

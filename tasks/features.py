@@ -27,7 +27,7 @@ from backbones.engine.context import Context
 from backbones.engine.dist import gather_objects
 from backbones.engine.extract import loaded
 from backbones.pretrain.augment import Step, View, view_steps
-from tasks.feature_store import Entry
+from tasks.feature_store import Entry, Spent
 
 SHARD_ROWS = 1024
 POLL_SECONDS = 0.5
@@ -67,6 +67,10 @@ class Extractor:
     wait_seconds: float = 0.0
     """Of these, for images to be read."""
     entries: list[str] = field(default_factory=list)
+    spent: Spent = field(default_factory=Spent)
+    """What all the features took, whenever they were computed."""
+    found: Spent = field(default_factory=Spent)
+    """Of these, those that the store had, or that other runs put there meanwhile."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -117,6 +121,11 @@ class Extractor:
             entry.close()
         if self.computed == before:
             self.context.say(f"{name}: {len(wanted)} features from {entry.folder}")
+        mine = set().union(*gather_objects(entry.made))
+        self.spent += entry.spent(wanted)
+        self.found += entry.spent(wanted, besides=mine)
+        hours = self.found.seconds if self.context.on_gpu else self.found.core_seconds
+        self.context.cost.extraction = {"extraction_seconds": self.spent.seconds, "found_hours": hours / 3600}
         self.images += len(wanted)
         self.seconds += time.monotonic() - start
         self.entries.append(entry.folder.name)
@@ -152,7 +161,7 @@ class Extractor:
         claimed: deque[np.ndarray] = deque()
         stream = loaded(images, self._claims(entry, shards, claimed), context)
         bar: tqdm[Any] = context.bar([], label, total=sum(map(len, shards)))
-        made, parts = 0, []
+        made, parts, began = 0, [], time.monotonic()
         try:
             while (pixels := self._next(stream)) is not None:
                 context.check_stop()
@@ -161,7 +170,8 @@ class Extractor:
                 bar.update(len(pixels))
                 if sum(map(len, parts)) == len(claimed[0]):
                     rows = claimed.popleft()
-                    entry.write(rows, torch.cat(parts).numpy())
+                    took, began = time.monotonic() - began, time.monotonic()
+                    entry.write(rows, torch.cat(parts).numpy(), Spent(took, took * self._cores))
                     entry.release(rows)
                     self.computed += len(rows)
                     made, parts = made + 1, []
@@ -171,6 +181,11 @@ class Extractor:
         finally:
             bar.close()
         return made
+
+    @property
+    def _cores(self) -> int:
+        """Threads and loader processes."""
+        return torch.get_num_threads() + self.context.workers
 
     def _claims(self, entry: Entry, shards: list[np.ndarray], claimed: deque[np.ndarray]) -> Iterator[list[int]]:
         """Batches of the shards that this process may make; each shard is put into `claimed` before its batches."""

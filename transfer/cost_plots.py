@@ -24,9 +24,9 @@ def cost_plot(rows: "pd.DataFrame", cost: str = "total_hours") -> Plot:
         rows: of `transfer.costs.cost_table`.
         cost: one of `transfer.costs.COSTS`.
     """
-    from transfer.costs import cost_fits
+    from transfer.costs import KIND_OF, cost_fits
 
-    hours = ["hours_of"] if "hours" in cost else []
+    hours = [KIND_OF[cost]] if cost in KIND_OF else []
     series = list(rows.attrs.get("by", [])) or ["backbone"]
     kept = rows[(rows[cost] > 0) & rows["score"].notna()].sort_values([cost, "score"], kind="stable")
     found = list(kept.groupby([*PANEL, *hours], sort=False, dropna=False))

@@ -32,7 +32,10 @@ ADDED: dict[str, Any] = {
     "shared": None,
     "origin": {},
 }
-COSTS = ("params", "gflops", "train_seconds", "eval_seconds", "images_per_second", "data_wait_share", "device_hours")
+COSTS = (
+    *("params", "gflops", "train_seconds", "eval_seconds", "images_per_second", "data_wait_share", "device_hours"),
+    *("extraction_seconds", "found_hours"),
+)
 """Of `Record.cost` what reports reckon with: numbers, or None."""
 STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
 

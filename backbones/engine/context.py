@@ -1,5 +1,6 @@
 """Where and how one run executes: device, precision, ranks, folder, signals, and what it has cost so far."""
 
+import math
 import resource
 import signal
 import sys
@@ -47,6 +48,9 @@ class Cost:
     params: int = 0
     gflops: float = 0.0
     gflops_by: dict[str, float | str] = field(default_factory=dict)
+    extraction: dict[str, float] = field(default_factory=dict)
+    """Of features through a store: `extraction_seconds` of the device for all of them, whenever they were computed, and
+    `found_hours`, GPU hours (core hours on a CPU) of those that other runs left there; nan where that is not known."""
 
     def summary(self) -> dict[str, Any]:
         """The rates that a record shows; None where nothing was trained."""
@@ -60,6 +64,7 @@ class Cost:
             "eval_seconds": self.eval_seconds,
             "images_per_second": rate,
             "data_wait_share": share,
+            **{name: None if math.isnan(value) else value for name, value in self.extraction.items()},
         }
 
 

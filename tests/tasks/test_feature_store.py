@@ -8,7 +8,7 @@ from safetensors.numpy import save
 
 from backbones.errors import UserError
 from tasks import feature_store
-from tasks.feature_store import Entry, checked, entries, free, key_digest
+from tasks.feature_store import Entry, Spent, checked, entries, free, key_digest
 
 KEY = {"backbone": "b", "features": {"size": 32}, "precision": "fp32", "images": "i", "code": "c"}
 
@@ -185,3 +185,15 @@ def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be written"):
         opened(tmp_path / "file")
+
+
+def test_rows_took_their_share_of_their_shards(tmp_path: Path) -> None:
+    entry = opened(tmp_path)
+    for rows, seconds in ((np.arange(10), 5.0), (np.arange(14, 20), 6.0)):
+        entry.write(rows, values(rows), Spent(seconds, 3 * seconds))
+    first = min(entry.made)
+    entry = opened_again(tmp_path)
+    assert entry.spent(np.array([0, 3, 15])) == Spent(2.0, 6.0)
+    assert entry.spent(np.array([0, 3, 15]), besides=[first]) == Spent(1.0, 3.0)
+    assert entry.spent(np.array([0, 3])) == Spent(1.0, 3.0)
+    assert entry.verify() == ([], 2)

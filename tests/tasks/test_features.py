@@ -11,6 +11,7 @@ from backbones.engine.context import Context, Stopped
 from backbones.engine.dist import Ranks
 from backbones.errors import UserError
 from tasks import features as module
+from tasks.feature_store import Entry
 from tasks.features import Extractor, Features, encoder
 from tests.support import context
 from tests.tasks.support import digits
@@ -60,6 +61,33 @@ def test_the_second_time_nothing_is_computed_and_the_rest_is_added(tmp_path) -> 
     more, taker, _ = extracted(tmp_path, range(40))
     assert taker.computed == 20
     assert torch.equal(more[:20], first)
+
+
+def test_what_found_features_took_is_counted_with_the_run_that_finds_them(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "SHARD_ROWS", 10)
+    _, first, _ = extracted(tmp_path, range(20))
+    spent = first.context.cost.extraction
+    assert spent["extraction_seconds"] > 0
+    assert spent["found_hours"] == 0
+    _, taker, _ = extracted(tmp_path, range(20))
+    found = taker.context.cost.extraction
+    assert found["extraction_seconds"] == spent["extraction_seconds"]
+    cores = torch.get_num_threads() + taker.context.workers
+    assert found["found_hours"] == pytest.approx(cores * spent["extraction_seconds"] / 3600)
+    _, half, _ = extracted(tmp_path, range(0, 40))
+    more = half.context.cost.extraction
+    assert more["found_hours"] == pytest.approx(found["found_hours"]), "what it computed is among its own hours"
+    assert more["extraction_seconds"] > found["extraction_seconds"]
+    assert half.context.cost.summary()["found_hours"] == more["found_hours"]
+
+
+def test_a_store_that_does_not_say_what_features_took_leaves_it_unknown(tmp_path, monkeypatch) -> None:
+    write = Entry.write
+    monkeypatch.setattr(Entry, "write", lambda self, rows, features, spent: write(self, rows, features))
+    extracted(tmp_path, range(20))
+    _, taker, _ = extracted(tmp_path, range(20))
+    summary = taker.context.cost.summary()
+    assert (summary["extraction_seconds"], summary["found_hours"]) == (None, None)
 
 
 def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_path) -> None:

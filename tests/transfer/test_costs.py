@@ -9,7 +9,7 @@ from backbones.errors import WrongWords
 from tests.transfer.recorded import broken, made, trained
 from transfer.costs import COSTS, cost_fits, cost_table, fit_log, hours, pareto
 from transfer.records import Record
-from transfer.tables import markdown
+from transfer.tables import NOTES, markdown
 
 CPU = {"precision": "bf16", "device": "AMD EPYC 9R14", "threads": 2, "workers": 1}
 GPU = {"precision": "bf16", "device": "NVIDIA H200", "threads": 8, "workers": 16}
@@ -76,6 +76,81 @@ def test_the_front_is_what_nothing_beats() -> None:
         ]
         assert pareto(scores.tolist(), costs.tolist()) == expected
     assert pareto([1.0, math.nan, 2.0], [1.0, 0.1, math.nan]) == [True, False, False]
+
+
+def test_means_that_are_equal_but_for_rounding_tie() -> None:
+    """Of 20 and 36, and of 28 and 28: as floating-point numbers 28.0 and 28.000000000000004."""
+    runs = [
+        run(score, gflops, name, seed=seed)
+        for name, gflops, scores in (
+            ("one", 1.0, (0.2, 0.36)),
+            ("same", 1.0, (0.28, 0.28)),
+            ("dear", 2.0, (0.28, 0.28)),
+        )
+        for seed, score in enumerate(scores)
+    ]
+    table = cost_table(runs)
+    assert table["score"].nunique() == 2
+    assert table["pareto_gflops"].tolist() == [True, True, False]
+    assert table["pareto_params_million"].tolist() == [True, True, True]
+    assert pareto([50.0, 50.0 + 1e-14], [1.0, 1.0 + 1e-15]) == [True, True]
+    assert pareto([50.0, 50.0 + 1e-14], [1.0, 1.1]) == [True, False]
+    assert pareto([50.0, 51.0], [1.0, 1.0 + 1e-15]) == [False, True]
+    assert pareto([50.0, 50.001], [1.0, 1.0]) == [False, True]
+
+
+def test_hours_of_gpus_and_of_cores_have_no_mean() -> None:
+    on_gpu, on_cores = {"cost": {"device_hours": 1.0}, "environment": GPU}, {"cost": {"device_hours": 100.0}}
+    (row,) = cost_table([run(0.5, **on_gpu), run(0.5, seed=1, **on_cores)]).to_dict("records")
+    assert (row["hours_of"], row["train_hours_of"]) == ("mixed", "mixed")
+    assert math.isnan(row["train_hours"])
+    assert math.isnan(row["total_hours"])
+    parent = trained("sha256:a", cost={"device_hours": 5.0}, environment=GPU)
+    runs = [run(0.5, name="ours", weights_id="sha256:a", **on_cores), run(0.4, name="theirs", **on_gpu)]
+    table = cost_table(runs, known=[*runs, parent])
+    assert table["hours_of"].tolist() == ["mixed", "GPU"]
+    assert table["train_hours_of"].tolist() == ["core", "GPU"]
+    assert table["pretrain_hours_of"].tolist() == ["GPU", "GPU"]
+    assert table["train_hours"].tolist() == [300.0, 1.0]
+    assert table["pareto_train_hours"].tolist() == [True, True], "of unlike kinds none beats the other"
+
+
+def probe(seconds: float, found: float | None, **given: object) -> Record:
+    cost = {"device_hours": seconds / 3600, "extraction_seconds": 60.0, "found_hours": found}
+    return run(0.5, task="fewshot", cost=cost, **given)
+
+
+def test_features_that_were_found_cost_what_they_took() -> None:
+    """Extraction takes a minute on three cores, a probe ten seconds; with the store only the latter is its own."""
+    computed, reused = probe(70, 0.0, lr=0.1), probe(10, 60 * 3 / 3600)
+    table = cost_table([computed, reused])
+    assert table["train_hours"].tolist() == pytest.approx([70 * 3 / 3600] * 2)
+    assert "hours of 1 runs are with those that other runs took to extract their features" in table.attrs[NOTES]
+
+
+def test_hours_of_features_from_nowhere_known_are_not_known() -> None:
+    unknown = probe(10, None)
+    older = run(0.5, task="fewshot", details={"features": {"images": 50, "computed": 20}})
+    whole = run(0.5, task="fewshot", details={"features": {"images": 50, "computed": 50}})
+    assert math.isnan(hours(unknown))
+    assert math.isnan(hours(older))
+    assert hours(whole) == pytest.approx(1.5)
+    table = cost_table([unknown])
+    assert math.isnan(table["train_hours"][0])
+    said = "their features were in the store, which does not say what they took"
+    assert f"hours of 1 runs are not known: {said}" in table.attrs[NOTES]
+
+
+def test_seeds_are_those_of_pretraining_and_their_breakdowns_count() -> None:
+    parents = [trained(f"sha256:{seed}", seed=seed, environment=CPU) for seed in (0, 1)]
+    lost = [broken(task="pretrain-dino", dataset={"name": "toy_digits"}, seed=seed) for seed in (2, 3, 4)]
+    runs = [run(score, weights_id="sha256:0", seed=seed) for seed, score in enumerate((0.3, 0.3, 0.3, 0.3))]
+    runs.append(run(0.6, weights_id="sha256:1"))
+    (row,) = cost_table(runs, known=[*runs, *parents, *lost]).to_dict("records")
+    assert (row["seeds"], row["score"], row["broke_down"]) == (2, pytest.approx(45.0), 3)
+    same = [run(0.5, task="knn", weights_id="timm:vit", seed=seed) for seed in (0, 1, 2)]
+    assert cost_table(same)["seeds"].tolist() == [1]
+    assert math.isnan(cost_table(same)["score_sd"][0])
 
 
 def test_fronts_are_among_rows_that_can_be_compared() -> None:
