@@ -9,7 +9,7 @@ from tests.transfer.recorded import broken, made, trained
 from transfer.maps import PANEL, largest_stable, last_statistics, stability_map
 from transfer.records import STATUSES, Record
 from transfer.statistics import wilson
-from transfer.tables import markdown
+from transfer.tables import NOTES, markdown
 
 
 def grid(trains: dict[float, list[bool]], **given: object) -> list[Record]:
@@ -33,6 +33,50 @@ def test_a_cell_counts_each_way_of_ending() -> None:
     assert (row["metric"], row["score"]) == ("mAP", pytest.approx(30.0))
     assert row["score_sd"] == pytest.approx(np.std([20, 40], ddof=1))
     assert row["run"].split() == [run.run_id for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("endings", "outcome"),
+    [
+        (["completed", "completed", "diverged", "at_chance"], "diverged"),
+        (["completed", "at_chance", "at_chance", "completed", "diverged", "completed"], "at_chance"),
+        (["completed", "diverged", "completed"], "completed"),
+        (["nonfinite", "diverged"], "nonfinite"),
+    ],
+)
+def test_a_cell_of_which_half_broke_down_is_not_called_completed(endings: list[str], outcome: str) -> None:
+    runs = [
+        made(seed=seed, scores={"mAP": 0.5}) if status == "completed" else broken(status, seed=seed)
+        for seed, status in enumerate(endings)
+    ]
+    (row,) = stability_map(runs).to_dict("records")
+    assert row["outcome"] == outcome
+    assert row["completed"] == endings.count("completed")
+
+
+def test_seeds_of_a_map_are_those_of_pretraining() -> None:
+    """Two pretrainings, fine-tuned four times and once; three more of them broke down."""
+    data = {"name": "toy_digits"}
+    parents = [trained(f"sha256:{seed}", seed=seed) for seed in (0, 1)]
+    lost = [broken("nonfinite", task="pretrain-dino", dataset=data, seed=seed) for seed in (2, 3, 4)]
+    runs = [made(weights_id="sha256:0", seed=seed, scores={"mAP": 0.3}) for seed in range(4)]
+    runs.append(made(weights_id="sha256:1", scores={"mAP": 0.6}))
+    table = stability_map(runs, known=[*runs, *parents, *lost])
+    (row,) = table.to_dict("records")
+    assert (row["seeds"], row["completed"], row["lost"], row["outcome"]) == (2, 2, 3, "completed")
+    assert row["score"] == pytest.approx(45.0)
+    assert any(note.startswith("lost: seeds whose training before broke down") for note in table.attrs[NOTES])
+    over = stability_map(runs, "pretraining.lr", "lr", known=[*runs, *parents, *lost])
+    (row,) = over.to_dict("records")
+    assert (row["seeds"], row["nonfinite"], row["lost"], row["outcome"]) == (5, 3, 0, "nonfinite")
+    assert row["breakdown_rate"] == pytest.approx(0.6)
+
+
+def test_fine_tunings_that_broke_down_like_others_of_their_pretraining_are_one_seed() -> None:
+    parents = [trained(f"sha256:{seed}", seed=seed) for seed in (0, 1)]
+    runs = [broken(weights_id="sha256:0", seed=seed) for seed in (0, 1)] + [made(weights_id="sha256:1")]
+    (row,) = stability_map(runs, known=[*runs, *parents]).to_dict("records")
+    assert (row["seeds"], row["diverged"], row["completed"], row["outcome"]) == (2, 1, 1, "diverged")
 
 
 def test_there_is_a_row_for_each_cell_in_order() -> None:
@@ -122,6 +166,35 @@ def test_the_largest_stable_rate_is_the_one_below_the_first_break_down() -> None
     row = edges({0.01: [True, True], 0.1: [True, True], 0.05: [True, True], 1.0: [False, True]})
     assert (row["largest"], row["broken"], row["cells"], row["seeds"], row["violations"]) == (0.1, 1.0, 4, 2, "")
     assert edges({0.1: [True, False, True], 1.0: [False] * 3}, tolerated=0.5)["largest"] == 0.1
+
+
+def test_the_largest_stable_rate_does_not_fall_with_the_number_of_seeds() -> None:
+    """Seeds with limits drawn from one distribution: their smallest falls with their number, their median does not."""
+    rng, rates = np.random.default_rng(0), np.geomspace(1e-4, 1, 33).tolist()
+    means = {}
+    for seeds in (1, 3, 9):
+        found = []
+        for _ in range(6):
+            limits = np.exp(rng.normal(np.log(0.01), 0.7, seeds))
+            runs = grid({rate: [bool(rate < limit) for limit in limits] for rate in rates})
+            (row,) = largest_stable(stability_map(runs)).to_dict("records")
+            found.append(np.log(row["largest"]))
+            assert row["largest_low"] <= row["largest"] <= row["largest_high"]
+        means[seeds] = np.mean(found)
+    assert abs(means[9] - means[1]) < 0.8
+    assert abs(means[9] - np.log(0.01)) < 0.35
+
+
+def test_each_seed_has_its_own_largest_rate_and_the_median_is_given() -> None:
+    (row,) = largest_stable(
+        stability_map(grid({0.01: [True] * 3, 0.1: [True, False, True], 1.0: [False, False, True]}))
+    ).to_dict("records")
+    assert (row["largest"], row["broken"], row["seeds"]) == (0.1, 1.0, 3)
+    assert (row["largest_low"], row["largest_high"]) == (0.01, 1.0)
+    two = stability_map(grid({0.01: [True] * 2, 1.0: [True, False], 2.0: [False, True]}))
+    (row,) = largest_stable(two).to_dict("records")
+    assert row["largest"] == pytest.approx(0.1)
+    assert row["violations"] == "seed 1: 2 trained above 1, which did not"
 
 
 def test_rates_that_train_above_a_break_down_are_named() -> None:

@@ -8,9 +8,11 @@ import matplotlib
 import pandas as pd
 
 from tests.transfer.pages import HOSTILE, make_run, stability_rows, write_history
+from tests.transfer.recorded import broken, made
 from transfer.costs import cost_table
 from transfer.drawing import INK, LINES, plain
 from transfer.heat_maps import ENDINGS
+from transfer.maps import stability_map
 from transfer.plots import Plot, cost_plot, heat_map, histories, similarity_plot
 from transfer.results import Run
 from transfer.token_plots import merged_order
@@ -93,6 +95,16 @@ def test_scores_have_one_scale_over_all_panels_and_mixed_cells_say_so() -> None:
     assert len({found[f"1-{column}-{row}"] for column in range(3) for row in range(2)}) == 6
     assert text.count("1 of 3 broke") == 1
     assert text.count("50.0") == 1
+
+
+def test_a_cell_that_some_seeds_did_not_complete_is_drawn_as_partly_broken() -> None:
+    whole = [made(seed=seed, scores={"mAP": 0.5}) for seed in range(4)]
+    partly = [*whole[:3], broken("at_chance", seed=3)]
+    drawn = heat_map(stability_map(partly))
+    assert {"50.0", "1 of 4 broke", ENDINGS["at_chance"][2]} <= {*words(drawn)}
+    assert 'band-0-0-0"' in drawn.svg
+    assert ENDINGS["at_chance"][0] in drawn.svg
+    assert "band-" not in heat_map(stability_map(whole)).svg
 
 
 def test_a_map_without_scores_and_with_values_of_any_kind() -> None:
