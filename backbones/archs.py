@@ -78,6 +78,17 @@ def defaults(arch: str) -> dict[str, Any]:
     return {"pool": None, "pos_resample": "antialias"} if arch.split(".")[0] in plain_vits() else {"pool": None}
 
 
+def holds_tensors(key: str, *values: Any) -> bool:
+    """Whether weights are those of one value of a field: not what the model counts, nor how it was made or is resized.
+
+    Args:
+        values: that it has in two models; an exponent has a tensor where it is learned in one of them.
+    """
+    if key == "alpha":
+        return "learned" in values
+    return key not in ("init", "train_size", "pos_resample", "length")
+
+
 def takers(key: str) -> str:
     """In words, who takes a field."""
     names = ", ".join(name for name in ARCHS if key in defaults(name))

@@ -117,6 +117,10 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
     given, given_files = _checked(overrides, f"backbone {title}", None)
     files = {part: sha for part, sha in files.items() if part not in given} | given_files
     chosen = values | given
+    if given.get("load") == "partial" and values.get("load") != "partial":
+        kept = _named_by_export(chosen) - given.keys()
+        chosen = {key: value for key, value in chosen.items() if key not in kept}
+        files = {part: sha for part, sha in files.items() if part not in kept}
     if "arch" not in chosen:
         raise WrongWords(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
     taken = archs.defaults(chosen["arch"])
@@ -200,17 +204,29 @@ def _exported(folder: Path) -> dict[str, Any]:
 def _left_open(chosen: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """What the weights, where they are an export of the same architecture, say of the fields that were not chosen.
 
-    So that a backbone pretrained with a part of another kind is picked up by its name. `load: partial` is there to put
-    weights into another model, and so takes nothing from them.
+    So that a backbone pretrained with a part of another kind is picked up by its name.
     """
     folder = exports.folder_of(chosen.get("weights", "random"))
-    if folder is None or chosen["arch"] not in ARCHS or chosen.get("load") == "partial":
+    if folder is None or chosen["arch"] not in ARCHS:
         return {}, {}
     exported = _exported(folder)
     if exported["arch"] != chosen["arch"]:
         return {}, {}
     open_ = {key: value for key, value in exported.items() if key not in chosen}
     return _checked(open_, str(folder / exports.CONFIG), None)
+
+
+def _named_by_export(chosen: dict[str, Any]) -> set[str]:
+    """The parts that an export of the same architecture names, as it is or as a file of another model.
+
+    A flag `load: partial` keeps these, whatever the configuration says: it asks for the weights, and a part of another
+    kind is asked for by a flag of its own.
+    """
+    folder = exports.folder_of(chosen.get("weights", "random"))
+    exported = _exported(folder) if folder is not None else {}
+    if exported.get("arch") not in ARCHS or exported["arch"] != chosen.get("arch"):
+        return set()
+    return {key for key in archs.CHOSEN if key in exported and archs.holds_tensors(key, exported[key], chosen.get(key))}
 
 
 def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[dict[str, Any], dict[str, str]]:

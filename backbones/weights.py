@@ -14,8 +14,6 @@ from backbones.spec import BackboneSpec, resolve
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_NO_MATTER = ("init", "train_size", "pos_resample")
-"fields that a model may have otherwise than the export of its weights"
 _WORDS = ("config", "random", "timm", "timm:<arch.tag>", "hf-hub:<owner/name>")
 
 
@@ -180,14 +178,32 @@ def _compare(exported: BackboneSpec, spec: BackboneSpec) -> None:
 
     Names and shapes do not tell: softmax and ReLU attention, say, have the same tensors.
     """
-    ours, theirs = spec.identity(), exported.identity()
-    keys = [key for key in ours if key in ("arch", *archs.CHOSEN) and key not in _NO_MATTER]
-    differing = [f"{key} {theirs[key]} there, {ours[key]} here" for key in keys if ours[key] != theirs[key]]
+    differing = _differing(exported, spec)
     if differing and spec.load == "strict":
         raise UserError(
             f"{exported.weights} holds another model than backbone {spec.name}: {'; '.join(differing)}. "
-            "`--load partial` takes what fits all the same"
+            "`--load partial` takes what fits all the same, and keeps each part that the export names and no flag does"
         )
+
+
+def _differing(exported: BackboneSpec, spec: BackboneSpec) -> list[str]:
+    """The parts that have tensors, and are others than those of an export."""
+    ours, theirs = spec.identity(), exported.identity()
+    keys = [key for key in ours if key in ("arch", *archs.CHOSEN) and ours[key] != theirs[key]]
+    return [
+        f"{key} {theirs[key]} there, {ours[key]} here"
+        for key in keys
+        if archs.holds_tensors(key, ours[key], theirs[key])
+    ]
+
+
+def changed_parts(spec: BackboneSpec) -> list[str]:
+    """Under `load: partial`, the parts of a backbone that are others than those of the export of its weights."""
+    folder = exports.folder_of(spec.weights)
+    if spec.load != "partial" or folder is None or spec.kind != "ours":
+        return []
+    exported = resolve(f"local-dir:{folder}")
+    return _differing(exported, spec) if exported.kind == "ours" else []
 
 
 def _summary(target: Collection[str], loaded: Collection[str]) -> list[str]:

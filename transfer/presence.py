@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from backbones.archs import CHOSEN
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
 from backbones.errors import UserError
 from backbones.exports import pretraining
-from backbones.spec import BackboneSpec
-from backbones.weights import Located, find_weights
+from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
+from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
 from transfer.cli import Command
 from transfer.results import Store
@@ -38,6 +39,7 @@ def find_all(command: Command, task: Task, context: Context, store: Store) -> Pr
     present = Present(command.resolved(task.from_scratch))
     with problems.collected():
         present.spec, present.weights_id, present.origin = _weights(present.spec, command, context)
+        _say_what_changes(present.spec, command, context)
         if command.backbone.weights == "config" and not task.from_scratch:
             _say_what_is_passed_over(present.spec, context)
     for words in run.dataset:
@@ -73,6 +75,19 @@ def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[Ba
             return _weights(command.resolved(from_scratch=False, weights=str(own)), command, context)
         context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
         return replace(spec, weights="random"), "random", {}
+
+
+def _say_what_changes(spec: BackboneSpec, command: Command, context: Context) -> None:
+    """Of weights put into another model: each part that is not the export's, or not what the backbone's name says."""
+    if spec.load != "partial":
+        return
+    if changed := changed_parts(spec):
+        context.note(f"--load partial: {spec.weights} holds another model: {'; '.join(changed)}")
+    named = command.resolved(from_scratch=False, weights="random")
+    shown = [key for key in CHOSEN if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
+    both = {key: (getattr(spec, key), getattr(named, key)) for key in shown}
+    if kept := [f"{key} {own}, not {other}" for key, (own, other) in both.items() if own != other]:
+        context.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")
 
 
 def _say_what_is_passed_over(spec: BackboneSpec, context: Context) -> None:

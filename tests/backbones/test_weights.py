@@ -16,7 +16,7 @@ from backbones.backbone import create
 from backbones.errors import UserError, WrongWords
 from backbones.exports import export
 from backbones.spec import resolve
-from backbones.weights import find_weights
+from backbones.weights import changed_parts, find_weights
 from tests.backbones.test_positions import plainly
 
 SIZE = (64, 32)
@@ -160,9 +160,9 @@ def test_what_the_name_leaves_open_comes_from_the_export(tmp_path, monkeypatch):
     backbone = create("mine.yaml", img_size=SIZE).eval()
     torch.testing.assert_close(backbone.pooled(IMAGES), features(made))
     assert resolve("mine.yaml", weights="weights/mine/model.safetensors").qk_norm is False
-    for without in ({"load": "partial"}, {"weights": "random"}):
-        spec = resolve("mine.yaml", **without)
-        assert (spec.qk_norm, spec.pool, spec.rep_size, spec.alpha) == (True, "cls", False, 1.0)
+    for weights, expected in (("config", (False, "mean", True, 0.5)), ("random", (True, "cls", False, 1.0))):
+        spec = resolve("mine.yaml", load="partial", weights=weights)
+        assert (spec.qk_norm, spec.pool, spec.rep_size, spec.alpha) == expected
 
 
 def test_an_export_that_says_nothing_new_leaves_the_identity(tmp_path, monkeypatch):
@@ -177,7 +177,6 @@ def test_an_export_that_says_nothing_new_leaves_the_identity(tmp_path, monkeypat
     ("there", "here"),
     [
         ({"attention": "relu", "qk_norm": False}, {"attention": "softmax"}),
-        ({"length": "train"}, {"length": "tokens"}),
         ({"pool": "mean"}, {"pool": "cls"}),
         ({"pos": "sincos2d"}, {"pos": "learned"}),
         ({"gate": "silu"}, {"gate": "sigmoid"}),
@@ -194,6 +193,39 @@ def test_what_is_chosen_must_be_that_of_the_export(there, here, tmp_path):
     backbone = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, load="partial", **here)
     assert getattr(backbone.spec, key) == chosen
     assert backbone.untrained == []
+
+
+@pytest.mark.parametrize("here", [{"length": "image"}, {"alpha": 0.5}, {"length": "train", "alpha": 0.0}])
+def test_what_has_no_tensors_is_no_part_of_what_weights_hold(here, tmp_path):
+    made = source(attention="relu")
+    export(made, tmp_path / "out")
+    backbone = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, **here)
+    assert (backbone.spec.attention, backbone.untrained) == ("relu", [])
+    assert {key: getattr(backbone.spec, key) for key in here} == here
+    assert torch.equal(backbone.model.blocks[1].attn.qkv.weight, made.blocks[1].attn.qkv.weight)
+    with pytest.raises(UserError, match=r"alpha 1\.0 there, learned here"):
+        create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, alpha="learned")
+
+
+def test_partial_keeps_what_the_export_names_unless_it_is_told_otherwise(tmp_path):
+    made = {"stem": "conv", "attention": "relu", "ffn": "mlp", "qk_norm": True, "gate": True, "pool": "gap"}
+    export(source(**made), tmp_path / "out")
+    (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nstem: patchify\nattention: softmax\nffn: mlp_tanh\n")
+    given = {"weights": str(tmp_path / "out"), "load": "partial"}
+    for name in ("tiny", str(tmp_path / "mine.yaml")):
+        spec = resolve(name, **given, length="image")
+        assert {key: getattr(spec, key) for key in made} == made
+        assert spec.length == "image"
+        assert changed_parts(spec) == []
+        spec = resolve(name, **given, attention="softmax", stem="patchify")
+        assert (spec.attention, spec.stem, spec.gate, spec.qk_norm) == ("softmax", "patchify", True, True)
+        assert changed_parts(spec) == [
+            "stem 3Conv+3BN+3ReLU+1Proj@2,1,1,8 there, 1Proj@16 here",
+            "attention relu there, softmax here",
+        ]
+    (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nattention: softmax\nweights: out\nload: partial\n")
+    spec = resolve(str(tmp_path / "mine.yaml"))  # who says `partial` says the part as well
+    assert (spec.attention, spec.stem) == ("softmax", "conv")
 
 
 def test_a_class_token_that_the_model_has_no_place_for(tmp_path):

@@ -9,6 +9,7 @@ from backbones.backbone import create
 from backbones.errors import UserError
 from backbones.exports import export, pretraining
 from transfer.presence import origin_of
+from transfer.results import Record
 from transfer.run import main
 
 CLEAN = {"smoke": False, "dirty": False, "subset": None}
@@ -46,3 +47,35 @@ def test_weights_of_a_smoke_run_that_are_passed_over_are_said(
     assert "weights/tiny holds weights of a smoke run that are not taken by name" in capsys.readouterr().err
     assert main([*words, "--weights", "weights/tiny"]) == 0
     assert "not taken by name" not in capsys.readouterr().err
+
+
+def test_what_partial_keeps_and_what_it_changes_is_said_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    export(create("tiny", img_size=32, weights="random", stem="conv", attention="relu"), Path("out"))
+    words = ["knn", "--backbone", "tiny", "--smoke", "--size", "32", "--resize", "32", "--threads", "1"]
+    words += ["--weights", "out", "--load", "partial"]
+    assert main([*words, "--length", "image"]) == 0
+    said = capsys.readouterr().err
+    assert "kept from out: stem conv, not patchify; attention relu, not softmax; qk_norm True, not False" in said
+    assert "holds another model" not in said
+    assert main([*words, "--attention", "gelu"]) == 0
+    assert "out holds another model: attention relu there, gelu here" in capsys.readouterr().err
+    first, second = sorted(
+        (Record.read(path) for path in Path("runs").glob("*/record.json")), key=lambda one: one.backbone["attention"]
+    )
+    assert [one.backbone["attention"] for one in (first, second)] == ["gelu", "relu"]
+    assert second.backbone["length"] == "image"
+    assert (first.untrained, second.untrained) == ([], [])
+    assert any("attention relu there, gelu here" in note for note in first.notes)
+
+
+def test_detection_takes_an_export_whose_length_is_counted_otherwise(tmp_path: Path) -> None:
+    export(create("tiny", weights="random", attention="relu"), tmp_path / "out")
+    words = ["detect", "--backbone", "tiny", "--smoke", "--epochs", "1", "--subset", "2", "--relative"]
+    words += ["--weights", str(tmp_path / "out"), "--length", "image", "--attention", "relu", "--threads", "1"]
+    assert main([*words, "--size", "64", "64", "--out", str(tmp_path / "runs")]) == 0
+    (record,) = (Record.read(path) for path in tmp_path.glob("runs/*/record.json"))
+    assert (record.backbone["attention"], record.backbone["length"]) == ("relu", "image")
+    assert record.details["attention_lengths"] == {"16": 2}
