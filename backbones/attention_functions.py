@@ -7,6 +7,7 @@ Shapes: B images, N query tokens, L key tokens, d = head_dim; q, k, v are [B, he
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,12 +24,13 @@ H: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu_,
     "relu2": lambda scores: F.relu_(scores).square(),
     "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "softplus": F.softplus,
     "identity": lambda scores: scores,
     "relu6": lambda scores: F.relu6(scores, inplace=True),
     "sigmoid": torch.sigmoid_,
 }
-_SIGNED = ("gelu", "identity")
+_SIGNED = ("gelu", "gelu_tanh", "identity")
 # Bytes of scores up to which a CPU is faster with torch's own operations; for training, where they keep the scores for
 # the backward pass, by what it costs to compute h anew.
 _FEW = 3e6
@@ -50,7 +52,9 @@ def pointwise(
 
     Args:
         q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, d]; values may be of another width than d.
-        h: relu, relu2, gelu, softplus, identity, relu6 or sigmoid.
+        h: relu, relu2, gelu, gelu_tanh, softplus, identity, relu6 or sigmoid. gelu is the exact one, as in the public
+            function of a co-author (open_lm's custom_attn); gelu_tanh is flax's default approximation of it. The paper
+            does not say which is meant.
         alpha: exponent of the length; a scalar tensor may require gradients.
         length: L of the factor L^-alpha; None: the number of keys, of each image those that count.
         key_mask: [B, L], or None.

@@ -42,6 +42,11 @@ FORMS: dict[str, Form] = {
         lambda g, s, w: aten.gelu_backward.grad_input(g, s, grad_input=g),
         in_place=False,
     ),
+    "gelu_tanh": Form(
+        lambda s, out: aten.gelu.out(s, approximate="tanh", out=out),
+        lambda g, s, w: aten.gelu_backward.grad_input(g, s, approximate="tanh", grad_input=g),
+        in_place=False,
+    ),
     "softplus": Form(
         lambda s, out: aten.softplus.out(s, out=out), lambda g, s, w: g.mul_(s.sigmoid_()), in_place=False
     ),

@@ -23,6 +23,9 @@ def _weigh(s, H: tl.constexpr):
         w = w * w
     elif H == "gelu":
         w = 0.5 * s * (1.0 + tl.erf(s * 0.7071067811865476))
+    elif H == "gelu_tanh":
+        # (1 + tanh u) / 2 is the sigmoid of 2 u
+        w = s / (1.0 + tl.exp(-1.5957691216057308 * (s + 0.044715 * s * s * s)))
     elif H == "softplus":
         w = tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL) + tl.log(1.0 + tl.exp(-tl.abs(s)))
     elif H == "relu6":
@@ -44,6 +47,9 @@ def _slope(g, s, H: tl.constexpr):
         d = tl.where(s <= 0, 0.0, 2.0 * s * g)
     elif H == "gelu":
         d = g * (0.5 * (1.0 + tl.erf(s * 0.7071067811865476)) + s * 0.3989422804014327 * tl.exp(-0.5 * s * s))
+    elif H == "gelu_tanh":
+        p = 1.0 / (1.0 + tl.exp(-1.5957691216057308 * (s + 0.044715 * s * s * s)))
+        d = g * (p + s * p * (1.0 - p) * 1.5957691216057308 * (1.0 + 0.134145 * s * s))
     elif H == "softplus":
         d = g / (1.0 + tl.exp(-s))
     elif H == "relu6":

@@ -11,11 +11,12 @@ from backbones.attention import ATTENTIONS, Attention, HeadNorm, make_attention,
 from backbones.errors import UserError, WrongWords
 from backbones.spec import resolve
 
-# the seven h of arXiv 2309.08586, Figure 2, on one number
+# the h of arXiv 2309.08586, Figure 2, on one number; of GELU both forms
 SCALAR = {
     "relu": lambda x: max(x, 0.0),
     "relu2": lambda x: max(x, 0.0) ** 2,
     "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: x * 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "softplus": lambda x: math.log1p(math.exp(x)),
     "identity": lambda x: x,
     "relu6": lambda x: min(max(x, 0.0), 6.0),
