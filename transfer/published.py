@@ -173,15 +173,18 @@ def _counts(arm: Arm, pretrained: bool) -> Counts:
 def _estimate(own: Own, value: Value, at_hand: _AtHand) -> "tuple[Estimate | None, str]":
     """The mean score of the runs that completed, a fraction, with its interval.
 
-    None where it cannot be resampled; with the reason where that is for missing or damaged outcomes.
+    Where there is none, with the reason: no run has the score, it is no mean over samples, or outcomes are missing.
     """
     from transfer.estimating import mean_score
 
     runs, known = [at_hand.runs[record.run_id] for record in own.completed], at_hand.evidence.known
+    if not any(value.metric in record.scores for record in own.completed):
+        return None, f"no run has a score of this name: {' '.join(record.run_id for record in own.completed)}"
     try:
-        return mean_score(runs, value.metric, draws=DRAWS, ap_draws=AP_DRAWS, known=known), ""
+        found = mean_score(runs, value.metric, draws=DRAWS, ap_draws=AP_DRAWS, known=known)
     except UserError as error:
         return None, str(error)
+    return found, "" if found else "outcomes do not add up to the score"
 
 
 def _difference(value: Value, estimate: "Estimate") -> dict[str, str]:

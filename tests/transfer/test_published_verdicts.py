@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from backbones.errors import WrongWords
@@ -13,6 +14,7 @@ from transfer.published import paper_table
 from transfer.published_rows import Value
 from transfer.published_verdicts import MARGIN, Counts, Kind, judged, sentence
 from transfer.report import main
+from transfer.results import Run
 from transfer.statistics import Estimate
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
@@ -208,3 +210,18 @@ def test_fine_tunings_of_one_pretraining_are_no_seeds_of_the_row(tmp_path: Path)
     line = line_of([*trained, *alone, *others], "2", label)
     assert line["verdict"] == "agrees within 1"
     assert line["own"] == "73.5", "the mean over pretrainings, of which each counts once"
+
+
+def test_a_cell_without_an_interval_says_why(tmp_path: Path) -> None:
+    run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798)
+    for scores, why in (
+        ({"top5": 0.9}, f"no run has a score of this name: {run.record.run_id}"),
+        ({"top1": 0.798}, "outcomes do not add up to the score"),
+    ):
+        other = Run(run.folder, replace(run.record, scores=scores))
+        if "top1" in scores:
+            np.savez(run.folder / "outcomes.npz", sample=np.arange(3), cluster=np.arange(3))
+        frame, notes = paper_table([other], "scaled_relu", "1")
+        (line,) = frame[frame["row"] == BASELINE].to_dict("records")
+        assert (line["interval"], line["verdict"]) == ("none", "no interval")
+        assert f"{BASELINE}, imagenet1k, top1: no interval, since {why}" in notes
