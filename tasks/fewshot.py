@@ -80,14 +80,6 @@ class FewshotOptions(FrozenOptions):
         """What the probe may choose from."""
         return tuple(map(float, getattr(self, STRENGTHS[self.probe])))
 
-    def idle(self) -> dict[str, str]:
-        """Options without effect, and why."""
-        others = {option for probe, option in STRENGTHS.items() if probe != self.probe}
-        others |= set() if self.probe == "knn" else {"temperature"}
-        reasons = dict.fromkeys(sorted(others), f"--probe {self.probe}")
-        one = {} if len(self.strengths) > 1 else {"select": f"one value of --{STRENGTHS[self.probe].replace('_', '-')}"}
-        return reasons | one
-
     def support_sets(self, data: ClassificationData) -> SupportSets:
         """The sets of a data set. Raises UserError."""
         select = self.select if len(self.strengths) > 1 else 0

@@ -81,7 +81,6 @@ class Linear(Classification):
         context.micro_batch(options.batch, options.accumulate)
         learner = LinearLearner(backbone.pooled, 1, dataset.train.labels, len(dataset.classes))
         freeze_others(learner, options.trainable)
-        learner.parameter_groups(options)  # refuses what has no effect, before a large set's features are extracted
 
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context

@@ -5,6 +5,7 @@ from typing import Any
 
 from backbones.archs import ARCHS
 from backbones.data.spec import dataset_names, resolve_dataset
+from transfer.protocols import alike
 from transfer.records import Record
 from transfer.tables import mean_and_deviation
 
@@ -95,9 +96,9 @@ def scores(records: Sequence[Record]) -> str:
 
 def by_protocol(records: Sequence[Record]) -> list[list[Record]]:
     """Records of seeds that differ in nothing else, together; sorted."""
-    groups: dict[str, list[Record]] = {}
+    groups: dict[Any, list[Record]] = {}
     for record in sorted(records, key=lambda record: (record.task, record.dataset["name"], record.seed)):
-        groups.setdefault(record.protocol, []).append(record)
+        groups.setdefault(alike(record), []).append(record)
     return list(groups.values())
 
 

@@ -10,6 +10,7 @@ from backbones.engine.context import Context, peak_mib
 from backbones.settings import plain, write_yaml
 from tasks.task import Scores, Task
 from transfer.cli import Command
+from transfer.effects import idle, known, usual
 from transfer.environment import environment, source_state
 from transfer.options import EXECUTION
 from transfer.presence import Present
@@ -50,6 +51,12 @@ class Cell:
     """Of training, as resolved; without meaning where nothing trains."""
     eval_precision: str
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """What `transfer.effects` is asked of."""
+        options = plain(self.command.options) | {"dataset": self.dataset.name}
+        return known(self.task.name, options, self.present.spec.plain())
+
     @cached_property
     def identity(self) -> Identity:
         """Everything that changes a score, and nothing about how the run is executed."""
@@ -58,19 +65,18 @@ class Cell:
         for name, value in vars(self.command.options).items():
             if isinstance(value, Path):
                 options[name] = _content(value)
-        for name in getattr(self.command.options, "idle", dict)():
-            del options[name]
+        without = idle(self.values)
         precision = {"precision": self.precision} if "precision" in options else {}
-        options = {name: value for name, value in options.items() if name not in RESOLVED}
         content = self.task.content(dataset, self.command.options)
         # a file that an option names counts by its content, wherever it lies
-        options = {name: value for name, value in options.items() if name not in (*EXECUTION, *content)}
+        uncounted = {*without, *RESOLVED, *EXECUTION, *content}
+        options = {name: value for name, value in options.items() if name not in uncounted}
         return Identity(
             ({"content": content} if content else {})
             | {
                 "task": self.task.name,
                 "task_version": self.task.version,
-                "backbone": self.present.spec.identity(),
+                "backbone": usual(self.present.spec.identity(), without),
                 "weights_id": self.present.weights_id,
                 "dataset": {"name": dataset.name, "version": dataset.version, "digest": dataset.digest},
                 "options": options,
@@ -102,7 +108,7 @@ class Cell:
             elif isinstance(value, str) and value.endswith((".yaml", ".yml")):
                 flat[name] = _lasting(value)
         flat |= {"data": str(Path(flat["data"]).resolve()) if flat["data"] else None}
-        return {name: value for name, value in flat.items() if name != "receipt"}  # says nothing about the run
+        return {name: value for name, value in flat.items() if name not in ("receipt", "idle_flags")}  # of the command
 
     @property
     def options_yaml(self) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UserError, WrongWords, nearest
-from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml, recast, unchecked
-from transfer.options import BackboneOptions, LaunchOptions, RunOptions
+from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, plain, read_yaml, recast, unchecked
+from transfer.effects import known, refused
+from transfer.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
@@ -21,6 +22,7 @@ class Command:
 
     Attributes:
         usual: what the recipe alone says of the backbone, for architectures that take it.
+        written: names of the options that the user's own flags say, in their order.
     """
 
     task: str
@@ -29,6 +31,25 @@ class Command:
     options: Any = field(default=None)
     launch: LaunchOptions = field(default_factory=LaunchOptions)
     usual: dict[str, Any] = field(default_factory=dict)
+    written: tuple[str, ...] = ()
+
+    @property
+    def work(self) -> str:
+        """The task, as records call it."""
+        return f"pretrain-{self.run.method}" if isinstance(self.run, PretrainRunOptions) else self.task
+
+    def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
+        """Raises WrongWords for a flag that changes nothing, see `transfer.effects`.
+
+        Args:
+            spec: the backbone, as soon as it is known: what has no effect on it is refused too.
+        """
+        values = plain(self.options) | plain(self.launch)
+        values |= {"dataset": self.run.dataset[0]} if len(self.run.dataset) == 1 else {}
+        if self.run.idle_flags == "refuse" and (
+            reason := refused(known(self.work, values, spec and spec.plain()), self.written)
+        ):
+            raise WrongWords(reason)
 
     def resolved(self, from_scratch: bool, **more: Any) -> "BackboneSpec":
         """The backbone that the words name. Raises as `backbones.spec.resolve`."""
@@ -123,9 +144,9 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
     parsed = _stacked(recipe, groups, layers, words)
     said = {key.replace("-", "_") for layer in own_layers for key in read_yaml(layer)}
     usual = _left_to_recipe(parsed.backbone, words, said)
-    command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, usual)
-    _check_idle(command.options, words)
-    _check_idle(command.launch, words)
+    written = _written(words)
+    command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, usual, written)
+    command.check_flags()
     if not command.run.backbone:
         raise WrongWords("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
     if not command.run.dataset:
@@ -183,21 +204,19 @@ def _left_to_recipe(backbone: BackboneOptions, words: list[str], said: set[str])
     """
     from backbones.spec import LEFT_TO_RECIPES
 
-    flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in words if word.startswith("--")}
     left = {}
     for name in LEFT_TO_RECIPES:
-        if getattr(backbone, name) is not None and name not in flags | said:
+        if getattr(backbone, name) is not None and name not in said.union(_written(words)):
             left[name] = getattr(backbone, name)
             setattr(backbone, name, None)
     return left
 
 
-def _check_idle(options: Any, words: list[str]) -> None:
-    """Raises WrongWords for a flag that changes nothing."""
-    for name, reason in getattr(options, "idle", dict)().items():
-        flag = f"--{name.replace('_', '-')}"
-        if any(word in (flag, flag.replace("--", "--no-", 1)) or word.startswith(f"{flag}=") for word in words):
-            raise WrongWords(f"{flag} has no effect with {reason}")
+def _written(words: list[str]) -> tuple[str, ...]:
+    """The names of the options that flags say, those of `--no-NAME` with and without the no."""
+    flags = (word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--"))
+    names = (flag.replace("-", "_") for flag in flags)
+    return tuple(dict.fromkeys(found for name in names for found in (name, name.removeprefix("no_"))))
 
 
 def _beside(layer: Path, content: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from transfer.comparison_table import comparison_table
 from transfer.estimating import Bootstrap, Found, Units, estimates, means_alone, seed_notes
 from transfer.evidence import Evidence
 from transfer.fields import check_fields, order, value_of
-from transfer.groups import dataset_label, value_label
+from transfer.groups import dataset_label, machines_of_tasks, value_label
 from transfer.resampling import AP_DRAWS, DRAWS
 from transfer.results import Run
 from transfer.selecting import Exports, Match, Side, count_of, has_value, match, select_apart
@@ -277,7 +277,8 @@ def _crossed(
 
 def _head(one: Match, exports: Exports) -> dict[str, Any]:
     records = [run.record for runs in one.sides for run in runs]
-    head = {"task": one.first.task, "dataset": dataset_label(records, exports)}
+    made_on = sorted(machines_of_tasks(records)[one.first.task])
+    head = {"task": one.first.task, "dataset": dataset_label(records, exports, made_on)}
     head |= {RUN: " ".join(record.run_id for record in records)}
     return head | ({"setting": one.setting} if one.setting else {})
 

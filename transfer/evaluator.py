@@ -17,7 +17,9 @@ from backbones.files import write_atomic
 from tasks.task import Task
 from transfer.cells import Cell
 from transfer.cli import Command
+from transfer.effects import apart
 from transfer.environment import source_state
+from transfer.groups import value_label
 from transfer.presence import find_all
 from transfer.results import ERROR, OPTIONS, Record, Store
 
@@ -126,15 +128,25 @@ def _record(cell: Cell, context: Context, store: Store) -> Record:
         found = dist.broadcast_object(found)
         if found is None:
             return _run(cell, context, store)
-    world = found.environment.get("world_size")
-    made = (
-        "" if world == context.ranks.world else f" (made by {world} processes, which see batch norm and mixing apart)"
-    )
-    context.say(f"{run_id}: has a record, reused{made}")
+    context.say(f"{run_id}: has a record, reused{_otherwise(found, cell, context)}")
     if found.dirty and not source_state()[1]:
         folder = store.folder(run_id)
         context.say(f"{run_id}: files changed since their commit made it; without {folder} these files make it anew")
     return found
+
+
+def _otherwise(found: Record, cell: Cell, context: Context) -> str:
+    """How a record was made otherwise than this command would make it, in brackets."""
+    world, own = found.environment.get("world_size"), cell.options
+    seen = apart(cell.values) if world != context.ranks.world else []
+    said = [f"by {world} processes, which see {' and '.join(seen)} apart"] * bool(seen)
+    names = (name for name in ("judge_after", "validate_at") if name in own)
+    said += [
+        f"with --{name.replace('_', '-')} {value_label(found.options.get(name))}"
+        for name in names
+        if found.options.get(name) != own[name]
+    ]
+    return f" (made {', '.join(said)})" if said else ""
 
 
 def _run(cell: Cell, shared: Context, store: Store) -> Record:

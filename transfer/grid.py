@@ -34,7 +34,7 @@ class Cell:
 
     def words(self, out: Path) -> tuple[str, ...]:
         """What stands after `python -m`; runs, weights and features go below `out`."""
-        where: dict[str, Any] = {"out": out / "runs", "receipt": receipt(out, self.name)}
+        where: dict[str, Any] = {"out": out / "runs", "receipt": receipt(out, self.name), "idle_flags": "pass"}
         if self.step.kind == "pretrain":
             # the folder is the sweep's own: what is there of this cell was trained on other contents
             where |= {"name": self.name, "weights_to": out / "weights", "replace": True}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.changes import between
+from transfer.effects import FROZEN
 from transfer.protocols import (
     NO_EFFECT,
     NOT_RECORDED,
@@ -20,6 +21,7 @@ from transfer.protocols import (
     digest_of,
     in_pretraining,
     lineage,
+    processes,
     stated,
     telling,
 )
@@ -62,11 +64,12 @@ def grouped(
         without: names of options and of the backbone's fields that do not tell rows apart, as a map's axes.
     """
     exports = by_export(records if known is None else known)
-    groups = []
+    groups, several = [], machines_of_tasks(records)
     for members in _members(records, exports, without):
         chain = lineage(members[0], exports)
         name = _backbone_name(members[0], chain)
-        groups.append(Group(members, dataset_label(members, exports), name, origin_label(members[0], chain)))
+        made_on = [mark for mark in machines(members) if mark in several[members[0].task]]
+        groups.append(Group(members, dataset_label(members, exports, made_on), name, origin_label(members[0], chain)))
     _tell_backbones_apart(groups, without)
     _tell_pretraining_apart(groups, exports, without)
     return groups, _letter_protocols(groups, without)
@@ -89,10 +92,37 @@ def _backbone_name(record: Record, chain: Sequence[Record]) -> str:
     return str((other if same else one).get("name"))
 
 
-def dataset_label(records: Sequence[Record], exports: Mapping[str, Record]) -> str:
-    """The data set of the runs of one configuration, with all that marks them: smoke, dirty, subset, version."""
+def machines(records: Iterable[Record]) -> list[str]:
+    """Where runs were computed, as far as it may show in their last digits and counts in no protocol: the kinds of
+    device, torch's minor versions and, of trainings, the numbers of processes; "cpu", "torch 2.13", "8 processes".
+    """
+    found: dict[str, None] = {}
+    for record in records:
+        environment = record.environment
+        torch = str((environment.get("versions") or {}).get("torch") or "").split(".")[:2]
+        found |= dict.fromkeys([str(environment["device_type"])] if environment.get("device_type") else [])
+        found |= dict.fromkeys([f"torch {'.'.join(torch)}"] if torch[0] else [])
+        if (world := environment.get("world_size")) and record.task not in FROZEN and not processes(record):
+            found[f"{world} process{'es' * (world > 1)}"] = None
+    return sorted(found)
+
+
+def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
+    """Of `machines` what tells the runs of each task apart: what all of them share need not be said."""
+    of_task: dict[str, list[set[str]]] = {}
+    for record in records:
+        of_task.setdefault(record.task, []).append({*machines([record])})
+    return {task: set.union(*marks) - set.intersection(*marks) for task, marks in of_task.items()}
+
+
+def dataset_label(records: Sequence[Record], exports: Mapping[str, Record], made_on: Iterable[str] = ()) -> str:
+    """The data set of the runs of one configuration, with all that marks them: smoke, dirty, subset, version.
+
+    Args:
+        made_on: of `machines`, what tells them from other runs.
+    """
     first = records[0]
-    found = marks(records, exports)
+    found = [*marks(records, exports), *made_on]
     found += [f"subset {first.subset}"] * (first.subset is not None)
     version, skipped = first.dataset.get("version"), first.dataset.get("skipped")
     found += [f"version {version}"] * bool(version) + [f"{skipped} unreadable"] * bool(skipped)

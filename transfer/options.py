@@ -50,6 +50,9 @@ class RunOptions:
     """Write TensorBoard events beside history.jsonl."""
     receipt: Path | None = None
     """File that gets the names of the runs with a record, and the exit status, when the command ends (for sweeps)."""
+    idle_flags: Literal["refuse", "pass"] = "refuse"
+    """What becomes of a flag that changes nothing: it is refused, or passed over, as the same value in a YAML is (the
+    cells of a sweep do so)."""
     dry_run: bool = False
     """Print the resolved options and stop."""
 
@@ -70,10 +73,21 @@ class RunOptions:
             raise WrongWords("--dataset: a name stands there twice")
 
 
-# How a run is executed, not what it is: never part of its identity.
+# How a run is executed, or what is looked at on its way, not what it is: never part of its identity.
 EXECUTION = (
+    *("compile", "checkpoint", "eval_batch", "judge_after", "validate_at"),
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
-    *("sequence_parallel", "save_weights", "name", "weights_to", "replace", "draw", "receipt", "tokens_at"),
+    *(
+        "sequence_parallel",
+        "save_weights",
+        "name",
+        "weights_to",
+        "replace",
+        "draw",
+        "receipt",
+        "tokens_at",
+        "idle_flags",
+    ),
 )
 
 
@@ -144,10 +158,6 @@ class LaunchOptions:
             raise WrongWords(
                 f"--processes {self.processes}: there is one for each GPU; with --gpus 0 there can be more"
             )
-
-    def idle(self) -> dict[str, str]:
-        """Options that change nothing, and why."""
-        return {} if self.launcher == "slurm" else dict.fromkeys(RESOURCES, "--launcher local")
 
     def resources(self) -> dict[str, Any]:
         """What the job is asked for, as in a sweep's YAML."""

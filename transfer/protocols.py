@@ -13,6 +13,7 @@ from typing import Any
 from backbones.errors import UserError
 from backbones.parts import is_user_part
 from backbones.stems import find_stem
+from transfer.effects import apart, idle, known, usual
 from transfer.options import EXECUTION, BackboneOptions, PretrainRunOptions
 from transfer.results import Record
 
@@ -34,14 +35,22 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """All that must be equal for two numbers to be compared, besides backbone, weights and seed; one flat dict.
 
     Task and version; name, version, contents and unreadable images of the data set; the options of the task; the
-    precisions of training and of scoring that were used; smoke and subset. Options without effect are left out, and a
-    file that an option names counts by its content. Of records that do not say what their identity is made of, all
-    options count as they are. An older record has the protocol that it always had: it names no precision of scoring.
+    precisions of training and of scoring that were used; smoke and subset. What `transfer.effects` knows to have no
+    effect, and how a run was executed, is left out of older records too, and a file that an option names counts by its
+    content. Of records that do not say what their identity is made of, all other options count as they are. An older
+    record names no precision of scoring.
+
+    The number of processes counts (`world_size`, those that share the tokens of an image as one) where each of them
+    sees to a part of the batch by itself, see `transfer.effects.apart`; elsewhere the same is computed by any number.
+    The kind of device and the version of torch never do: they round otherwise, which is less than what a seed changes,
+    and rows that are torn apart with every update serve nobody; `transfer.groups` says where runs of several stand
+    together.
 
     Args:
         without: names to leave out, as those that a map varies on purpose. Options without effect then stay, so that
-            all values of the varied ones come with the same fields.
+            all values of the varied ones come with the same fields, unless those that are left say that they have none.
     """
+    values = _values(record, without)
     found = {
         "task": record.task,
         "task_version": record.task_version,
@@ -52,18 +61,36 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         **{name: record.environment.get(name) for name in _RESOLVED if name in ("precision", *record.environment)},
         "smoke": record.smoke,
         "subset": record.subset,
-        **_options(record, bool(without)),
+        **_processes(record, values),
+        **_options(record, values, bool(without)),
     }
     return {name: value for name, value in found.items() if name not in without} if without else found
 
 
-def _options(record: Record, idle: bool) -> dict[str, Any]:
-    said = {name: value for name, value in record.options.items() if name not in _LEFT_OUT}
+def _values(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
+    """What `transfer.effects` is asked of."""
+    options, backbone = (
+        {name: value for name, value in values.items() if name not in without}
+        for values in (record.options, record.backbone)
+    )
+    return known(record.task, options | {"dataset": record.dataset.get("name")}, backbone)
+
+
+def _processes(record: Record, values: Mapping[str, Any]) -> dict[str, int]:
+    world, sharing = (record.environment.get(name) for name in ("world_size", "sequence_parallel"))
+    return {"world_size": world // (sharing or 1)} if isinstance(world, int) and apart(values) else {}
+
+
+def _options(record: Record, values: Mapping[str, Any], all_said: bool) -> dict[str, Any]:
+    left_out = _LEFT_OUT.union(idle(values))
+    if (record.task, record.task_version) == ("detect", 1):
+        left_out -= {"eval_batch"}  # images of a batch were padded to one size
+    said = {name: value for name, value in record.options.items() if name not in left_out}
     if not _tells_identity(record):
         return said
-    counted: dict[str, Any] = record.identity_content["options"]
     content: dict[str, Any] = record.identity_content.get("content", {})
-    found = {name: value for name, value in said.items() if idle and name not in content} | counted
+    counted = {name: value for name, value in record.identity_content["options"].items() if name not in left_out}
+    found = {name: value for name, value in said.items() if all_said and name not in content} | counted
     for name, value in content.items():
         found[name if name in said else f"{OF_DATA}{name}"] = f"sha256:{digest_of(value)}"
     return found
@@ -105,8 +132,10 @@ def stated(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         content.setdefault("eval_precision", "as precision")
     if content.get("precision", "") is None:
         content["precision"] = NO_EFFECT
-    idle = (name for name in record.options if name not in content and name not in _LEFT_OUT and name not in without)
-    return content | dict.fromkeys(idle, NO_EFFECT)
+    if "world_size" not in without:
+        content.setdefault("world_size", NOT_RECORDED if apart(_values(record, without)) else NO_EFFECT)
+    gone = (name for name in record.options if name not in content and name not in _LEFT_OUT and name not in without)
+    return content | dict.fromkeys(gone, NO_EFFECT)
 
 
 def telling(contents: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -127,12 +156,17 @@ def differences(contents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return found
 
 
-def backbone_of(record: Record) -> dict[str, Any]:
+def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """The backbone without its weights, so that equal ones are equal: stems in canonical form, users' files by content.
 
-    It is empty where a run broke down before it had a model.
+    A field that changes nothing, as the length beside softmax, has one value. It is empty where a run broke down before
+    it had a model.
+
+    Args:
+        without: see `protocol`; nothing is left out, but nothing of these takes the effect from another field.
     """
     values = {name: value for name, value in record.backbone.items() if name not in ("weights", "files")}
+    values = usual(values, idle(_values(record, without)))
     files: dict[str, str] = record.backbone.get("files") or {}
     stem, patch = values.get("stem"), values.get("patch")
     if stem and patch and "stem" not in files and not is_user_part(stem):
@@ -191,8 +225,7 @@ def configurations(
     same: dict[tuple[Any, ...], str] = {}
     found = []
     for record in records:
-        # What the identity counts besides the seed decides all but the unreadable images: most records need no digest.
-        short = (record.protocol, record.dataset.get("skipped"), record.weights_id) if _tells_identity(record) else None
+        short = _short(record) if _tells_identity(record) else None
         if short is not None and not without and short in same:
             found.append(same[short])
             continue
@@ -215,6 +248,26 @@ def configurations(
     return found
 
 
+def _short(record: Record) -> tuple[Any, ...]:
+    """What decides a record's configuration without a digest: what its identity counts besides the seed, and the rest
+    that a protocol counts.
+    """
+    ranks = (record.environment.get(name) for name in ("world_size", "sequence_parallel"))
+    return (record.protocol, record.dataset.get("skipped"), record.weights_id, *ranks)
+
+
+def alike(record: Record) -> tuple[Any, ...]:
+    """What runs that differ in seeds alone have in common, started from equal weights: by the digest of their identity,
+    and by the number of their processes where it counts.
+    """
+    return (record.protocol, processes(record))
+
+
+def processes(record: Record) -> int | None:
+    """The number of processes where it counts, see `protocol`; None elsewhere."""
+    return _processes(record, _values(record)).get("world_size")
+
+
 def in_pretraining(without: Collection[str], backbone: Mapping[str, Any]) -> Collection[str]:
     """Of names to leave out, those to leave out of the run that the weights come from."""
     behind = {name.removeprefix(PRETRAINING) for name in without if name.startswith(PRETRAINING)}
@@ -223,5 +276,5 @@ def in_pretraining(without: Collection[str], backbone: Mapping[str, Any]) -> Col
 
 def _configuration(record: Record, without: Collection[str], origin: str, known: bool) -> str:
     hidden = {*without, "name"} if known else without
-    backbone = {name: value for name, value in backbone_of(record).items() if name not in hidden}
+    backbone = {name: value for name, value in backbone_of(record, without).items() if name not in hidden}
     return digest_of([protocol(record, without), backbone, origin])

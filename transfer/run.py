@@ -86,6 +86,7 @@ def execute(
         The exit status, and the records on the first rank of a job.
     """
     spec = command.resolved(task.from_scratch)
+    command.check_flags(spec)
     task.check_words(spec, command.options)
     if command.run.dry_run:
         from backbones.settings import plain, write_yaml

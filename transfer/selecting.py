@@ -231,7 +231,7 @@ def _telling(contents: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _facts(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:
     """What a backbone and its pretraining are, besides weights and seed."""
-    backbone = backbone_of(record)
+    backbone = backbone_of(record, without)
     hidden = {*without, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
     found = {name: value for name, value in backbone.items() if name not in hidden}
     return found | _of_weights(record, without, exports)

@@ -50,13 +50,13 @@ def parameter_groups(
 
     Args:
         model: whose parameters train; those without gradient are left out.
-        backbone: what of it has layers; all else lies behind them.
+        backbone: what of it has layers; all else lies behind them. None: nothing has, and the decay changes nothing.
         inside: what the names of the backbone's parameters begin with.
 
     Raises:
-        WrongWords: a layer decay where there are no layers.
+        WrongWords: a layer decay, and a backbone without layers.
     """
-    if options.layer_decay != 1 and not (backbone and backbone.depth):
+    if options.layer_decay != 1 and backbone is not None and not backbone.depth:
         raise WrongWords(f"--layer-decay {options.layer_decay:g} has no effect: what trains here has no layers")
     norms = _norm_parameters(model)
     groups: dict[tuple[float, float, float], dict[str, Any]] = {}

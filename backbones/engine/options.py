@@ -140,20 +140,6 @@ class FitOptions:
         if self.sam == "none" and self.sam_sync:
             raise WrongWords("--sam-sync: there is no perturbation without --sam sam or --sam asam")
 
-    def idle(self) -> dict[str, str]:
-        """The options without effect, each with the one that makes it so: no part of a run's identity."""
-        found = {}
-        if self.optimizer == "adamw":
-            found["momentum"] = "--optimizer adamw"
-        if self.sam == "none":
-            found |= {"sam_rho": "--sam none", "sam_sync": "--sam none"}
-        if self.schedule == "step":
-            found["schedule_offset"] = "--schedule step"
-        found |= {"cosine_to": "--milestones"} if self.milestones else {"milestones": "no epochs"}
-        if self.warmup_epochs == 0:
-            found |= {"warmup_from": "--warmup-epochs 0", "warmup_inclusive": "--warmup-epochs 0"}
-        return found
-
 
 def _epochs(count: int) -> str:
     return "epoch" if count == 1 else f"{count} epochs"

@@ -62,12 +62,6 @@ class DinoOptions(PretrainOptions):
     eval_batch: int
     """Images per batch when features are extracted, per rank."""
 
-    def idle(self) -> dict[str, str]:
-        """See `FitOptions.idle`."""
-        warm = {} if self.warmup_teacher_temp_epochs else {"warmup_teacher_temp": "--warmup-teacher-temp-epochs 0"}
-        local = ("local_size", "local_area", "local_bn")
-        return super().idle() | warm | (dict.fromkeys(local, "--local-crops 0") if not self.local_crops else {})
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 1, None, "batch", "size", "local_size", "resize", "knn_k", "eval_batch")

@@ -68,11 +68,6 @@ class DetectOptions(FitOptions):
         if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
             raise WrongWords(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
 
-    def idle(self) -> dict[str, str]:
-        """Options without effect, and why."""
-        found = super().idle() | ({} if self.pyramid == "taps" else {"taps": "--pyramid simple"})
-        return found | ({} if self.window else dict.fromkeys(("window_padding", "global_blocks"), "--window 0"))
-
 
 def check_relative(spec: BackboneSpec) -> None:
     """Whether a user's own attention can have relative positions, as far as its file says so; it is not run.

@@ -1,6 +1,6 @@
 """Values of every option: those that must change a result, and those that must leave one as it is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,12 @@ def _read(work: str, table: str, shows: str = "steps") -> list[Change]:
     return found
 
 
+def _passed(work: str, table: str) -> list[Change]:
+    """The same of flags that change nothing, and so are refused unless they are to be passed over."""
+    found = _read(work, table, "identity steps outcomes weights")
+    return [replace(change, base=f"--idle-flags pass {change.base}".strip()) for change in found]
+
+
 CHANGES = [
     *_read(
         "finetune",
@@ -73,7 +79,6 @@ CHANGES = [
         --accumulate 2
         --precision bf16
         @identity --sync-bn
-        @identity --judge-after 21
         --trainable *weight
         --batch 12
         --size 48 --resize 48
@@ -105,9 +110,7 @@ CHANGES = [
         --loss sigmoid
         --head-bias -2
         @weights --export ema --ema 0.5 | --ema 0.9
-        @weights --ema 0.5 | --export ema
-        @identity --validate-at 2
-        @identity --eval-batch 5
+        @weights --export ema
         @identity --resize 40
         --augment crop --auto-augment None --color-jitter 0 --erase 0
         --crop-area 0.2 0.5
@@ -171,7 +174,6 @@ CHANGES = [
         @outcomes --rerank | --rerank-k1 5
         @outcomes --rerank --rerank-k1 5 | --rerank-k2 2
         @outcomes --rerank | --rerank-lambda 0.9
-        @identity --eval-batch 3
         @identity --eval-precision bf16
         --size 128 64 --weights EXPORT --load partial | --pos-resample antialias
         """,
@@ -241,30 +243,37 @@ CHANGES = [
         --view jitter
         --size 96 128
         --flip 0.5
-        @identity --checkpoint
-        @identity --validate-at 1
         """,
     ),
 ]
 IDLE = [
-    *_read("finetune", "--clip 1e6\n--sync-bn\n--sam sam | --sam-sync\n--judge-after 500", "steps outcomes weights"),
-    *_read("finetune", "--eval-batch 5\n--resize 40", "steps weights"),
-    *_read("finetune", "--fraction-seed 3", "steps outcomes weights"),
-    *_read("deit", "--ema 0.9\n--mix-prob 0 | --mixup 0.9\n--mixup 0 --cutmix 0 | --switch-prob 0.1",
-           "steps outcomes weights"),
-    *_read("deit", "--validate-at 1 2\n--validate-at -1", "steps outcomes weights"),
+    *_read("finetune", "--clip 1e6\n--sync-bn\n--sam sam | --sam-sync", "steps outcomes weights"),
+    *_read("finetune", "--judge-after 500", "identity steps outcomes weights"),
+    *_read("finetune", "--eval-batch 5", "identity steps weights"),
+    *_read("finetune", "--resize 40", "steps weights"),
+    *_passed("finetune", "--fraction-seed 3\n--sam-rho 3\n--momentum 0.1\n--weight-decay 0 | --no-decay *"),
+    *_passed("finetune", "--warmup-epochs 0 | --warmup-from 1e-5\n--milestones 1 | --cosine-to 1e-5"),
+    *_passed("deit", "--ema 0.9\n--mix-prob 0 | --mixup 0.9\n--mixup 0 --cutmix 0 | --switch-prob 0.1"),
+    *_passed("deit", "--auto-augment rand-m9-n2 | --color-jitter 0.4\n--attention softmax | --length train"),
+    *_passed("dino", "--local-crops 0 | --local-area 0.1 0.2\n--no-local-bn"),
+    *_passed("linear", "--sync-bn\n--layer-decay 0.5\n--accumulate 2 | --ends factor"),
+    *_passed("reid", "--rerank-k1 5\n--triplet-weight 0 | --margin 0.3\n--identity-weight 0 | --label-smoothing 0.1"),
+    *_passed("fewshot", "--k 3\n--select 2\n--length train"),
+    *_passed("detect", "--window-padding keys\n--global-blocks 0"),
+    *_read("deit", "--validate-at 1 2\n--validate-at -1", "identity steps outcomes weights"),
     *_read("deit", "--eval-precision bf16", "steps weights"),
-    *_read("dino", "--validate-at 2", "steps outcomes weights"),
+    *_read("dino", "--validate-at 2", "identity steps outcomes weights"),
     *_read("dino", "--export student", "steps"),
     *_read("dino", "--knn-k 5 --knn-temperature 0.1 --eval-precision bf16", "steps weights"),
     *_read("reid", "--feature after --flip-test --ap trapezoid --eval-precision bf16", "steps"),
     *_read("reid", "--rerank | --rerank-lambda 1", "steps"),
     *_read("reid", "--rerank --rerank-lambda 1", "outcomes"),
-    *_read("linear", "--validate-every 2\n--eval-batch 7", "steps"),
-    *_read("detect", "--checkpoint\n--validate-at 1 | --eval-batch 1", "steps"),
-    *_read("detect", "--validate-at 1", "steps outcomes"),
+    *_read("linear", "--validate-every 2", "steps"),
+    *_read("linear", "--eval-batch 7", "identity steps"),
+    *_read("detect", "--checkpoint\n--validate-at 1 | --eval-batch 1", "identity steps"),
+    *_read("detect", "--validate-at 1", "identity steps outcomes"),
 ]  # fmt: skip
-"""Changes that may change the identity, and must leave the steps, outcomes or weights that `shows` names."""
+"""Changes that must leave what `shows` names: the identity, the steps, the outcomes, the weights."""
 EXEMPT = {
     "compile": "translating takes minutes",
     "token_labels": "a folder of label maps, in the tests of their reader",

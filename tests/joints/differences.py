@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from tests.joints.bench import Bench, Finding, result
-from tests.joints.changes import CHANGES, EXEMPT, Change
+from tests.joints.changes import CHANGES, EXEMPT, IDLE, Change
 from tests.joints.commands import Ran, command_of
 from tests.joints.options import USUAL, WORKS
 
@@ -26,6 +26,7 @@ BASES = {
 def options_without_change() -> set[str]:
     """Options of tasks, methods and backbones of which the table has no value and no reason for that."""
     known = {change.option for change in CHANGES} | {*EXEMPT}
+    known |= {change.option for change in IDLE if "identity" in change.shows}
     return {field.name for kind in _kinds() for field in fields(kind)} - known
 
 
@@ -65,7 +66,7 @@ class Differences:
         base, changed = self._base(change.work, change.base), self._run(change.work, f"{change.base} {change.words}")
         if changed.status not in (0, 3):
             return [Finding(f"{change}: exit status {changed.status}: {changed.stderr.strip()[-300:]}", changed.line)]
-        one, two = result(base.runs[0]), result(changed.runs[0])
+        one, two = (result(ran.runs[0]) | {"identity": ran.record.identity} for ran in (base, changed))
         return [
             Finding(f"{change}: other {part}; compared with {base.line}", changed.line)
             for part in change.shows.split()

@@ -220,8 +220,3 @@ def test_the_run_knows_the_contents_of_the_images() -> None:
     relabelled = replace(data, val=replace(data.val, labels=np.roll(data.val.labels, 1)))
     options = smoke_options("fewshot")
     assert task.content(data, options) != task.content(relabelled, options)
-
-
-def test_idle_options_are_no_part_of_what_is_compared() -> None:
-    assert set(smoke_options("fewshot").idle()) == {"logistic_l2", "k", "temperature", "select"}
-    assert set(smoke_options("fewshot", "--probe", "knn", "--k", "1", "5").idle()) == {"l2", "logistic_l2"}

@@ -160,12 +160,11 @@ def test_what_cannot_work_is_said_before_training(
         run_task("linear", digits(20), *words, spec=resolve(backbone, weights="random"))
 
 
-@pytest.mark.parametrize(
-    ("words", "said"), [(["--layer-decay", "0.5"], "has no effect"), (["--trainable", "*neck*"], "neck")]
-)
-def test_what_cannot_train_is_said_before_features_are_extracted(words: list[str], said: str) -> None:
-    with pytest.raises(WrongWords, match=said):
-        tasks.linear.TASK.check(resolve("tiny"), digits(20), smoke_options("linear", *words), context())
+def test_what_cannot_train_is_said_before_features_are_extracted() -> None:
+    with pytest.raises(WrongWords, match="neck"):
+        tasks.linear.TASK.check(
+            resolve("tiny"), digits(20), smoke_options("linear", "--trainable", "*neck*"), context()
+        )
 
 
 def test_words_that_cannot_work() -> None:

@@ -68,15 +68,3 @@ def test_what_is_allowed(given):
 def test_what_is_out_of_range_is_named(given, said):
     with pytest.raises(WrongWords, match=said):
         options(**given)
-
-
-def test_options_without_effect():
-    plain = options().idle()
-    assert plain.items() >= FitOptions(**PLAIN).idle().items()
-    assert plain["taps"] == "--pyramid simple"
-    assert not {"global_blocks", "window_padding"} & plain.keys()
-    without = options(window=0).idle()
-    assert without["global_blocks"] == without["window_padding"] == "--window 0"
-    assert "taps" not in options(pyramid="taps").idle()
-    shared = {"size", "batch", "eval_batch", "view", "flip", "relative", "drop_path", "norm_eval"}
-    assert not shared & options(window=0, pyramid="taps").idle().keys()

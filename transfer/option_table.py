@@ -1,0 +1,104 @@
+"""`python -m transfer.option_table`: what each option counts for, as the page docs/options.md has it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from transfer.cli import task_names
+from transfer.effects import APART, RULES, Rule
+from transfer.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
+
+METHODS = ("supervised", "dino")
+PROTOCOL = ("skip_unreadable", "nodes", "gpus", "processes")
+"""No part of an identity, and yet of what numbers are compared by: images left out, and the number of processes."""
+_OF_RUN = ("backbone", "dataset", "seeds", "subset", "smoke", "method")
+HEAD = """# What each option counts for
+
+Made by `python -m transfer.option_table > docs/options.md`; a test changes every option and looks at what changes.
+
+- **identity**: part of what makes a run this run, and of the protocol that scores are compared by (the backbone's fields: of its
+  configuration). Where one is *idle*, it changes nothing: a flag is refused in one line, a recipe's or YAML's value is left out, and older
+  records that have it are read as if they had not. `--idle-flags pass` passes over such flags, as the cells of a sweep do.
+- **protocol**: no part of the identity, so that a run can go on elsewhere, but of what scores are compared by.
+- **execution**: neither.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """An option: where it is, what it counts for, and the rules that say when it is idle there."""
+
+    option: str
+    where: str
+    kind: str
+    idle: tuple[Rule, ...]
+
+
+def kinds() -> Iterator[tuple[str, type[Any]]]:
+    """The dataclasses of options, by where they are."""
+    from backbones.pretrain.method import load_method
+    from tasks.task import load_task
+
+    yield "every command", PretrainRunOptions
+    yield "every command", LaunchOptions
+    yield "backbone", BackboneOptions
+    for name in task_names():
+        yield name, load_task(name).options
+    for name in METHODS:
+        yield f"pretrain-{name}", load_method(name).options
+
+
+def rows() -> list[Row]:
+    """Every option of every task, method and backbone."""
+    found = []
+    for where, kind in kinds():
+        names = [item.name for item in fields(kind)]
+        for name in names:
+            own = (rule for rule in RULES if name in rule.options and where in (rule.when.get("task", where), where))
+            idle = tuple(rule for rule in own if _can_hold(rule, where, names))
+            found.append(Row(name, where, _kind(name, where), idle))
+    return found
+
+
+def _kind(name: str, where: str) -> str:
+    if name in PROTOCOL:
+        return "protocol"
+    told = where == "every command" and name not in _OF_RUN
+    return "execution" if told or name in EXECUTION else "identity"
+
+
+def _can_hold(rule: Rule, where: str, names: list[str]) -> bool:
+    """Whether a rule can hold in a task: all options that it asks for are there, or fields of the backbone."""
+    task = rule.when.get("task", where)
+    here = task.holds(where) if hasattr(task, "holds") else task == where
+    parts = {item.name for item in fields(BackboneOptions)}
+    asked = {name for name in rule.when if name not in ("task", "batch_norm", "ours", "plain", "dataset")}
+    return here and asked <= {*names, *parts}
+
+
+def page() -> str:
+    """The page: a line for each option, tasks in which it is the same together."""
+    merged: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for row in rows():
+        said = tuple(dict.fromkeys(rule.condition() for rule in row.idle))
+        merged.setdefault((row.option, row.kind, said), []).append(row.where)
+    lines = ["| option | of | counts for | idle where |", "|---|---|---|---|"]
+    for (option, kind, said), where in merged.items():
+        lines.append(f"| `{option}` | {', '.join(dict.fromkeys(where))} | {kind} | {'; '.join(said)} |")
+    counts = {kind: sum(key[1] == kind for key in merged) for kind in ("identity", "protocol", "execution")}
+    counts["identity, at times idle"] = sum(key[1] == "identity" and bool(key[2]) for key in merged)
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    seen = "\n".join(f"- {text}" for text in dict.fromkeys(rule.because for rule in APART))
+    return (
+        f"{HEAD}\n{told}.\n\n"
+        + "\n".join(lines)
+        + "\n\n## The number of processes\n\nIt is part of the protocol where "
+        f"each process sees to its part of a batch by itself:\n\n{seen}\n\nElsewhere (mining and the neck of `reid`, DINO's "
+        "center, stochastic depth, augmentation, tasks that train nothing) any number computes the same, but for rounding. "
+        "So do other kinds\nof device and versions of torch; a row whose runs differ from others of its task in these "
+        "says so beside its data set.\n"
+    )
+
+
+if __name__ == "__main__":
+    print(page(), end="")
