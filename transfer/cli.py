@@ -47,7 +47,7 @@ class Command:
         values = plain(self.options) | plain(self.launch)
         values |= {"dataset": self.run.dataset[0]} if len(self.run.dataset) == 1 else {}
         if self.run.idle_flags == "refuse" and (
-            reason := refused(known(self.work, values, spec and spec.plain()), self.written)
+            reason := refused(known(self.work, values, spec.plain() if spec else None), self.written)
         ):
             raise WrongWords(reason)
 

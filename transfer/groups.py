@@ -112,7 +112,7 @@ def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
     of_task: dict[str, list[set[str]]] = {}
     for record in records:
         of_task.setdefault(record.task, []).append({*machines([record])})
-    return {task: set.union(*marks) - set.intersection(*marks) for task, marks in of_task.items()}
+    return {task: set().union(*marks) - set(marks[0]).intersection(*marks) for task, marks in of_task.items()}
 
 
 def dataset_label(records: Sequence[Record], exports: Mapping[str, Record], made_on: Iterable[str] = ()) -> str:

@@ -16,11 +16,23 @@ HEAD = """# What each option counts for
 
 Made by `python -m transfer.option_table > docs/options.md`; a test changes every option and looks at what changes.
 
-- **identity**: part of what makes a run this run, and of the protocol that scores are compared by (the backbone's fields: of its
-  configuration). Where one is *idle*, it changes nothing: a flag is refused in one line, a recipe's or YAML's value is left out, and older
-  records that have it are read as if they had not. `--idle-flags pass` passes over such flags, as the cells of a sweep do.
+- **identity**: part of what makes a run this run, and of the protocol that scores are compared by (the backbone's
+  fields: of its configuration). Where one is *idle* it changes nothing: a flag is refused in one line, a recipe's or
+  YAML's value is left out, and older records that have it are read as if they had not. `--idle-flags pass` passes over
+  such flags, as the cells of a sweep do.
 - **protocol**: no part of the identity, so that a run can go on elsewhere, but of what scores are compared by.
 - **execution**: neither.
+"""
+RANKS = """
+## The number of processes
+
+It is part of the protocol where each process sees to its part of a batch by itself:
+
+{seen}
+
+Elsewhere (mining and the neck of `reid`, DINO's center, stochastic depth, augmentation, tasks that train nothing) any
+number computes the same, but for rounding. So do other kinds of device and versions of torch; a row whose runs differ
+from others of its task in these says so beside its data set.
 """
 
 
@@ -89,15 +101,7 @@ def page() -> str:
     counts["identity, at times idle"] = sum(key[1] == "identity" and bool(key[2]) for key in merged)
     told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     seen = "\n".join(f"- {text}" for text in dict.fromkeys(rule.because for rule in APART))
-    return (
-        f"{HEAD}\n{told}.\n\n"
-        + "\n".join(lines)
-        + "\n\n## The number of processes\n\nIt is part of the protocol where "
-        f"each process sees to its part of a batch by itself:\n\n{seen}\n\nElsewhere (mining and the neck of `reid`, DINO's "
-        "center, stochastic depth, augmentation, tasks that train nothing) any number computes the same, but for rounding. "
-        "So do other kinds\nof device and versions of torch; a row whose runs differ from others of its task in these "
-        "says so beside its data set.\n"
-    )
+    return f"{HEAD}\n{told}.\n\n" + "\n".join(lines) + "\n" + RANKS.format(seen=seen)
 
 
 if __name__ == "__main__":

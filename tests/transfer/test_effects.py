@@ -113,7 +113,7 @@ def test_no_option_is_missing_or_stated_in_vain() -> None:
     names = {name for _, name in CASES}
     assert names == {*VALUES}
     assert {*BACKBONE} == {item.name for item in fields(BackboneOptions)}
-    assert option_values.EXECUTION == names & {*EXECUTION}
+    assert names & {*EXECUTION} == option_values.EXECUTION
     assert {name for _, name in OF_TASK} == {name for name, value in VALUES.items() if value is None} - {
         *option_values.RESOLVED
     } | {"size"}
@@ -214,8 +214,8 @@ def test_a_refusal_names_what_takes_the_effect() -> None:
 
 REFUSED = {
     "reid": ["--length train", "--alpha 1", "--rerank-k1 5", "--rerank-lambda 0.1", "--triplet-weight 0 --margin 1",
-             "--identity-weight 0 --label-smoothing 0.1", "--warmup-epochs 0 --schedule step --warmup-prefix", "--sync-bn",
-             "--stem conv --optimizer adamw --momentum 0.5", "--pool gap --class-position False"],
+             "--identity-weight 0 --label-smoothing 0.1", "--warmup-epochs 0 --schedule step --warmup-prefix",
+             "--sync-bn", "--stem conv --optimizer adamw --momentum 0.5", "--pool gap --class-position False"],
     "finetune": ["--fraction-seed 3", "--mix-prob 0.5", "--auto-augment rand-m9 --color-jitter 0.1", "--sam-rho 1"],
     "linear": ["--layer-decay 0.5", "--sync-bn"],
     "fewshot": ["--k 3", "--select 3"],
