@@ -208,7 +208,7 @@ BACKBONE: dict[str, Any] = {
     "pos": "sincos2d",
     "pos_resample": "dino",
     "qk_norm": False,
-    "gate": True,
+    "gate": "silu",
     "alpha": 0.5,
     "length": "image",
     "rep_size": True,

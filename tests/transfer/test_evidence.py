@@ -1,5 +1,6 @@
 """What counts as one seed, and what never came to have a score, in every table."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from backbones.errors import UserError
 from tests.transfer import test_comparing as knn
 from tests.transfer.recorded import broken, made, trained
+from transfer.card_sections import by_protocol
 from transfer.comparing import compare, compared, interaction
 from transfer.evidence import UNSEEDED, Evidence, chance, is_seeded
 from transfer.records import Record
@@ -236,3 +238,61 @@ def test_rows_with_one_set_in_common_have_no_mean() -> None:
     table = over_datasets([*sets("one", pets=0.8, caltech=0.96), *sets("two", pets=0.83, cars=0.4)])
     assert table["data sets"].tolist() == ["1 in common with the other rows"] * 2
     assert "accuracy_10shot" not in table
+
+
+def of_processes(world: int, seed: int, score: float, stem: str = "conv", **environment: Any) -> Record:
+    """A fine-tuning, with batch norm unless its stem is another, by so many processes."""
+    said = {"precision": "bf16", "dirty": False, "world_size": world, "sequence_parallel": 1, **environment}
+    return made(stem=stem, seed=seed, scores={"mAP": score}, environment=said)
+
+
+def test_runs_of_other_numbers_of_processes_are_no_seeds_of_each_other() -> None:
+    """Three of one process at 60 to 62 and one of eight at 20 were four seeds of 50.75."""
+    runs = [of_processes(1, seed, 0.6 + 0.01 * seed) for seed in range(3)] + [of_processes(8, 3, 0.2)]
+    table = summary(runs)
+    assert table["seeds"].tolist() == [3, 1]
+    assert table["mAP"].tolist() == pytest.approx([61.0, 20.0])
+    assert table["protocol"].tolist() == ["a", "b"]
+    assert table.attrs[NOTES][:2] == ["protocol a: world_size 1", "protocol b: world_size 8"]
+
+
+def test_runs_of_other_numbers_of_processes_do_not_stand_in_one_arm(tmp_path: Path) -> None:
+    alone = [
+        knn.made(tmp_path, stem, seed=seed, task="reid", environment={"world_size": 1})
+        for stem in ("conv", "patchify") for seed in range(3)
+    ]  # fmt: skip
+    eight = knn.made(tmp_path, "conv", seed=3, level=0.2, task="reid", environment={"world_size": 8})
+    table = compare([*alone, eight], "stem=conv", "stem=patchify", scores=["top1"], draws=200)
+    assert only(table)["seeds"] == "3 in pairs"
+    assert only(table)["a"] == pytest.approx(only(compare(alone, "stem=conv", "stem=patchify", scores=["top1"]))["a"])
+    with pytest.raises(UserError, match="world_size"):
+        compare([eight, *alone[3:]], "stem=conv", "stem=patchify", scores=["top1"])
+
+
+def test_where_any_number_computes_the_same_it_is_said_at_the_row() -> None:
+    options = {"sync_bn": True, "sam": "none", "mixup": 0}
+    runs = [of_processes(world, seed, 0.6) for seed, world in enumerate((1, 1, 8))]
+    for run in runs:
+        run.options.update(options)
+    table = summary(runs)
+    assert only(table)["seeds"] == 3
+    assert only(table)["dataset"] == "toy_market (1 process, 8 processes, version 1)"
+
+
+def test_kinds_of_device_and_versions_of_torch_are_said_at_the_row() -> None:
+    new = {"device_type": "cuda", "versions": {"torch": "2.13.0+cu130"}}
+    old = {"device_type": "cpu", "versions": {"torch": "2.12.1"}}
+    runs = [of_processes(1, 0, 0.6, **new), of_processes(1, 1, 0.6, **old), of_processes(1, 2, 0.6, "patchify", **old)]
+    table = summary(runs)
+    assert table["seeds"].tolist() == [2, 1]
+    assert table["dataset"].tolist() == [
+        "toy_market (cpu, cuda, torch 2.12, torch 2.13, version 1)",
+        "toy_market (cpu, torch 2.12, version 1)",
+    ]
+    alike = [of_processes(1, seed, 0.6, **old) for seed in range(2)]
+    assert summary(alike)["dataset"].tolist() == ["toy_market (version 1)"]
+
+
+def test_a_card_keeps_runs_of_other_numbers_of_processes_apart() -> None:
+    runs = [of_processes(1, 0, 0.5), of_processes(8, 1, 0.5), of_processes(1, 2, 0.5)]
+    assert sorted(len(group) for group in by_protocol([replace(run, protocol="one") for run in runs])) == [1, 2]
