@@ -39,9 +39,9 @@ def _read(work: str, table: str, shows: str = "steps") -> list[Change]:
     return found
 
 
-def _passed(work: str, table: str) -> list[Change]:
+def _passed(work: str, table: str, shows: str = "identity steps outcomes weights") -> list[Change]:
     """The same of flags that change nothing, and so are refused unless they are to be passed over."""
-    found = _read(work, table, "identity steps outcomes weights")
+    found = _read(work, table, shows)
     return [replace(change, base=f"--idle-flags pass {change.base}".strip()) for change in found]
 
 
@@ -251,13 +251,15 @@ IDLE = [
     *_read("finetune", "--judge-after 500", "identity steps outcomes weights"),
     *_read("finetune", "--eval-batch 5", "identity steps weights"),
     *_read("finetune", "--resize 40", "steps weights"),
-    *_passed("finetune", "--fraction-seed 3\n--sam-rho 3\n--momentum 0.1\n--weight-decay 0 | --no-decay *"),
+    *_passed("finetune", "--fraction-seed 3\n--sam-rho 3\n--momentum 0.1"),
     *_passed("finetune", "--warmup-epochs 0 | --warmup-from 1e-5\n--milestones 1 | --cosine-to 1e-5"),
     *_passed("deit", "--ema 0.9\n--mix-prob 0 | --mixup 0.9\n--mixup 0 --cutmix 0 | --switch-prob 0.1"),
     *_passed("deit", "--auto-augment rand-m9-n2 | --color-jitter 0.4\n--attention softmax | --length train"),
     *_passed("dino", "--local-crops 0 | --local-area 0.1 0.2\n--no-local-bn"),
     *_passed("linear", "--sync-bn\n--layer-decay 0.5\n--accumulate 2 | --ends factor"),
-    *_passed("reid", "--rerank-k1 5\n--triplet-weight 0 | --margin 0.3\n--identity-weight 0 | --label-smoothing 0.1"),
+    *_passed("reid", "--rerank-k1 5"),
+    *_passed("reid", "--triplet-weight 0 | --margin 0.3\n--identity-weight 0 | --label-smoothing 0.1",
+             "identity outcomes"),  # a loss of weight 0 still stands in the history
     *_passed("fewshot", "--k 3\n--select 2\n--length train"),
     *_passed("detect", "--window-padding keys\n--global-blocks 0"),
     *_read("deit", "--validate-at 1 2\n--validate-at -1", "identity steps outcomes weights"),
