@@ -140,8 +140,7 @@ def _band(axes: Any, corner: tuple[float, float], share: float, gid: str, ending
     from matplotlib.patches import Rectangle
 
     back, hatch, _ = ENDINGS[ending]
-    look = {"facecolor": back, "edgecolor": "#00000055", "hatch": hatch, "linewidth": 0}
-    band = Rectangle(corner, 0.94, 0.92 * share, **look)
+    band = Rectangle(corner, 0.94, 0.92 * share, facecolor=back, edgecolor="#00000055", hatch=hatch, linewidth=0)
     band.set_gid(gid)
     axes.add_patch(band)
 
