@@ -14,7 +14,7 @@ from transfer.groups import dataset_label, machines_of_tasks, value_label
 from transfer.resampling import AP_DRAWS, DRAWS
 from transfer.results import Run
 from transfer.selecting import Exports, Match, Side, count_of, has_value, match, select_apart
-from transfer.statistics import LEVEL, Estimate, adjusted
+from transfer.statistics import LEVEL, adjusted
 from transfer.tables import RUN, breakdown_rate
 from transfer.verdicts import Breakdowns, Kind, Verdict, broken_down, verdict_of
 
@@ -89,8 +89,9 @@ def compared(
     rows: list[dict[str, Any]] = []
     for one in matches:
         head += [f"{one.label}: the sides differ in: {', '.join(one.differ)}"] if one.differ else []
-        rows += _compared(one, how, evidence)
-        notes += one.notes + seed_notes(one, evidence)
+        own = _compared(one, how, evidence)
+        rows += own
+        notes += one.notes + seed_notes(one, evidence, interval=any("estimate" in row for row in own))
     if not rows:
         raise UserError(f"nothing of '{a}' and '{b}' can be compared: {'; '.join(notes) or 'no task in common'}")
     return Comparison(_judged(rows, how), head + notes, how)
@@ -147,8 +148,9 @@ def crossed(
         if broken:
             notes.append(f"{one.label}: no interaction, since all runs broke down with {'; with '.join(broken)}")
             continue
-        rows += _crossed(one, [side.text for side in sides], effects, how, evidence)
-        notes += one.notes + seed_notes(one, evidence)
+        own = _crossed(one, [side.text for side in sides], effects, how, evidence)
+        rows += own
+        notes += one.notes + seed_notes(one, evidence, interval=any("estimate" in row for row in own))
     if not rows:
         missing = "; ".join(notes) or "no task has all four corners under one protocol"
         raise UserError(f"no interaction of {name_f} and {name_g}: {missing}")
@@ -215,7 +217,7 @@ def _compared(one: Match, how: Bootstrap, evidence: Evidence) -> list[dict[str, 
         scale = one.first.scale(name)
         row = {**head, "score": name, "a": scale * found.means[0], "b": scale * found.means[1]}
         rows.append(row | _found(found, "") | _marks(one, name) | rates | {"breakdowns": broken})
-        one.notes += _few_notes(one, name, found.contrasts.get(""))
+        one.notes += _few_notes(one, name, found)
     return rows
 
 
@@ -223,19 +225,22 @@ def _broken(units: Sequence[Units], sides: Sequence[str]) -> tuple[Breakdowns, .
     return tuple(Breakdowns(side, own.arm.broken, len(own.arm.units)) for side, own in zip(sides, units, strict=True))
 
 
-def _few_notes(one: Match, name: str, estimate: Estimate | None) -> list[str]:
-    """Where fewer clusters differ than could show anything, or a few large ones decide."""
-    if estimate is None or estimate.discordant is None:
-        return []
+def _few_notes(one: Match, name: str, found: Found) -> list[str]:
+    """Where fewer clusters differ than could show anything, or a few large ones decide; each once."""
     notes = []
-    if estimate.effective_clusters is not None and 2 * estimate.effective_clusters < estimate.clusters:
-        sizes = f"{estimate.clusters} clusters of so unlike sizes that they count as {estimate.effective_clusters:.0f}"
-        notes.append(f"{one.label}: {sizes}; where most favour one side the interval covers about 92 %")
-    fewest = math.floor(1 - math.log2(1 - estimate.level)) + 1
-    if estimate.discordant >= fewest:
-        return notes
-    differ = f"{name} differs on {estimate.discordant} of {estimate.clusters} clusters"
-    return [*notes, f"{one.label}: {differ}; {fewest}, all one way, are the fewest that show anything"]
+    for effect, estimate in found.contrasts.items():
+        if estimate.discordant is None:
+            continue
+        if estimate.effective_clusters is not None and 2 * estimate.effective_clusters < estimate.clusters:
+            sizes = f"{estimate.clusters} clusters of so unlike sizes that they count as"
+            said = "where most favour one side the interval covers about 92 %"
+            notes.append(f"{one.label}: {sizes} {estimate.effective_clusters:.0f}; {said}")
+        fewest = math.floor(1 - math.log2(1 - estimate.level)) + 1
+        if estimate.discordant < fewest:
+            differ = f"differs on {estimate.discordant} of {estimate.clusters} clusters"
+            what = f"{name} ({effect})" if effect else name
+            notes.append(f"{one.label}: {what} {differ}; {fewest}, all one way, are the fewest that show anything")
+    return [note for note in dict.fromkeys(notes) if note not in one.notes]
 
 
 def _estimates(
@@ -272,6 +277,7 @@ def _crossed(
             own = tuple(one for one, c in zip(broken, coefficients, strict=True) if c)
             row = {**head, "score": name, "effect": label, "means": ", ".join(means), "breakdowns": own}
             rows.append(row | _found(found, label) | _marks(one, name) | rates)
+        one.notes += _few_notes(one, name, found)
     return rows
 
 

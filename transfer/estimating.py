@@ -3,7 +3,7 @@
 Letters: R runs, S seeds, B draws.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -223,25 +223,38 @@ def _left_out(units: Sequence[Units], used: Sequence[Sequence[int]]) -> list[str
     return notes
 
 
-def seed_notes(one: Match, evidence: Evidence) -> list[str]:
-    """What a row's seeds do not say."""
+def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
+    """What an interval over so many seeds of each side is not.
+
+    Args:
+        sizes: all above 0.
+    """
+    if max(sizes) == 1:
+        yield "one seed, so the interval is that of these models on other samples"
+    elif min(sizes) == 1:
+        said = "if it varied ten times as much, the interval would cover about 70 %"
+        yield f"a side of one seed is taken to vary over seeds as the others do; {said}"
+    if sum(size - 1 for size in sizes) == 1:
+        yield "two seeds are few, and the interval covers about 90 % where seeds vary"
+    if set(sizes) == {2}:
+        said = "the interval covers 93 % at worst, and what is called detectable is shown in 87 to 97 %, not 80"
+        yield f"two seeds each are few: {said}"
+    if min(sizes) > 1 and max(sizes) >= 2 * min(sizes):
+        said = f"{sizes[0]} seeds against {sizes[1]}" if len(sizes) == 2 else f"{min(sizes)} to {max(sizes)} seeds"
+        yield f"{said}: for so unlike numbers the interval is wide, and covers 94 to 99 %"
+
+
+def seed_notes(one: Match, evidence: Evidence, *, interval: bool) -> list[str]:
+    """What a row's seeds do not say.
+
+    Args:
+        interval: whether the row has one, so that something is to be said of it.
+    """
     units = [Units.of(runs, evidence) for runs in one.sides]
     used = in_pairs([own.seeds for own in units])
     sizes = [len(places) for places in used] if used else [len(own.seeds) for own in units]
     notes = [f"{one.label}: {note}" for note in _left_out(units, used)] if used else []
-    if max(sizes) == 1:
-        notes.append(f"{one.label}: one seed, so the interval is that of these models on other samples")
-    elif min(sizes) == 1:
-        said = "if it varied ten times as much, the interval would cover about 70 %"
-        notes.append(f"{one.label}: a side of one seed is taken to vary over seeds as the others do; {said}")
-    if sum(size - 1 for size in sizes) == 1:
-        notes.append(f"{one.label}: two seeds are few, and the interval covers about 90 % where seeds vary")
-    if set(sizes) == {2}:
-        said = "the interval covers 93 % at worst, and what is called detectable is shown in 87 to 97 %, not 80"
-        notes.append(f"{one.label}: two seeds each are few: {said}")
-    if min(sizes) > 1 and max(sizes) >= 2 * min(sizes):
-        said = f"{sizes[0]} seeds against {sizes[1]}" if len(sizes) == 2 else f"{min(sizes)} to {max(sizes)} seeds"
-        notes.append(f"{one.label}: {said}: for so unlike numbers the interval is wide, and covers 94 to 99 %")
+    notes += [f"{one.label}: {note}" for note in _few_seeds(sizes)] if interval else []
     origins = [{run.record.weights_id for run in own.runs} - {RANDOM} for own in units]
     if max(sizes) > 1 and any(len(own) == 1 for own in origins):
         notes.append(

@@ -66,7 +66,8 @@ def heat_map(
         for number, (axis, (title, cells)) in enumerate(zip(axes, groups)):
             _panel(axis, number, cells, (x, y), values, scales)
             axis.set_title(plain(title, int(width / across * 11)))
-        _legend(figure, {*rows["outcome"], *filter(None, map(_partly, rows.to_dict("records")))})
+        partly = (_partly(cell) for _, cells in groups for cell in cells)
+        _legend(figure, {*rows["outcome"], *filter(None, partly)})
         say_cut(figure, len(groups), len(every), "maps")
         return Plot(to_svg(figure, "map-" + re.sub("[^a-z0-9]+", "-", f"{x}-{y}".lower())), rows.to_csv(index=False))
 

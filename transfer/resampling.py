@@ -5,7 +5,6 @@ computed again for each draw of the images.
 Letters: M samples, C clusters, R runs, B draws.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backbones.errors import UserError, some
-from transfer.results import OUTCOMES, Run
+from transfer import outcomes as outcomes_of
+from transfer.outcomes import OUTCOMES, PREFIXES
+from transfer.results import Run
 from transfer.score_variance import MANY
 from transfer.statistics import cluster_draws
 from transfer.systems import Parts
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 DRAWS = 10_000
 AP_DRAWS = 1_000
 """Of COCO's scores, which take some hundredths of a second each."""
-TOLERANCE = 1e-9
-"""Between a recorded score and the same from outcomes, added in another order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +60,7 @@ def resample(
     orders = [_order(runs[0], outcomes[0], run, one) for run, one in zip(runs, outcomes)]
     cluster = _clusters(runs, outcomes, orders)
     found = _means(runs, outcomes, orders, cluster, names, draws, seed)
-    for prefix in ("box", "mask"):
+    for prefix in PREFIXES:
         own = [
             name for name in names if name.startswith(f"{prefix}_") and all(name in run.record.scores for run in runs)
         ]
@@ -72,55 +71,18 @@ def resample(
 
 def read_outcomes(run: Run) -> dict[str, np.ndarray]:
     """The arrays of a run's `outcomes.npz`. Raises UserError."""
-    path = run.folder / OUTCOMES
+    with _of(run):
+        return outcomes_of.read(run.folder / OUTCOMES)
+
+
+@contextmanager
+def _of(run: Run) -> Iterator[None]:
+    """What makes outcomes unfit, as an error that names their file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            found = dict(file)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; copy the whole folder of the run, or run it again") from None
-    except Exception as error:  # what a damaged archive raises has no common type
-        raise UserError(f"{path}: not readable ({error}); `python -m transfer.verify {run.folder}` says more") from None
-    if missing := [name for name in ("sample", "cluster") if name not in found]:
-        raise UserError(f"{path}: has no {' and no '.join(missing)}, so its samples cannot be paired")
-    if found["sample"].shape != found["cluster"].shape or found["sample"].ndim != 1:
-        raise UserError(f"{path}: samples and their clusters are not equally many")
-    if not len(found["sample"]):
-        raise UserError(f"{path}: has no samples")
-    return found
-
-
-def per_sample(name: str, outcomes: dict[str, np.ndarray]) -> np.ndarray | None:
-    """float64 [M] whose mean over samples is the score of this name; nan where a sample does not count.
-
-    None where the outcomes do not give it, or not as a mean.
-    """
-    if "hits" in outcomes:
-        return _of_query(name, outcomes)
-    if name.startswith("accuracy_"):
-        correct = outcomes.get(name.replace("accuracy", "correct"))
-        # the draws of support sets are part of the protocol: the same for all backbones
-        return None if correct is None else correct.mean(axis=1, dtype=np.float64)
-    accuracy = re.fullmatch(r"(best_|knn_)?top(\d+)(_k\d+)?", name)
-    if accuracy is None:
-        # what was measured of each sample stands under the score's own name
-        return outcomes[name].astype(np.float64) if name in outcomes else None
-    kind, k, neighbours = accuracy.groups()
-    best = "best_" if kind == "best_" else ""
-    rank = outcomes.get(f"{best}rank{neighbours or ''}")
-    # of classes that are level with the true one each place is as likely
-    places = outcomes.get(f"{best}ties", np.zeros(1)) + 1
-    return None if rank is None else np.clip((int(k) - rank) / places, 0.0, 1.0)
-
-
-def _of_query(name: str, outcomes: dict[str, np.ndarray]) -> np.ndarray | None:
-    from tasks.ties import expected_cmc
-
-    if name in ("mAP", "mINP"):
-        return np.asarray(outcomes["ap" if name == "mAP" else "inp"], dtype=np.float64)
-    if not (rank := re.fullmatch(r"rank(\d+)", name)):
-        return None
-    chance = expected_cmc(outcomes["before"], outcomes["tied"], outcomes["hits"], int(rank[1]))[:, -1]
-    return np.where(outcomes["hits"] > 0, chance, np.nan)
+        yield
+    except outcomes_of.Unfit as unfit:
+        file, more = run.folder / OUTCOMES, f"`python -m transfer.verify {run.folder}` says more"
+        raise UserError(f"{file}: {unfit}; {more}") from None
 
 
 def _order(first: Run, firsts: dict[str, np.ndarray], run: Run, outcomes: dict[str, np.ndarray]) -> np.ndarray:
@@ -132,8 +94,6 @@ def _order(first: Run, firsts: dict[str, np.ndarray], run: Run, outcomes: dict[s
         lacking = f"{len(here - there)} samples of {ids[0]} are missing in {ids[1]}, {len(there - here)} the other way"
         examples = some(sorted(map(str, here ^ there)), 3)
         raise UserError(f"not scored on the same samples: {lacking} ({examples})")
-    if len(here) < len(wanted) or len(there) < len(names):
-        raise UserError(f"{ids[0]} and {ids[1]}: several samples have one name, so they cannot be paired")
     if np.array_equal(wanted, names):
         return np.arange(len(names))
     order = np.argsort(names)
@@ -162,10 +122,14 @@ def _means(
 ) -> dict[str, Resampled]:
     columns, kept = [], []
     for name in names:
-        own = [_values(run, name, one) for run, one in zip(runs, outcomes)]
+        own = []
+        for run, one in zip(runs, outcomes):
+            with _of(run):
+                own.append(outcomes_of.values_of(run.record, name, one))
         if all(values is not None for values in own) and all(name in run.record.scores for run in runs):
             kept.append(name)
             columns += [np.asarray(values)[order] for values, order in zip(own, orders)]
+            _same_count(runs, name, columns[-len(runs) :], outcomes[0]["sample"])
     if not kept:
         return {}
     clusters = int(cluster.max()) + 1
@@ -177,31 +141,25 @@ def _means(
     for place, name in enumerate(kept):
         part = slice(place * len(runs), (place + 1) * len(runs))
         scores = np.array([column[use].mean() for column, use in zip(columns[part], counted[part])])
-        found[name] = _checked(runs, name, scores, drawn[part], clusters)
         total = np.stack(counts[part]).sum(axis=1, keepdims=True)
         parts = Parts.of_sums(np.stack(sums[part]) / total, np.stack(counts[part]) / total)
-        found[name] = replace(found[name], parts=parts)
+        found[name] = Resampled(scores, _finite(drawn[part]), clusters, parts)
     return found
 
 
-def _values(run: Run, name: str, outcomes: dict[str, np.ndarray]) -> np.ndarray | None:
-    with _scoring(run):
-        values = per_sample(name, outcomes)
-        if values is not None and values.shape != outcomes["sample"].shape:
-            raise ValueError(f"{name}: {len(values)} values of {len(outcomes['sample'])} samples")
-    return values
+def _same_count(runs: Sequence[Run], name: str, columns: Sequence[np.ndarray], samples: np.ndarray) -> None:
+    """Raises UserError where a sample counts in one run and not in another: a difference would not be a paired one."""
+    first = np.isnan(columns[0])
+    for run, values in zip(runs[1:], columns[1:]):
+        if len(places := np.flatnonzero(np.isnan(values) != first)):
+            examples = some([str(one) for one in samples[places]], 3)
+            alone = f"{len(places)} samples count in one of them alone ({examples})"
+            raise UserError(f"{runs[0].record.run_id} and {run.record.run_id}: not paired in {name}: {alone}")
 
 
-@contextmanager
-def _scoring(run: Run) -> Iterator[None]:
-    """What arrays raise that are missing or of other sizes, as an error that names their file."""
-    try:
-        yield
-    except (KeyError, ValueError, IndexError, TypeError) as error:
-        raise UserError(
-            f"{run.folder / OUTCOMES}: cannot be scored ({type(error).__name__}: {error}); "
-            f"`python -m transfer.verify {run.folder}` says more"
-        ) from None
+def _finite(drawn: np.ndarray) -> np.ndarray:
+    """[R, B'] of [R, B] without the draws in which nothing counted."""
+    return drawn[:, np.isfinite(drawn).all(axis=0)]
 
 
 def _averages(
@@ -214,10 +172,8 @@ def _averages(
     seed: int,
 ) -> dict[str, Resampled]:
     from tasks.detection.coco_averages import Averager
-    from tasks.detection.coco_scores import PREFIX, Matches
 
     prefix = names[0].partition("_")[0]
-    kind = next(kind for kind, own in PREFIX.items() if own == prefix)
     clusters = int(cluster.max()) + 1
     rng = np.random.default_rng(seed)
     times = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws)
@@ -225,22 +181,24 @@ def _averages(
     scores, drawn = np.empty((len(names), len(runs))), np.full((len(names), len(runs), draws), np.nan)
     matches = []
     for run, one in zip(runs, outcomes):
-        with _scoring(run):
-            matches.append(Matches.from_outcomes(one, kind))
+        with _of(run):
+            matches.append(outcomes_of.matches_of(prefix, one))
     apart = _unlike_images(matches, orders)
     left_out = np.full((len(names), len(runs), len(apart)), np.nan)
     for place, (own, order) in enumerate(zip(matches, orders)):
-        with _scoring(runs[place]):
+        with _of(runs[place]), outcomes_of.scoring():
             averager = Averager(own, short, most=most)
             weights = np.ones(len(order), dtype=np.int64)
             scores[:, place] = _row(averager.means(weights), short)
+            for name, score in zip(names, scores[:, place].tolist()):
+                outcomes_of.agrees(runs[place].record, name, score)
             for draw in range(draws):
                 weights[order] = times[draw][cluster]
                 drawn[:, place, draw] = _row(averager.means(weights), short)
             for number, image in enumerate(apart if len(apart) < MANY else ()):
                 weights[order] = cluster != cluster[image]
                 left_out[:, place, number] = _row(averager.means(weights), short)
-    found = {name: _checked(runs, name, scores[number], drawn[number], clusters) for number, name in enumerate(names)}
+    found = {name: Resampled(scores[number], _finite(drawn[number]), clusters) for number, name in enumerate(names)}
     if len(apart) >= MANY:
         return found
     return {
@@ -286,14 +244,3 @@ def _jackknifed(scores: np.ndarray, left_out: np.ndarray, apart: np.ndarray, clu
 
 def _row(means: dict[str, float], names: Sequence[str]) -> list[Any]:
     return [means.get(name, np.nan) for name in names]
-
-
-def _checked(runs: Sequence[Run], name: str, scores: np.ndarray, drawn: np.ndarray, clusters: int) -> Resampled:
-    for run, score in zip(runs, scores.tolist()):
-        recorded = run.record.scores[name]
-        if not abs(score - recorded) <= TOLERANCE:
-            raise UserError(
-                f"{run.folder}: {OUTCOMES} gives {name} = {score:.6f}, the record says {recorded:.6f}; "
-                f"`python -m transfer.verify {run.folder}` says more"
-            )
-    return Resampled(scores, drawn[:, np.isfinite(drawn).all(axis=0)], clusters)

@@ -14,19 +14,13 @@ import numpy as np
 
 from backbones.errors import UserError
 from backbones.files import cannot_write, check_writable, replaced, write_atomic
+from transfer.outcomes import OUTCOMES
 from transfer.records import SCHEMA, Identity, Record, unreadable
 from transfer.seals import listed, sealed
 
 __all__ = ["SCHEMA", "Identity", "Record", "Run", "Store", "Unfinished", "is_locked", "merged", "same_result", "unlike"]
 
-RECORD, OPTIONS, OUTCOMES, ERROR, LOCK, STATE = (
-    "record.json",
-    "options.yaml",
-    "outcomes.npz",
-    "error.txt",
-    "lock",
-    "state.pt",
-)
+RECORD, OPTIONS, ERROR, LOCK, STATE = "record.json", "options.yaml", "error.txt", "lock", "state.pt"
 HISTORY = "history.jsonl"
 NOT_LISTED = (RECORD, ERROR, LOCK, STATE)
 TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE)

@@ -16,8 +16,9 @@ from backbones.errors import UserError
 from backbones.exports import FILES, WEIGHTS, pretraining
 from backbones.weights import sha256
 from tasks.pictures import PICTURES, SUMS, read_sums
+from transfer.outcomes import OUTCOMES, Unfit, Unlike, check, read
 from transfer.records import Identity, Record
-from transfer.results import NOT_LISTED, OUTCOMES
+from transfer.results import NOT_LISTED
 from transfer.seals import EXPORT, listed
 
 if TYPE_CHECKING:
@@ -102,28 +103,39 @@ def _is_digest(value: Any) -> bool:
 
 
 def check_scores(folder: Path, record: Record) -> Checks:
-    """The scores are what the task computes from the outcomes, to the bit."""
+    """The scores are what the task computes from the outcomes, to the bit, and intervals can be made of these."""
     path = folder / OUTCOMES
-    if not path.exists():
-        return ([f"{OUTCOMES}: missing, and there are scores"] if record.scores else []), []
+    if not record.scores and not path.exists():
+        return [], []
+    try:
+        outcomes = read(path)
+    except Unfit as error:
+        return [f"{OUTCOMES}: {error}"], []
+    unfit, unlike = _unfit(record, outcomes)
     try:
         task = task_of(record)
-    except UserError as error:
-        return [], [f"scores not computed anew: {error}"]
-    try:
-        with np.load(path) as file:
-            found = task.rescore(dict(file))
-    except UserError as error:  # a library that scoring needs is not here
-        return [], [f"scores not computed anew: {error}"]
+        found = task.rescore(outcomes)
+    except UserError as error:  # or a library that scoring needs is not here
+        return unfit + unlike, [f"scores not computed anew: {error}"]
     except Exception as error:  # whatever a damaged file leads to
-        return [f"{OUTCOMES}: cannot be scored ({type(error).__name__}: {error})"], []
-    wrong = _of_task(record, task)
+        said = f"{OUTCOMES}: cannot be scored ({type(error).__name__}: {error})"
+        return list(dict.fromkeys([*unfit, *unlike, said])), []
     names = dict.fromkeys([*record.scores, *found])
     differing = [name for name in names if record.scores.get(name) != found.get(name)]
     told = {name: (record.scores.get(name), found.get(name)) for name in differing}
-    return wrong + [
-        f"{name}: {there} in the record, {here} from {OUTCOMES}" for name, (there, here) in told.items()
-    ], []
+    anew = [f"{name}: {there} in the record, {here} from {OUTCOMES}" for name, (there, here) in told.items()]
+    return unfit + (anew or unlike) + _of_task(record, task), []
+
+
+def _unfit(record: Record, outcomes: dict[str, np.ndarray]) -> Checks:
+    """Why `--compare` would refuse these outcomes: for what they are, or for the score that they give."""
+    try:
+        check(record, outcomes)
+    except Unlike as unlike:
+        return [], [f"{OUTCOMES}: {unlike}"]
+    except Unfit as unfit:
+        return [f"{OUTCOMES}: {unfit}"], []
+    return [], []
 
 
 def _of_task(record: Record, task: "Task") -> list[str]:

@@ -42,7 +42,10 @@ def made(root: Path, seed: int = 0, sample: str = "0001_c1s1_000151_00.jpg", **g
     random = np.random.default_rng(seed)
     ids, cameras = np.arange(4), np.zeros(4, int)
     ranking = rank(random.normal(size=(4, 8)), random.normal(size=(4, 8)), ids, ids, cameras, cameras + 1)
-    outcomes = ranking.outcomes() | {"sample": np.array([sample] * 4), "cluster": ids}
+    outcomes = ranking.outcomes() | {
+        "sample": np.array([sample, *(f"{place:04d}_c1s1_000151_00.jpg" for place in range(2, 5))]),
+        "cluster": ids,
+    }
     identity = Identity(CONTENT | {"seed": seed})
     values: dict[str, Any] = {
         "identity_content": identity.content,

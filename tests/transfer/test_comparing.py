@@ -399,7 +399,7 @@ def test_damaged_outcomes_leave_the_means_of_an_interaction(tmp_path: Path) -> N
     assert table["verdict"].tolist() == ["no interval"] * 5
     shown = f"{100 * runs[0].record.scores['top1']:.2f}"
     assert shown in row(table, effect="interaction of stem and attention")["means"]
-    assert "outcomes.npz is missing" in notes(table)
+    assert "outcomes.npz: missing, and there are scores" in notes(table)
 
 
 def test_two_seeds_against_one_are_said_to_be_few(tmp_path: Path) -> None:
@@ -497,3 +497,33 @@ def test_a_margin_given_to_the_report_finds_equivalence(tmp_path: Path) -> None:
     assert found[None].startswith("cannot tell")
     assert found[1.0].startswith("cannot tell")  # 300 equal images leave 1.3 points open
     assert found[10.0] == "no difference on any sample; equivalent within 10.0"
+
+
+def test_where_there_is_no_interval_nothing_is_said_of_one(tmp_path: Path) -> None:
+    runs = [made(tmp_path, "conv"), made(tmp_path, "patchify")]
+    said = "one seed, so the interval is that of these models on other samples"
+    assert said in notes(compare(runs, "stem=conv", "stem=patchify", draws=50))
+    (runs[0].folder / "outcomes.npz").unlink()
+    assert said not in notes(compare(runs, "stem=conv", "stem=patchify", draws=50))
+    corners = [made(tmp_path / "four", *corner) for corner in LEVELS]
+    assert said in notes(interaction(corners, "stem", "attention", draws=50))
+    (corners[0].folder / "outcomes.npz").unlink()
+    assert said not in notes(interaction(corners, "stem", "attention", draws=50))
+
+
+def test_a_side_that_broke_down_has_no_interval_to_speak_of(tmp_path: Path) -> None:
+    runs = [made(tmp_path, "conv", seed=seed) for seed in range(3)]
+    runs += [made(tmp_path, "patchify", seed=seed, broke=True) for seed in range(3)]
+    table = compare(runs, "stem=conv", "stem=patchify", draws=50)
+    assert [verdict.endswith("b broke down") for verdict in table["verdict"]] == [True]
+    assert "two seeds" not in notes(table)
+    assert "interval" not in notes(table)
+
+
+def test_interactions_say_where_few_images_differ(tmp_path: Path) -> None:
+    wrong = {("conv", "softmax"): [], ("conv", "relu"): [1], ("patchify", "softmax"): [1], ("patchify", "relu"): [1, 2]}
+    runs = [made(tmp_path, *corner, wrong=images) for corner, images in wrong.items()]
+    said = notes(interaction(runs, "stem", "attention", draws=50, scores=["top1"]))
+    effect = "top1 (interaction of stem and attention) differs on 2 of 300 clusters"
+    assert f"knn on toy_market: {effect}; 6, all one way, are the fewest that show anything" in said
+    assert "top1 (stem: conv less patchify, attention softmax) differs on 1 of 300 clusters" in said

@@ -12,7 +12,8 @@ from tasks.task import load_task
 from tests.tasks.detection.coco_cases import drawn as drawn_coco
 from tests.transfer.test_results import CONTENT, record
 from transfer.contrasts import contrast
-from transfer.resampling import _jackknifed, per_sample, read_outcomes, resample
+from transfer.outcomes import per_sample
+from transfer.resampling import _jackknifed, read_outcomes, resample
 from transfer.results import Identity, Run
 
 Outcomes = dict[str, np.ndarray]
@@ -238,7 +239,7 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not readable"):
         read_outcomes(run)
     path.unlink()
-    with pytest.raises(UserError, match="missing; copy the whole folder"):
+    with pytest.raises(UserError, match="missing, and there are scores; copy the whole folder"):
         read_outcomes(run)
 
 

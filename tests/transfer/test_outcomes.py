@@ -1,0 +1,151 @@
+"""`verify` and `--compare` take the same outcomes, and refuse the same with the same sentence."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backbones.errors import UserError
+from tasks.task import load_task
+from tests.transfer.test_resampling import Outcomes, coco_run, images, outcomes_of
+from tests.transfer.test_results import CONTENT, record
+from transfer.estimating import mean_score
+from transfer.records import Record
+from transfer.resampling import read_outcomes, resample
+from transfer.results import Identity, Run, Store
+from transfer.verifying import check_scores
+
+TASKS = ("reid", "classify", "linear", "knn", "fewshot")
+
+
+def written(root: Path, task: str, outcomes: Outcomes, name: str = "a", **given: float) -> Run:
+    """A run as the suite writes it; its scores are those of the outcomes where none are given."""
+    store, content = Store(root), {**CONTENT, "task": task, "name": name}
+    of_task = load_task(task)
+    scores = given or of_task.rescore(outcomes)
+    metrics = {score: asdict(of_task.metric(score)) for score in scores}
+    whole = record(Identity(content), task=task, scores=scores, primary=of_task.primary, metrics=metrics, run_id=name)
+    store.folder(name).mkdir(parents=True)
+    store.write(whole, "lr: 0.05\n", outcomes)
+    return Run(store.folder(name), Record.read(store.folder(name) / "record.json"))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_verifies_can_be_compared(tmp_path: Path, task: str) -> None:
+    run = written(tmp_path, task, outcomes_of(task))
+    assert check_scores(run.folder, run.record) == ([], [])
+    assert {*resample([run], [*run.record.scores], draws=20)} == {*run.record.scores}
+
+
+def test_what_verifies_of_a_detector_can_be_compared(tmp_path: Path) -> None:
+    run = coco_run(tmp_path / "a", 0)
+    assert not [text for text in check_scores(run.folder, run.record)[0] if "outcomes.npz" in text]
+    assert resample([run], ["box_AP"], ap_draws=3)["box_AP"].clusters == 12
+
+
+@pytest.mark.parametrize(("array", "place"), [("box_matched", None), ("box_category", 1)])
+def test_detections_of_which_no_interval_can_be_made_do_not_verify(
+    tmp_path: Path, array: str, place: int | None
+) -> None:
+    run = coco_run(tmp_path / "a", 0)
+    outcomes = read_outcomes(run)
+    outcomes[array] = outcomes[array][:place]
+    kept = {name: values for name, values in outcomes.items() if name != array or place is not None}
+    np.savez(run.folder / "outcomes.npz", **kept)
+    said = refusal(run)
+    assert said.startswith("cannot be scored (")
+    assert f"outcomes.npz: {said}" in check_scores(run.folder, run.record)[0]
+
+
+def without(name: str) -> Outcomes:
+    return {key: values for key, values in outcomes_of("reid").items() if key != name}
+
+
+def changed(task: str = "reid", **given: np.ndarray) -> Outcomes:
+    return outcomes_of(task) | given
+
+
+def doubled() -> np.ndarray:
+    names = outcomes_of("reid")["sample"].copy()
+    names[1] = names[0]
+    return names
+
+
+FAULTS: dict[str, tuple[Outcomes, str]] = {
+    "equal names": (changed(sample=doubled()), "several samples have one name (query/0000.jpg), so they cannot be"),
+    "one cluster": (changed(cluster=np.zeros(60, int)), "all samples are of one cluster, and two are the fewest"),
+    "fewer clusters": (changed(cluster=np.arange(3)), "samples and their clusters are not equally many"),
+    "no clusters": (without("cluster"), "has no cluster, so its samples cannot be paired"),
+    "no names": (without("sample"), "has no sample, so its samples cannot be paired"),
+    "no samples": ({name: values[:0] for name, values in outcomes_of("reid").items()}, "has no samples"),
+    "no values": (without("ap"), "cannot be scored (KeyError: 'ap')"),
+    "fewer values": (changed(ap=np.zeros(3)), "cannot be scored (ValueError: mAP: 3 values of 60 samples)"),
+    "infinite values": (changed(ap=np.full(60, np.inf)), "cannot be scored (ValueError: mAP: infinite for "),
+    "a column of names": (changed(sample=doubled()[:, None]), "samples and their clusters are not equally many"),
+}  # fmt: skip
+
+
+def refusal(run: Run) -> str:
+    """What `--compare` says of a run's own file."""
+    with pytest.raises(UserError) as error:
+        resample([run, run], [*run.record.scores], draws=20)
+    said = str(error.value)
+    head, tail = f"{run.folder / 'outcomes.npz'}: ", f"; `python -m transfer.verify {run.folder}` says more"
+    assert said.startswith(head)
+    assert said.endswith(tail)
+    return said.removeprefix(head).removesuffix(tail)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_refused_does_not_verify_and_both_say_why(tmp_path: Path, fault: str) -> None:
+    outcomes, says = FAULTS[fault]
+    run = written(tmp_path, "reid", outcomes, **load_task("reid").rescore(outcomes_of("reid")))
+    said = refusal(run)
+    assert said.startswith(says)
+    assert f"outcomes.npz: {said}" in check_scores(run.folder, run.record)[0]
+
+
+@pytest.mark.parametrize(("keep", "says"), [(None, "missing, and there are scores; copy"), (90, "not readable (")])
+def test_a_file_that_is_not_there_or_torn_is_said_alike(tmp_path: Path, keep: int | None, says: str) -> None:
+    run = written(tmp_path, "reid", outcomes_of("reid"))
+    path = run.folder / "outcomes.npz"
+    content = path.read_bytes()
+    path.unlink() if keep is None else path.write_bytes(content[:keep])
+    said = refusal(run)
+    assert said.startswith(says)
+    assert check_scores(run.folder, run.record)[0] == [f"outcomes.npz: {said}"]
+
+
+def test_a_score_that_outcomes_do_not_give_is_refused_by_both(tmp_path: Path) -> None:
+    right = load_task("knn").rescore(outcomes_of("knn"))
+    run = written(tmp_path, "knn", outcomes_of("knn"), **(right | {"top1": right["top1"] + 1e-4}))
+    assert refusal(run) == f"gives top1 = {right['top1']:.6f}, the record says {right['top1'] + 1e-4:.6f}"
+    (wrong,) = check_scores(run.folder, run.record)[0]
+    assert wrong.startswith("top1: ")
+
+
+def test_a_record_that_broke_down_needs_no_outcomes(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    broken: Record = record(Identity(CONTENT), scores={}, outcome={"status": "diverged", "reason": "", "step": 3})
+    assert check_scores(folder, broken) == ([], [])
+
+
+def measured(root: Path, name: str, values: np.ndarray) -> Run:
+    outcomes = images(cosine_similarity=values)
+    return written(root, "tokens", outcomes, name, cosine_similarity=float(np.nanmean(values)))
+
+
+def test_a_sample_that_counts_in_one_arm_alone_is_named(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random(50)
+    missing = values.copy()
+    missing[[3, 7]] = np.nan
+    a, b = measured(tmp_path, "a", values), measured(tmp_path, "b", missing)
+    with pytest.raises(UserError) as error:
+        resample([a, b], ["cosine_similarity"], draws=20)
+    says = "a and b: not paired in cosine_similarity: 2 samples count in one of them alone (3.jpg, 7.jpg)"
+    assert str(error.value) == says
+    also = measured(tmp_path, "c", missing / 2)
+    assert resample([b, also], ["cosine_similarity"], draws=20)["cosine_similarity"].clusters == 50
+    assert mean_score([b], "cosine_similarity", draws=50) is not None
