@@ -61,7 +61,8 @@ def test_the_folder_of_a_sweep_is_that_of_its_runs(made: Path, capsys: pytest.Ca
 def test_records_say_what_their_weights_come_from(made: Path) -> None:
     parent, record = (Record.read(folder_of(made, task) / "record.json") for task in ("pretrain", "reid"))
     assert parent.origin == {}
-    assert record.origin == {"smoke": True, "dirty": parent.environment["dirty"], "subset": None}
+    marks = {"smoke": True, "dirty": parent.environment["dirty"], "subset": None}
+    assert record.origin == {**marks, "training": parent.protocol, "seed": parent.seed}
 
 
 def altered_outcomes(folder: Path, copy: Path) -> None:
