@@ -248,9 +248,9 @@ def test_a_clean_run_comes_before_a_dirty_one_that_started_earlier(tmp_path: Pat
 def test_a_reused_run_of_changed_files_is_said_where_the_files_are_clean_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dirty: bool, here: bool
 ) -> None:
-    run = written(tmp_path, environment={"dirty": dirty})
+    run = written(tmp_path, environment={"dirty": dirty, "world_size": 1})
     monkeypatch.setattr(evaluator, "source_state", lambda: ("abc", here))
-    cell: Any = SimpleNamespace(run_id=run.record.run_id, identity=Identity(CONTENT))
+    cell: Any = SimpleNamespace(run_id=run.record.run_id, identity=Identity(CONTENT), options={})
     assert evaluator._record(cell, context(), Store(tmp_path)) == run.record
     said = f"files changed since their commit made it; without {run.folder} these files make it anew"
     assert (said in capsys.readouterr().err) == (dirty and not here)
