@@ -12,7 +12,7 @@ from typing import Any
 from backbones.data.spec import DatasetSpec, resolve_dataset
 from transfer.changes import between, latest
 from transfer.groups import value_label
-from transfer.protocols import protocol
+from transfer.protocols import NO_EFFECT, stated
 from transfer.records import Record
 from transfer.sweep_steps import Step
 
@@ -118,20 +118,20 @@ def _unlike(name: str, held: Any, said: Any) -> Reason | None:
 
 
 def of_processes(record: Record, step: Step) -> list[Reason]:
-    """Where as many processes as trained see batch norm and mixing apart, and the table's step has another number."""
-    world, table = protocol(record).get(WORLD_SIZE), processes(step)
-    if world is None or table is None or world == table:
+    """Where each process saw to its part of a batch by itself, and the table's step has another number of them."""
+    world, table = stated(record)[WORLD_SIZE], processes(step)
+    if world in (NO_EFFECT, table) or table is None:
         return []
     return [Reason(f"{WORLD_SIZE} {world} ({table})", option=True)]
 
 
 def notes_on_processes(record: Record, step: Step) -> list[str]:
     """What is to be said where the number of processes matters and the table's step states none."""
-    world = protocol(record).get(WORLD_SIZE)
-    if world is None or processes(step) is not None:
+    world = stated(record)[WORLD_SIZE]
+    if world == NO_EFFECT or processes(step) is not None:
         return []
-    said = "which see batch norm and mixing apart; the table's sweep does not say how many there are"
-    return [f"{record.run_id}: trained by {world} process{'es' * (world != 1)}, {said}"]
+    said = "each of which sees to its part of a batch by itself; the table's sweep does not say how many there are"
+    return [f"{record.run_id}: processes {world}, {said}"]
 
 
 def processes(step: Step) -> int | None:

@@ -16,6 +16,7 @@ from transfer.cli import pretraining_recipe, task_recipe
 from transfer.grid import Cell, expand
 from transfer.options import EXECUTION, BackboneOptions
 from transfer.published import paper_table
+from transfer.published_differences import processes
 from transfer.published_rows import table_of
 from transfer.records import Identity
 from transfer.results import Run, Store
@@ -56,6 +57,7 @@ def run_of(cell: Cell, folder: Path, right: int | None = None, of: int = 1000, *
     data |= {"counts": facts.counts, "digest": "0" * 64, "skipped": 0} | given.pop("dataset", {})
     precisions = {"precision": "bf16" if options.get("precision") == "auto" else options.get("precision")}
     environment = {"dirty": False, **precisions, "eval_precision": "fp32", "started": f"2026-11-22T0{cell.seed}"}
+    environment |= {"world_size": processes(cell.step) or 1, "sequence_parallel": 1}
     options |= given.pop("changed", {})
     values: dict[str, Any] = {
         "task": cell.step.task,

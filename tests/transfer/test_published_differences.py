@@ -10,6 +10,7 @@ from backbones.settings import CONFIGS, read_yaml
 from backbones.spec import resolve
 from tests.transfer.published_runs import cell_of, cells_of, full, line_of, lines_of, run_of
 from transfer.changes import CHANGES
+from transfer.protocols import protocol
 from transfer.published import paper_table
 from transfer.published_differences import notes_on_processes, of_processes, processes
 from transfer.published_matching import Matcher
@@ -148,13 +149,17 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
     row = next(row for row in table_of("scaled_relu", "1").rows if row.label == BASELINE)
     named_elsewhere = {"method", "dataset", "pos_resample", "precision", "eval_precision"}
     recipe = set(read_yaml(CONFIGS / "pretrain" / "deit.yaml")) - named_elsewhere
+    assert {"erase", "batch", "epochs"} <= recipe & set(protocol(run_of(cell, tmp_path / "as it is", 798).record))
     for name in recipe:
-        run = run_of(cell, tmp_path, changed={name: 9.25})
+        run = run_of(cell, tmp_path / name, changed={name: 9.25})
         found = Matcher(full("scaled_relu_table1"), {}, {}, [run.record]).of(row, row.values[0])
         if name in ("lr", "sam", "warmup_epochs"):
             assert not found, f"{name}: with others it belongs to another row"
         else:
-            assert [match.reasons[0].text.partition(" (")[0] for match in found] == [f"{name} 9.25"]
+            said = [reason.text.partition(" (")[0] for match in found for reason in match.reasons]
+            assert said[:1] == [f"{name} 9.25"] * (name in protocol(run.record)), (
+                "and no difference where it has no effect"
+            )
 
 
 def test_the_way_of_resampling_positions_counts(tmp_path: Path) -> None:
@@ -174,18 +179,31 @@ def test_every_part_of_the_backbone_counts(tmp_path: Path, name: str, value: Any
     assert f"{name} {value} (" in line_of([other], "1", BASELINE)["not comparable because"]
 
 
-def test_the_number_of_processes_counts_where_the_protocol_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cell = cell_of("1", BASELINE, "deit")
-    run = run_of(cell, tmp_path, 798, environment={"world_size": 2})
+def test_the_number_of_processes_counts_where_each_sees_to_its_own_part(tmp_path: Path) -> None:
+    cell = cell_of("1", "ViT_c, 1e-3, AdamW, warm-up 5", "deit")
     assert processes(cell.step) == 8
-    monkeypatch.setattr("transfer.published_differences.protocol", lambda record: {"world_size": 2})
-    assert [reason.text for reason in of_processes(run.record, cell.step)] == ["world_size 2 (8)"]
-    nodes = replace(cell.step, resources={"gpus": 1, "nodes": 2})
-    assert of_processes(run.record, nodes) == notes_on_processes(run.record, nodes) == []
+    for world, sharing, reason in (
+        (8, 1, ""),
+        (2, 1, "world_size 2 (8)"),
+        (16, 2, ""),
+        (None, 1, "world_size not recorded (8)"),
+    ):
+        environment = {"world_size": world, "sequence_parallel": sharing}
+        run = run_of(cell, tmp_path / str(world), 819, environment=environment)
+        (line,) = lines_of([run], "1", cell.label)
+        assert line["not comparable because"] == reason
+    label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
+    trained = run_of(cell_of("2", label, "dino"), tmp_path, 5, export="sha256:dd", environment={"world_size": 1})
+    probe = run_of(cell_of("2", label, "linear"), tmp_path, 734, weights_id="sha256:dd", environment={"world_size": 1})
+    assert line_of([trained, probe], "2", label)["not comparable because"] == "", "its batch norm is synchronised"
+
+
+def test_where_the_table_states_no_processes_theirs_are_a_note(tmp_path: Path) -> None:
+    cell = cell_of("1", "ViT_c, 1e-3, AdamW, warm-up 5", "deit")
+    run = run_of(cell, tmp_path, 819, environment={"world_size": 2})
+    assert processes(replace(cell.step, resources={"gpus": 4, "nodes": 2})) == 8
     unsaid = replace(cell.step, resources={})
     assert of_processes(run.record, unsaid) == []
     (note,) = notes_on_processes(run.record, unsaid)
-    assert "trained by 2 processes" in note
-    assert "does not say how many" in note
+    assert note.startswith(f"{run.record.run_id}: processes 2, each of which")
+    assert note.endswith("does not say how many there are")
