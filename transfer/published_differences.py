@@ -119,16 +119,15 @@ def _unlike(name: str, held: Any, said: Any) -> Reason | None:
 
 def of_processes(record: Record, step: Step) -> list[Reason]:
     """Where each process saw to its part of a batch by itself, and the table's step has another number of them."""
-    world, table = stated(record)[WORLD_SIZE], processes(step)
-    if world in (NO_EFFECT, table) or table is None:
+    table = processes(step)
+    if table is None or (world := stated(record)[WORLD_SIZE]) in (NO_EFFECT, table):
         return []
     return [Reason(f"{WORLD_SIZE} {world} ({table})", option=True)]
 
 
 def notes_on_processes(record: Record, step: Step) -> list[str]:
     """What is to be said where the number of processes matters and the table's step states none."""
-    world = stated(record)[WORLD_SIZE]
-    if world == NO_EFFECT or processes(step) is not None:
+    if processes(step) is not None or (world := stated(record)[WORLD_SIZE]) == NO_EFFECT:
         return []
     said = "each of which sees to its part of a batch by itself; the table's sweep does not say how many there are"
     return [f"{record.run_id}: processes {world}, {said}"]
