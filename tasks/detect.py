@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from backbones.backbone import Backbone, create
 from backbones.data.loader import RunLoader
@@ -64,6 +65,12 @@ class Detect(Task):
         """An attention of the user's can have relative positions, where they are asked for."""
         if options.relative:
             check_relative(spec)
+
+    def build(self, spec: BackboneSpec, options: DetectOptions) -> None:
+        """The detector for COCO's 80 categories, and the maps of an image."""
+        detector = resolve_detector(options.detector or "mask_rcnn")
+        learner = _learner(spec, 80, detector, options, weights="random", load="strict")
+        learner.maps(torch.zeros(1, 3, *learner.padded(options.size)))
 
     def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
         """mmdetection is there, and the detector can be built around this backbone."""
@@ -204,6 +211,12 @@ def make_learner(
     spec: BackboneSpec, data: CocoData, detector: DetectorSpec, options: DetectOptions, **overrides: Any
 ) -> DetectionLearner:
     """The detector around the backbone, as trained. Raises WrongWords when the parts do not fit."""
+    return _learner(spec, len(data.classes), detector, options, **overrides)
+
+
+def _learner(
+    spec: BackboneSpec, classes: int, detector: DetectorSpec, options: DetectOptions, **overrides: Any
+) -> DetectionLearner:
     backbone = create(spec, drop_path=options.drop_path, **overrides)
     maps = make_maps(
         backbone,
@@ -217,7 +230,7 @@ def make_learner(
             checkpoint=options.checkpoint,
         ),
     )
-    built = build_detector(detector, maps, options.pyramid, len(data.classes))
+    built = build_detector(detector, maps, options.pyramid, classes)
     return DetectionLearner(built, norm_eval=options.norm_eval)
 
 

@@ -81,6 +81,12 @@ class Task:
     def check_words(self, spec: BackboneSpec, options: Any) -> None:
         """Raises what the words of a command alone say to fail, before weights, data or libraries are looked for."""
 
+    def build(self, spec: BackboneSpec, options: Any) -> None:
+        """Builds what stands around the backbone, from random weights, where there is neither data nor a context.
+
+        Raises what can be known to fail. Only for tasks that put the backbone within another model.
+        """
+
     def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> None:
         """Raises what can be known to fail before anything is trained."""
 

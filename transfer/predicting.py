@@ -1,23 +1,20 @@
 """What a sweep will cost before it starts: operations by cell, and hours at a stated speed."""
 
 import shlex
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
-from backbones.settings import read_yaml
+from transfer.building import Built, operations_at, recipe_of, side_of, views_of
 from transfer.grid import Cell, receipt
 from transfer.launchers import Work, python_words
 from transfer.sweep_file import SweepFile
-from transfer.sweep_steps import BACKBONE_OPTIONS
 
 if TYPE_CHECKING:
     from transfer.stability import Searches
 
 UTILISATION = 0.3  # of what a large matrix product reaches
-PASSES = 3  # forward once, backward twice as much
 
 
 def plan(
@@ -28,10 +25,12 @@ def plan(
     gpus: int | None,
     speed: float | None,
     searches: "Searches | None",
+    built: Built,
 ) -> str:
     """The cells of a sweep with their commands and predicted cost, as text.
 
     Args:
+        built: what came of building them.
         extra: words that every command gets besides. gpus: of a cell, in place of what its step says.
         speed: TFLOP/s that a device sustains; None: measured here.
     """
@@ -58,6 +57,8 @@ def plan(
     lines = [
         f"sweep {sweep.name}, tier {sweep.tier}: {len(cells)} cells, "
         f"{hours:.3g} device hours{besides} at {speed:.3g} TFLOP/s ({how})",
+        f"{len(cells) - len(built.failed)} of {len(cells)} cells can be built: {built.models} models, on the meta "
+        f"device, in {built.seconds:.1f} s.",
         "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data, start-up.",
         *dict.fromkeys(f"without a prediction: {why}" for _, why in found if why),
     ]
@@ -87,58 +88,21 @@ def _predicted(cell: Cell) -> tuple[float | None, str]:
 
 def cell_operations(cell: Cell) -> float | None:
     """Floating-point operations of a cell's training and feature extraction; None where the images are not counted."""
-    recipe = _recipe(cell)
+    recipe = recipe_of(cell)
     counts = resolve_dataset(cell.dataset).counts or {}
     train, test = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery"))
     if train is None:
         return None
-    overrides = tuple(
-        sorted((k, _hashable(v)) for k, v in cell.options.items() if k in BACKBONE_OPTIONS and k != "weights")
-    )
     epochs = float(recipe.get("epochs") or 0)
     train *= float(recipe.get("label_fraction") or 1)
     per_image = 0.0
-    for size, times in _views(recipe):
-        per_image += times * forward(cell.backbone, size, overrides)
-    whole = forward(cell.backbone, _side(recipe), overrides)
+    for size, times in views_of(recipe):
+        per_image += times * operations_at(cell, size)
+    whole = operations_at(cell, side_of(recipe))
     if not epochs:
         return whole * (train + (test or 0))
     rounds = 2 if recipe.get("sam", "none") != "none" else 1
     return epochs * train * per_image * rounds + whole * (test or 0)
-
-
-def _views(recipe: dict[str, Any]) -> list[tuple[Any, float]]:
-    """(image size, forward passes' worth of operations) for one image of one epoch."""
-    if "local_crops" not in recipe:
-        return [(_side(recipe), PASSES)]
-    # the student sees all crops, the teacher, without a backward pass, the two large ones
-    return [(recipe["size"], 2 * PASSES + 2), (recipe["local_size"], PASSES * recipe["local_crops"])]
-
-
-def _side(recipe: dict[str, Any]) -> Any:
-    """Pixels, or (height, width)."""
-    return _hashable(recipe.get("size") or 224)
-
-
-def _recipe(cell: Cell) -> dict[str, Any]:
-    """The values that a cell's command stacks: recipe, smoke layer, options."""
-    source = cell.step.source
-    layer = read_yaml(source.smoke) if cell.options.get("smoke") and source.smoke.is_file() else {}
-    return {**read_yaml(source.path), **layer, **cell.options}
-
-
-@cache
-def forward(backbone: str, size: Any, overrides: tuple[tuple[str, Any], ...]) -> float:
-    """Operations of a forward pass of one image."""
-    from backbones.backbone import create
-    from backbones.flops import flops
-    from backbones.spec import resolve
-
-    options = {**dict(overrides), "weights": "random", "load": "strict"}
-    divisor = resolve(backbone, **options).divisor or 1
-    height, width = size if isinstance(size, tuple) else (size, size)
-    padded = tuple(-(-side // divisor) * divisor for side in (height, width))  # as detectors do
-    return float(flops(create(backbone, img_size=padded, **options), padded)["total"])
 
 
 def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
@@ -146,10 +110,6 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
         counts[split]["images"] for split in splits if isinstance(counts.get(split), dict) and "images" in counts[split]
     ]
     return float(sum(found)) if found else None
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _sustained() -> float:

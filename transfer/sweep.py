@@ -62,7 +62,7 @@ class SweepOptions:
     recheck: bool = False
     """Start the command of every cell, finished ones too: it finds its record by the contents of the data."""
     dry_run: bool = False
-    """List the cells, their commands and what they will cost, and stop."""
+    """List the cells, their commands and what they will cost, build every model, and stop."""
     speed: float | None = None
     """TFLOP/s that a device sustains, for the predicted hours; by default 30 % of a matrix product's here."""
 
@@ -122,9 +122,12 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
     searches = Searches(sweep) if sweep.search else None
     cells = searches.start() if searches else expand(sweep)
     if options.dry_run:
+        from transfer.building import build_all
         from transfer.predicting import plan
 
-        print(plan(sweep, cells, out, _extra(options), options.gpus, options.speed, searches))
+        built = build_all(cells)
+        print(plan(sweep, cells, out, _extra(options), options.gpus, options.speed, searches, built))
+        built.raise_if_any()
         return 0
     sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus, recheck=options.recheck)
     if searches:

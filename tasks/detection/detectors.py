@@ -132,7 +132,11 @@ def _pad_with_mean(backbone: Backbone, _: nn.Module, given: tuple[Any, ...], pre
 
 
 def _built(spec: DetectorSpec, config: dict[str, Any]) -> Any:
-    """mmdetection's detector, initialised. Raises WrongWords when it cannot be built or is not what its file says."""
+    """mmdetection's detector, initialised unless on the meta device.
+
+    Raises:
+        WrongWords: it cannot be built, or is not what its file says.
+    """
     from mmdet.registry import MODELS
     from mmengine.config import ConfigDict
 
@@ -145,8 +149,9 @@ def _built(spec: DetectorSpec, config: dict[str, Any]) -> Any:
     if detector.with_mask != spec.masks:
         found, said = ("masks", "true") if detector.with_mask else ("no masks", "false")
         raise WrongWords(f"detector {spec.name}: it predicts {found}, so its file must say `masks: {said}`")
-    with _quietly():
-        detector.init_weights()
+    if not any(parameter.is_meta for parameter in detector.parameters()):  # which have no values
+        with _quietly():
+            detector.init_weights()
     return detector
 
 

@@ -1,0 +1,121 @@
+"""Whether the cells of a sweep can be built, as `--dry-run` says."""
+
+from pathlib import Path
+
+import pytest
+
+from backbones.errors import WrongWords
+from transfer import building
+from transfer.building import build_all
+from transfer.grid import Cell, expand
+from transfer.stability import Searches
+from transfer.sweep import main
+from transfer.sweep_file import TIERS, SweepFile, read_sweep, sweep_names
+
+PLANNED = ["--dry-run", "--speed", "1"]
+USERS = """
+import torch
+
+def fixed(q, k, v):
+    return (q @ k.transpose(-2, -1)).tanh() @ v
+
+def scaled(q, k, v, scale=None):
+    return (q @ k.transpose(-2, -1) * (1 if scale is None else scale)).tanh() @ v
+
+def wrong(q, k, v):
+    return (q @ k) @ v
+
+def on_cpu(q, k, v):
+    return (q @ k.transpose(-2, -1)) @ v * torch.ones(1, device="cpu").item()
+"""
+
+
+def cells_of(sweep: SweepFile) -> list[Cell]:
+    sweep = sweep.comparing("attention", "relu", ["softmax"]) if sweep.vary else sweep
+    return Searches(sweep).start() if sweep.search else expand(sweep)
+
+
+def built_of(names: list[str], tiers: tuple[str, ...]) -> tuple[dict[str, str], int]:
+    """What cannot be built, and of how many cells."""
+    failed, count = {}, 0
+    for name in names:
+        for tier in tiers:
+            try:
+                sweep = read_sweep(name, tier)
+            except WrongWords as error:
+                assert "has no tier" in str(error)  # noqa: PT017
+                continue
+            cells = cells_of(sweep)
+            built = build_all(cells)
+            assert 1 <= built.models <= len(cells)
+            failed |= {f"{name}, {tier}, {cell}": reason for cell, reason in built.failed.items()}
+            count += len(cells)
+    return failed, count
+
+
+OWN = ("cross", "bench", "demo")
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_cell_of_the_suites_own_experiments_can_be_built(name: str) -> None:
+    """At the paper's scale, on a workstation, on embedded data."""
+    failed, count = built_of([name], TIERS)
+    assert failed == {}
+    assert count >= 10
+
+
+@pytest.mark.slow
+def test_every_cell_of_every_other_shipped_sweep_can_be_built() -> None:
+    failed, count = built_of([name for name in sweep_names() if name not in OWN], TIERS)
+    assert failed == {}
+    assert count > 2400
+
+
+def test_relative_positions_of_the_recipe_go_with_every_attention_of_cross() -> None:
+    cells = [cell for cell in expand(read_sweep("cross", "full")) if cell.step.recipe == "detect"]
+    assert {cell.options["attention"] for cell in cells} == {"softmax", "relu"}
+    recipe = building.recipe_of(cells[0])
+    assert (recipe["relative"], recipe["window"], recipe["size"]) == (True, 14, [1024, 1024])
+
+
+@pytest.fixture
+def detecting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A sweep of pretraining and detection with relative positions over users' attentions."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(USERS)
+    Path("mine.yaml").write_text(
+        "about: mine\nvary: pretrain\nsteps:\n"
+        "  pretrain: {pretrain: cifar_deit, backbone: tiny, dataset: toy_digits, options: {smoke: true}}\n"
+        "  detect: {run: detect, after: pretrain, dataset: toy_coco, options: {smoke: true, relative: true}}\n"
+    )
+    return ["mine.yaml", *PLANNED]
+
+
+def test_what_cannot_be_built_is_named_with_its_cell(detecting: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*detecting, "--attention", "mine.py:fixed", "--against", "relu", "mine.py:scaled"]) == 2
+    said = capsys.readouterr()
+    assert "5 of 6 cells can be built: 6 models" in said.out
+    assert "1 cells cannot be built:\ndetect-toy_coco-tiny" in said.err
+    assert "mine.py:fixed cannot have relative positions" in said.err
+    assert main([*detecting, "--attention", "mine.py:scaled", "--against", "relu"]) == 0
+    assert "4 of 4 cells can be built" in capsys.readouterr().out
+
+
+def test_a_part_that_raises_is_named_and_one_that_needs_the_cpu_gets_it(
+    detecting: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = ["--set", "detect.relative=false"]
+    assert main([*detecting, *steps, "--attention", "mine.py:wrong", "--against", "mine.py:on_cpu"]) == 2
+    said = capsys.readouterr()
+    assert "2 of 4 cells can be built" in said.out
+    assert "2 cells cannot be built:\npretrain-toy_digits-tiny" in said.err
+    assert "on_cpu" not in said.err.partition("cannot be built:")[2]
+
+
+def test_cells_that_share_a_model_build_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds, rates and exponents of the length do not make another one."""
+    cells, made = cells_of(read_sweep("pointwise_figure2", "full")), []
+    monkeypatch.setattr(building, "_reason", lambda cell: made.append(cell) or "")
+    assert build_all(cells).models == len(made) < len(cells) / 5
+    attentions = {(cell.options.get("attention"), cell.options["patch"]) for cell in cells}
+    assert {(cell.options.get("attention"), cell.options["patch"]) for cell in made} == attentions
