@@ -527,3 +527,30 @@ def test_interactions_say_where_few_images_differ(tmp_path: Path) -> None:
     effect = "top1 (interaction of stem and attention) differs on 2 of 300 clusters"
     assert f"knn on toy_market: {effect}; 6, all one way, are the fewest that show anything" in said
     assert "top1 (stem: conv less patchify, attention softmax) differs on 1 of 300 clusters" in said
+
+
+BAD = {
+    "one cluster": ({"cluster": np.zeros(IMAGES, int)}, (0, 1), "all samples are of one cluster"),
+    "equal names": ({"sample": np.array(["0.png"] * IMAGES)}, (0, 1), "several samples have one name (0.png)"),
+    "no samples": ({"sample": np.array([], str), "cluster": np.arange(0)}, (1,), "has no samples"),
+    "no number in one arm": (
+        {"rank": np.array([np.nan, *[7.0] * 149, *[0.0] * 150])},
+        (1,),
+        "not paired in top1: 1 samples count in one of them alone (0.png)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_input_of_which_nothing_can_be_concluded_gives_no_p(tmp_path: Path, what: str) -> None:
+    damage, arms, says = BAD[what]
+    runs = [made(tmp_path, "conv", wrong=[]), made(tmp_path, "patchify", wrong=range(150))]
+    for arm in arms:
+        with np.load(runs[arm].folder / "outcomes.npz") as file:
+            np.savez(runs[arm].folder / "outcomes.npz", **(dict(file) | damage))
+    if "rank" in damage:
+        runs[1].record.scores["top1"] = runs[1].record.scores["top5"] = 150 / 299
+    table = compare(runs, "stem=conv", "stem=patchify", draws=200)
+    assert table["verdict"].tolist() == ["no interval"] * 2
+    assert "p" not in table or table["p"].isna().all()
+    assert says in notes(table)
