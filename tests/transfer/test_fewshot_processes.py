@@ -70,6 +70,7 @@ def test_an_extraction_killed_twice_ends_with_the_same_bytes(tmp_path: Path, und
     found, expected = record(tmp_path / "out"), record(undisturbed / "out")
     assert found.scores == expected.scores
     assert 0 < found.details["features"]["computed"] < expected.details["features"]["computed"]
+    assert expected.cost["found_hours"] == 0 < found.cost["found_hours"], "what was lost with its process counts"
 
 
 @pytest.mark.slow
@@ -95,6 +96,7 @@ def test_two_ranks_share_the_extraction_and_the_draws(tmp_path: Path, undisturbe
     found, expected = record(tmp_path / "out"), record(undisturbed / "out")
     assert found.identity == expected.identity
     assert found.environment["world_size"] == 2
+    assert found.cost["found_hours"] == 0 < found.cost["extraction_seconds"], "neither rank found the other's shards"
     assert found.scores == expected.scores
     assert_same_features(tmp_path, undisturbed)
 
