@@ -107,14 +107,18 @@ class Evidence:
         return Arm(list(records), labels[: len(records)], lost, labels[len(records) :])
 
     def lost(self, records: Iterable[Record]) -> list[Record]:
-        """Trainings like those that these runs start from, but for the seed, that broke down and left no weights."""
+        """Trainings like those that these runs start from, but for the seed, that broke down and left no weights.
+
+        One of changed files of the suite counts where any of these runs, or of what they start from, is of such, too.
+        """
         records = list(records)
         before = list({run.identity: run for record in records for run in self.lineage(record)}.values())
         if not before or not self._breakdowns:
             return []
         alike = set(configurations(before, self.exports))
-        own = {record.identity for record in records}
-        return [one for one, key in self._breakdowns if key in alike and one.identity not in own]
+        own, dirty = {record.identity for record in records}, any(record.dirty for record in (*records, *before))
+        found = [one for one, key in self._breakdowns if key in alike and one.identity not in own]
+        return [one for one in found if dirty or not one.dirty]
 
     @cached_property
     def _breakdowns(self) -> list[tuple[Record, str]]:

@@ -138,6 +138,19 @@ def to_be_shown(
     return jump, noise, max(reach / jump if math.isfinite(reach) else 1e9, noise, 1.0)
 
 
+def stretch_of(shares: np.ndarray, seen: int) -> float:
+    """How much larger than by clusters of one size a difference has to be to be shown by clusters of unlike sizes.
+
+    The sizes of those that will differ are less known the fewer were seen. The form and its three numbers are fitted to
+    the power in the cells of `tests.benchmarks.evidence` of unlike clusters; it is 1 where all are of one size.
+
+    Args:
+        shares: [C] of the samples. seen: clusters that differ.
+    """
+    unlike = max(len(shares) * float((shares**2).sum()) - 1, 0.0)  # Kish's design effect less 1
+    return 1 + 0.65 * unlike**1.3 * 25 / (25 + seen)
+
+
 def freedom_of(sizes: np.ndarray) -> float:
     """Degrees of freedom of the sum of squares of parts [C] as an estimate of their variance; of equal ones infinite.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transfer.score_variance import Discordance, Rate, effective_number, fewness, freedom_of, to_be_shown
+from transfer.score_variance import Discordance, Rate, effective_number, fewness, freedom_of, stretch_of, to_be_shown
 from transfer.sign_flips import sign_flip_p
 from transfer.statistics import Few
 from transfer.systems import Given
@@ -67,7 +67,8 @@ class Samples:
         of_one = given.of_single_runs(dust)
         by_few = min(freedom_of(sums), freedom_of(shares))
         freedom = 1 / (few / by_few + (1 - few) / freedom + 1e-12)
-        power = Few(*to_be_shown(sums, of_one, shares, span, span * reach / 2), few * thin, freedom)
+        stretch = stretch_of(shares, int(np.count_nonzero(of_one)))
+        power = Few(*to_be_shown(sums, of_one, shares, span, span * reach / 2), few * thin, freedom, stretch)
         return cls(variance, spread, few, sign_flip_p(sums), freedom, discordance, seen, power, kish, thin)
 
     def tails(self, level: float) -> tuple[float, float]:

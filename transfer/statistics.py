@@ -45,6 +45,8 @@ class Few:
     """How far this counts, 0 to 1"""
     freedom: float
     """Of the test that many clusters allow"""
+    stretch: float = 1.0
+    """By which clusters of unlike sizes need more than as many of one size"""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,9 @@ class Estimate(Interval):
         found = self.error * _errors_to_show(self.freedom, power, level)
         if self.few is None:
             return found
-        exact = self.few.jump * smallest_shift(self.few.noise, self.few.most, power=power, level=level)
+        exact = (
+            self.few.stretch * self.few.jump * smallest_shift(self.few.noise, self.few.most, power=power, level=level)
+        )
         usual = self.cluster_error * _errors_to_show(self.few.freedom, power, level)
         if math.isinf(exact):
             return exact

@@ -110,6 +110,14 @@ def test_other_trainings_that_broke_down_do_not_count() -> None:
     assert evidence.lost([]) == []
 
 
+def test_a_breakdown_of_changed_files_counts_beside_such_alone() -> None:
+    parents, run = pretrainings(1, 1), tuned("sha256:patchify0")
+    parents[1].environment["dirty"] = True
+    assert Evidence([*parents, run]).lost([run]) == []
+    parents[0].environment["dirty"] = True
+    assert Evidence([*parents, run]).lost([run]) == [parents[1]]
+
+
 def test_one_that_broke_down_in_the_middle_counts() -> None:
     """DINO with three seeds, fine-tuned; one of the fine-tunings broke down, and with it all that would follow."""
     first = pretrainings(3, 0)
