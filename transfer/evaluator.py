@@ -21,6 +21,7 @@ from transfer.effects import apart
 from transfer.environment import source_state
 from transfer.groups import value_label
 from transfer.presence import find_all
+from transfer.protocols import processes
 from transfer.results import ERROR, OPTIONS, Record, Store
 
 
@@ -137,9 +138,10 @@ def _record(cell: Cell, context: Context, store: Store) -> Record:
 
 def _otherwise(found: Record, cell: Cell, context: Context) -> str:
     """How a record was made otherwise than this command would make it, in brackets."""
-    world, own = found.environment.get("world_size"), cell.options
-    seen = apart(cell.values) if world != context.ranks.world else []
-    said = [f"by {world} processes, which see {' and '.join(seen)} apart"] * bool(seen)
+    world, own, said = processes(found), cell.options, []
+    if world not in (None, context.ranks.data.world):
+        seen = " and ".join(apart(cell.values))
+        said.append(f"by {world} process{'es' * (world != 1)}, each of which sees {seen} by itself")
     names = (name for name in ("judge_after", "validate_at") if name in own)
     said += [
         f"with --{name.replace('_', '-')} {value_label(found.options.get(name))}"

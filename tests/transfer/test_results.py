@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from backbones.engine.dist import Ranks
 from backbones.errors import UserError
 from tests.support import context
 from transfer import evaluator
+from transfer.effects import known
 from transfer.results import Identity, Record, Run, Store, merged
 
 CONTENT = {
@@ -254,6 +256,23 @@ def test_a_reused_run_of_changed_files_is_said_where_the_files_are_clean_now(
     assert evaluator._record(cell, context(), Store(tmp_path)) == run.record
     said = f"files changed since their commit made it; without {run.folder} these files make it anew"
     assert (said in capsys.readouterr().err) == (dirty and not here)
+
+
+def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"sync_bn": False, "judge_after": 300, "validate_at": [], "eval_batch": 64}
+    spec = {"name": "tiny", "arch": "vit_tiny", "stem": "conv", "ffn": "mlp"}
+    run = written(tmp_path, options=options, backbone=spec, environment={"world_size": 8})
+    values = known("reid", options, spec)
+    for own, world, said in (
+        ({}, 1, " (made by 8 processes, each of which sees batch norm by itself)"),
+        ({"judge_after": 9, "eval_batch": 1}, 8, " (made with --judge-after 300)"),
+        ({"validate_at": [2]}, 8, " (made with --validate-at none)"),
+        ({}, 8, ""),
+    ):
+        cell: Any = SimpleNamespace(run_id=run.record.run_id, identity=Identity(CONTENT), values=values)
+        cell.options = options | own
+        evaluator._record(cell, context(ranks=Ranks(0, world)), Store(tmp_path))
+        assert capsys.readouterr().err.strip().endswith(f"has a record, reused{said}")
 
 
 def test_ones_own_run_comes_before_a_shared_copy_of_it(tmp_path: Path) -> None:
