@@ -7,6 +7,7 @@ for is known and so: of what a record does not say nothing is concluded. Imports
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 from backbones.archs import ARCHS, VITS, VOLOS
@@ -192,6 +193,7 @@ RULES: tuple[Rule, ...] = (
     _rule("train_size", attention=_UNSCALED),
     _rule("train_size", attention=_USERS),
     _rule("train_size", length=but("train")),
+    _rule("length train_size", alpha=0),
     _rule("class_position", "with --pool gap, which has no class token", ours=True, pool="gap"),
     _rule("load", weights="random"),
     _rule("drop_path", "where nothing trains", refused=False, task=of(*FROZEN, "linear")),
@@ -225,17 +227,24 @@ def known(task: str, options: Mapping[str, Any], backbone: Mapping[str, Any] | N
         arch = str(backbone["arch"]).split(".")[0]
         values |= {name: value for name, value in backbone.items() if name != "name" and value is not None}
         values |= {"batch_norm": _batch_norm(backbone), "ours": arch in VITS and not is_user_part(backbone["arch"])}
-        values["plain"] = False if arch in VOLOS else True if arch in {*VITS, *plain_vits()} else None
+        values["plain"] = False if arch in VOLOS else True if arch in VITS or arch in plain_vits() else None
     return values
 
 
 def idle(values: Mapping[str, Any]) -> dict[str, Rule]:
     """The options and fields that change nothing among these values, each with the first rule that says so."""
     found: dict[str, Rule] = {}
-    for rule in RULES:
+    for rule in _answerable(frozenset(values)):
         if rule.holds(values):
-            found |= {name: rule for name in rule.options if name not in found}
+            for name in rule.options:
+                found.setdefault(name, rule)
     return found
+
+
+@lru_cache
+def _answerable(names: frozenset[str]) -> tuple[Rule, ...]:
+    """The rules that ask for nothing else: all that can hold where these names have a value."""
+    return tuple(rule for rule in RULES if rule.when.keys() <= names)
 
 
 def refused(values: Mapping[str, Any], written: Iterable[str]) -> str:
@@ -271,7 +280,12 @@ def _batch_norm(backbone: Mapping[str, Any]) -> bool | None:
         return None
     if arch not in ARCHS:
         return False if arch.split(".")[0] in plain_vits() else None
+    return True if ffn == "conv1d_bn" else _in_stem(stem)
+
+
+@lru_cache
+def _in_stem(stem: str) -> bool | None:
     try:
-        return ffn == "conv1d_bn" or bool({"BN", "IBN"} & {*find_stem(stem).norms})
+        return bool({"BN", "IBN"} & {*find_stem(stem).norms})
     except UserError:  # a stem that another version of the suite knew by this name
         return None

@@ -255,6 +255,7 @@ IDLE = [
     *_passed("finetune", "--warmup-epochs 0 | --warmup-from 1e-5\n--milestones 1 | --cosine-to 1e-5"),
     *_passed("deit", "--ema 0.9\n--mix-prob 0 | --mixup 0.9\n--mixup 0 --cutmix 0 | --switch-prob 0.1"),
     *_passed("deit", "--auto-augment rand-m9-n2 | --color-jitter 0.4\n--attention softmax | --length train"),
+    *_passed("finetune", "--attention relu --alpha 0 | --length image"),
     *_passed("dino", "--local-crops 0 | --local-area 0.1 0.2\n--no-local-bn"),
     *_passed("linear", "--sync-bn\n--layer-decay 0.5\n--accumulate 2 | --ends factor"),
     *_passed("reid", "--rerank-k1 5"),
