@@ -53,8 +53,8 @@ def read(path: Path) -> Outcomes:
         raise Unfit("samples and their clusters are not equally many")
     if not len(found["sample"]):
         raise Unfit("has no samples")
-    names, times = np.unique(found["sample"], return_counts=True)
-    if len(names) < len(found["sample"]):
+    if len({*found["sample"].tolist()}) < len(found["sample"]):
+        names, times = np.unique(found["sample"], return_counts=True)
         twice = some(sorted(map(str, names[times > 1])), 3)
         raise Unfit(f"several samples have one name ({twice}), so they cannot be paired")
     if len(np.unique(found["cluster"])) < 2:
