@@ -1,17 +1,16 @@
 """Two backbones, or the four of a 2 x 2, compared on the same samples. Imports no torch."""
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError, WrongWords, some
 from transfer.comparison_table import comparison_table
-from transfer.estimating import Bootstrap, Found, Units, estimates, means_alone, seed_notes
+from transfer.estimating import Bootstrap, Found, Units, estimates, few_notes, means_alone, seed_notes
 from transfer.evidence import Evidence
 from transfer.fields import check_fields, order, value_of
 from transfer.groups import dataset_label, machines_of_tasks, value_label
-from transfer.resampling import AP_DRAWS, DRAWS
+from transfer.resampling import AP_DRAWS, DRAWS, NotPaired
 from transfer.results import Run
 from transfer.selecting import Exports, Match, Side, count_of, has_value, match, select_apart
 from transfer.statistics import LEVEL, adjusted
@@ -217,30 +216,12 @@ def _compared(one: Match, how: Bootstrap, evidence: Evidence) -> list[dict[str, 
         scale = one.first.scale(name)
         row = {**head, "score": name, "a": scale * found.means[0], "b": scale * found.means[1]}
         rows.append(row | _found(found, "") | _marks(one, name) | rates | {"breakdowns": broken})
-        one.notes += _few_notes(one, name, found)
+        one.notes += few_notes(one, name, found)
     return rows
 
 
 def _broken(units: Sequence[Units], sides: Sequence[str]) -> tuple[Breakdowns, ...]:
     return tuple(Breakdowns(side, own.arm.broken, len(own.arm.units)) for side, own in zip(sides, units, strict=True))
-
-
-def _few_notes(one: Match, name: str, found: Found) -> list[str]:
-    """Where fewer clusters differ than could show anything, or a few large ones decide; each once."""
-    notes = []
-    for effect, estimate in found.contrasts.items():
-        if estimate.discordant is None:
-            continue
-        if estimate.effective_clusters is not None and 2 * estimate.effective_clusters < estimate.clusters:
-            sizes = f"{estimate.clusters} clusters of so unlike sizes that they count as"
-            said = "where most favour one side the interval covers about 92 %"
-            notes.append(f"{one.label}: {sizes} {estimate.effective_clusters:.0f}; {said}")
-        fewest = math.floor(1 - math.log2(1 - estimate.level)) + 1
-        if estimate.discordant < fewest:
-            differ = f"differs on {estimate.discordant} of {estimate.clusters} clusters"
-            what = f"{name} ({effect})" if effect else name
-            notes.append(f"{one.label}: {what} {differ}; {fewest}, all one way, are the fewest that show anything")
-    return [note for note in dict.fromkeys(notes) if note not in one.notes]
 
 
 def _estimates(
@@ -253,6 +234,10 @@ def _estimates(
         found = estimates(units, effects, how)
         if lacking := [name for name in alone if name not in found]:
             one.notes.append(f"{one.label}: no interval, since {', '.join(lacking)} is not one that samples add up to")
+    except NotPaired as error:
+        one.notes.append(f"{one.label}: no interval of {error.score}, since {error}")
+        others = tuple(name for name in alone if name != error.score)
+        found = _estimates(one, units, effects, replace(how, scores=others)) if others else {}
     except UserError as error:
         one.notes.append(f"{one.label}: no interval, since {error}")
     return alone | found
@@ -277,7 +262,7 @@ def _crossed(
             own = tuple(one for one, c in zip(broken, coefficients, strict=True) if c)
             row = {**head, "score": name, "effect": label, "means": ", ".join(means), "breakdowns": own}
             rows.append(row | _found(found, label) | _marks(one, name) | rates)
-        one.notes += _few_notes(one, name, found)
+        one.notes += few_notes(one, name, found)
     return rows
 
 

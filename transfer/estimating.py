@@ -3,6 +3,7 @@
 Letters: R runs, S seeds, B draws.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -144,7 +145,8 @@ class _System:
 def estimates(units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], how: Bootstrap) -> dict[str, Found]:
     """For each score the mean of each side, and the contrasts."""
     runs = [run for one in units for run in one.runs]
-    drawn = resample(runs, score_names([run.record for run in runs], how), draws=how.draws, ap_draws=how.ap_draws)
+    names, several = score_names([run.record for run in runs], how), len(units) > 1
+    drawn = resample(runs, names, draws=how.draws, ap_draws=how.ap_draws, paired=several)
     ends = np.cumsum([0, *(len(one.runs) for one in units)]).tolist()
     rows = [slice(start, stop) for start, stop in pairwise(ends)]
     found = {}
@@ -269,3 +271,21 @@ def seed_notes(one: Match, evidence: Evidence, *, interval: bool) -> list[str]:
     if dropped:
         notes.append(f"{one.label}: {dropped} repeated seed and weights of a later run, which counts alone")
     return notes
+
+
+def few_notes(one: Match, name: str, found: Found) -> list[str]:
+    """Where fewer clusters differ than could show anything, or a few large ones decide; each once."""
+    notes = []
+    for effect, estimate in found.contrasts.items():
+        if estimate.discordant is None:
+            continue
+        if estimate.effective_clusters is not None and 2 * estimate.effective_clusters < estimate.clusters:
+            sizes = f"{estimate.clusters} clusters of so unlike sizes that they count as"
+            said = "where most favour one side the interval covers about 92 %"
+            notes.append(f"{one.label}: {sizes} {estimate.effective_clusters:.0f}; {said}")
+        fewest = math.floor(1 - math.log2(1 - estimate.level)) + 1
+        if estimate.discordant < fewest:
+            differ = f"differs on {estimate.discordant} of {estimate.clusters} clusters"
+            what = f"{name} ({effect})" if effect else name
+            notes.append(f"{one.label}: {what} {differ}; {fewest}, all one way, are the fewest that show anything")
+    return [note for note in dict.fromkeys(notes) if note not in one.notes]

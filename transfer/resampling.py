@@ -28,6 +28,14 @@ AP_DRAWS = 1_000
 """Of COCO's scores, which take some hundredths of a second each."""
 
 
+class NotPaired(UserError):
+    """A sample counts in one run and not in another."""
+
+    def __init__(self, score: str, said: str) -> None:
+        super().__init__(said)
+        self.score = score
+
+
 @dataclass(frozen=True, eq=False)
 class Resampled:
     """One score of some runs, and the same of resampled clusters, draw b the same clusters for every run."""
@@ -44,7 +52,13 @@ class Resampled:
 
 
 def resample(
-    runs: Sequence[Run], names: Sequence[str], *, draws: int = DRAWS, ap_draws: int = AP_DRAWS, seed: int = 0
+    runs: Sequence[Run],
+    names: Sequence[str],
+    *,
+    draws: int = DRAWS,
+    ap_draws: int = AP_DRAWS,
+    seed: int = 0,
+    paired: bool = True,
 ) -> dict[str, Resampled]:
     """The scores of these names that can be resampled; the others (as those of a model, not of samples) are left out.
 
@@ -52,14 +66,16 @@ def resample(
 
     Args:
         runs: finished ones, scored on the same samples; in whatever order their files name these.
+        paired: whether differences between the runs will be made.
 
     Raises:
         UserError: outcomes are missing or unreadable, name other samples, or do not give the recorded score.
+        NotPaired: a sample counts in some of the runs alone, and they are to be paired.
     """
     outcomes = [read_outcomes(run) for run in runs]
     orders = [_order(runs[0], outcomes[0], run, one) for run, one in zip(runs, outcomes)]
     cluster = _clusters(runs, outcomes, orders)
-    found = _means(runs, outcomes, orders, cluster, names, draws, seed)
+    found = _means(runs, outcomes, orders, cluster, names, draws, seed, paired)
     for prefix in PREFIXES:
         own = [
             name for name in names if name.startswith(f"{prefix}_") and all(name in run.record.scores for run in runs)
@@ -119,6 +135,7 @@ def _means(
     names: Sequence[str],
     draws: int,
     seed: int,
+    paired: bool,
 ) -> dict[str, Resampled]:
     columns, kept = [], []
     for name in names:
@@ -129,7 +146,8 @@ def _means(
         if all(values is not None for values in own) and all(name in run.record.scores for run in runs):
             kept.append(name)
             columns += [np.asarray(values)[order] for values, order in zip(own, orders)]
-            _same_count(runs, name, columns[-len(runs) :], outcomes[0]["sample"])
+            if paired:
+                _check_paired(runs, name, columns[-len(runs) :], outcomes[0]["sample"])
     if not kept:
         return {}
     clusters = int(cluster.max()) + 1
@@ -147,14 +165,14 @@ def _means(
     return found
 
 
-def _same_count(runs: Sequence[Run], name: str, columns: Sequence[np.ndarray], samples: np.ndarray) -> None:
-    """Raises UserError where a sample counts in one run and not in another: a difference would not be a paired one."""
+def _check_paired(runs: Sequence[Run], name: str, columns: Sequence[np.ndarray], samples: np.ndarray) -> None:
+    """Raises NotPaired: the difference of means over unlike samples would not be a paired one."""
     first = np.isnan(columns[0])
     for run, values in zip(runs[1:], columns[1:]):
         if len(places := np.flatnonzero(np.isnan(values) != first)):
             examples = some([str(one) for one in samples[places]], 3)
-            alone = f"{len(places)} samples count in one of them alone ({examples})"
-            raise UserError(f"{runs[0].record.run_id} and {run.record.run_id}: not paired in {name}: {alone}")
+            alone = f"{len(places)} of {len(samples)} samples count in one of them alone ({examples})"
+            raise NotPaired(name, f"{runs[0].record.run_id} and {run.record.run_id} are not paired in {name}: {alone}")
 
 
 def _finite(drawn: np.ndarray) -> np.ndarray:

@@ -536,7 +536,7 @@ BAD = {
     "no number in one arm": (
         {"rank": np.array([np.nan, *[7.0] * 149, *[0.0] * 150])},
         (1,),
-        "not paired in top1: 1 samples count in one of them alone (0.png)",
+        "1 of 300 samples count in one of them alone (0.png)",
     ),
 }
 
@@ -554,3 +554,18 @@ def test_input_of_which_nothing_can_be_concluded_gives_no_p(tmp_path: Path, what
     assert table["verdict"].tolist() == ["no interval"] * 2
     assert "p" not in table or table["p"].isna().all()
     assert says in notes(table)
+
+
+def test_a_score_that_cannot_be_paired_leaves_the_others_their_intervals(tmp_path: Path) -> None:
+    runs = [made(tmp_path, "conv", wrong=[]), made(tmp_path, "patchify", wrong=range(150))]
+    for place, run in enumerate(runs):
+        values = np.linspace(0.1, 0.9, IMAGES)
+        values[: 2 * place] = np.nan
+        run.record.scores["similarity"] = float(np.nanmean(values))
+        with np.load(run.folder / "outcomes.npz") as file:
+            np.savez(run.folder / "outcomes.npz", **dict(file), similarity=values)
+    table = compare(runs, "stem=conv", "stem=patchify", draws=200)
+    assert row(table, score="top1")["verdict"] == "a better"
+    assert row(table, score="similarity")["verdict"] == "no interval"
+    assert "no interval of similarity, since " in notes(table)
+    assert "2 of 300 samples count in one of them alone (0.png, 1.png)" in notes(table)

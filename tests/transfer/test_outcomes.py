@@ -144,8 +144,9 @@ def test_a_sample_that_counts_in_one_arm_alone_is_named(tmp_path: Path) -> None:
     a, b = measured(tmp_path, "a", values), measured(tmp_path, "b", missing)
     with pytest.raises(UserError) as error:
         resample([a, b], ["cosine_similarity"], draws=20)
-    says = "a and b: not paired in cosine_similarity: 2 samples count in one of them alone (3.jpg, 7.jpg)"
+    says = "a and b are not paired in cosine_similarity: 2 of 50 samples count in one of them alone (3.jpg, 7.jpg)"
     assert str(error.value) == says
+    assert resample([a, b], ["cosine_similarity"], draws=20, paired=False)
     also = measured(tmp_path, "c", missing / 2)
     assert resample([b, also], ["cosine_similarity"], draws=20)["cosine_similarity"].clusters == 50
     assert mean_score([b], "cosine_similarity", draws=50) is not None
