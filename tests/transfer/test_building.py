@@ -78,6 +78,19 @@ def test_relative_positions_of_the_recipe_go_with_every_attention_of_cross() -> 
     assert (recipe["relative"], recipe["window"], recipe["size"]) == (True, 14, [1024, 1024])
 
 
+@pytest.mark.parametrize("name", ["cross", "bench"])
+def test_a_workstation_runs_every_task_too(name: str) -> None:
+    """With relative positions, the stem of the full scale, and no cell that asks for several GPUs."""
+    full, reduced = (cells_of(read_sweep(name, tier)) for tier in ("full", "reduced"))
+    assert {cell.step.name for cell in reduced} == {cell.step.name for cell in full}
+    assert all(cell.step.resources.get("gpus", 1) == 1 for cell in reduced)
+    detecting = [cell for cell in reduced if cell.step.recipe == "detect"]
+    assert {cell.dataset for cell in detecting} == {"coco2017"}
+    assert all(building.recipe_of(cell)["relative"] for cell in detecting)
+    assert {cell.options.get("attention") for cell in detecting} == {"softmax", "relu"}
+    assert "conv" in {cell.options.get("stem") for cell in reduced} or name == "bench"
+
+
 @pytest.fixture
 def detecting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A sweep of pretraining and detection with relative positions over users' attentions."""
