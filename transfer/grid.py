@@ -12,7 +12,7 @@ from typing import Any
 from backbones.errors import WrongWords
 from backbones.settings import read_yaml
 from transfer.sweep_file import SweepFile
-from transfer.sweep_steps import BACKBONE_OPTIONS, Step, number
+from transfer.sweep_steps import BACKBONE_OPTIONS, Step, number, options_of
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,20 @@ def _step_cells(step: Step, row: dict[str, Any], parent: Cell | None) -> Iterato
     backbones = step.backbone or ((parent.backbone,) if parent else ())
     seeds = step.seeds if step.seeds is not None else (parent.seed if parent else 0,)
     axes = {**step.grid, **{name: _used(value) for name, value in given.items()}}
-    fixed = inherited | {name: value for name, value in step.options.items() if name not in axes}
+    varied = tuple(dict.fromkeys(name for axis in axes for name in options_of(axis)))
+    fixed = inherited | {name: value for name, value in step.options.items() if name not in varied}
     for backbone, dataset, seed in product(backbones, step.dataset, seeds):
         for values in product(*axes.values()):
-            options = fixed | dict(zip(axes, values))
+            options = fixed | {
+                name: one for axis, value in zip(axes, values) for name, one in _spread(options_of(axis), value)
+            }
             if options.get("smoke") is False:
                 del options["smoke"]
-            yield make_cell(step, backbone, dataset, seed, options, tuple(axes), parent, str(row.get("label") or ""))
+            yield make_cell(step, backbone, dataset, seed, options, varied, parent, str(row.get("label") or ""))
+
+
+def _spread(names: tuple[str, ...], value: Any) -> list[tuple[str, Any]]:
+    return [(names[0], value)] if len(names) == 1 else list(zip(names, value, strict=True))
 
 
 def make_cell(

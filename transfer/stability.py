@@ -158,7 +158,7 @@ def _alike(cell: Cell, other: Cell, option: str) -> bool:
 
 
 def _axes(cell: Cell) -> tuple[str, ...]:
-    varied = dict.fromkeys((*cell.step.grid, "stem", "attention", "ffn"))
+    varied = dict.fromkeys((*cell.step.varied, "stem", "attention", "ffn"))
     return tuple(name for name in varied if name in cell.options)
 
 

@@ -7,6 +7,7 @@ rows:                     # or rows of its own: option values by step; a row run
   - {label: conv, pretrain: {stem: conv}, reid: {lr: 0.05}}
 steps:
   pretrain: {pretrain: dino, backbone: [dino_s16], dataset: [imagenet1k], seeds: [0], grid: {lr: [1.0e-3, 2.0e-3]}}
+                          # an axis of several options: "attention, qk_norm": [[softmax, false], [relu, true]]
   reid: {run: reid, after: pretrain, dataset: [market1501], options: {epochs: 120}}
 tiers:                    # laid over the steps; their options and grids also stand above those of the rows
   smoke: {pretrain: {backbone: [tiny], options: {smoke: true}}, reid: {options: {smoke: true}}}
@@ -23,7 +24,17 @@ from typing import Any
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
 from backbones.spec import FIELDS
-from transfer.sweep_steps import STEP_KEYS, Step, as_list, check_known, check_option, mapping, parse_step, step_options
+from transfer.sweep_steps import (
+    STEP_KEYS,
+    Step,
+    as_list,
+    check_known,
+    check_option,
+    mapping,
+    options_of,
+    parse_step,
+    step_options,
+)
 
 TIERS = ("full", "reduced", "smoke")
 KEYS = ("about", "paper", "table", "rows", "steps", "tiers", "resources", "report", "search", "vary")
@@ -221,6 +232,10 @@ def _set(steps: dict[str, Any], text: str) -> None:
         raise WrongWords(f"--set {text}: give one option, as --set {step}.epochs=5; a list of values is an axis")
     if key in STEP_KEYS:
         target[key] = value
+    elif together := [axis for axis in grid if key in options_of(str(axis)) and key != axis]:
+        raise WrongWords(
+            f"--set {text}: `{key}` stands in the axis `{together[0]}`; give --set '{step}.{together[0]}=[[...], ...]'"
+        )
     elif key in grid or isinstance(value, list):
         target["grid"] = {**grid, key: as_list(value)}
     else:

@@ -34,7 +34,13 @@ class Step:
     """None: those of the cell before it"""
     options: dict[str, Any]
     grid: dict[str, list[Any]]
+    """Values by axis; see `options_of`"""
     resources: dict[str, Any]
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """The options that its grid varies."""
+        return tuple(option for axis in self.grid for option in options_of(axis))
 
     @property
     def source(self) -> Recipe:
@@ -96,11 +102,30 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
 
 
 def _grid(content: dict[str, Any], where: str) -> dict[str, list[Any]]:
-    """The values of each axis, each once."""
+    """The values of each axis, each once; of an axis of several options (`attention, qk_norm`) tuples of values."""
+    found = {}
     for name, values in content.items():
         if any(isinstance(value, dict) for value in as_list(values)):
             raise WrongWords(f"{where}: `{name}` is a list of values; printed and used ones stand in rows")
-    return {name: list(dict.fromkeys(map(number, as_list(values)))) for name, values in content.items()}
+        options = options_of(str(name))
+        if len(options) > 1:
+            values = [_together(value, options, where) for value in as_list(values)]
+        found[",".join(options)] = list(dict.fromkeys(map(number, as_list(values))))
+    names = [option for axis in found for option in options_of(axis)]
+    if twice := sorted({option for option in names if names.count(option) > 1}):
+        raise WrongWords(f"{where}: `{twice[0]}` stands in two axes")
+    return found
+
+
+def options_of(axis: str) -> tuple[str, ...]:
+    """The options that an axis of a grid varies: mostly one, or several together."""
+    return tuple(name.strip() for name in axis.split(","))
+
+
+def _together(value: Any, options: tuple[str, ...], where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list) or len(value) != len(options):
+        raise WrongWords(f"{where}: `{', '.join(options)}` takes lists of {len(options)} values, not {value!r}")
+    return tuple(map(number, value))
 
 
 def _check_step(step: Step) -> None:
@@ -108,7 +133,7 @@ def _check_step(step: Step) -> None:
     known = step_options(step)
     for dataset in step.dataset:
         resolve_dataset(dataset)
-    for option in (*step.options, *step.grid):
+    for option in (*step.options, *step.varied):
         check_option(option, known)
     for option, values in step.grid.items():
         if not values:

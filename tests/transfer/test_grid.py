@@ -109,6 +109,29 @@ def test_a_cell_has_the_same_name_in_another_sweep_and_another_one_for_other_opt
     assert not {*names} & {*other}, "a pretraining with other options leads to other cells after it too"
 
 
+def test_an_axis_of_several_options_varies_them_together(tmp_path: Path) -> None:
+    grid = {"attention, qk_norm": [["softmax", False], ["softmax", True], ["relu", True]], "stem": ["patchify", "conv"]}
+    cells = [cell for cell in cells_of(tmp_path, changed("steps.pretrain.grid", grid)) if cell.step.name == "pretrain"]
+    said = [(value(cell, "--attention"), value(cell, "--qk-norm"), value(cell, "--stem")) for cell in cells]
+    arms = [("softmax", "False"), ("softmax", "True"), ("relu", "True")]
+    assert said == [(*arm, stem) for arm in arms for stem in ("patchify", "conv")]
+    assert len({cell.name for cell in cells}) == 6
+    assert all("relu-True" in cell.name for cell in cells if cell.options["attention"] == "relu")
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [
+        ({"attention, qk_norm": ["softmax"]}, "`attention, qk_norm` takes lists of 2 values, not 'softmax'"),
+        ({"attention, qk_norm": [["relu", True]], "attention": ["relu"]}, "`attention` stands in two axes"),
+        ({"attention, qk_nrm": [["relu", True]]}, "unknown option 'qk_nrm'; did you mean 'qk_norm'"),
+    ],
+)
+def test_a_wrong_axis_of_several_options_is_named(tmp_path: Path, grid: dict[str, object], said: str) -> None:
+    with pytest.raises(WrongWords, match=said):
+        cells_of(tmp_path, changed("steps.pretrain.grid", grid))
+
+
 def test_nothing_to_run_is_an_error(tmp_path: Path) -> None:
     content = changed("tiers.smoke.reid", None)
     content["rows"] = [{"reid": {"lr": 0.1}}]
