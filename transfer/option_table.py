@@ -97,9 +97,10 @@ def page() -> str:
     lines = ["| option | of | counts for | idle where |", "|---|---|---|---|"]
     for (option, kind, said), where in merged.items():
         lines.append(f"| `{option}` | {', '.join(dict.fromkeys(where))} | {kind} | {'; '.join(said)} |")
-    counts = {kind: sum(key[1] == kind for key in merged) for kind in ("identity", "protocol", "execution")}
-    counts["identity, at times idle"] = sum(key[1] == "identity" and bool(key[2]) for key in merged)
-    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    counts = {kind: len({key[0] for key in merged if key[1] == kind}) for kind in ("identity", "protocol", "execution")}
+    at_times = len({key[0] for key in merged if key[1] == "identity" and key[2]})
+    told = f"{counts['identity']} options are of the identity, {at_times} of them idle at times, "
+    told += f"{counts['protocol']} of the protocol alone, {counts['execution']} of the execution"
     seen = "\n".join(f"- {text}" for text in dict.fromkeys(rule.because for rule in APART))
     return f"{HEAD}\n{told}.\n\n" + "\n".join(lines) + "\n" + RANKS.format(seen=seen)
 

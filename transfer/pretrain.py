@@ -101,6 +101,7 @@ def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
     if command.launch.launcher == "slurm" and not run.dry_run:
         from transfer.launching import launch
 
+        command.check_flags(command.resolved(from_scratch=True))
         return launch("transfer.pretrain", [str(recipe.path), *words], command)
     status, records = execute(command, Pretraining(method, run.tokens_at), lambda cell: _guard(cell, run))
     for record in records:

@@ -68,6 +68,7 @@ def _run(recipe: "Recipe", words: list[str]) -> int:
     if command.launch.launcher == "slurm" and not command.run.dry_run:
         from transfer.launching import launch
 
+        command.check_flags(command.resolved(task.from_scratch))
         return launch("transfer.run", [recipe.name, *words], command)
     status, records = execute(command, task)
     receipts.write(command.run.receipt, records, status)

@@ -21,11 +21,13 @@ from tests.transfer.test_results import record
 from transfer.cells import Cell
 from transfer.cli import Command, pretraining_recipe, read_command, task_names, task_recipe
 from transfer.effects import APART, RULES, Rule, Wanted, apart, idle, known, refused
+from transfer.grid import expand
 from transfer.option_table import METHODS, page
 from transfer.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
 from transfer.presence import Present
 from transfer.protocols import configurations, digest
 from transfer.records import Record
+from transfer.sweep_file import read_sweep
 
 RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
 WORKS = (*task_names(), *RECIPES)
@@ -234,6 +236,20 @@ def test_idle_flags_are_refused_or_passed_over(task: str) -> None:
             checked(*line.split())
     checked(*REFUSED[task][0].split(), "--idle-flags", "pass")
     checked("--stem", "conv", "--attention", "relu")
+
+
+def test_a_sweep_passes_over_what_is_idle_in_a_cell() -> None:
+    """Without decay a grid over decays would be refused for the parameters that it says not to decay."""
+    cells = [cell for cell in expand(read_sweep("theorem1", "smoke")) if cell.options.get("weight_decay") == 0]
+    method = load_method("supervised")
+    for cell in cells[:1]:
+        _, recipe, *words = cell.words(Path("out"))
+        command = read_command(pretraining_recipe(recipe), method.options, words, PretrainRunOptions)
+        assert "no_decay" in idle(known(command.work, plain(command.options)))
+        command.run.idle_flags = "refuse"
+        with pytest.raises(WrongWords, match="--decay-norm has no effect with --weight-decay 0 and without"):
+            command.check_flags()
+    assert cells
 
 
 def test_an_idle_value_of_a_layer_is_left_out(tmp_path: Path) -> None:

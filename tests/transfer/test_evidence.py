@@ -277,6 +277,14 @@ def test_runs_of_other_numbers_of_processes_do_not_stand_in_one_arm(tmp_path: Pa
         compare([eight, *alone[3:]], "stem=conv", "stem=patchify", scores=["top1"])
 
 
+def test_a_comparison_says_where_its_sides_were_computed(tmp_path: Path) -> None:
+    kinds = {"conv": "cpu", "patchify": "cuda"}
+    runs = [knn.made(tmp_path, stem, environment={"device_type": kind}) for stem, kind in kinds.items()]
+    assert only(compare(runs, "stem=conv", "stem=patchify", scores=["top1"], draws=200))["dataset"].endswith(
+        "(cpu, cuda)"
+    )
+
+
 def test_where_any_number_computes_the_same_it_is_said_at_the_row() -> None:
     options = {"sync_bn": True, "sam": "none", "mixup": 0}
     runs = [of_processes(world, seed, 0.6) for seed, world in enumerate((1, 1, 8))]
