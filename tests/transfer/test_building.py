@@ -78,6 +78,17 @@ def test_relative_positions_of_the_recipe_go_with_every_attention_of_cross() -> 
     assert (recipe["relative"], recipe["window"], recipe["size"]) == (True, 14, [1024, 1024])
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_attentions_of_cross_differ_in_one_part_from_another(tier: str) -> None:
+    """Query-key norm is off for softmax and on for point-wise attention by default: two parts at once."""
+    cells = expand(read_sweep("cross", tier))
+    arms = {(cell.options["attention"], cell.options["qk_norm"]) for cell in cells}
+    assert arms == {("softmax", False), ("softmax", True), ("relu", True)}
+    stems = {arm: {cell.options["stem"] for cell in cells if (cell.options["attention"], cell.options["qk_norm"]) == arm}
+             for arm in arms}  # fmt: skip
+    assert all(len(own) == 2 for own in stems.values())
+
+
 @pytest.mark.parametrize("name", ["cross", "bench"])
 def test_a_workstation_runs_every_task_too(name: str) -> None:
     """With relative positions, the stem of the full scale, and no cell that asks for several GPUs."""
