@@ -1,6 +1,7 @@
 """The report of a sweep: what became of its cells, and the parts that its YAML asks for. Text, and OUT/report.html."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError
 from backbones.files import write_atomic
+from transfer.grid import Cell
 from transfer.html import Section, page
 from transfer.results import Run, Store
 from transfer.sweep_file import SweepFile
@@ -46,7 +48,8 @@ class SweepReport:
                 found += sections(self.runs, self.runs, wanted)
             except UserError as error:
                 self.missing.append(f"not shown: {error}")
-        return found
+        broken = broken_arms(self.sweep, list(self.sweeper.cells.values()))
+        return [*found, *([Section(title="Broke down", note="\n".join(broken))] if broken else [])]
 
     def text(self) -> str:
         """The tables."""
@@ -86,3 +89,38 @@ def _cells(sweeper: Sweeper) -> Section:
 
 def _row(progress: Progress) -> dict[str, str]:
     return {"cell": progress.cell.name, "end": progress.status, "why": progress.reason}
+
+
+def broken_arms(sweep: SweepFile, ends: Sequence[Progress]) -> list[str]:
+    """A line for each compared arm and task in which it broke down or stayed at chance."""
+    sides = [str(side).partition("=") for pair in sweep.report.get("compare", ()) for side in pair]
+    lines = []
+    for key, _, value in dict.fromkeys(sides):
+        groups: dict[str, list[Progress]] = {}
+        for end in ends:
+            if str(end.cell.options.get(key)) == value:
+                groups.setdefault(_place(end.cell), []).append(end)
+        lines += [
+            f"{_arm(value)} broke down in {where}: {_how(group)}" for where, group in groups.items() if _how(group)
+        ]
+    return lines
+
+
+def _arm(value: str) -> str:
+    """A part by its name, a user's by that of its file."""
+    return Path(value.partition(".py:")[0]).name if ".py:" in value else value
+
+
+def _place(cell: Cell) -> str:
+    """Where a cell belongs: its task, with the data set where its step has several."""
+    task = "pretraining" if cell.step.kind == "pretrain" else cell.step.recipe
+    return f"{task} on {Path(cell.dataset).stem}" if len(cell.step.dataset) > 1 else task
+
+
+def _how(group: Sequence[Progress]) -> str:
+    """How an arm's runs of one task ended, those that broke down; empty where none did."""
+    broken = [(end.status, end.record.outcome["step"], end.cell.seed) for end in group if end.record and end.broke_down]
+    if len(group) == 1 or not broken:
+        return "".join(f"{status} at step {step}" for status, step, _ in broken)
+    said = ", ".join(f"{status} at step {step} (seed {seed})" for status, step, seed in broken)
+    return f"{said}; {len(broken)} of {len(group)} runs"
