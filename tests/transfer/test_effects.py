@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from backbones.errors import WrongWords
 from backbones.pretrain.method import load_method
 from backbones.settings import plain
 from backbones.spec import BackboneSpec, resolve
@@ -20,14 +19,12 @@ from tests.transfer.option_values import ACTIVE, BACKBONE, HELD, NEVER, OF_TASK,
 from tests.transfer.test_results import record
 from transfer.cells import Cell
 from transfer.cli import Command, pretraining_recipe, read_command, task_names, task_recipe
-from transfer.effects import APART, RULES, Rule, Wanted, apart, idle, known, refused
-from transfer.grid import expand
+from transfer.effects import APART, RULES, Rule, Wanted, apart, idle, known
 from transfer.option_table import METHODS, page
 from transfer.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
 from transfer.presence import Present
 from transfer.protocols import configurations, digest
 from transfer.records import Record
-from transfer.sweep_file import read_sweep
 
 RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
 WORKS = (*task_names(), *RECIPES)
@@ -199,68 +196,6 @@ def test_of_what_a_record_does_not_say_nothing_is_concluded() -> None:
     assert idle(known("fewshot", {"probe": "ridge", "l2": 1.0})).keys() == {
         *("logistic_l2", "k", "temperature", "drop_path")
     }
-
-
-def test_a_refusal_names_what_takes_the_effect() -> None:
-    options = {"rerank": False, "warmup_epochs": 0.0, "clip": None, "mixup": 0, "cutmix": 0.0, "milestones": [3, 7.5]}
-    for name, said in {
-        "rerank_k1": "--rerank-k1 has no effect without --rerank",
-        "warmup_prefix": "--warmup-prefix has no effect with --warmup-epochs 0",
-        "clip_each": "--clip-each has no effect without --clip",
-        "mix_prob": "--mix-prob has no effect with --mixup 0 --cutmix 0",
-        "cosine_to": "--cosine-to has no effect with --milestones 3 7.5",
-    }.items():
-        assert refused(known("reid", options), [name]) == said
-    assert refused(known("reid", options), ["lr"]) == ""
-
-
-REFUSED = {
-    "reid": ["--length train", "--alpha 1", "--rerank-k1 5", "--rerank-lambda 0.1", "--triplet-weight 0 --margin 1",
-             "--identity-weight 0 --label-smoothing 0.1", "--warmup-epochs 0 --schedule step --warmup-prefix",
-             "--sync-bn", "--stem conv --optimizer adamw --momentum 0.5", "--pool gap --class-position False"],
-    "finetune": ["--fraction-seed 3", "--mix-prob 0.5", "--auto-augment rand-m9 --color-jitter 0.1", "--sam-rho 1"],
-    "linear": ["--layer-decay 0.5", "--sync-bn"],
-    "fewshot": ["--k 3", "--select 3"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("task", REFUSED)
-def test_idle_flags_are_refused_or_passed_over(task: str) -> None:
-    def checked(*words: str) -> None:
-        command = read_command(task_recipe(task), load_task(task).options, ["--backbone", "tiny", "--smoke", *words])
-        command.check_flags(command.resolved(from_scratch=False))
-
-    for line in REFUSED[task]:
-        flag = next(word for word in reversed(line.split()) if word.startswith("--"))
-        with pytest.raises(WrongWords, match=f"^{flag} has no effect (with|without|in) "):
-            checked(*line.split())
-    checked(*REFUSED[task][0].split(), "--idle-flags", "pass")
-    checked("--stem", "conv", "--attention", "relu")
-
-
-def test_a_sweep_passes_over_what_is_idle_in_a_cell() -> None:
-    """Without decay a grid over decays would be refused for the parameters that it says not to decay."""
-    cells = [cell for cell in expand(read_sweep("theorem1", "smoke")) if cell.options.get("weight_decay") == 0]
-    method = load_method("supervised")
-    for cell in cells[:1]:
-        _, recipe, *words = cell.words(Path("out"))
-        command = read_command(pretraining_recipe(recipe), method.options, words, PretrainRunOptions)
-        assert "no_decay" in idle(known(command.work, plain(command.options)))
-        command.run.idle_flags = "refuse"
-        with pytest.raises(WrongWords, match="--decay-norm has no effect with --weight-decay 0 and without"):
-            command.check_flags()
-    assert cells
-
-
-def test_an_idle_value_of_a_layer_is_left_out(tmp_path: Path) -> None:
-    layer = tmp_path / "mine.yaml"
-    layer.write_text("sam_rho: 3.0\nlength: train\n")
-    words = ["--backbone", "tiny", "--smoke", "--config", str(layer)]
-    command = read_command(task_recipe("reid"), load_task("reid").options, words)
-    spec = command.resolved(from_scratch=False)
-    command.check_flags(spec)
-    assert (command.options.sam_rho, spec.length) == (3.0, "train")
-    assert made("reid", replace(PLAIN, length="train"), sam_rho=3.0).identity == made("reid", PLAIN).identity
 
 
 DEPENDS = [
