@@ -39,7 +39,7 @@ class Unlike(Unfit):
 
 
 def read(path: Path) -> Outcomes:
-    """The arrays of a file, with at least two clusters of samples whose names differ. Raises Unfit."""
+    """The arrays of a file, samples whose names differ and their clusters. Raises Unfit."""
     try:
         with np.load(path, allow_pickle=False) as file:
             found = dict(file)
@@ -57,9 +57,13 @@ def read(path: Path) -> Outcomes:
         names, times = np.unique(found["sample"], return_counts=True)
         twice = some(sorted(map(str, names[times > 1])), 3)
         raise Unfit(f"several samples have one name ({twice}), so they cannot be paired")
-    if len(np.unique(found["cluster"])) < 2:
-        raise Unfit("all samples are of one cluster, and two are the fewest that say how a score varies")
     return found
+
+
+def check_clusters(outcomes: Outcomes) -> None:
+    """Raises Unfit where all samples are of one cluster: no fault of the file, and no interval can be made of it."""
+    if len(np.unique(outcomes["cluster"])) < 2:
+        raise Unfit("all samples are of one cluster, and two are the fewest that say how a score varies")
 
 
 def check(record: Record, outcomes: Outcomes) -> None:

@@ -88,7 +88,9 @@ def resample(
 def read_outcomes(run: Run) -> dict[str, np.ndarray]:
     """The arrays of a run's `outcomes.npz`. Raises UserError."""
     with _of(run):
-        return outcomes_of.read(run.folder / OUTCOMES)
+        found = outcomes_of.read(run.folder / OUTCOMES)
+        outcomes_of.check_clusters(found)
+        return found
 
 
 @contextmanager

@@ -74,7 +74,6 @@ def doubled() -> np.ndarray:
 
 FAULTS: dict[str, tuple[Outcomes, str]] = {
     "equal names": (changed(sample=doubled()), "several samples have one name (query/0000.jpg), so they cannot be"),
-    "one cluster": (changed(cluster=np.zeros(60, int)), "all samples are of one cluster, and two are the fewest"),
     "fewer clusters": (changed(cluster=np.arange(3)), "samples and their clusters are not equally many"),
     "no clusters": (without("cluster"), "has no cluster, so its samples cannot be paired"),
     "no names": (without("sample"), "has no sample, so its samples cannot be paired"),
@@ -104,6 +103,14 @@ def test_what_is_refused_does_not_verify_and_both_say_why(tmp_path: Path, fault:
     said = refusal(run)
     assert said.startswith(says)
     assert f"outcomes.npz: {said}" in check_scores(run.folder, run.record)[0]
+
+
+def test_a_single_cluster_is_no_fault_of_the_file_and_has_no_interval(tmp_path: Path) -> None:
+    run = written(
+        tmp_path, "reid", changed(cluster=np.zeros(60, int)), **load_task("reid").rescore(outcomes_of("reid"))
+    )
+    assert refusal(run) == "all samples are of one cluster, and two are the fewest that say how a score varies"
+    assert check_scores(run.folder, run.record)[0] == []
 
 
 @pytest.mark.parametrize(("keep", "says"), [(None, "missing, and there are scores; copy"), (90, "not readable (")])
