@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from transfer.effects import FROZEN
 from transfer.protocols import by_export, configurations, lineage
 from transfer.records import Record
 
-UNSEEDED = frozenset(("classify", "fewshot", "knn", "tokens"))
-"""Tasks that train nothing and draw nothing by the seed: from given weights all seeds give the same."""
 RANDOM = "random"
 Unit = tuple[str, Any]
 """What runs share that are not independent of each other: ("seed", 0), ("pretraining", 0) or ("weights", id)"""
@@ -153,8 +152,8 @@ def _of_seed(record: Record) -> Unit:
 
 
 def is_seeded(record: Record) -> bool:
-    """Whether a run of another seed can have another score."""
-    return record.task not in UNSEEDED or record.weights_id == RANDOM or bool(record.untrained)
+    """Whether a run of another seed can have another score: tasks that train nothing draw nothing by the seed either."""
+    return record.task not in FROZEN or record.weights_id == RANDOM or bool(record.untrained)
 
 
 def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> float | None:

@@ -12,7 +12,8 @@ from tests.transfer import test_comparing as knn
 from tests.transfer.recorded import broken, made, trained
 from transfer.card_sections import by_protocol
 from transfer.comparing import compare, compared, interaction
-from transfer.evidence import UNSEEDED, Evidence, chance, is_seeded
+from transfer.effects import FROZEN
+from transfer.evidence import Evidence, chance, is_seeded
 from transfer.records import Record
 from transfer.results import Run
 from transfer.tables import NOTES, over_datasets, run_table, summary
@@ -88,7 +89,7 @@ def test_what_needs_no_seed_is_known() -> None:
     from transfer.cli import task_names
 
     idle = {name for name in task_names() if not issubclass(tasks.task.load_task(name).options, FitOptions)}
-    assert idle == UNSEEDED
+    assert idle == {*FROZEN}
 
 
 def test_pretrainings_that_broke_down_count_where_their_weights_are_missing() -> None:
