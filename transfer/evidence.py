@@ -152,7 +152,7 @@ def _of_seed(record: Record) -> Unit:
 
 
 def is_seeded(record: Record) -> bool:
-    """Whether a run of another seed can have another score: tasks that train nothing draw nothing by the seed either."""
+    """Whether a run of another seed can have another score; what trains nothing draws nothing by the seed either."""
     return record.task not in FROZEN or record.weights_id == RANDOM or bool(record.untrained)
 
 
