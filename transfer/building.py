@@ -81,6 +81,7 @@ def _build_around(cell: Cell) -> None:
         return
     command = read_command(cell.step.source, task.options, list(cell.words(Path()))[2:])
     spec = command.resolved(task.from_scratch, weights="random", load="strict")
+    command.check_flags(spec)
     task.check_words(spec, command.options)
     _on_meta(lambda: task.build(spec, command.options), spec)
 

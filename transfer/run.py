@@ -68,7 +68,9 @@ def _run(recipe: "Recipe", words: list[str]) -> int:
     if command.launch.launcher == "slurm" and not command.run.dry_run:
         from transfer.launching import launch
 
-        command.check_flags(command.resolved(task.from_scratch))
+        spec = command.resolved(task.from_scratch)
+        command.check_flags(spec)
+        task.check_words(spec, command.options)
         return launch("transfer.run", [recipe.name, *words], command)
     status, records = execute(command, task)
     receipts.write(command.run.receipt, records, status)

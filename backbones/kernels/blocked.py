@@ -17,6 +17,7 @@ aten = torch.ops.aten
 # what still fills the device.
 BUDGET = {"cpu": 16 * 2**20, "cuda": 256 * 2**20}
 _SMALLEST = 64  # rows of a block
+HEAD_DIMS = (32, 64, 128)  # that the fused kernels take, said here since these need Triton
 _SAFE = 1e38  # no score below it can be NaN: no sum of products leaves float32
 
 

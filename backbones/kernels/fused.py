@@ -12,9 +12,8 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from backbones.kernels import programs
-from backbones.kernels.blocked import scale_of, shares
+from backbones.kernels.blocked import HEAD_DIMS, scale_of, shares
 
-HEAD_DIMS = (32, 64, 128)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 

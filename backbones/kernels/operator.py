@@ -115,8 +115,7 @@ def _serving(q: Tensor, v: Tensor) -> Any:
 
 def served_width(q: Tensor, width: int) -> int:
     """What a width of queries and keys is best filled up to with zeros: on a GPU the next that the kernels take."""
-    kernels = _fused() if q.device.type == "cuda" else None
-    return next((own for own in kernels.HEAD_DIMS if own >= width), width) if kernels else width
+    return next((own for own in blocked.HEAD_DIMS if own >= width), width) if q.device.type == "cuda" else width
 
 
 def _kernels(q: Tensor) -> Any:

@@ -151,8 +151,8 @@ def alone(given: argparse.Namespace, data: CocoData, clock: Clock, device: torch
     assert data.train is not None
     images = int(data.train.with_objects().sum())
     print(f"{given.backbone}, {given.detector}, window {options.window}, {given.size} px, batch {given.batch}")
-    variants = [("softmax", True), ("softmax", False), ("relu", False)]
-    for attention, relative in variants if options.relative else variants[1:]:
+    variants = [("softmax", True), ("relu", True), ("softmax", False), ("relu", False)]
+    for attention, relative in variants if options.relative else variants[2:]:
         context = Context(device, choose_precision("auto", device), workers=auto_workers(device, ALONE))
         row = f"{attention}{', relative positions' if relative else ''} ({context.precision})"
         try:

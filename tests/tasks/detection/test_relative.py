@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -120,17 +119,12 @@ def test_the_kernels_give_what_blocks_give(name: str, monkeypatch: pytest.Monkey
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
 
 
-def test_a_width_is_filled_up_for_the_kernels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_width_is_filled_up_for_the_kernels_alone() -> None:
     class OnGpu:
         device = torch.device("cuda")
 
-    kernels = ModuleType("kernels")
-    kernels.HEAD_DIMS = (32, 64, 128)  # type: ignore[attr-defined]
-    monkeypatch.setattr(operator, "_fused", lambda: kernels)
-    assert [operator.served_width(OnGpu(), width) for width in (64, 92, 128, 192)] == [64, 128, 128, 192]
+    assert [operator.served_width(OnGpu(), width) for width in (32, 40, 92, 128, 192)] == [32, 64, 128, 128, 192]
     assert operator.served_width(torch.zeros(1), 92) == 92
-    monkeypatch.setattr(operator, "_fused", lambda: None)
-    assert operator.served_width(OnGpu(), 92) == 92
 
 
 @pytest.mark.parametrize(
