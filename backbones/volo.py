@@ -11,6 +11,7 @@ from timm.layers import Mlp
 from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
 from timm.models._features import feature_take_indices
 from timm.models.volo import VOLO as TimmVOLO
+from timm.models.volo import ClassBlock, Outlooker, Transformer
 from torch import Tensor, nn
 
 from backbones.archs import VOLOS
@@ -24,6 +25,15 @@ __all__ = ["VOLO"]
 Box = tuple[int, int, int, int]
 "(top, left, bottom, right) on the h x w grid, the last two excluded"
 
+_KINDS: dict[str, type[nn.Module]] = {
+    "outlooker": Outlooker,
+    "transformer": Transformer,
+    "class attention": ClassBlock,
+}
+FFN_REPLACED = ("outlooker", "transformer")
+"""The kinds of blocks (those of `_KINDS`) whose FFN `ffn` chooses. "Scaled ReLU Matters" (arXiv
+2109.03810, Table 5) does not say which it replaced."""
+
 
 class VOLO(TimmVOLO):
     """timm's VOLO, whose parameter names it keeps, with stem and FFN chosen by strings.
@@ -33,8 +43,7 @@ class VOLO(TimmVOLO):
     the position grid is resampled. Stochastic depth acts in the transformer blocks alone, as in the released code.
 
     Args:
-        stem, ffn: names in `stems.py` and `ffn.py`, or `path/to/file.py:Name`. The FFNs of the outlookers and the
-            transformer blocks are replaced, those of the class attention are not.
+        stem, ffn: names in `stems.py` and `ffn.py`, or `path/to/file.py:Name`. Only the FFNs of `FFN_REPLACED` change.
         pos_resample: how positions are brought to the grids of other image sizes, see `positions.resampled`.
     """
 
@@ -67,13 +76,17 @@ class VOLO(TimmVOLO):
             flatten=False,
             strict_img_size=False,
         )
-        blocks: list[Any] = [block for stage in self.network if isinstance(stage, nn.Sequential) for block in stage]
-        for block in blocks:
+        for block in self._with_ffn_of_choice():
             made = make_ffn(ffn, block.mlp.fc1.in_features, block.mlp.fc1.out_features)
             block.mlp = made if isinstance(made, Mlp | ConvFFN) else OverGrid(made)
             block.mlp.apply(self._init_weights)
             if ffn in WITHOUT_NORM:
                 block.norm2 = nn.Identity()
+
+    def _with_ffn_of_choice(self) -> list[Any]:
+        replaced = tuple(_KINDS[kind] for kind in FFN_REPLACED)
+        stages: list[Any] = [stage for stage in self.network if isinstance(stage, nn.Sequential)]
+        return [block for stage in (*stages, self.post_network) for block in stage if isinstance(block, replaced)]
 
     def forward_tokens(self, x: Tensor) -> Tensor:
         """[B, 2h, 2w, D'] of the stem -> [B, N, D] before the class attention."""

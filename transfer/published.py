@@ -15,10 +15,11 @@ from backbones.errors import UserError, WrongWords
 from transfer.costs import hours, kind_of_hours
 from transfer.evidence import Arm, Evidence
 from transfer.protocols import by_export, configurations
+from transfer.published_costs import cost_lines
 from transfer.published_matching import Matcher
 from transfer.published_notes import REASONS, folded, rules_of, table_notes
 from transfer.published_owns import Own, owns
-from transfer.published_rows import Row, Value, paper_names, read_paper, rows_of, table_of
+from transfer.published_rows import Row, Table, Value, paper_names, read_paper, rows_of, table_of
 from transfer.published_verdicts import MARGIN, Counts, judged, sentence
 from transfer.records import Record
 from transfer.results import Run
@@ -78,14 +79,12 @@ def paper_table(
     if not (margin > 0 and math.isfinite(margin)):
         raise WrongWords(f"--margin {margin:g}: must be above 0, in points of percent")
     found = table_of(paper, table)
-    if found.claims:
-        notes = [f"{found.title}: no legible numbers; `python -m transfer.sweep {found.sweep}` makes one's own"]
-        return pd.DataFrame({"claim": found.claims}), notes
     records = [run.record for run in runs]
     exports = by_export(run.record for run in known or runs)
-    about = read_paper(paper)
+    if found.claims:
+        return _figure(found, records, exports)
     at_hand = _AtHand(
-        Matcher(_at_full_scale(found.sweep), about.stand_ins, exports, records, about.versions),
+        Matcher(_at_full_scale(found.sweep), read_paper(paper), exports, records),
         Evidence.of(records, _known(runs, known or runs)),
         dict(zip((record.run_id for record in records), configurations(records, exports), strict=True)),
         {run.record.run_id: run for run in runs},
@@ -101,6 +100,20 @@ def paper_table(
     frame = pd.DataFrame(lines, columns=list(COLUMNS))
     frame.attrs[IN_FULL] = {REASONS: in_full}
     return frame, [*table_notes(found), *rules_of(lines, margin), *said, *letters]
+
+
+def _figure(
+    figure: Table, records: Sequence[Record], exports: Mapping[str, Record]
+) -> "tuple[pd.DataFrame, list[str]]":
+    """What a figure claims, a ratio of hours beside one's own."""
+    import pandas as pd
+
+    notes = [*table_notes(figure), f"no legible numbers; `python -m transfer.sweep {figure.sweep}` makes one's own"]
+    lines: list[dict[str, Any]] = [{"claim": claim} for claim in figure.claims]
+    if figure.costs:
+        matcher = Matcher(_at_full_scale(figure.sweep), read_paper(figure.paper), exports, records)
+        lines += [line for cost in figure.costs for line in cost_lines(cost, matcher)]
+    return pd.DataFrame(lines).fillna(""), notes
 
 
 @dataclass(frozen=True)
@@ -129,7 +142,7 @@ def _at_full_scale(sweep: str) -> SweepFile:
 def _line(row: Row, value: Value, own: Own | None, at_hand: _AtHand) -> dict[str, Any]:
     mark = " (in doubt)" if value.doubt else " (for reference)" if row.reference else ""
     line: dict[str, Any] = dict.fromkeys(COLUMNS, "")
-    line |= {"row": row.label, "dataset": value.dataset, "metric": value.metric, "others": 0}
+    line |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "others": 0}
     line |= {"published": value.printed + mark, "notes": [], "reasons": (), "judged": None}
     if own is None:
         return line | _blocked(row, value, at_hand, mark)
@@ -154,7 +167,7 @@ def _line(row: Row, value: Value, own: Own | None, at_hand: _AtHand) -> dict[str
         "notes": own.notes,
     }
     if problem:
-        said = f"{row.label}, {value.dataset}, {value.metric}: no interval, since {problem}"
+        said = f"{row.label}, {value.dataset}, {value.name}: no interval, since {problem}"
         line |= {"interval": "none", "notes": [*own.notes, said]}
     elif estimate and estimate.seeds[0] in FEW:
         line["notes"] = [*own.notes, FEW[estimate.seeds[0]]]
@@ -176,7 +189,13 @@ def _estimate(own: Own, value: Value, at_hand: _AtHand) -> "tuple[Estimate | Non
     Where there is none, with the reason: no run has the score, it is no mean over samples, or outcomes are missing.
     """
     from transfer.estimating import mean_score
+    from transfer.published_curves import mean_at
 
+    if value.epoch is not None:
+        try:
+            return mean_at([at_hand.runs[record.run_id] for record in own.completed], value, DRAWS), ""
+        except UserError as error:
+            return None, str(error)
     runs, known = [at_hand.runs[record.run_id] for record in own.completed], at_hand.evidence.known
     if not any(value.metric in record.scores for record in own.completed):
         return None, f"no run has a score of this name: {' '.join(record.run_id for record in own.completed)}"
@@ -226,7 +245,7 @@ def _blocked(row: Row, value: Value, at_hand: _AtHand, mark: str) -> dict[str, A
 
 def _own_text(arm: Arm, value: Value, estimate: "Estimate | None", counts: Counts) -> str:
     """The mean of what counts as one seed, how the other runs ended, and the mean with these at chance."""
-    scores = arm.values(value.metric)
+    scores = arm.values(value.metric) if value.epoch is None else []
     mean = 100 * estimate.estimate if estimate else math.fsum(scores) / len(scores) if scores else None
     texts = [f"{mean:.{value.decimals}f}"] if mean is not None else []
     broken = [record for record in arm.records if record.broke_down]

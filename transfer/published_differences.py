@@ -18,6 +18,8 @@ from transfer.sweep_steps import Step
 
 WORLD_SIZE = "world_size"
 _HALF = ("bf16", "fp16")
+TAKEN = " taken, not stated"
+"""Behind a value of the table's sweep that the paper leaves open."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,15 @@ def _flat(counts: Mapping[str, Any]) -> dict[str, Any]:
         inner = value if isinstance(value, dict) else {"": value}
         found |= {f"{key} {unit}".strip(): number for unit, number in inner.items()}
     return found
+
+
+def of_downloads(record: Record, needs: Mapping[str, str]) -> list[Reason]:
+    """Where it was made without what the published number was made with; in which folder that lies does not matter.
+
+    Args:
+        needs: by option that names the folder, what is in it.
+    """
+    return [Reason(f"no {what}") for option, what in needs.items() if record.options.get(option) is None]
 
 
 def of_version(record: Record) -> list[Reason]:

@@ -8,7 +8,7 @@ of the table's sweep, and so from the recipe behind it, makes its number not com
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -23,15 +23,17 @@ from transfer.groups import value_label
 from transfer.options import EXECUTION
 from transfer.protocols import lineage, protocol
 from transfer.published_differences import (
+    TAKEN,
     Reason,
     marks,
     notes_on_processes,
     of_data,
+    of_downloads,
     of_precision,
     of_processes,
     of_version,
 )
-from transfer.published_rows import Row, Value, used_values
+from transfer.published_rows import Paper, Row, Value, used_values
 from transfer.records import Record
 from transfer.sweep_file import SweepFile
 from transfer.sweep_steps import BACKBONE_OPTIONS, Step
@@ -58,15 +60,13 @@ class Matcher:
     Args:
         exports: see `transfer.protocols.by_export`.
         sweep: the table's, at its full tier.
-        stand_ins: by data set, those taken in its place.
-        versions: by data set, the table's, where the facts of the set state none.
+        paper: what it says of data sets and options.
     """
 
     sweep: SweepFile
-    stand_ins: Mapping[str, Sequence[str]]
+    paper: Paper
     exports: Mapping[str, Record]
     records: Sequence[Record] = field(repr=False)
-    versions: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def _by_task(self) -> dict[tuple[str, str], list[Record]]:
@@ -82,7 +82,7 @@ class Matcher:
     def of(self, row: Row, value: Value) -> list[Match]:
         """The runs of one cell."""
         step = self.sweep.steps[value.step]
-        names = (value.dataset, *self.stand_ins.get(value.dataset, ()))
+        names = (value.dataset, *self.paper.stand_ins.get(value.dataset, ()))
         found = [record for name in names for record in self._by_task.get((self._tasks[step.name], name), ())]
         matches = [self._match(record, row, step, value) for record in found if row.steps]
         return [match for match in matches if match is not None]
@@ -113,21 +113,25 @@ class Matcher:
         behind = self._behind(record, chain, row, step)
         if behind is None:
             return None
-        reasons = marks([record, *chain]) + of_data(record, [value.dataset], self.versions)
+        reasons = marks([record, *chain]) + of_data(record, [value.dataset], self.paper.versions)
         reasons += self._not_as_run(record, row, step) + behind
         return Match(record, tuple(dict.fromkeys(reasons)), reading, tuple(notes_on_processes(record, step)))
 
     def _not_as_run(self, record: Record, row: Row, step: Step) -> list[Reason]:
         """What a run has otherwise than a step of the table, but for its data set and its weights."""
         options, spec = self._expected(step, row)
-        found = of_version(record) + _differences(record, (options, spec))
+        needs, left_open = self.paper.needs.get(step.name, {}), self.paper.open.get(step.name, ())
+        compared = {name: value for name, value in options.items() if name not in needs}
+        found = of_version(record) + of_downloads(record, needs)
+        found += _differences(record, (compared, spec), frozenset(row.steps.get(step.name, ())), left_open)
         return found + of_precision(record, options) + of_processes(record, step)
 
     def _behind(self, record: Record, chain: Sequence[Record], row: Row, step: Step) -> list[Reason] | None:
         """Why the weights that a run starts from are not the table's; None where they belong to another row."""
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
-            return _other_weights(record, step, row, bool(chain))
+            left_open = "weights" in self.paper.open.get(step.name, ())
+            return _other_weights(record, step, row, trained=bool(chain), left_open=left_open)
         given = row.steps.get(parent.name, {})
         parts = {name: option for name, option in given.items() if name in FIELDS}
         if not chain:
@@ -142,7 +146,7 @@ class Matcher:
 
     def _unlike(self, record: Record, row: Row, parent: Step) -> list[Reason]:
         """What a training behind a cell has otherwise than the table's."""
-        reasons = of_data(record, parent.dataset, self.versions) + self._not_as_run(record, row, parent)
+        reasons = of_data(record, parent.dataset, self.paper.versions) + self._not_as_run(record, row, parent)
         return [reason.of_step(parent.name) for reason in reasons]
 
     def _expects_volo(self, step: Step) -> bool:
@@ -204,16 +208,29 @@ def _equal(left: Any, right: Any) -> bool:
     return math.isclose(left, right, rel_tol=1e-9) if all(numbers) else bool(left == right)
 
 
-def _differences(record: Record, expected: tuple[dict[str, Any], BackboneSpec]) -> list[Reason]:
-    """Options and parts of the backbone that are not the table's, as "epochs 20 (300)"."""
+def _differences(
+    record: Record,
+    expected: tuple[dict[str, Any], BackboneSpec],
+    matched: Collection[str],
+    left_open: Collection[str],
+) -> list[Reason]:
+    """Options and parts of the backbone that are not the table's, as "epochs 20 (300)".
+
+    Args:
+        matched: parts of the backbone that a row names, in one reading or another.
+        left_open: options that the paper does not state.
+    """
     options, spec = expected
     effective = protocol(record)  # options without effect are no difference
     found = []
     for name, value in options.items():
         held = record.options.get(name)
         if name not in _NO_OPTIONS and name in effective and not any(_equal(held, used) for used in used_values(value)):
-            found.append(Reason(f"{name} {value_label(held)} ({value_label(used_values(value)[0])})", option=True))
+            taken = value_label(used_values(value)[0]) + TAKEN * (name in left_open)
+            found.append(Reason(f"{name} {value_label(held)} ({taken})", option=True))
     for name in _BACKBONE if record.backbone else ():
+        if name in matched:
+            continue
         held, value = record.backbone.get(name), getattr(spec, name)
         if name == "stem" and value and _same_stem(record, value):
             continue
@@ -226,7 +243,7 @@ def _differences(record: Record, expected: tuple[dict[str, Any], BackboneSpec]) 
     return found
 
 
-def _other_weights(record: Record, step: Step, row: Row, trained: bool) -> list[Reason]:
+def _other_weights(record: Record, step: Step, row: Row, *, trained: bool, left_open: bool) -> list[Reason]:
     """Of a step that starts from no other step's weights: from random ones, or from those that are named.
 
     A row names the weights before its step does.
@@ -235,7 +252,7 @@ def _other_weights(record: Record, step: Step, row: Row, trained: bool) -> list[
     if record.weights_id in used_values(named):
         return []
     start = "an own pretraining" if trained else f"weights {record.weights_id[:40]}"
-    return [Reason(f"starts from {start} ({used_values(named)[0]})")]
+    return [Reason(f"starts from {start} ({used_values(named)[0]}{TAKEN * left_open})")]
 
 
 @lru_cache

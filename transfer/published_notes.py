@@ -18,12 +18,12 @@ MOST_REASONS = 4
 def table_notes(table: Table) -> list[str]:
     """What is to be said of a table, and of its rows, whatever was run."""
     paper = read_paper(table.paper)
-    notes = [f"{paper.title} ({paper.source}), table {table.name}: {table.title}. In percent."]
+    notes = [f"{paper.title} ({paper.source}), {table.called}: {table.title}." + " In percent." * bool(table.rows)]
     notes += [*paper.notes, *table.notes]
     for row in table.rows:
         notes += [f"{row.label}: for reference only: {row.reference}"] if row.reference else []
         notes += [
-            f"{row.label}, {value.dataset}, {value.metric}: printed {value.printed}, never compared: {value.doubt}"
+            f"{row.label}, {value.dataset}, {value.name}: printed {value.printed}, never compared: {value.doubt}"
             for value in row.values
             if value.doubt
         ]

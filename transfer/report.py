@@ -31,9 +31,11 @@ class ReportOptions:
     each: bool = False
     """One row per run instead of means over seeds."""
     paper: str | None = None
-    """A paper of configs/published, beside whose numbers the own ones stand; with --table."""
+    """A paper of configs/published, beside whose numbers the own ones stand; with --table or --figure."""
     table: str | None = None
     """The table of that paper."""
+    figure: str | None = None
+    """The figure of that paper: what it claims, with notes, and costs beside one's own."""
     compare: tuple[str, str] | None = None
     """Two backbones: each a name, a run, or FIELD=VALUE[,FIELD=VALUE]; the difference is paired by sample."""
     correction: Literal["holm", "bh", "none"] = "holm"
@@ -67,8 +69,10 @@ class ReportOptions:
     """Folder of the weights for --hub; by default the run's own export."""
 
     def __post_init__(self) -> None:
-        if (self.paper is None) != (self.table is None):
-            raise WrongWords("--paper and --table belong together, as --paper scaled_relu --table 4")
+        if self.table is not None and self.figure is not None:
+            raise WrongWords("--table and --figure exclude each other")
+        if (self.paper is None) != (self.table is None and self.figure is None):
+            raise WrongWords("--paper and --table belong together, as --paper scaled_relu --table 4; or --figure 1")
         if not 100 <= self.draws <= 1_000_000:
             raise WrongWords(f"--draws {self.draws}: must be between 100 and 1000000")
         if self.margin is not None and not 0 < self.margin < float("inf"):
@@ -76,6 +80,12 @@ class ReportOptions:
         if self.hub and not self.output:
             raise WrongWords("--hub: name the folder to write with --output")
         self._check_idle()
+
+    @property
+    def published(self) -> tuple[str, str] | None:
+        """The paper and the name of what is shown of it."""
+        table = f"figure{self.figure}" if self.figure is not None else self.table
+        return (self.paper, table) if self.paper is not None and table is not None else None
 
     def _check_idle(self) -> None:
         """Raises WrongWords for a flag that changes nothing."""
@@ -190,7 +200,7 @@ def _render(shown: Sequence[Run], known: Sequence[Run], options: ReportOptions) 
 
     wanted = Wanted(
         each=options.each,
-        paper=(options.paper, options.table) if options.paper and options.table else None,
+        paper=options.published,
         compare=(options.compare,) if options.compare else (),
         correction=options.correction,
         draws=options.draws,

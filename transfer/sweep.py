@@ -51,6 +51,9 @@ class SweepOptions:
     """Where cells compute."""
     set: tuple[str, ...] = ()
     """STEP.KEY=VALUE over the sweep's own: a key of a step or an option of its command; a list makes an axis."""
+    readings: Literal["one", "both"] | None = None
+    """Of rates that a paper prints so that they can be read in two ways: the first reading alone, as the shipped sweeps
+    have it, or both."""
     stem: str | None = None
     """The stem to compare, as of `transfer.run`; for sweeps that vary a part, as bench."""
     attention: str | None = None
@@ -99,7 +102,7 @@ def _main(argv: list[str]) -> int:
 def _read(name: str, options: SweepOptions) -> "SweepFile":
     from transfer.sweep_file import read_sweep
 
-    sweep = read_sweep(name, options.tier, options.set)
+    sweep = read_sweep(name, options.tier, options.set, options.readings)
     parts = {part: value for part in ("stem", "attention", "ffn") if (value := getattr(options, part))}
     if sweep.vary is None:
         if parts or options.against:

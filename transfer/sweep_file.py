@@ -3,6 +3,7 @@
 about: one line
 paper: scaled_relu        # rows from configs/published/scaled_relu.yaml ...
 table: "4"                # ... of this table
+readings: one             # of what is printed as {printed, used}: the first use, or both
 rows:                     # or rows of its own: option values by step; a row runs the steps it names
   - {label: conv, pretrain: {stem: conv}, reid: {lr: 0.05}}
 steps:
@@ -24,12 +25,12 @@ from typing import Any
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
 from backbones.spec import FIELDS
+from transfer.sweep_rows import read_rows
 from transfer.sweep_steps import (
     STEP_KEYS,
     Step,
     as_list,
     check_known,
-    check_option,
     mapping,
     options_of,
     parse_step,
@@ -37,7 +38,7 @@ from transfer.sweep_steps import (
 )
 
 TIERS = ("full", "reduced", "smoke")
-KEYS = ("about", "paper", "table", "rows", "steps", "tiers", "resources", "report", "search", "vary")
+KEYS = ("about", "paper", "table", "readings", "rows", "steps", "tiers", "resources", "report", "search", "vary")
 REPORT_KEYS = ("compare", "map", "by", "interaction", "cost")
 EXAMPLES = {
     "compare": ("stem=conv", "stem=patchify"),
@@ -83,8 +84,11 @@ def sweep_names() -> list[str]:
     return config_names("sweeps")
 
 
-def read_sweep(name: str, tier: str, settings: Sequence[str] = ()) -> SweepFile:
+def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str | None = None) -> SweepFile:
     """A shipped sweep or a user's file, at one tier, with `STEP.KEY=VALUE` settings over it.
+
+    Args:
+        readings: one or both, over what the file says, see `transfer.sweep_rows.read_rows`.
 
     Raises:
         WrongWords: an unknown name, key, value or tier, an empty grid; with the place and the nearest names.
@@ -108,7 +112,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = ()) -> SweepFile:
     if ("paper" in content) != ("table" in content):
         raise WrongWords(f"{where}: `paper` and `table` belong together")
     paper = (str(content["paper"]), str(content["table"])) if "paper" in content else None
-    rows = _rows(content, parsed, where)
+    rows = read_rows(content, parsed, readings, where)
     vary = content.get("vary")
     if vary is not None and vary not in parsed:
         raise WrongWords(f"{where}: `vary`: there is no step {vary!r}{nearest(str(vary), parsed)}")
@@ -250,39 +254,3 @@ def _check_order(steps: dict[str, Step], where: str) -> None:
                 f"{where}: steps.{step.name}: `after: {step.after}` is no earlier step{nearest(step.after, before)}"
             )
         before.append(step.name)
-
-
-def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[dict[str, Any]]:
-    """Label and options by step of each row; a single one without options where the file has none."""
-    if "rows" in content and "paper" in content:
-        raise WrongWords(f"{where}: `rows` and `paper` exclude each other")
-    if "paper" in content:
-        from transfer.published import rows_of
-
-        rows = rows_of(str(content["paper"]), str(content.get("table")))
-    elif "rows" in content:
-        rows = [mapping(row, f"{where}: rows") for row in as_list(content["rows"])]
-        if not rows:
-            raise WrongWords(f"{where}: `rows` is empty")
-    else:
-        return [{"label": ""}]
-    dropped = set(mapping(content["steps"], where)) - set(steps)
-    found = []
-    for number, row in enumerate(rows, 1):
-        named = {key: row[key] for key in row if key in steps}
-        if unknown := [key for key in row if key not in (*steps, *dropped, "label")]:
-            raise WrongWords(f"{where}: row {number}: unknown key {unknown[0]!r}{nearest(unknown[0], steps)}")
-        for key, options in named.items():
-            place = f"{where}: row {number}: {key}"
-            try:
-                for option, value in mapping(options or {}, place).items():
-                    check_option(option, step_options(steps[key]))
-                    if value == []:
-                        raise WrongWords(f"`{option}` is empty")
-                    if isinstance(value, dict) and not (isinstance(value.get("used"), list) and value["used"]):
-                        raise WrongWords(f"`{option}` is a value or {{printed: ..., used: [...]}}, not {value!r}")
-            except WrongWords as error:
-                raise WrongWords(f"{place}: {error}") from None
-        if named or not any(key in dropped for key in row):
-            found.append({"label": str(row.get("label", "")), **named})
-    return found

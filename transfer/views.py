@@ -128,9 +128,10 @@ def _norms(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
 
 def _paper(runs: Sequence[Run], known: Sequence[Run], paper: tuple[str, str], margin: float | None) -> Section:
     from transfer.published import paper_table
+    from transfer.published_rows import table_of
 
     table, notes = paper_table(runs, *paper, known=known, margin=margin)
-    return Section(title=f"{paper[0]}, table {paper[1]}", table=table, note="\n".join(notes))
+    return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=table, note="\n".join(notes))
 
 
 def _comparisons(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> Iterator[Section]:

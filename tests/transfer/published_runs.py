@@ -17,7 +17,7 @@ from transfer.grid import Cell, expand
 from transfer.options import EXECUTION, BackboneOptions
 from transfer.published import paper_table
 from transfer.published_differences import processes
-from transfer.published_rows import table_of
+from transfer.published_rows import rows_of, table_of
 from transfer.records import Identity
 from transfer.results import Run, Store
 from transfer.sweep_file import SweepFile, read_sweep
@@ -31,7 +31,7 @@ def full(sweep: str) -> SweepFile:
 def cells_of(table: str, label: str, step: str, paper: str = "scaled_relu") -> list[Cell]:
     """The cells of a step of a row at the full tier."""
     sweep = full(table_of(paper, table).sweep)
-    row = next(row for row in sweep.rows if row["label"] == label)
+    row = next(row for row in rows_of(paper, table) if row["label"] == label)  # in every reading
     return [cell for cell in expand(replace(sweep, rows=(row,))) if cell.step.name == step]
 
 
@@ -93,7 +93,11 @@ def _content(values: dict[str, Any], backbone: dict[str, Any]) -> dict[str, Any]
     return {name: values[name] for name in names} | {
         "backbone": backbone,
         "dataset": {name: values["dataset"].get(name) for name in ("name", "version", "digest")},
-        "options": {name: value for name, value in values["options"].items() if name not in left_out},
+        "options": {
+            name: f"sha256:{'5' * 64}" if name == "token_labels" and value else value  # a folder counts by its content
+            for name, value in values["options"].items()
+            if name not in left_out
+        },
         "precision": [values["environment"].get(name) for name in ("precision", "eval_precision")],
         "smoke": values.get("smoke", False),
         "subset": values.get("subset"),

@@ -33,7 +33,8 @@ def test_an_unknown_table_is_said(paper: str, table: str) -> None:
 def test_without_own_runs_the_published_column_stands_alone(table: Table) -> None:
     frame, notes = paper_table([], table.paper, table.name)
     if table.claims:
-        assert frame["claim"].tolist() == list(table.claims)
+        assert frame["claim"].tolist() == [*table.claims, *(cost.claim for cost in table.costs)]
+        assert set(table.notes) <= set(notes)
         return
     assert list(frame) == list(COLUMNS)
     assert len(frame) == sum(len(row.values) for row in table.rows)

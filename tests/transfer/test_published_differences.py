@@ -152,7 +152,7 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
     assert {"erase", "batch", "epochs"} <= recipe & set(protocol(run_of(cell, tmp_path / "as it is", 798).record))
     for name in recipe:
         run = run_of(cell, tmp_path / name, changed={name: 9.25})
-        found = Matcher(full("scaled_relu_table1"), {}, {}, [run.record]).of(row, row.values[0])
+        found = Matcher(full("scaled_relu_table1"), read_paper("scaled_relu"), {}, [run.record]).of(row, row.values[0])
         if name in ("lr", "sam", "warmup_epochs"):
             assert not found, f"{name}: with others it belongs to another row"
         else:

@@ -1,0 +1,116 @@
+"""What a published number was made with, where that is a download, or left open by the paper."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.transfer.published_runs import cell_of, full, line_of, lines_of, run_of
+from transfer.published_matching import Matcher
+from transfer.published_rows import read_paper, table_of
+from transfer.sweep_steps import step_options
+
+VOLO = "VOLO-d1, 3Conv+3BN+3ReLU+1Proj, 1.6e-3, AdamW, warm-up 20"
+SAM = "ViT_p, 5e-4, SAM, warm-up 5"
+CONV = "ViT_c, 5e-4, AdamW, warm-up 5"
+SHARE = "10 % of the labels"
+LABELS = {"token_labels": "/data/maps"}
+
+
+def test_a_run_with_token_labels_is_compared_and_one_without_is_not(tmp_path: Path) -> None:
+    cell = cell_of("2", VOLO, "volo")
+    found = {
+        (labels, folder): line_of([run_of(cell, tmp_path / folder, 841, changed={"token_labels": labels})], "2", VOLO)
+        for labels, folder in (("/a/maps", "here"), ("/b/maps", "there"), (None, "here alone"), (None, "there alone"))
+    }
+    for (labels, _), line in found.items():
+        assert line["own"] == "84.1"
+        if labels:
+            assert line["not comparable because"] == ""
+            assert line["verdict"].startswith("cannot tell, of these models (1 seed)")
+        else:
+            assert line["not comparable because"] == "no token labels"
+            assert line["verdict"] == "not comparable"
+
+
+def test_the_same_token_labels_in_two_folders_are_one_configuration(tmp_path: Path) -> None:
+    cell = cell_of("2", VOLO, "volo")
+    runs = [
+        run_of(replace(cell, seed=seed), tmp_path, 840 + seed, changed={"token_labels": f"/{seed}/maps"})
+        for seed in range(2)
+    ]
+    line = line_of(runs, "2", VOLO)
+    assert (len(line["runs"].split()), line["others"]) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("paper", "table"), [("scaled_relu", "2"), ("scaled_relu", "5"), ("anchors", "classification")]
+)
+def test_every_volo_row_expects_token_labels(tmp_path: Path, paper: str, table: str) -> None:
+    found = table_of(paper, table)
+    rows = [row for row in found.rows if "volo" in row.steps]
+    assert len(rows) == {"2": 7, "5": 6, "classification": 1}[table]
+    for number, row in enumerate(rows):
+        cell = cell_of(table, row.label, "volo", paper)
+        for labels, told in ((None, ["no token labels"]), ("/data/maps", [])):
+            run = run_of(cell, tmp_path / f"{number}-{bool(labels)}", 800, changed={"token_labels": labels})
+            matcher = Matcher(full(found.sweep), read_paper(paper), {}, [run.record])
+            assert [reason.text for match in matcher.of(row, row.values[0]) for reason in match.reasons] == told
+
+
+OPEN: list[tuple[str, str, str, dict[str, Any], dict[str, Any], str]] = [
+    # table, row and step; what is expected there; another value, and what a run of it is told
+    ("1", SAM, "deit", {"sam_rho": 0.05}, {"sam_rho": 0.1}, "sam_rho 0.1 (0.05 taken, not stated)"),
+    ("1", SAM, "deit", {"sam_sync": False}, {"sam_sync": True}, "sam_sync yes (no taken, not stated)"),
+    ("1", CONV, "deit", {"sync_bn": False}, {"sync_bn": True}, "sync_bn yes (no taken, not stated)"),
+    ("2", VOLO, "volo", {}, LABELS | {"sync_bn": True}, "sync_bn yes (no taken, not stated)"),
+    ("2", VOLO, "volo", {}, {"token_labels": None}, "no token labels"),
+    ("2", VOLO, "volo", {}, {"token_labels": "/elsewhere"}, ""),
+    ("7", SHARE, "finetune", {"fraction_seed": 0}, {"fraction_seed": 1}, "fraction_seed 1 (0 taken, not stated)"),
+    ("7", SHARE, "finetune", {"epochs": 300}, {"epochs": 100}, "epochs 100 (300 taken, not stated)"),
+]
+
+
+@pytest.mark.parametrize(("table", "label", "step", "expected", "other", "told"), OPEN, ids=lambda one: str(one)[:40])
+def test_what_another_value_of_an_open_option_is_told(
+    tmp_path: Path, table: str, label: str, step: str, expected: dict[str, Any], other: dict[str, Any], told: str
+) -> None:
+    cell = cell_of(table, label, step)
+    given = LABELS if step == "volo" else {}
+    for number, (changed, said) in enumerate(((given | expected, ""), (other, told))):
+        line = line_of([run_of(cell, tmp_path / str(number), 790, changed=changed)], table, label)
+        assert line["own"] == "79.0"
+        assert line["not comparable because"] == said
+
+
+def test_any_seed_is_that_of_the_paper_which_states_none(tmp_path: Path) -> None:
+    cell = replace(cell_of("1", CONV, "deit"), seed=41)
+    assert line_of([run_of(cell, tmp_path, 816)], "1", CONV)["not comparable because"] == ""
+
+
+def test_other_weights_before_a_second_stage_are_told_that_the_paper_names_none(tmp_path: Path) -> None:
+    cell = cell_of("7", SHARE, "finetune")
+    (line,) = lines_of([run_of(cell, tmp_path, 678, weights_id="sha256:dd")], "7", SHARE)
+    released = "timm:vit_small_patch16_224.dino taken, not stated"
+    assert line["not comparable because"] == f"starts from weights sha256:dd ({released})"
+
+
+def test_the_batch_of_reid_is_told_to_be_open(tmp_path: Path) -> None:
+    label = "1Proj, 1.6e-3"
+    dino = run_of(cell_of("4", label, "dino"), tmp_path, 1, export="sha256:dd")
+    cell = cell_of("4", label, "reid")
+    changed = {"identities": 32, "warmup_epochs": 20, "epochs": 60}
+    run = run_of(cell, tmp_path, 841, weights_id="sha256:dd", changed=changed, scores={"mAP": 0.841, "rank1": 0.93})
+    lines = [line for line in lines_of([dino, run], "4", label) if line["own"]]
+    (told,) = {line["not comparable because"] for line in lines}
+    values = ("identities 32 (16", "epochs 60 (120", "warmup_epochs 20 (5")
+    assert told == "; ".join(f"{value} taken, not stated)" for value in values)
+
+
+@pytest.mark.parametrize("paper", ["scaled_relu", "anchors"])
+def test_open_and_needed_options_are_options_of_the_steps(paper: str) -> None:
+    about = read_paper(paper)
+    steps = {name: step for table in about.tables.values() for name, step in full(table.sweep).steps.items()}
+    for step, names in {**about.open, **about.needs}.items():
+        assert {*names} <= step_options(steps[step])

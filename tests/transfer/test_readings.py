@@ -1,0 +1,87 @@
+"""Both readings of a printed rate: what a sweep runs, and what is matched."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from backbones.errors import WrongWords
+from tests.transfer.published_runs import cell_of, line_of, lines_of, run_of
+from transfer.grid import Cell, expand
+from transfer.published_rows import rows_of, used_values
+from transfer.sweep import main
+from transfer.sweep_file import TIERS, read_sweep
+
+READ_TWICE = ("1", "2", "3", "5", "6", "7")
+
+
+def cells(table: str, readings: str | None, tier: str = "full") -> list[Cell]:
+    found = expand(read_sweep(f"scaled_relu_table{table}", tier, readings=readings))
+    return [cell for cell in found if cell.seed == 0 and cell.step.name in ("deit", "finetune")]
+
+
+@pytest.mark.parametrize("table", READ_TWICE)
+def test_a_sweep_runs_one_reading_or_both(table: str) -> None:
+    rates = {
+        row["label"]: used_values(row[step]["lr"])
+        for row in rows_of("scaled_relu", table)
+        for step in ("deit", "finetune")
+        if step in row
+    }
+    assert all(len(used) == 2 for used in rates.values())
+    once, twice = cells(table, None), cells(table, "both")
+    assert Counter(cell.options["lr"] for cell in once) == Counter(used[0] for used in rates.values())
+    assert {(cell.label, cell.options["lr"]) for cell in once} == {(label, used[0]) for label, used in rates.items()}
+    assert {cell.options["lr"] for cell in twice} == {rate for used in rates.values() for rate in used}
+    assert {cell.name for cell in once} < {cell.name for cell in twice}, "what is done is done for both"
+    assert [cell.name for cell in once] == [cell.name for cell in cells(table, "one")]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_every_tier_takes_both(tier: str) -> None:
+    assert len(cells("3", None, tier)) == 8
+    assert len(cells("3", "both", tier)) == 16
+
+
+def test_a_file_says_which_readings(tmp_path: Path) -> None:
+    text = """
+paper: scaled_relu
+table: "3"
+readings: both
+steps:
+  deit: {pretrain: deit, backbone: deit_s16, dataset: imagenet1k, seeds: [0]}
+"""
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    assert len(expand(read_sweep(str(path), "full"))) == 16
+    assert len(expand(read_sweep(str(path), "full", readings="one"))) == 8
+    path.write_text(text.replace("both", "boht"))
+    with pytest.raises(WrongWords, match="`readings` is one or both, not 'boht'; did you mean 'both'"):
+        read_sweep(str(path), "full")
+
+
+def test_the_flag_is_refused_where_nothing_is_printed_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scaled_relu_table4", "--tier", "smoke", "--readings", "both", "--dry-run"]) == 2
+    assert "--readings both: nothing in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("table", "label", "step"),
+    [
+        ("1", "ViT_c, 1e-3, AdamW, warm-up 20", "deit"),
+        ("2", "DeiT-S, 1Proj+1ReLU, 1e-3, AdamW, warm-up 5", "deit"),
+        ("3", "3Conv+3BN+3ReLU+1Proj, (2,2,2,2), warm-up 5", "deit"),
+        ("5", "DeiT-S, GELU to ReLU in the FFN", "deit"),
+        ("6", "TST, 5e-4, SAM", "finetune"),
+        ("7", "10 % of the labels", "finetune"),
+    ],
+)
+def test_a_run_of_either_reading_is_compared_and_says_which(tmp_path: Path, table: str, label: str, step: str) -> None:
+    printed = next(row[step]["lr"]["printed"] for row in rows_of("scaled_relu", table) if row["label"] == label)
+    runs = []
+    for used in (2 * printed, printed):
+        runs.append(run_of(cell_of(table, label, step, lr=used), tmp_path / str(used), 800))
+        assert line_of(runs[-1:], table, label)["reading"] == f"lr {used:g}, printed {printed:g}"
+    both = lines_of(runs, table, label)
+    assert len({line["reading"] for line in both}) == len(both) == 2
+    assert {line["not comparable because"] for line in both} == {""}

@@ -1,0 +1,65 @@
+"""Scores that were measured while a model trained, from the history of its run. Imports no torch."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from backbones.errors import UserError
+from transfer.contrasts import contrast
+from transfer.published_rows import Value
+from transfer.results import HISTORY, Run
+
+if TYPE_CHECKING:
+    from transfer.statistics import Estimate
+
+
+def score_at(run: Run, value: Value) -> float:
+    """The score that a run had after the epoch of a published value, a fraction.
+
+    Raises:
+        UserError: its history cannot be read or has no such line.
+    """
+    path = run.folder / HISTORY
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found = [_score(line, value) for line in lines if f'"{value.metric}"' in line]  # a step's line has none
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    scores = [score for score in found if score is not None]
+    if not scores:
+        raise UserError(f"{path}: has no {value.name}; --validate-at {value.epoch} of the training measures it")
+    return scores[-1]
+
+
+def _score(line: str, value: Value) -> float | None:
+    content = json.loads(line)
+    score = content.get(value.metric) if isinstance(content, dict) and content.get("epoch") == value.epoch else None
+    return float(score) if isinstance(score, int | float) else None
+
+
+def mean_at(runs: Sequence[Run], value: Value, draws: int) -> "Estimate":
+    """The mean over seeds of the score after an epoch, with its interval.
+
+    A history has no outcome of each image, only how many were right; which ones is taken to be the same for all seeds,
+    which makes the interval too wide rather than too short.
+
+    Raises:
+        UserError: a run has no such score, or does not say how many images were scored.
+    """
+    scores = np.array([score_at(run, value) for run in runs])
+    counts = runs[0].record.dataset.get("counts", {}).get("val", {})
+    images = counts.get("images") if isinstance(counts, dict) else counts
+    if not isinstance(images, int) or images < 1:
+        raise UserError(f"{runs[0].folder}: does not say how many images were scored")
+    mean = float(scores.mean())
+    around = np.random.default_rng(0).binomial(images, mean, draws) / images - mean
+    return contrast(
+        [scores],
+        [scores[:, None] + around],
+        [1],
+        clusters=images,
+        bounds=(0.0, 1.0),
+        seeds=[[run.record.seed for run in runs]],
+    )

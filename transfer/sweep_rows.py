@@ -1,0 +1,84 @@
+"""The rows of a sweep's YAML, its own or a published table's, and the readings of what is printed. Imports no torch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from backbones.errors import WrongWords, nearest
+from transfer.sweep_steps import Step, as_list, check_option, mapping, step_options
+
+READINGS = ("one", "both")
+
+
+def read_rows(
+    content: dict[str, Any], steps: dict[str, Step], readings: str | None, where: str
+) -> list[dict[str, Any]]:
+    """Label and options by step of each row; a single one without options where the file has none.
+
+    Args:
+        readings: of options that are printed so that they can be read in several ways: one or both, over what the
+            file says. Where neither does, one of a published table's rows, both of the file's own.
+
+    Raises:
+        WrongWords: an unknown key, option or reading, with its place.
+    """
+    rows = _rows(content, steps, where)
+    both = _readings(content, rows, readings, where) == "both"
+    return rows if both else [_first_reading(row) for row in rows]
+
+
+def _readings(content: dict[str, Any], rows: Sequence[dict[str, Any]], given: str | None, where: str) -> str:
+    said = content.get("readings", "one" if "paper" in content else "both")
+    if said not in READINGS:
+        raise WrongWords(f"{where}: `readings` is one or both, not {said!r}{nearest(str(said), READINGS)}")
+    if given == "both" and all(_first_reading(row) == row for row in rows):
+        raise WrongWords(f"--readings both: nothing in {where} is printed so that it can be read in two ways")
+    return given or str(said)
+
+
+def _first_reading(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the first use of each option that is printed so that it can be read in several ways."""
+    return {
+        step: {
+            name: {**value, "used": value["used"][:1]} if isinstance(value, dict) else value
+            for name, value in options.items()
+        }
+        if isinstance(options, dict)
+        else options
+        for step, options in row.items()
+    }
+
+
+def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[dict[str, Any]]:
+    """Label and options by step of each row; a single one without options where the file has none."""
+    if "rows" in content and "paper" in content:
+        raise WrongWords(f"{where}: `rows` and `paper` exclude each other")
+    if "paper" in content:
+        from transfer.published_rows import rows_of
+
+        rows = rows_of(str(content["paper"]), str(content.get("table")))
+    elif "rows" in content:
+        rows = [mapping(row, f"{where}: rows") for row in as_list(content["rows"])]
+        if not rows:
+            raise WrongWords(f"{where}: `rows` is empty")
+    else:
+        return [{"label": ""}]
+    dropped = set(mapping(content["steps"], where)) - set(steps)
+    found = []
+    for number, row in enumerate(rows, 1):
+        named = {key: row[key] for key in row if key in steps}
+        if unknown := [key for key in row if key not in (*steps, *dropped, "label")]:
+            raise WrongWords(f"{where}: row {number}: unknown key {unknown[0]!r}{nearest(unknown[0], steps)}")
+        for key, options in named.items():
+            place = f"{where}: row {number}: {key}"
+            try:
+                for option, value in mapping(options or {}, place).items():
+                    check_option(option, step_options(steps[key]))
+                    if value == []:
+                        raise WrongWords(f"`{option}` is empty")
+                    if isinstance(value, dict) and not (isinstance(value.get("used"), list) and value["used"]):
+                        raise WrongWords(f"`{option}` is a value or {{printed: ..., used: [...]}}, not {value!r}")
+            except WrongWords as error:
+                raise WrongWords(f"{place}: {error}") from None
+        if named or not any(key in dropped for key in row):
+            found.append({"label": str(row.get("label", "")), **named})
+    return found
