@@ -208,7 +208,7 @@ def test_what_has_no_tensors_is_no_part_of_what_weights_hold(here, tmp_path):
 
 
 def test_partial_keeps_what_the_export_names_unless_it_is_told_otherwise(tmp_path):
-    made = {"stem": "conv", "attention": "relu", "ffn": "mlp", "qk_norm": True, "gate": True, "pool": "gap"}
+    made = {"stem": "conv", "attention": "relu", "ffn": "mlp", "qk_norm": True, "gate": "silu", "pool": "gap"}
     export(source(**made), tmp_path / "out")
     (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nstem: patchify\nattention: softmax\nffn: mlp_tanh\n")
     given = {"weights": str(tmp_path / "out"), "load": "partial"}
@@ -218,7 +218,7 @@ def test_partial_keeps_what_the_export_names_unless_it_is_told_otherwise(tmp_pat
         assert spec.length == "image"
         assert changed_parts(spec) == []
         spec = resolve(name, **given, attention="softmax", stem="patchify")
-        assert (spec.attention, spec.stem, spec.gate, spec.qk_norm) == ("softmax", "patchify", True, True)
+        assert (spec.attention, spec.stem, spec.gate, spec.qk_norm) == ("softmax", "patchify", "silu", True)
         assert changed_parts(spec) == [
             "stem 3Conv+3BN+3ReLU+1Proj@2,1,1,8 there, 1Proj@16 here",
             "attention relu there, softmax here",
