@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,20 +25,25 @@ def score_at(run: Run, value: Value) -> float:
     """
     path = run.folder / HISTORY
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        found = [_score(line, value) for line in lines if f'"{value.metric}"' in line]  # a step's line has none
+        found = _measured(path, path.stat().st_mtime_ns, value.metric)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    scores = [score for score in found if score is not None]
-    if not scores:
+    if value.epoch not in found:
         raise UserError(f"{path}: has no {value.name}; --validate-at {value.epoch} of the training measures it")
-    return scores[-1]
+    return found[value.epoch]
 
 
-def _score(line: str, value: Value) -> float | None:
-    content = json.loads(line)
-    score = content.get(value.metric) if isinstance(content, dict) and content.get("epoch") == value.epoch else None
-    return float(score) if isinstance(score, int | float) else None
+@lru_cache
+def _measured(path: Path, changed: int, metric: str) -> dict[Any, float]:
+    """The score by epoch. Most lines are those of steps, which do not name it.
+
+    Args:
+        changed: when the file was, so that it is read once for all values of a table.
+    """
+    name = f'"{metric}"'.encode()
+    with path.open("rb") as file:
+        lines = [json.loads(line) for line in file if name in line]
+    return {line["epoch"]: float(line[metric]) for line in lines if line.get(metric) is not None and "epoch" in line}
 
 
 def mean_at(runs: Sequence[Run], value: Value, draws: int) -> "Estimate":

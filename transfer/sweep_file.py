@@ -3,6 +3,7 @@
 about: one line
 paper: scaled_relu        # rows from configs/published/scaled_relu.yaml ...
 table: "4"                # ... of this table
+# figure: "4"             # or, with rows of its own, the figure whose claims and notes its report shows
 readings: one             # of what is printed as {printed, used}: the first use, or both
 rows:                     # or rows of its own: option values by step; a row runs the steps it names
   - {label: conv, pretrain: {stem: conv}, reid: {lr: 0.05}}
@@ -25,6 +26,7 @@ from typing import Any
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
 from backbones.spec import FIELDS
+from transfer.published_rows import table_of
 from transfer.sweep_rows import read_rows
 from transfer.sweep_steps import (
     STEP_KEYS,
@@ -38,7 +40,20 @@ from transfer.sweep_steps import (
 )
 
 TIERS = ("full", "reduced", "smoke")
-KEYS = ("about", "paper", "table", "readings", "rows", "steps", "tiers", "resources", "report", "search", "vary")
+KEYS = (
+    "about",
+    "paper",
+    "table",
+    "figure",
+    "readings",
+    "rows",
+    "steps",
+    "tiers",
+    "resources",
+    "report",
+    "search",
+    "vary",
+)
 REPORT_KEYS = ("compare", "map", "by", "interaction", "cost")
 EXAMPLES = {
     "compare": ("stem=conv", "stem=patchify"),
@@ -109,9 +124,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
     if tier == "full":
         parsed = {key: step.on_a_gpu() for key, step in parsed.items()}
     _check_order(parsed, where)
-    if ("paper" in content) != ("table" in content):
-        raise WrongWords(f"{where}: `paper` and `table` belong together")
-    paper = (str(content["paper"]), str(content["table"])) if "paper" in content else None
+    paper = _paper(content, where)
     rows = read_rows(content, parsed, readings, where)
     vary = content.get("vary")
     if vary is not None and vary not in parsed:
@@ -131,6 +144,15 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
         tiers=tuple(content.get("tiers") or ()),
         vary=vary,
     )
+
+
+def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
+    """The paper and the name of its table or figure. Raises WrongWords."""
+    named = [f"figure{content['figure']}"] if "figure" in content else []
+    named += [str(content["table"])] if "table" in content else []
+    if len(named) != ("paper" in content):
+        raise WrongWords(f"{where}: `paper` and `table` belong together, or `paper` and `figure`")
+    return (str(content["paper"]), table_of(str(content["paper"]), named[0]).name) if named else None
 
 
 def _of_command(settings: Sequence[str]) -> Iterator[tuple[str, str]]:

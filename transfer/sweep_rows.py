@@ -27,7 +27,7 @@ def read_rows(
 
 
 def _readings(content: dict[str, Any], rows: Sequence[dict[str, Any]], given: str | None, where: str) -> str:
-    said = content.get("readings", "one" if "paper" in content else "both")
+    said = content.get("readings", "one" if "table" in content else "both")
     if said not in READINGS:
         raise WrongWords(f"{where}: `readings` is one or both, not {said!r}{nearest(str(said), READINGS)}")
     if given == "both" and all(_first_reading(row) == row for row in rows):
@@ -50,9 +50,9 @@ def _first_reading(row: dict[str, Any]) -> dict[str, Any]:
 
 def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[dict[str, Any]]:
     """Label and options by step of each row; a single one without options where the file has none."""
-    if "rows" in content and "paper" in content:
-        raise WrongWords(f"{where}: `rows` and `paper` exclude each other")
-    if "paper" in content:
+    if "rows" in content and "table" in content:
+        raise WrongWords(f"{where}: `rows` and `table` exclude each other")
+    if "table" in content:
         from transfer.published_rows import rows_of
 
         rows = rows_of(str(content["paper"]), str(content.get("table")))

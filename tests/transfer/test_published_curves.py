@@ -1,19 +1,22 @@
 """Published numbers of the way there, beside those in the histories of one's own runs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from backbones.settings import read_yaml
 from tests.transfer.published_runs import cell_of, lines_of, run_of
+from transfer.grid import expand
+from transfer.published import paper_table
 from transfer.results import Run
+from transfer.sweep_file import read_sweep
 
 MEASURED = {5: 0.1841, 20: 0.5362, 50: 0.6379, 300: 0.816}
 
 
 def trained(tmp_path: Path, label: str, measured: dict[int, float], lr: float = 1e-3, seed: int = 0) -> Run:
-    from dataclasses import replace
-
     cell = replace(cell_of("convergence", label, "deit", lr=lr), seed=seed)
     run = run_of(cell, tmp_path, 816)
     lines = [{"step": 100, "epoch": 5, "loss": 5.0}, {"step": 9, "epoch": 5.0, "loss": 4.0}]
@@ -50,8 +53,6 @@ def test_seeds_are_averaged_on_the_way_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "{broken top1", json.dumps({"step": 1, "epoch": 7, "top1": 0.1})])
 def test_a_history_without_the_epoch_is_said(tmp_path: Path, content: str | None) -> None:
-    from transfer.published import paper_table
-
     run = trained(tmp_path, "ViT_c", MEASURED)
     path = run.folder / "history.jsonl"
     path.unlink()
@@ -64,3 +65,10 @@ def test_a_history_without_the_epoch_is_said(tmp_path: Path, content: str | None
     (note,) = [note for note in notes if note.startswith("ViT_c, imagenet1k, top1 at epoch 20: no interval, since ")]
     assert str(path) in note
     assert ("--validate-at 20" in note) is (content is not None and "broken" not in content)
+
+
+@pytest.mark.parametrize(("tier", "measured"), [("full", [5, 20, 50]), ("reduced", [5, 20, 50]), ("smoke", [5, 20])])
+def test_every_tier_of_the_sweep_measures_on_the_way(tier: str, measured: list[int]) -> None:
+    for cell in expand(read_sweep("scaled_relu_convergence", tier)):
+        epochs = cell.options.get("validate_at") or read_yaml(cell.step.source.path)["validate_at"]
+        assert list(epochs) == measured

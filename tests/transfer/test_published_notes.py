@@ -11,6 +11,9 @@ from tests.backbones.test_volo import tiny
 from transfer.published import paper_table
 from transfer.published_rows import Table, paper_names, read_paper, table_of
 from transfer.report import main
+from transfer.sweep_file import read_sweep
+from transfer.sweep_report import _wanted
+from transfer.views import sections
 
 EVERY = [
     one for name in paper_names() for kind in ("tables", "figures") for one in getattr(read_paper(name), kind).values()
@@ -108,3 +111,12 @@ def _replaced() -> set[str]:
     model = tiny(ffn="relu", classes=3)
     blocks = [one for one in model.modules() if type(one).__name__ in names]
     return {names[type(one).__name__] for one in blocks if type(one.mlp.act).__name__ == "ReLU"}
+
+
+@pytest.mark.parametrize("name", ["pointwise_figure4", "scaled_relu_figure1", "scaled_relu_table4"])
+def test_the_report_of_a_sweep_shows_the_notes(name: str) -> None:
+    sweep = read_sweep(name, "smoke")
+    assert sweep.paper
+    found = [part.note for wanted in _wanted(sweep) if wanted.paper for part in sections([], [], wanted)]
+    assert len(found) == 1
+    assert all(note in found[0] for note in table_of(*sweep.paper).notes)
