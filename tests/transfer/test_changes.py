@@ -19,7 +19,8 @@ from transfer.run import main
 OLD = Path(__file__).parent / "older" / "knn_version1.json"
 PROTOCOL = {
     "task": "knn", "task_version": 1, "dataset": "toy_digits", "dataset_version": "1", "skipped": 0,
-    "precision": "fp32", "smoke": True, "subset": 20, "size": 32, "resize": 32, "k": 5, "other_k": [1], "temperature": 0.07,
+    "precision": "fp32", "smoke": True, "subset": 20, "size": 32, "resize": 32, "k": 5,
+    "other_k": [1], "temperature": 0.07,
     "dataset_digest": "90e4d67e2ac30fb57f4d49d7c1ed46f9b948d462e772757b835da955db93781f",
 }  # fmt: skip
 """Of that record, as the version that wrote it says it, but for `eval_batch`, which changes no score."""
