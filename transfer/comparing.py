@@ -87,7 +87,7 @@ def compared(
     head = [f"{letter}: {side.text} ({count_of(side.runs)})" for letter, side in zip("ab", sides)]
     rows: list[dict[str, Any]] = []
     for one in matches:
-        head += [f"{one.label}: the sides differ in: {', '.join(one.differ)}"] if one.differ else []
+        head += _differing(one, "sides")
         own = _compared(one, how, evidence)
         rows += own
         notes += one.notes + seed_notes(one, evidence, interval=any("estimate" in row for row in own))
@@ -149,11 +149,19 @@ def crossed(
             continue
         own = _crossed(one, [side.text for side in sides], effects, how, evidence)
         rows += own
-        notes += one.notes + seed_notes(one, evidence, interval=any("estimate" in row for row in own))
+        notes += (
+            _differing(one, "corners")
+            + one.notes
+            + seed_notes(one, evidence, interval=any("estimate" in row for row in own))
+        )
     if not rows:
         missing = "; ".join(notes) or "no task has all four corners under one protocol"
         raise UserError(f"no interaction of {name_f} and {name_g}: {missing}")
     return Comparison(_judged(rows, how), notes, how)
+
+
+def _differing(one: Match, what: str) -> list[str]:
+    return [f"{one.label}: the {what} differ in: {', '.join(one.differ)}"] if one.differ else []
 
 
 def _corner(runs: Sequence[Run], fields: tuple[str, str], values: tuple[str, str], exports: Exports) -> Side:

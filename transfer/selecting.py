@@ -261,7 +261,7 @@ def _check(
                 f"{one.label}: not compared, since the runs of '{side.text}' differ in {', '.join(mixed)}; narrow it"
             ]
         contents.append(facts[0])
-    chosen = [name for name in without if len({repr(value) for value in _values(one, name, exports)}) > 1]
+    chosen = [name for name in sorted(without) if len({repr(value) for value in _values(one, name, exports)}) > 1]
     one.differ = [*chosen, *(name for name in apart if name not in chosen)]
     if apart:
         said = dict.fromkeys(content_label(content | _as_named(runs[0].record, apart), apart)

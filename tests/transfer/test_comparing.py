@@ -253,6 +253,7 @@ def test_interaction_of_a_two_by_two(tmp_path: Path) -> None:
     assert last["low"] < last["difference"] < last["high"]
     assert last["seeds"] == "3 in pairs"
     assert last["broke down"] == "0 of 12 (0 to 24 %)"
+    assert "knn on toy_market: the corners differ in: attention, stem, qk_norm" in notes(table)
 
 
 def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:
