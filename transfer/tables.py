@@ -160,7 +160,7 @@ def _line(group: Group, arm: Arm, scores: Sequence[str], rates: bool) -> dict[st
     }
     if rates:
         line["broke down"] = breakdown_rate(arm.broken, len(arm.units))
-        counted = arm.with_breakdowns(group.first.primary) if arm.absent else []
+        counted = arm.with_breakdowns(group.first.primary)
         line[f"{group.first.primary} {AT_CHANCE}"] = mean_and_deviation(counted)[0]
     for name in scores:
         line[name], line[f"{name} sd"] = mean_and_deviation(arm.values(name))
