@@ -161,7 +161,7 @@ def crossed(
 
 
 def _differing(one: Match, what: str) -> list[str]:
-    return [f"{one.label}: the {what} differ in: {', '.join(one.differ)}"] if one.differ else []
+    return [f"{one.label}: the {what} differ in {', '.join(one.differ)}"] if one.differ else []
 
 
 def _corner(runs: Sequence[Run], fields: tuple[str, str], values: tuple[str, str], exports: Exports) -> Side:
@@ -229,7 +229,7 @@ def _compared(one: Match, how: Bootstrap, evidence: Evidence) -> list[dict[str, 
 
 
 def _broken(units: Sequence[Units], sides: Sequence[str]) -> tuple[Breakdowns, ...]:
-    return tuple(Breakdowns(side, own.arm.broken, len(own.arm.units)) for side, own in zip(sides, units, strict=True))
+    return tuple(Breakdowns(side, *own.arm.breakdowns) for side, own in zip(sides, units, strict=True))
 
 
 def _estimates(
@@ -263,13 +263,13 @@ def _crossed(
     head, rows = _head(one, evidence.exports), []
     units = [Units.of(runs, evidence) for runs in one.sides]
     broken = _broken(units, corners)
-    rates = {"broke down": breakdown_rate(sum(own.broken for own in broken), sum(own.of for own in broken))}
     for name, found in _estimates(one, units, effects, how).items():
         for label, coefficients in effects.items():
             means = [f"{one.first.scale(name) * mean:.2f}" for mean, c in zip(found.means, coefficients) if c]
             own = tuple(one for one, c in zip(broken, coefficients, strict=True) if c)
             row = {**head, "score": name, "effect": label, "means": ", ".join(means), "breakdowns": own}
-            rows.append(row | _found(found, label) | _marks(one, name) | rates)
+            rate = breakdown_rate(sum(each.broken for each in own), sum(each.of for each in own))
+            rows.append(row | _found(found, label) | _marks(one, name) | {"broke down": rate})
         one.notes += few_notes(one, name, found)
     return rows
 

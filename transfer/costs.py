@@ -107,7 +107,7 @@ def _line(group: Group, arm: Arm, by: Sequence[str], evidence: Evidence) -> dict
         "score": mean,
         "score_sd": deviation,
         "seeds": len(scores),
-        "broke_down": arm.broken,
+        "broke_down": arm.breakdowns[0],
         "gflops": _mean([record.cost.get("gflops") for record in done]),
         "params_million": _mean([record.cost.get("params") for record in done]) / 1e6,
         **_hours(done, evidence),

@@ -262,11 +262,12 @@ def seed_notes(one: Match, evidence: Evidence, *, interval: bool) -> list[str]:
         notes.append(
             f"{one.label}: all seeds start from one set of weights, so nothing is known of pretraining's seeds"
         )
-    for own in units:
+    letters = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
+    for letter, own in zip(letters, units, strict=True):
         if len(own.labels) > len(own.seeds):
             same = own.seeds[0][0] == "weights" and len(own.seeds) == 1
             why = "seeds change nothing here" if same else "those of one pretraining are averaged"
-            notes.append(f"{one.label}: {len(own.labels)} runs count as {len(own.seeds)}: {why}")
+            notes.append(f"{one.label}: {len(own.labels)} runs of {letter} count as {len(own.seeds)}, since {why}")
     dropped = sum(not run.record.broke_down for runs in one.sides for run in runs) - sum(len(own.runs) for own in units)
     if dropped:
         notes.append(f"{one.label}: {dropped} repeated seed and weights of a later run, which counts alone")

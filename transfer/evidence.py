@@ -53,6 +53,12 @@ class Arm:
         """Units without a score."""
         return sum(not runs for runs in self.units.values())
 
+    @property
+    def breakdowns(self) -> tuple[int, int]:
+        """How many broke down, of how many: seeds, or trainings where some of a seed's have a score and some not."""
+        partly = {label for label in self.absent if self.units[label]}
+        return (len(self.absent), len(self.records) + len(self.lost)) if partly else (self.broken, len(self.units))
+
     def values(self, name: str) -> list[float]:
         """The score of each unit as tables print it: the mean over its runs."""
         found = ([run.shown(name) for run in runs if name in run.scores] for runs in self.units.values())

@@ -21,8 +21,8 @@ def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
     """The value of a field as a number, text, bool or None; None too where the record has no such field.
 
     Args:
-        name: task, dataset, backbone, seed, a field of the backbone (as resolved, equal stems under one name), an
-            option of the task, or one of these behind `pretraining.`.
+        name: task, dataset, backbone, seed, weights (their id), a field of the backbone (as resolved, equal stems under
+            one name), an option of the task, or one of these behind `pretraining.`.
         exports: see `transfer.protocols.by_export`.
     """
     if name.startswith(PRETRAINING):
@@ -35,6 +35,8 @@ def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
 def _plain(record: Record, name: str) -> Any:
     if name in ("task", "seed"):
         return getattr(record, name)
+    if name == "weights":
+        return record.weights_id
     if name in ("dataset", "backbone"):
         return getattr(record, name).get("name")
     # What the backbone was, not what was said of it on the command line.
@@ -82,8 +84,7 @@ def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> li
         parent = pretraining(record, exports)
         if parent is not None:
             found |= {f"{PRETRAINING}{name}": None for name in known_fields([parent], {})}
-    found.pop("weights", None)
-    return list(found)
+    return list(found | {"weights": None})
 
 
 def check_fields(names: Iterable[str], records: Iterable[Record], exports: Mapping[str, Record]) -> None:

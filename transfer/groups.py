@@ -223,6 +223,7 @@ def _letter_protocols(groups: Sequence[Group], without: Collection[str]) -> list
         letters: dict[str, str] = {}
         for group, content in zip(several, contents, strict=True) if names else ():
             said = content_label({name: _said(group.first, name, content) for name in names}, names)
+            said = said or f"{', '.join(names)} without effect"
             if said not in letters:
                 letters[said] = letter(len(notes))
                 notes.append(f"{letters[said]}: {said}")

@@ -74,7 +74,8 @@ def stability_map(
     if not placed:
         raise WrongWords(f"no run has both '{x}' and '{y}'")
     groups, notes = grouped(placed, known, without)
-    of_before = any(name.startswith(PRETRAINING) for name in names)
+    # what was a part of the backbone in its pretraining as well may be to blame for how that ended
+    of_before = any(name.startswith(PRETRAINING) or name in record.backbone for name in names for record in placed)
     lines, endings = [], {}
     for group in groups:
         for values, arm in _cells(group, names, evidence, of_before):

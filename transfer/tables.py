@@ -159,7 +159,7 @@ def _line(group: Group, arm: Arm, scores: Sequence[str], rates: bool) -> dict[st
         ),
     }
     if rates:
-        line["broke down"] = breakdown_rate(arm.broken, len(arm.units))
+        line["broke down"] = breakdown_rate(*arm.breakdowns)
         counted = arm.with_breakdowns(group.first.primary)
         line[f"{group.first.primary} {AT_CHANCE}"] = mean_and_deviation(counted)[0]
     for name in scores:

@@ -163,7 +163,7 @@ def test_what_sides_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path)
     by_attention = compare(runs, "attention=softmax", "attention=relu", draws=200)
     assert by_attention["setting"].unique().tolist() == ["stem conv", "stem patchify"]
     assert "besides, the sides have qk_norm no against qk_norm yes" in notes(by_attention)
-    assert "the sides differ in: attention, qk_norm" in notes(by_attention)
+    assert "the sides differ in attention, qk_norm" in notes(by_attention)
 
 
 def test_a_side_that_mixes_backbones_is_not_compared(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_several_pretraining_runs_are_the_seeds(tmp_path: Path) -> None:
     assert "nothing is known of pretraining's seeds" not in notes(table)
     one = [run for run in tuned if run.record.weights_id.endswith("0")]
     said = notes(compare(one, "stem=conv", "stem=patchify", draws=50))
-    assert "2 runs count as 1: seeds change nothing here" in said
+    assert "2 runs of a count as 1, since seeds change nothing here" in said
     assert "one seed, so the interval is that of these models" in said
     assert "besides, the sides have weights sha256:conv0 against weights sha256:patchify0" in said
     by_field = compare([*runs, *tuned], "pretraining.seed=0,stem=conv", "pretraining.seed=0,stem=patchify", draws=50)
@@ -253,7 +253,7 @@ def test_interaction_of_a_two_by_two(tmp_path: Path) -> None:
     assert last["low"] < last["difference"] < last["high"]
     assert last["seeds"] == "3 in pairs"
     assert last["broke down"] == "0 of 12 (0 to 24 %)"
-    assert "knn on toy_market: the corners differ in: attention, stem, qk_norm" in notes(table)
+    assert "knn on toy_market: the corners differ in attention, stem, qk_norm" in notes(table)
 
 
 def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from backbones.errors import UserError
+from backbones.errors import UserError, WrongWords
 from tests.transfer import test_comparing as knn
 from tests.transfer.recorded import broken, made, trained
 from transfer.card_sections import by_protocol
 from transfer.comparing import compare, compared, interaction
 from transfer.effects import FROZEN
 from transfer.evidence import Evidence, chance, is_seeded
+from transfer.maps import stability_map
 from transfer.records import Record
 from transfer.results import Run
 from transfer.tables import NOTES, over_datasets, run_table, summary
@@ -165,6 +166,47 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
     assert counted.estimate == pytest.approx(sum(both[0]) / 7 - sum(both[1]) / 3)
     assert counted.low < counted.estimate < counted.high
     assert "a better among survivors in 1" in knn.notes(found.table())
+
+
+def test_fine_tunings_that_broke_down_count_though_their_pretraining_has_a_score(tmp_path: Path) -> None:
+    """Three pretrainings of each stem, four fine-tunings of each: with conv one of four lasts."""
+    runs = []
+    for stem in ("conv", "patchify"):
+        for seed in range(3):
+            runs.append(knn.pretraining(tmp_path, stem, seed))
+            lasts = [again == 0 or stem == "patchify" for again in range(4)]
+            runs += [
+                knn.made(tmp_path, stem, seed=again, weights_id=f"sha256:{stem}{seed}", broke=not last)
+                for again, last in enumerate(lasts)
+            ]
+    found = compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
+    (top1,) = [row for row in found.rows if row["score"] == "top1"]
+    assert top1["verdict"].breakdowns == (Breakdowns("a", 9, 12), Breakdowns("b", 0, 3))
+    assert (
+        "of survivors alone: broke down a 9 of 12; with these at chance"
+        in knn.row(found.table(), score="top1")["verdict"]
+    )
+    assert top1["verdict"].counted.estimate < -0.2 < 0 < top1["estimate"].estimate
+    rows = summary([run.record for run in runs if run.record.task == "knn"], [run.record for run in runs])
+    assert [text[:7] for text in rows["broke down"]] == ["9 of 12", "0 of 3 "]
+
+
+def test_weights_choose_a_side(tmp_path: Path) -> None:
+    levels = {"timm:a": 0.7, "timm:b": 0.2}
+    conv = [knn.made(tmp_path, "conv", weights_id=name, level=level) for name, level in levels.items()]
+    plain = knn.made(tmp_path, "patchify", weights_id="timm:a")
+    table = compare([*conv, plain], "stem=conv,weights=timm:a", "stem=patchify", draws=100)
+    assert knn.row(table, score="top1")["a"] == pytest.approx(100 * conv[0].record.scores["top1"])
+    with pytest.raises(WrongWords, match="weights=timm:c; did you mean"):
+        compare([*conv, plain], "weights=timm:c", "stem=patchify", draws=100)
+
+
+def test_pretrainings_that_broke_down_are_those_of_their_own_part_in_a_map() -> None:
+    parents = [*pretrainings(2, 3, "conv"), *pretrainings(2, 0, "patchify")]
+    runs = [tuned(f"sha256:{stem}{seed}", stem=stem) for stem in ("conv", "patchify") for seed in (0, 1)]
+    rows = stability_map(runs, "lr", "stem", known=[*parents, *runs]).set_index("stem")
+    assert rows["breakdown_rate"].to_dict() == pytest.approx({"conv": 0.6, "patchify": 0.0})
+    assert rows["outcome"].to_dict() == {"conv": "diverged", "patchify": "completed"}
 
 
 def test_without_breakdowns_nothing_is_said_of_survivors(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def test_every_known_field_is_one_that_check_takes() -> None:
     known = known_fields(records, exports)
     check_fields(known, records, exports)
     assert {"lr", "stem", "pretraining.lr", "seed"} <= {*known}
-    assert not {"out", "threads", "weights", "name", "files"} & {*known}
+    assert not {"out", "threads", "name", "files"} & {*known}
+    assert value_of(records[0], "weights", exports) == "sha256:a"
 
 
 def test_an_unknown_field_is_named_with_the_nearest() -> None:
