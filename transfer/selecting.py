@@ -154,11 +154,11 @@ def match(sides: Sequence[Side], exports: Exports) -> tuple[list[Match], list[st
             found, more = _settings(group, sides, without, exports)
             matches += found
             notes += more
-    notes += _left_over(sides, matches)
+    notes += _left_over(sides, matches, exports)
     return sorted(matches, key=lambda one: (one.first.task, str(one.first.dataset.get("name")), one.setting)), notes
 
 
-def _left_over(sides: Sequence[Side], matches: Sequence[Match]) -> list[str]:
+def _left_over(sides: Sequence[Side], matches: Sequence[Match], exports: Exports) -> list[str]:
     """How many runs are in no match, so that none is dropped without a word."""
     used = {run.folder for one in matches for runs in one.sides for run in runs}
     notes = []
@@ -171,7 +171,19 @@ def _left_over(sides: Sequence[Side], matches: Sequence[Match]) -> list[str]:
             broken = sum(run.record.broke_down for run in runs)
             said = f", {broken} of which broke down" if broken else ""
             notes.append(f"{place}: {count_of(runs)} of '{side.text}' in no row{said}")
+            notes += [
+                f"{place}: {why}" for other in sides if other is not side and (why := _lost(other, runs, exports))
+            ]
     return notes
+
+
+def _lost(side: Side, runs: Sequence[Run], exports: Exports) -> str:
+    """Where runs have no counterpart since all that it would have started from broke down."""
+    before = {parent.task for run in runs if (parent := pretraining(run.record, exports))}
+    own = [run for run in side.runs if run.record.task in (runs[0].record.task, *before)]
+    if not own or not all(run.record.broke_down and run.record.task in before for run in own):
+        return ""
+    return f"'{side.text}' has nothing there, since {len(own)} of {len(own)} trainings before it broke down"
 
 
 def _unmatched(sides: Sequence[Side], protocols: Mapping[str, list[list[Run]]], without: Collection[str]) -> list[str]:
@@ -264,8 +276,8 @@ def _check(
     chosen = [name for name in sorted(without) if len({repr(value) for value in _values(one, name, exports)}) > 1]
     one.differ = [*chosen, *(name for name in apart if name not in chosen)]
     if apart:
-        said = dict.fromkeys(content_label(content | _as_named(runs[0].record, apart), apart)
-                             for content, runs in zip(contents, one.sides))  # fmt: skip
+        named = (content | _as_named(runs[0].record, apart) for content, runs in zip(contents, one.sides))
+        said = dict.fromkeys(content_label(content, apart) for content in named)
         one.notes.append(f"{one.label}: besides, the sides have {' against '.join(said)}")
     return []
 

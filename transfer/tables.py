@@ -207,14 +207,14 @@ def over_datasets(records: Sequence[Record], known: Sequence[Record] | None = No
             groups.setdefault(_all_but_dataset(record), {})[record.dataset["name"]] = record
     several = {key: of_name for key, of_name in groups.items() if len(of_name) > 1}
     common = _common(several)
-    exports = by_export(records if known is None else known)
+    evidence = Evidence.of(records, known)
     firsts = [next(iter(of_name.values())) for of_name in several.values()]
     labels, notes = grouped(firsts, records if known is None else known)
     named = {id(record): group for group in labels for record in group.records}
     lines, left_out = [], []
     for (protocol_of, _), of_name, first in zip(several, several.values(), firsts, strict=True):
         names = common[protocol_of]
-        lines.append(_mean_line([of_name[name] for name in names], first, named[id(first)], exports))
+        lines.append(_mean_line([of_name[name] for name in names], first, named[id(first)], evidence))
         lines[-1]["data sets"] += f": {', '.join(names)}" if len({*map(tuple, common.values())}) > 1 else ""
         more = [name for name in of_name if name not in names]
         left_out += [f"not in the means, since other rows lack it: {name}" for name in more]
@@ -235,16 +235,17 @@ def _common(groups: Mapping[tuple[str, str], Mapping[str, Record]]) -> dict[str,
     return {key: sorted(names) for key, names in found.items()}
 
 
-def _mean_line(group: Sequence[Record], first: Record, labels: Group, exports: Mapping[str, Record]) -> dict[str, Any]:
+def _mean_line(group: Sequence[Record], first: Record, labels: Group, evidence: Evidence) -> dict[str, Any]:
     """Args: group: the records of the data sets in common. first: any of the row's, which these need not be among."""
-    broken = sum(record.broke_down for record in group)
-    parent, marked = pretraining(first, exports), ", ".join(marks(group, exports))
+    broken, lost = sum(record.broke_down for record in group), len(evidence.lost(group))
+    parent, marked = pretraining(first, evidence.exports), ", ".join(marks(group, evidence.exports))
     line: dict[str, Any] = {"task": first.task, "backbone": labels.backbone, "pretraining": labels.pretraining}
     line |= {"protocol": labels.protocol, "pretraining seed": parent.seed if parent else None, "seed": first.seed}
     if len(group) < 2:
         return line | {"data sets": f"{len(group) or 'none'} in common with the other rows"}
     line["data sets"] = f"mean of {len(group)}" + (f" ({marked})" if marked else "")
     line["data sets"] += f", but {broken} broke down" if broken else ""
+    line["data sets"] += f", of survivors: {lost} pretrainings like its own broke down" if lost else ""
     for name in first.scores if not broken else ():
         if all(name in record.scores for record in group):
             line[name] = 100 * sum(record.scores[name] for record in group) / len(group)

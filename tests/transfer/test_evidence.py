@@ -209,6 +209,16 @@ def test_pretrainings_that_broke_down_are_those_of_their_own_part_in_a_map() -> 
     assert rows["outcome"].to_dict() == {"conv": "diverged", "patchify": "completed"}
 
 
+def test_a_side_all_of_whose_pretrainings_broke_down_is_said_to_have_nothing(tmp_path: Path) -> None:
+    runs = survivors(tmp_path, {"conv": (3, 0), "patchify": (0, 3)})
+    said = knn.notes(compare(runs, "stem=conv", "stem=patchify", draws=100))
+    assert "knn on toy_market: 'stem=patchify' has nothing there, since 3 of 3 trainings before it broke down" in said
+    with pytest.raises(
+        UserError, match="'stem=patchify' has nothing there, since 3 of 3 trainings before it broke down"
+    ):
+        compare(runs, "task=knn,stem=conv", "stem=patchify", draws=100)
+
+
 def test_without_breakdowns_nothing_is_said_of_survivors(tmp_path: Path) -> None:
     runs = survivors(tmp_path, {"conv": (2, 0), "patchify": (2, 0)})
     found = compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
@@ -283,6 +293,17 @@ def test_means_are_over_sets_that_all_rows_have() -> None:
         "not in the means, since other rows lack it: caltech",
         "not in the means, since other rows lack it: cars",
     } <= {*table.attrs[NOTES]}
+
+
+def test_a_mean_of_survivors_says_so() -> None:
+    parents = pretrainings(1, 2)
+    runs = [
+        made("fewshot", weights_id="sha256:patchify0", dataset={"name": name, "digest": name * 10}, scores={"mAP": 0.5},
+             metrics={"mAP": {"averaged": True}})
+        for name in ("pets", "cars")
+    ]  # fmt: skip
+    said = only(over_datasets(runs, [*parents, *runs]))["data sets"]
+    assert said == "mean of 2, of survivors: 2 pretrainings like its own broke down"
 
 
 def test_rows_with_one_set_in_common_have_no_mean() -> None:
