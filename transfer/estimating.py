@@ -84,7 +84,7 @@ class Units:
         arm = evidence.arm([run.record for run in runs])
         latest: dict[tuple[str, int], tuple[Run, Unit]] = {}
         labelled = zip(runs, arm.labels, strict=True)
-        for run, label in sorted(labelled, key=lambda one: str(one[0].record.environment.get("started"))):
+        for run, label in sorted(labelled, key=lambda one: str(one[0].record.environment.get("started") or "")):
             if not run.record.broke_down:
                 latest[run.record.weights_id, run.record.seed] = run, label
         kept = list(latest.values())

@@ -202,7 +202,7 @@ def over_datasets(records: Sequence[Record], known: Sequence[Record] | None = No
     import pandas as pd
 
     groups: dict[tuple[str, str], dict[str, Record]] = {}
-    for record in sorted(records, key=lambda record: (str(record.environment.get("started")), -record.seed)):
+    for record in sorted(records, key=lambda record: (str(record.environment.get("started") or ""), -record.seed)):
         if any(metric.get("averaged") for metric in record.metrics.values()):
             groups.setdefault(_all_but_dataset(record), {})[record.dataset["name"]] = record
     several = {key: of_name for key, of_name in groups.items() if len(of_name) > 1}
@@ -211,7 +211,8 @@ def over_datasets(records: Sequence[Record], known: Sequence[Record] | None = No
     firsts = [next(iter(of_name.values())) for of_name in several.values()]
     labels, notes = grouped(firsts, records if known is None else known)
     named = {id(record): group for group in labels for record in group.records}
-    lines, left_out = [], []
+    alone = [name for (key, _), of_name in groups.items() if len(of_name) == 1 and key in common for name in of_name]
+    lines, left_out = [], [f"not in the means, since a row has it alone: {name}" for name in alone]
     for (protocol_of, _), of_name, first in zip(several, several.values(), firsts, strict=True):
         names = common[protocol_of]
         lines.append(_mean_line([of_name[name] for name in names], first, named[id(first)], evidence))

@@ -295,6 +295,20 @@ def test_means_are_over_sets_that_all_rows_have() -> None:
     } <= {*table.attrs[NOTES]}
 
 
+def test_a_row_of_one_set_is_named_beside_means() -> None:
+    table = over_datasets([*sets("one", pets=0.8, cars=0.96), *sets("two", pets=0.83)])
+    assert table["backbone"].tolist() == ["one"]
+    assert "not in the means, since a row has it alone: pets" in table.attrs[NOTES]
+
+
+def test_a_record_without_a_start_is_older_than_one_with() -> None:
+    old, new, other = (sets("one", **scores)[0] for scores in ({"pets": 0.1}, {"pets": 0.3}, {"cars": 0.5}))
+    for record, started in ((old, None), (new, "2026-01-01"), (other, "2026-01-01")):
+        record.environment["started"] = started
+    for records in ([old, new, other], [new, old, other]):
+        assert over_datasets(records)["accuracy_10shot"].tolist() == pytest.approx([40.0])
+
+
 def test_a_mean_of_survivors_says_so() -> None:
     parents = pretrainings(1, 2)
     runs = [
