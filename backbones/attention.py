@@ -105,7 +105,8 @@ class Attention(TimmAttention):
         if gate not in (*GATES, "off"):
             raise WrongWords(f"`gate: {gate}` is none of off, {', '.join(GATES)}")
         super().__init__(dim, heads, qkv_bias=True, qk_norm=qk_norm, gated=gate != "off", norm_layer=HeadNorm)
-        self.gating = GATES.get(gate, nn.Identity())
+        if gate != "off":
+            self.gating = GATES[gate]
         self.core = core
         self.shards: Shards | None = None
         self.length = length

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, plain, read_yaml, recast, unchecked
-from transfer.effects import known, refused
 from transfer.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -44,6 +43,8 @@ class Command:
         Args:
             spec: the backbone, as soon as it is known: what has no effect on it is refused too.
         """
+        from transfer.effects import known, refused
+
         values = plain(self.options) | plain(self.launch)
         values |= {"dataset": self.run.dataset[0]} if len(self.run.dataset) == 1 else {}
         if self.run.idle_flags == "refuse" and (

@@ -171,9 +171,8 @@ def _left_over(sides: Sequence[Side], matches: Sequence[Match], exports: Exports
             broken = sum(run.record.broke_down for run in runs)
             said = f", {broken} of which broke down" if broken else ""
             notes.append(f"{place}: {count_of(runs)} of '{side.text}' in no row{said}")
-            notes += [
-                f"{place}: {why}" for other in sides if other is not side and (why := _lost(other, runs, exports))
-            ]
+            others = (_lost(other, runs, exports) for other in sides if other is not side)
+            notes += [f"{place}: {why}" for why in others if why]
     return notes
 
 
