@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from timm.layers import Attention as TimmAttention
 from torch import Tensor, nn
 
-from backbones import parts, spec_values
+from backbones import spec_values, user_code
 from backbones.attention_functions import linear_is_cheaper, normalised, own_precision, pointwise, softmax
 from backbones.errors import UserError, WrongWords
 
 if TYPE_CHECKING:
-    from backbones.sequence_parallel import Shards
+    from backbones.token_shards import Shards
 
 __all__ = [
     "ATTENTIONS",
@@ -204,17 +204,17 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
     Raises:
         WrongWords: an unknown name, or an option that this attention does not take.
     """
-    parts.check_name("attention", name)
-    if not parts.is_user_part(name):
+    user_code.check_name("attention", name)
+    if not user_code.is_user_part(name):
         core = ATTENTIONS[name]
         if alpha != 1 and (core is softmax or name.endswith("_sum")):
             raise WrongWords(f"`alpha: {alpha}` has no effect on the attention '{name}', whose weights sum to 1")
         return Attention(dim, heads, core, alpha=alpha, **options)
     if alpha != 1:
         raise WrongWords(f"`alpha: {alpha}` has no effect on a user's attention ({name})")
-    found = parts.load(name)
+    found = user_code.load(name)
     if not isinstance(found, type):
-        return Attention(dim, heads, UserFunction(found, parts.takes(name, "scale")), **options)
+        return Attention(dim, heads, UserFunction(found, user_code.takes(name, "scale")), **options)
     body = found(dim, heads)
     if not isinstance(body, nn.Module):
         raise UserError(f"{name}: an attention is an nn.Module class Name(dim, heads) or a function (q, k, v)")

@@ -15,7 +15,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.build import Size, build, step
-from backbones.classifiers import BESIDE, Classes, Head
+from backbones.checkpoints.classifier import BESIDE, Classes, Head
 from backbones.errors import UserError, WrongWords
 from backbones.spec import BackboneSpec, override, resolve
 from backbones.volo import Box

@@ -9,8 +9,9 @@ from timm.models import get_pretrained_cfg
 from torch import Tensor, nn
 
 import backbones.vit
-from backbones import archs, exports, parts
-from backbones.classifiers import Classes, Head, check_classes, none_trained
+from backbones import archs, user_code
+from backbones.checkpoints import exports
+from backbones.checkpoints.classifier import Classes, Head, check_classes, none_trained
 from backbones.errors import UserError, WrongWords
 from backbones.positions import teach
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec
@@ -104,7 +105,7 @@ def step(spec: BackboneSpec) -> str:
 
 
 def _users(spec: BackboneSpec, size: tuple[int, int]) -> Any:
-    made = parts.load(spec.arch)()
+    made = user_code.load(spec.arch)()
     if not isinstance(made, nn.Module):
         raise UserError(f"{spec.arch}: a model is an nn.Module class Name(), or a function that returns one")
     model: Any = made

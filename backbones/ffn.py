@@ -9,7 +9,7 @@ from functools import partial
 from timm.layers import GELUTanh, Mlp
 from torch import Tensor, nn
 
-from backbones import parts
+from backbones import user_code
 from backbones.errors import UserError
 
 
@@ -50,10 +50,10 @@ WITHOUT_NORM = ("no_norm",)
 
 def make_ffn(name: str, dim: int, hidden: int) -> nn.Module:
     """The FFN of one block: an entry of `FFNS`, or a user's class `file.py:Name`, called with (dim, hidden)."""
-    parts.check_name("ffn", name)
-    if not parts.is_user_part(name):
+    user_code.check_name("ffn", name)
+    if not user_code.is_user_part(name):
         return FFNS[name](dim, hidden)
-    module = parts.load(name)(dim, hidden)
+    module = user_code.load(name)(dim, hidden)
     if not isinstance(module, nn.Module):
         raise UserError(
             f"{name}: an FFN is an nn.Module class Name(dim, hidden); this returned {type(module).__name__}"

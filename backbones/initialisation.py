@@ -1,11 +1,7 @@
 """How big_vision initialises a ViT: its models/vit.py, and flax's defaults where that names none."""
 
-from typing import TYPE_CHECKING
-
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from backbones.vit import ViT
 
 _TRUNCATED = 0.87962566103423978
 "standard deviation of the normal distribution cut off at 2 of its own"
@@ -17,7 +13,7 @@ def lecun_normal_(weight: Tensor) -> None:
     nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
 
 
-def big_vision(model: "ViT") -> None:
+def big_vision(model: VisionTransformer) -> None:
     """Dense layers of the blocks uniform after Glorot, biases of FFNs N(0, 1e-6), positions N(0, 1 / sqrt(D)).
 
     Convolutions of the stem and the layer behind the pooling are LeCun-normal; classifier, class token, and all other

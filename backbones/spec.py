@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from backbones import archs, exports, hub, parts, spec_values
-from backbones.archs import ARCHS
+from backbones import archs, spec_values, user_code
+from backbones.archs import ARCHS, timm_names
+from backbones.checkpoints import exports, hub
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.stems import find_stem
-from backbones.timm_names import timm_names
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -66,7 +66,7 @@ class BackboneSpec:
     @property
     def kind(self) -> str:
         """Who builds the model: "ours", "timm" or "user"."""
-        if parts.is_user_part(self.arch):
+        if user_code.is_user_part(self.arch):
             return "user"
         return "ours" if self.arch in ARCHS else "timm"
 
@@ -148,7 +148,7 @@ def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
         return name, _with_weights(read_yaml(file), name), None, str(file)
     if name in ARCHS:
         return name, _with_weights({"arch": name}, name), None, f"backbone {name}"
-    if parts.is_user_part(name):
+    if user_code.is_user_part(name):
         title = name.rpartition(":")[2]
         return title, _with_weights({"arch": name, "weights": "random"}, title, asked=False), None, f"backbone {name}"
     if name.startswith("hf-hub:"):
@@ -239,9 +239,9 @@ def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[d
             continue
         try:
             checked[key] = spec_values.proper(key, value)
-            if key in spec_values.USERS and parts.is_user_part(value):
-                checked[key] = parts.locate(value, folder)
-                files[key] = parts.digest(checked[key])
+            if key in spec_values.USERS and user_code.is_user_part(value):
+                checked[key] = user_code.locate(value, folder)
+                files[key] = user_code.digest(checked[key])
             elif key == "weights" and folder is not None and (folder / value).exists():
                 checked[key] = str(folder / value)
         except WrongWords as error:
@@ -283,4 +283,4 @@ def _usual_statistics(spec: BackboneSpec) -> dict[str, Any]:
 
 def default_qk_norm(attention: str) -> bool:
     """On in the experiments of arXiv 2309.08586, absent in the softmax models that weights are released for."""
-    return attention != "softmax" and not parts.is_user_part(attention)
+    return attention != "softmax" and not user_code.is_user_part(attention)

@@ -3,11 +3,10 @@
 import math
 from typing import Any
 
-from backbones import parts
-from backbones.archs import ARCHS
+from backbones import user_code
+from backbones.archs import ARCHS, timm_names
 from backbones.errors import WrongWords, nearest
 from backbones.stems import find_stem
-from backbones.timm_names import timm_names
 
 USERS = ("arch", "stem", "attention", "ffn")
 "fields that can be a user's own part"
@@ -38,7 +37,7 @@ def proper(key: str, value: Any) -> Any:
     if key in (*USERS, "weights"):
         if not isinstance(value, str):
             raise ValueError
-        if not parts.is_user_part(value):
+        if not user_code.is_user_part(value):
             _known(key, value)
         return value
     if key in ("mean", "std"):
@@ -82,4 +81,4 @@ def _known(part: str, text: str) -> None:
     elif part == "arch" and text not in ARCHS and text.split(".")[0] not in timm_names():
         raise WrongWords(f"unknown architecture '{text}'{nearest(text, [*ARCHS, *timm_names()])}")
     elif part in ("attention", "ffn"):
-        parts.check_name(part, text)
+        user_code.check_name(part, text)

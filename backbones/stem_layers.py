@@ -11,7 +11,7 @@ from timm.layers import LayerNorm2d, PatchEmbed
 from timm.layers.format import nchw_to
 from torch import Tensor, nn
 
-from backbones import parts
+from backbones import user_code
 from backbones.errors import UserError
 from backbones.stems import ConvLayer, find_stem
 
@@ -76,7 +76,7 @@ class StemEmbed(PatchEmbed):
     def __init__(self, stem: str, *, patch_size: int, embed_dim: int, in_chans: int = 3, **options: Any) -> None:
         super().__init__(patch_size=patch_size, embed_dim=embed_dim, in_chans=in_chans, **options)
         self.embed_dim = embed_dim
-        self.user = stem if parts.is_user_part(stem) else ""
+        self.user = stem if user_code.is_user_part(stem) else ""
         self.post = nn.Identity()
         if self.user:
             self.conv = _user_stem(stem, embed_dim, patch_size)
@@ -109,7 +109,7 @@ class StemEmbed(PatchEmbed):
 
 
 def _user_stem(stem: str, dim: int, patch: int) -> nn.Module:
-    module = parts.load(stem)(dim, patch)
+    module = user_code.load(stem)(dim, patch)
     if not isinstance(module, nn.Module):
         raise UserError(f"{stem}: a stem is an nn.Module class Name(dim, patch); this returned {type(module).__name__}")
     return module

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import backbones.volo  # noqa: F401  (registers it too, so that one import is enough to rebuild any export)
 from backbones.archs import VITS
 from backbones.attention import make_attention
-from backbones.exports import export, image_size
+from backbones.checkpoints.exports import export, image_size
 from backbones.ffn import WITHOUT_NORM, make_ffn
 from backbones.initialisation import big_vision
 from backbones.positions import embedded, fit_positions, known_way, resized, sincos2d

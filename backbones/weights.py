@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones import archs, exports, hub
+from backbones import archs
+from backbones.checkpoints import exports, hub
 from backbones.errors import UserError, WrongWords, nearest, some
 from backbones.spec import BackboneSpec, resolve
 
@@ -152,8 +153,8 @@ def read_weights(
     Raises:
         UserError: the file is damaged, or an export of another model.
     """
+    from backbones.checkpoints.state_dicts import model_tensors, read_checkpoint
     from backbones.positions import fit_positions
-    from backbones.state_dicts import model_tensors, read_checkpoint
 
     if located.path is None:
         return {}

@@ -11,14 +11,14 @@ from typing import Literal
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
+from backbones.checkpoints.exports import pretraining
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
-from backbones.engine.finite import NotFinite
+from backbones.engine.flops import flops
 from backbones.errors import UserError, some
-from backbones.exports import pretraining
-from backbones.flops import flops
 from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
 from backbones.pretrain.augment import eval_transform, shorter_side
+from backbones.runtime.finite import NotFinite
 from backbones.spec import BackboneSpec
 from backbones.weights import find_weights
 from tasks.classification import Classification, FrozenOptions

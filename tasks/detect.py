@@ -13,23 +13,24 @@ import numpy as np
 import torch
 
 from backbones.backbone import Backbone, create
-from backbones.data.loader import RunLoader
-from backbones.data.samplers import shuffled_batches
+from backbones.data.loading.loader import RunLoader
+from backbones.data.loading.samplers import shuffled_batches
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
-from backbones.engine.dist import broadcast_object
-from backbones.engine.finite import NotFinite
+from backbones.engine.flops import flops
 from backbones.engine.learned import keep_learned
 from backbones.engine.loop import fit
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
-from backbones.files import write_atomic
-from backbones.flops import flops
+from backbones.runtime.dist import broadcast_object
+from backbones.runtime.files import write_atomic
+from backbones.runtime.finite import NotFinite
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.data.coco import CocoData, open_coco
 from tasks.detection import mmlab
-from tasks.detection.coco_scores import PREFIX, Kind, Matches, evaluate, scores
-from tasks.detection.coco_tables import mask_library
+from tasks.detection.coco.matches import PREFIX, Kind, Matches
+from tasks.detection.coco.scores import evaluate, scores
+from tasks.detection.coco.tables import mask_library
 from tasks.detection.detectors import DetectorSpec, build_detector, resolve_detector
 from tasks.detection.learner import DetectionLearner, collate
 from tasks.detection.maps import MapOptions, is_plain, make_maps, quarters

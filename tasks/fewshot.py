@@ -16,21 +16,21 @@ import torch
 from backbones.backbone import create
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
+from backbones.engine.flops import flops
 from backbones.engine.options import check_ranges
-from backbones.engine.seeding import seed_torch
 from backbones.errors import WrongWords
-from backbones.files import check_writable, write_atomic
-from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import shorter_side
+from backbones.runtime.files import check_writable, write_atomic
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.classification import Classification, FrozenOptions
-from tasks.draws import spread
-from tasks.feature_store import FLAG
-from tasks.features import Extractor, Features
-from tasks.fewshot_probe import Fit, FrozenFeatures, probe_all
 from tasks.probes import LeastSquares, Logistic, Neighbours
-from tasks.support_sets import SupportSets, draw_support_sets, image_digest
+from tasks.probing.draws import spread
+from tasks.probing.feature_store import FLAG
+from tasks.probing.features import Extractor, Features
+from tasks.probing.fewshot_probe import Fit, FrozenFeatures, probe_all
+from tasks.probing.support_sets import SupportSets, draw_support_sets, image_digest
 from tasks.task import Metric, Outcomes, Scores
 
 STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option that holds those of a probe

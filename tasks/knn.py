@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from backbones.backbone import create
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
-from backbones.engine.finite import NotFinite
+from backbones.engine.flops import flops
 from backbones.engine.options import check_ranges
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
-from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.neighbours import TOP, true_class_places
+from backbones.runtime.finite import NotFinite
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.classification import Classification, FrozenOptions
 from tasks.task import Metric, Outcomes, Scores

@@ -1,6 +1,6 @@
 """Linear classification on frozen features, as DINO evaluates backbones (arXiv 2104.14294, section 4.1).
 
-Its values are in `configs/tasks/linear.yaml`; what trains, in `tasks/linear_learner.py`.
+Its values are in `configs/tasks/linear.yaml`; what trains, in `tasks/probing/linear_learner.py`.
 """
 
 import time
@@ -11,24 +11,24 @@ from timm.models.vision_transformer import VisionTransformer
 
 from backbones.backbone import Backbone, create
 from backbones.data.classification import ClassificationData, SplitDataset
-from backbones.data.loader import RunLoader
-from backbones.data.samplers import shuffled_batches
+from backbones.data.loading.loader import RunLoader
+from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.context import Context
-from backbones.engine.dist import broadcast_object
 from backbones.engine.extract import extract
-from backbones.engine.finite import NotFinite, check_finite, report_broken
+from backbones.engine.flops import flops
 from backbones.engine.learned import keep_learned
 from backbones.engine.loop import fit
 from backbones.engine.optim import freeze_others
 from backbones.engine.options import FitOptions, check_ranges
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
-from backbones.flops import flops
 from backbones.pretrain.accuracy import accuracies, image_outcomes
 from backbones.pretrain.augment import eval_transform, train_transform
+from backbones.runtime.dist import broadcast_object
+from backbones.runtime.finite import NotFinite, check_finite, report_broken
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.classification import Classification, ViewOptions
-from tasks.linear_learner import LinearLearner, classify, make_encoder
+from tasks.probing.linear_learner import LinearLearner, classify, make_encoder
 from tasks.task import Metric, Outcomes, Scores
 
 

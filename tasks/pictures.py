@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from backbones.errors import UserError
-from backbones.files import write_atomic
+from backbones.runtime.files import write_atomic
 from backbones.weights import sha256
 
 PICTURES = "pictures"  # in a run's folder

@@ -14,29 +14,29 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create, probe
-from backbones.data.images import ImageDataset, ReidTestTransform, ReidTrainTransform
-from backbones.data.loader import RunLoader
-from backbones.data.samplers import pk_batches
+from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform
+from backbones.data.loading.loader import RunLoader
+from backbones.data.loading.samplers import pk_batches
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
-from backbones.engine.dist import broadcast_object, gather_rows
 from backbones.engine.extract import extract
-from backbones.engine.finite import NotFinite, check_finite
+from backbones.engine.flops import flops
 from backbones.engine.learned import keep_learned
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions, check_ranges
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
-from backbones.flops import flops
+from backbones.runtime.dist import broadcast_object, gather_rows
+from backbones.runtime.finite import NotFinite, check_finite
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.data.reid import ReidData, Sample, open_reid
-from tasks.galleries import PLACES, RANKED, RankedLists, save_pictures
 from tasks.heads import BNNeck
 from tasks.losses import batch_hard_triplet
-from tasks.ranking import Ranking, rank, rank_distances
-from tasks.reranking import rerank
+from tasks.ranking.galleries import PLACES, RANKED, RankedLists, save_pictures
+from tasks.ranking.metrics import Ranking, rank, rank_distances
+from tasks.ranking.reranking import rerank
 from tasks.task import Metric, Outcomes, Scores, Task
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from backbones.data.loader import RunLoader
-from backbones.data.samplers import shuffled_batches
+from backbones.data.loading.loader import RunLoader
+from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.options import FitOptions

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from transfer import doctor, pretrain, report, run, sweep, verify
+from transfer import pretrain, run
+from transfer.doctor import __main__ as doctor
+from transfer.report import __main__ as report
+from transfer.sweep import __main__ as sweep
+from transfer.verify import __main__ as verify
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 MAINS = {

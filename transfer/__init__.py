@@ -15,6 +15,6 @@ for _room in ("backbones", "tasks"):
             "rename that folder or start from another one"
         )
 
-from backbones.engine.threads import wait_asleep  # noqa: E402
+from backbones.runtime.threads import wait_asleep  # noqa: E402
 
 wait_asleep()  # torch reads it when it is imported, later than this package

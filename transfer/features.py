@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import Positional, parse
-from transfer.cli import guarded
+from transfer.cli.command import guarded
 
 if TYPE_CHECKING:
-    from tasks.feature_store import Entry
+    from tasks.probing.feature_store import Entry
 
 USAGE = """usage: python -m transfer.features list   [--features FOLDER] [--backbone NAME] [--images NAME]
        python -m transfer.features verify [ENTRY ...] [...]     reads every byte, and tells what is damaged
@@ -57,8 +57,8 @@ def _main(argv: list[str]) -> int:
 
 def _chosen(options: FeaturesOptions) -> "list[Entry]":
     """The entries that the options name. Raises UserError when a name fits none."""
-    from tasks.feature_store import entries
-    from tasks.features import code_version
+    from tasks.probing.feature_store import entries
+    from tasks.probing.features import code_version
 
     found = entries(options.features)
     for name in options.entries:
@@ -78,8 +78,8 @@ def _chosen(options: FeaturesOptions) -> "list[Entry]":
 
 
 def _list(chosen: "list[Entry]") -> int:
-    from tasks.features import code_version
-    from transfer.tables import markdown
+    from tasks.probing.features import code_version
+    from transfer.report.tables.render import markdown
 
     if not chosen:
         print("no entries")
@@ -121,7 +121,7 @@ def _verify(chosen: "list[Entry]") -> int:
 
 
 def _free(chosen: "list[Entry]", options: FeaturesOptions) -> int:
-    from tasks.feature_store import free
+    from tasks.probing.feature_store import free
 
     if not (options.entries or options.stale or options.all or options.backbone or options.images):
         raise WrongWords("free: name entries, or give --stale, --backbone, --images or --all")

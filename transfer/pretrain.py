@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from backbones.errors import UserError, WrongWords, nearest
 
 if TYPE_CHECKING:
-    from transfer.cells import Cell
-    from transfer.cli import Recipe
-    from transfer.options import PretrainRunOptions
-    from transfer.results import Record
+    from transfer.cli.command import Recipe
+    from transfer.cli.options import PretrainRunOptions
+    from transfer.evaluation.planned_run import Cell
+    from transfer.records.store import Record
 
 USAGE = """usage: python -m transfer.pretrain RECIPE --backbone NAME [--dataset NAME] [flags]
        python -m transfer.pretrain RECIPE --help      all flags of a recipe
@@ -29,13 +29,13 @@ exit status: 0 weights exported, 3 the training broke down (recorded, nothing ex
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
-    from transfer.cli import guarded
+    from transfer.cli.command import guarded
 
     return guarded(_main, argv, usage=USAGE)
 
 
 def _main(argv: list[str]) -> int:
-    from transfer.cli import check_names_in, pretraining_recipe
+    from transfer.cli.command import check_names_in, pretraining_recipe
 
     if argv[0] == "--list":
         return _list()
@@ -50,7 +50,7 @@ def _main(argv: list[str]) -> int:
 def _list() -> int:
     from backbones.data.spec import dataset_names
     from backbones.spec import backbone_names
-    from transfer.cli import pretraining_names
+    from transfer.cli.command import pretraining_names
 
     for title, names in (
         ("recipes", pretraining_names()),
@@ -82,12 +82,12 @@ def _method_of(recipe: "Recipe") -> str:
 
 def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
     from backbones.pretrain.method import load_method
-    from tasks.tokens_watch import check_epochs
-    from transfer import receipts
-    from transfer.cli import read_command
-    from transfer.options import PretrainRunOptions
-    from transfer.pretraining import Pretraining
-    from transfer.run import execute
+    from tasks.token_diagnostics.during_training import check_epochs
+    from transfer.cli.command import read_command
+    from transfer.cli.options import PretrainRunOptions
+    from transfer.evaluation.execute import execute
+    from transfer.evaluation.pretraining_task import Pretraining
+    from transfer.records import command_result
 
     method = load_method(name)
     command = read_command(recipe, method.options, words, PretrainRunOptions)
@@ -99,7 +99,7 @@ def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
         raise WrongWords("--dataset: pretraining takes one")
     check_epochs(run.tokens_at, command.options.epochs)
     if command.launch.launcher == "slurm" and not run.dry_run:
-        from transfer.launching import launch
+        from transfer.launch.single_job import launch
 
         command.check_flags(command.resolved(from_scratch=True))
         return launch("transfer.pretrain", [str(recipe.path), *words], command)
@@ -107,7 +107,7 @@ def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
     for record in records:
         if record.export:
             _publish(record, run)
-    receipts.write(run.receipt, records, status)
+    command_result.write(run.receipt, records, status)
     return status
 
 
@@ -116,8 +116,8 @@ def _target(run: "PretrainRunOptions", backbone: str) -> Path:
 
 
 def _guard(cell: "Cell", run: "PretrainRunOptions") -> None:
-    from backbones.files import check_writable
-    from transfer.exporting import check_target
+    from backbones.runtime.files import check_writable
+    from transfer.evaluation.weights_export import check_target
 
     check_writable(run.weights_to, "--weights-to")
     if not run.replace:
@@ -126,10 +126,10 @@ def _guard(cell: "Cell", run: "PretrainRunOptions") -> None:
 
 def _publish(record: "Record", run: "PretrainRunOptions") -> None:
     """Puts the run's weights in their place, unless they are there; what others have put there meanwhile stays."""
+    from backbones.checkpoints.exports import WEIGHTS, pretraining
     from backbones.engine.context import EXPORT
-    from backbones.exports import WEIGHTS, pretraining
     from backbones.weights import sha256
-    from transfer.exporting import check_target, publish
+    from transfer.evaluation.weights_export import check_target, publish
 
     target, source = _target(run, record.backbone["name"]), run.out / record.run_id / EXPORT
     weights = target / WEIGHTS

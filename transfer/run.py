@@ -4,14 +4,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from backbones.errors import WrongWords
+from transfer.evaluation.execute import execute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tasks.task import Task
-    from transfer.cells import Cell
-    from transfer.cli import Command, Recipe
-    from transfer.results import Record
+    from transfer.cli.command import Recipe
 
 USAGE = """usage: python -m transfer.run TASK --backbone NAME [--dataset NAME ...] [flags]
        python -m transfer.run TASK --help      all flags of a task
@@ -28,13 +24,13 @@ exit status: 0 scores obtained or reused, 3 a training broke down (recorded), 1 
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
-    from transfer.cli import guarded
+    from transfer.cli.command import guarded
 
     return guarded(_main, argv, usage=USAGE)
 
 
 def _main(argv: list[str]) -> int:
-    from transfer.cli import check_names_in, task_recipe
+    from transfer.cli.command import check_names_in, task_recipe
 
     if argv[0] == "--list":
         return _list()
@@ -48,7 +44,7 @@ def _main(argv: list[str]) -> int:
 def _list() -> int:
     from backbones.data.spec import dataset_names
     from backbones.spec import backbone_names, timm_names
-    from transfer.cli import task_names
+    from transfer.cli.command import task_names
 
     for title, names in (("tasks", task_names()), ("backbones", backbone_names()), ("data sets", dataset_names())):
         print(f"{title}:\n  " + "\n  ".join(names))
@@ -60,55 +56,21 @@ def _list() -> int:
 
 def _run(recipe: "Recipe", words: list[str]) -> int:
     from tasks.task import load_task
-    from transfer import receipts
-    from transfer.cli import read_command
+    from transfer.cli.command import read_command
+    from transfer.records import command_result
 
     task = load_task(recipe.name)
     command = read_command(recipe, task.options, words)
     if command.launch.launcher == "slurm" and not command.run.dry_run:
-        from transfer.launching import launch
+        from transfer.launch.single_job import launch
 
         spec = command.resolved(task.from_scratch)
         command.check_flags(spec)
         task.check_words(spec, command.options)
         return launch("transfer.run", [recipe.name, *words], command)
     status, records = execute(command, task)
-    receipts.write(command.run.receipt, records, status)
+    command_result.write(command.run.receipt, records, status)
     return status
-
-
-def execute(
-    command: "Command", task: "Task", guard: "Callable[[Cell], None] | None" = None
-) -> "tuple[int, list[Record]]":
-    """Runs a command that has been read, and prints the table of its records.
-
-    Args:
-        guard: see `transfer.evaluator.evaluate`.
-
-    Returns:
-        The exit status, and the records on the first rank of a job.
-    """
-    spec = command.resolved(task.from_scratch)
-    command.check_flags(spec)
-    task.check_words(spec, command.options)
-    if command.run.dry_run:
-        from backbones.settings import plain, write_yaml
-
-        groups = (command.run, command.backbone, command.options)
-        print(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
-        print("# the backbone\n" + write_yaml({"resolved": spec.plain()}), end="")
-        return 0, []
-    from backbones.engine.context import Stopped
-    from transfer.evaluator import evaluate
-    from transfer.tables import run_table
-
-    try:
-        evaluation = evaluate(command, task, guard)
-    except Stopped:
-        return Stopped.exit_status, []
-    if evaluation.records and evaluation.first_rank:
-        print(run_table(evaluation.records))
-    return evaluation.exit_status, evaluation.records if evaluation.first_rank else []
 
 
 def command() -> None:

@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones import hub
+from backbones.checkpoints import hub
 from backbones.errors import UserError
-from backbones.files import replace_folder
+from backbones.runtime.files import replace_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -56,7 +56,7 @@ def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None 
 
 
 def _tensors(model: Any, inner: "nn.Module") -> "list[tuple[str, Tensor]]":
-    from backbones.classifiers import BESIDE
+    from backbones.checkpoints.classifier import BESIDE
 
     beside = model.head.state_dict() if inner is not model and model.head is not None else {}
     return [*inner.state_dict().items(), *((f"{BESIDE}.{name}", tensor) for name, tensor in beside.items())]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backbones.errors import UserError
-from backbones.files import write_atomic
+from backbones.runtime.files import write_atomic
 
 
 def cache_folder() -> Path:

@@ -1,7 +1,7 @@
 """Classification data: a training and a validation split, checked against what the set should hold.
 
 A new format is a reader (spec, data folder) -> `Found`, its entry in `READERS` here, and one in
-`backbones.data.formats.FORMATS`; one of a set that comes in several forms is wrapped by `forms.published`.
+`backbones.data.layouts.FORMATS`; one of a set that comes in several forms is wrapped by `forms.published`.
 """
 
 from collections.abc import Callable
@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.cifar import cifar
-from backbones.data.folders import Form, Found, image_folder
-from backbones.data.forms import published
-from backbones.data.fractions import share_of, subset_of
-from backbones.data.hub import hf
-from backbones.data.imagenet import imagenet, imagenet21k
-from backbones.data.integrity import check_split
-from backbones.data.parquet import parquet
-from backbones.data.published import cub200, dtd, oxford_pets, stanford_cars
+from backbones.data.formats.cifar import cifar
+from backbones.data.formats.folders import Form, Found, image_folder
+from backbones.data.formats.hub import hf
+from backbones.data.formats.imagenet import imagenet, imagenet21k
+from backbones.data.formats.official_split import cub200, dtd, oxford_pets, stanford_cars
+from backbones.data.formats.parquet import parquet
+from backbones.data.formats.storage_variants import published
+from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.data.spec import DatasetSpec, check_format, manifest_digest
-from backbones.data.split_dataset import SplitDataset
-from backbones.data.splits import Split
-from backbones.data.unsplit import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
+from backbones.data.splits.dataset import SplitDataset
+from backbones.data.splits.integrity import check_split
+from backbones.data.splits.split import Split
+from backbones.data.splits.subsets import share_of, subset_of
 from backbones.errors import UserError, WrongWords, nearest, some
 
 __all__ = ["ClassificationData", "Split", "SplitDataset", "open_classification"]

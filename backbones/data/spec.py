@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.archives import Archive, read_archives
-from backbones.data.formats import FORMATS
+from backbones.data.layouts import FORMATS
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
 

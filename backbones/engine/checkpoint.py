@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from backbones.errors import UserError
-from backbones.files import cannot_write, replaced, write_atomic
+from backbones.runtime.files import cannot_write, replaced, write_atomic
 from backbones.settings import differences
 
 STATE, HISTORY = "state.pt", "history.jsonl"

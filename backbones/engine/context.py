@@ -16,13 +16,13 @@ import torch
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
-from backbones.data.loader import RunLoader
-from backbones.engine.dist import ALONE, Ranks
+from backbones.data.loading.loader import RunLoader
 from backbones.engine.outcome import Outcome
-from backbones.engine.precision import Precision, autocast, scoring
-from backbones.engine.threads import Threads, choose_threads, limits, usable_cores
 from backbones.errors import UserError, WrongWords
-from backbones.files import cannot_write
+from backbones.runtime.dist import ALONE, Ranks
+from backbones.runtime.files import cannot_write
+from backbones.runtime.precision import Precision, autocast, scoring
+from backbones.runtime.threads import Threads, choose_threads, limits, usable_cores
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
@@ -140,7 +140,7 @@ class Context:
         """What the record says about the model, which also settles the number of threads.
 
         Args:
-            operations: of an image, as `backbones.flops.flops` gives them.
+            operations: of an image, as `backbones.engine.flops.flops` gives them.
             images: that a rank sends through the model at once.
         """
         self._settle_threads(operations["total"] * images)
@@ -173,7 +173,7 @@ class Context:
 
         `pretrain.json` beside the weights says where they come from: the run, `about`, outcome and cost.
         """
-        from backbones.exports import PRETRAIN, WEIGHTS, export
+        from backbones.checkpoints.exports import PRETRAIN, WEIGHTS, export
         from backbones.weights import sha256
 
         if self.folder is None or not self.ranks.first:
@@ -270,7 +270,7 @@ def auto_workers(device: torch.device, ranks: Ranks) -> int:
 
 def auto_threads(given: int | None, device: torch.device, ranks: Ranks, workers: int) -> Threads:
     """Threads of torch for a rank: those asked for, else its share of the cores, on a CPU without those of the loader's
-    processes. See `backbones.engine.threads`.
+    processes. See `backbones.runtime.threads`.
     """
     cores, said = limits()
     if ranks.local_world > 1:

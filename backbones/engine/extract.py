@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from backbones.data.loader import leave_signals_to_the_parent, plain_errors
-from backbones.engine import dist
+from backbones.data.loading.loader import leave_signals_to_the_parent, plain_errors
 from backbones.engine.context import Context
-from backbones.engine.threads import usable_cores
+from backbones.runtime import dist
+from backbones.runtime.threads import usable_cores
 
 
 def extract(

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from backbones.engine.context import Context
-from backbones.files import replaced
+from backbones.runtime.files import replaced
 
 LEARNER = "learner.safetensors"  # in a run's folder
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
 from backbones.errors import WrongWords
-from backbones.sequence_parallel import Shards
+from backbones.token_shards import Shards
 
 Batch = Any
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from backbones.data.loader import Place
+from backbones.data.loading.loader import Place
 from backbones.engine.checkpoint import History, load_state, save_state
 from backbones.engine.context import Context, Stopped
 from backbones.engine.learner import Batch, Learner
@@ -18,7 +18,7 @@ Validate = Callable[[int], dict[str, Any]]
 
 
 class Loader(Protocol):
-    """What `fit` reads from: `backbones.data.loader.RunLoader`, or anything with its `stream`."""
+    """What `fit` reads from: `backbones.data.loading.loader.RunLoader`, or anything with its `stream`."""
 
     def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[Place, Batch]]:
         """Places and batches from a step on."""

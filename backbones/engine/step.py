@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from backbones.engine import dist
 from backbones.engine.context import Context
 from backbones.engine.frozen import frozen_norms
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import Schedule, build_optimizer, freeze_others
 from backbones.engine.options import FitOptions
 from backbones.engine.sam import buffers_kept, perturbed, put_back
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords, some
-from backbones.sequence_parallel import Shards
+from backbones.runtime import dist
+from backbones.runtime.seeding import seed_torch
+from backbones.token_shards import Shards
 
 PARAMETER_CHECK = 50  # steps between looks at the parameters themselves
 

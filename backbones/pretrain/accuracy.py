@@ -11,10 +11,10 @@ from torch import Tensor
 
 from backbones.backbone import Backbone
 from backbones.data.classification import Split, SplitDataset
-from backbones.data.images import Transform
+from backbones.data.loading.images import Transform
 from backbones.engine.context import Context
 from backbones.engine.extract import rows_of
-from backbones.engine.finite import report_broken
+from backbones.runtime.finite import report_broken
 
 Outcomes = dict[str, np.ndarray]
 TOP = (1, 5)

@@ -1,7 +1,8 @@
 """Augmentation of one image for supervised training, and the view of an image that is scored.
 
 Images leave as [3, size, size] floats in [0, 1]; the backbone normalises them. Every draw comes from `random`, numpy's
-global generator or torch's, so that under `backbones.data.images.seeded` an augmented image is a function of the key.
+global generator or torch's, so that under `backbones.data.loading.images.seeded` an augmented image is a function of
+the key.
 """
 
 import math
@@ -18,7 +19,7 @@ from torch import Tensor
 from torchvision.transforms import CenterCrop, InterpolationMode, RandomHorizontalFlip, RandomResizedCrop, Resize
 from torchvision.transforms import functional as F
 
-from backbones.data.erasing import RandomErasing
+from backbones.data.loading.erasing import RandomErasing
 from backbones.engine.options import check_ranges
 from backbones.errors import WrongWords
 from backbones.pretrain.inception import AreaCrop, InceptionCrop, SquashCrop

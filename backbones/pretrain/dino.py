@@ -10,14 +10,12 @@ import torch
 
 from backbones.backbone import Backbone, create, probe
 from backbones.data.classification import ClassificationData, Split, SplitDataset
-from backbones.data.loader import RunLoader
-from backbones.data.samplers import shuffled_batches
+from backbones.data.loading.loader import RunLoader
+from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.context import Context
-from backbones.engine.finite import NotFinite
+from backbones.engine.flops import flops
 from backbones.engine.loop import fit
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
-from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.dino_learner import DinoLearner
@@ -25,6 +23,8 @@ from backbones.pretrain.dino_options import DinoOptions
 from backbones.pretrain.method import Method, Outcomes, Scores, as_trained_here
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.pretrain.neighbours import TOP, true_class_places
+from backbones.runtime.finite import NotFinite
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 
 

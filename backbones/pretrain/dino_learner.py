@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from backbones.backbone import Backbone
-from backbones.engine import dist
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.optim import cosine, parameter_groups
 from backbones.engine.options import FitOptions
+from backbones.engine.sequence_parallel import share_tokens
 from backbones.pretrain.dino_head import DinoHead
 from backbones.pretrain.dino_loss import (
     collapse,
@@ -27,7 +27,8 @@ from backbones.pretrain.dino_loss import (
     updated_center,
 )
 from backbones.pretrain.dino_options import DinoOptions
-from backbones.sequence_parallel import Shards, share_tokens
+from backbones.runtime import dist
+from backbones.token_shards import Shards
 
 
 class Network(nn.Module):

@@ -11,10 +11,10 @@ import torch
 from timm.data.mixup import Mixup, mixup_target
 from torch import Tensor
 
-from backbones.data.images import seeded
+from backbones.data.loading.images import seeded
 from backbones.engine.options import check_ranges
-from backbones.engine.seeding import key_seed
 from backbones.errors import WrongWords
+from backbones.runtime.seeding import key_seed
 
 
 @dataclass(kw_only=True)

@@ -12,13 +12,13 @@ from torch.nn import functional
 
 from backbones.backbone import Backbone
 from backbones.data.classification import ClassificationData, SplitDataset
-from backbones.data.images import Transform
+from backbones.data.loading.images import Transform
 from backbones.engine.context import Context
-from backbones.engine.dist import broadcast_object
 from backbones.engine.extract import extract
-from backbones.engine.finite import check_finite
-from backbones.engine.precision import full_float32
 from backbones.errors import UserError
+from backbones.runtime.dist import broadcast_object
+from backbones.runtime.finite import check_finite
+from backbones.runtime.precision import full_float32
 
 TOP = 5
 BLOCK_ELEMENTS = 2**27  # similarities held at a time when no block is given: half a GiB
@@ -134,7 +134,7 @@ def _candidates(unit: Tensor, train: Tensor, centred: Centred, count: int, k: in
     """Places [B, count] of training samples among which the k nearest of each test sample are.
 
     By float32, unless the last candidate is so close to the k-th that the error of a product, as in
-    `tasks.distances.Distances`, may have kept a nearer one out.
+    `tasks.ranking.distances.Distances`, may have kept a nearer one out.
     """
     mean, near, offsets, (longest, most) = centred
     rows = (unit - mean).float()

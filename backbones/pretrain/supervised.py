@@ -13,20 +13,20 @@ import torch
 from backbones.archs import VOLOS
 from backbones.backbone import Backbone, create, probe
 from backbones.data.classification import ClassificationData, Split, SplitDataset
-from backbones.data.loader import RunLoader
-from backbones.data.samplers import repeated_batches, shuffled_batches
+from backbones.data.loading.loader import RunLoader
+from backbones.data.loading.samplers import repeated_batches, shuffled_batches
 from backbones.engine.context import Context
-from backbones.engine.finite import NotFinite
+from backbones.engine.flops import flops
 from backbones.engine.loop import fit
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
-from backbones.flops import flops
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.pretrain.method import Method, Outcomes, Scores, as_trained_here
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.pretrain.token_labels import CropAndBox, LabelMaps
+from backbones.runtime.finite import NotFinite
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 
 

@@ -13,6 +13,7 @@ from backbones.backbone import Backbone
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
+from backbones.engine.sequence_parallel import share_tokens
 from backbones.errors import UserError
 from backbones.pretrain.ema import WeightAverage
 from backbones.pretrain.losses import (
@@ -24,7 +25,7 @@ from backbones.pretrain.losses import (
 from backbones.pretrain.mixing import mix
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.pretrain.token_labels import crop_targets
-from backbones.sequence_parallel import Shards, share_tokens
+from backbones.token_shards import Shards
 
 
 class SupervisedLearner(Learner):

@@ -19,7 +19,7 @@ from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional
 
 from backbones.data.classification import Split
-from backbones.data.images import Transform
+from backbones.data.loading.images import Transform
 from backbones.errors import UserError, some
 
 SUFFIXES = (".pt", ".npy")

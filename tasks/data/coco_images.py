@@ -14,13 +14,13 @@ from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
-from backbones.data.fractions import content_digests
-from backbones.data.images import DAMAGED, read_image
-from backbones.data.integrity import stat_files
+from backbones.data.loading.images import DAMAGED, read_image
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits import FileSplit, PackedNames
-from backbones.engine.threads import usable_cores
+from backbones.data.splits.integrity import stat_files
+from backbones.data.splits.split import FileSplit, PackedNames
+from backbones.data.splits.subsets import content_digests
 from backbones.errors import UserError, some
+from backbones.runtime.threads import usable_cores
 from tasks.data.coco_split import WORDS, CocoSplit
 
 Size = tuple[int, int]

@@ -1,7 +1,7 @@
 """Person re-identification data: training, query and gallery lists, checked against what the set should hold.
 
 A new layout is a parser (`reid_layouts`), its entry in `FORMATS` here, and its tree in
-`backbones.data.formats.FORMATS`.
+`backbones.data.layouts.FORMATS`.
 """
 
 import os
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backbones.data.integrity import check_images, stat_files
 from backbones.data.spec import DatasetSpec, check_format, find_root, manifest_digest
+from backbones.data.splits.integrity import check_images, stat_files
 from backbones.errors import UserError, WrongWords, nearest
 from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
 from tasks.data.reid_subset import choose, matched

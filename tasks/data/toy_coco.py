@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from backbones.data.cache import made_once
-from backbones.data.toy_published import NAMES
+from backbones.data.toy.layouts import NAMES
 
 VERSION = 1
 """Counts up with every change of what is drawn: results on other drawings are results on another data set."""

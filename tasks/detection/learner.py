@@ -9,7 +9,7 @@ from backbones.backbone import Backbone
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
-from backbones.sequence_parallel import Shards
+from backbones.token_shards import Shards
 from tasks.detection.maps import StageMaps, VitMaps
 
 

@@ -15,9 +15,10 @@ from torch.utils.checkpoint import checkpoint
 
 from backbones.attention import Attention, UserAttention, takes_scale
 from backbones.backbone import Backbone
+from backbones.engine.sequence_parallel import know_ranks
 from backbones.errors import WrongWords
 from backbones.positions import Grid, patch_positions
-from backbones.sequence_parallel import Shards, know_ranks
+from backbones.token_shards import Shards
 from tasks.detection.options import check_relative
 from tasks.detection.relative import Relative
 
@@ -88,7 +89,7 @@ class VitMaps(nn.Module):
         """Has the global blocks work on their rank's tokens while they train.
 
         Raises:
-            WrongWords: as `backbones.sequence_parallel.share_tokens`, and for relative positions.
+            WrongWords: as `backbones.engine.sequence_parallel.share_tokens`, and for relative positions.
         """
         if self.options.relative:
             raise WrongWords(f"--sequence-parallel {shards.size}: not with relative positions: --no-relative")

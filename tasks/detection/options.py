@@ -5,8 +5,8 @@ from typing import Literal
 
 from backbones.engine.options import FitOptions, check_ranges
 from backbones.errors import WrongWords
-from backbones.parts import is_user_part, takes
 from backbones.spec import BackboneSpec
+from backbones.user_code import is_user_part, takes
 
 
 @dataclass(kw_only=True)

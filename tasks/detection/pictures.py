@@ -7,8 +7,8 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from backbones.data.images import read_image
-from backbones.files import cannot_write
+from backbones.data.loading.images import read_image
+from backbones.runtime.files import cannot_write
 from tasks.pictures import write_sums
 
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")

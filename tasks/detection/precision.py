@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from backbones.engine.finite import NotFinite
+from backbones.runtime.finite import NotFinite
 from tasks.detection.working_type import working_type
 
 

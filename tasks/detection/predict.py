@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backbones.engine import dist
 from backbones.engine.context import Context
 from backbones.engine.extract import loaded
-from backbones.engine.finite import NotFinite
+from backbones.runtime import dist
+from backbones.runtime.finite import NotFinite
 from tasks.data.coco import CocoData
 from tasks.data.coco_split import CocoSplit
 from tasks.detection.learner import collate

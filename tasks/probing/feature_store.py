@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from backbones.errors import UserError
-from backbones.files import cannot_write, write_atomic
+from backbones.runtime.files import cannot_write, write_atomic
 
 FLAG = "--features"
 ABOUT, LOCK, SHARDS = "entry.json", "lock", "*.safetensors"

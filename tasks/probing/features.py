@@ -1,4 +1,4 @@
-"""Features of a frozen backbone for the images of a split, through the store (`tasks.feature_store`).
+"""Features of a frozen backbone for the images of a split, through the store (`tasks.probing.feature_store`).
 
 Letters: M images of a split, R different ones among them, B images, F channels of the features.
 """
@@ -22,12 +22,12 @@ from tqdm import tqdm
 
 import backbones
 from backbones.backbone import Backbone
-from backbones.data.splits import Split
+from backbones.data.splits.split import Split
 from backbones.engine.context import Context
-from backbones.engine.dist import gather_objects
 from backbones.engine.extract import loaded
 from backbones.pretrain.augment import Step, View, view_steps
-from tasks.feature_store import Entry, Spent
+from backbones.runtime.dist import gather_objects
+from tasks.probing.feature_store import Entry, Spent
 
 SHARD_ROWS = 1024
 POLL_SECONDS = 0.5
@@ -222,13 +222,19 @@ def entry_key(fingerprint: str, kind: Features, precision: str, contents: Sequen
 @lru_cache
 def code_version() -> str:
     """sha256 (hex) of the sources of models and views, and the versions of the libraries that compute features."""
-    room = Path(backbones.__path__[0])
-    sources = [*room.glob("*.py"), *room.glob("kernels/*.py"), room / "pretrain/augment.py"]
-    sources += [room / "pretrain/inception.py", room / "data/images.py", Path(__file__)]
     digest = hashlib.sha256(" ".join(version(name) for name in ("torch", "torchvision", "timm", "pillow")).encode())
-    for path in sorted(sources):
-        digest.update(path.name.encode() + path.read_bytes())
+    for name, path in sorted(feature_sources().items()):
+        digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def feature_sources() -> dict[str, Path]:
+    """The files that decide what a feature is, by their name within the suite: models, weights, kernels and views."""
+    root = Path(backbones.__path__[0])
+    rooms = [path for room in ("kernels", "checkpoints") for path in (root / room).rglob("*.py")]
+    views = [root / "pretrain/augment.py", root / "pretrain/inception.py", *(root / "data/loading").rglob("*.py")]
+    files = [*root.glob("*.py"), *rooms, *views, Path(__file__).resolve()]
+    return {path.relative_to(root.parent).as_posix(): path for path in files}
 
 
 class Pixels(Dataset[Tensor]):

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from backbones.engine.context import Context
-from backbones.engine.dist import gather_objects
-from backbones.engine.finite import NotFinite, check_finite
 from backbones.engine.outcome import Outcome
+from backbones.runtime.dist import gather_objects
+from backbones.runtime.finite import NotFinite, check_finite
 from tasks.probes import Fitted, best_strength
-from tasks.support_sets import SupportSets
+from tasks.probing.support_sets import SupportSets
 
 FLAT = {"fp32": 1e-6, "bf16": 1e-3, "fp16": 1e-3}
 """Channels that vary by less than this share of their largest value are constant but for rounding: an image's features

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from backbones.data.classification import ClassificationData
-from backbones.data.fractions import all_digests
+from backbones.data.splits.subsets import all_digests
 from backbones.errors import UserError, some
 
 Rule = Literal["digest", "bigvision"]

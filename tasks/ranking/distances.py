@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backbones.engine.precision import scoring
+from backbones.runtime.precision import scoring
 
 BLOCK_BYTES = 64 << 20
 CACHED_ROWS = 256  # of features that are summed at a time

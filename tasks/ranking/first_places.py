@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.tie_groups import MANY, Source
+from tasks.ranking.tie_groups import MANY, Source
 
 
 def first_places(source: Source, rows: slice, distances: Tensor, keep: int) -> np.ndarray:
     """The columns [b, k] of the nearest images of each query, of equally near ones the first; -1 behind the end.
 
-    What float32 cannot tell apart is ordered by its distances in float64, as in `tasks.tie_groups`.
+    What float32 cannot tell apart is ordered by its distances in float64, as in `tasks.ranking.tie_groups`.
 
     Args:
         source: of the distances of all queries.

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from backbones.errors import UserError
-from backbones.files import cannot_write, replaced
+from backbones.runtime.files import cannot_write, replaced
 from tasks.pictures import PICTURES, write_sums
 
 RANKED = "ranked.npz"  # in a run's folder
@@ -52,7 +52,7 @@ class RankedLists:
         """The lists of a ranking.
 
         Args:
-            nearest: [Q, k] as `tasks.ranking.Ranking` keeps it.
+            nearest: [Q, k] as `tasks.ranking.metrics.Ranking` keeps it.
             query, gallery: name, identity and camera of every image.
         """
         used = np.unique(nearest[nearest >= 0])
@@ -144,7 +144,7 @@ def picture(lists: RankedLists, row: int, root: Path) -> Image.Image:
 
 def _tile(path: Path, colour: str, right: bool | None) -> Image.Image:
     """An image in its frame, over a band that says whether it is right; the query's band is plain."""
-    from backbones.data.images import read_image
+    from backbones.data.loading.images import read_image
 
     image = read_image(str(path))
     width = min(max(round(image.width * HEIGHT / image.height), 1), WIDEST)

@@ -2,7 +2,7 @@
 
 The protocol is that of Market-1501 (Zheng et al. 2015): gallery images of the query's identity under the query's own
 camera are left out, and queries without another match do not count. Equal distances score the expectation over their
-orders (`tasks.ties`), never the luck of a sort.
+orders (`tasks.ranking.ties`), never the luck of a sort.
 Letters: Q queries, G gallery images, D channels, b queries of one block, M gallery images of a query's identity.
 """
 
@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.distances import Distances, as_matrix, blocks, full_precision
-from tasks.first_places import first_places
-from tasks.matches import Labels, Matches
-from tasks.tie_groups import Given, Source, tie_groups
-from tasks.ties import expected_ap, expected_cmc, expected_inp
+from tasks.ranking.distances import Distances, as_matrix, blocks, full_precision
+from tasks.ranking.first_places import first_places
+from tasks.ranking.matches import Labels, Matches
+from tasks.ranking.tie_groups import Given, Source, tie_groups
+from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
 
 AP_RULES = ("rectangle", "trapezoid")
 
@@ -136,8 +136,9 @@ def rank(
     """Ranks the gallery for each query by squared Euclidean distance of the features as given.
 
     Products are taken of centred features, in float32 (float64 where features are), blocks of queries at a time, on the
-    features' device. Whatever stands closer to a match than their error, whose bound `tasks.distances.Distances`
-    states, is decided by its distance in float64: a tie is one of float64, of the features as given.
+    features' device. Whatever stands closer to a match than their error, whose bound
+    `tasks.ranking.distances.Distances` states, is decided by its distance in float64: a tie is one of float64, of the
+    features as given.
 
     Args:
         query: [Q, D] features.

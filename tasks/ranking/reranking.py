@@ -9,7 +9,7 @@ import torch
 from scipy.sparse import csc_array, csr_array
 from torch import Tensor
 
-from tasks.distances import CACHED_ROWS, as_matrix, blocks, centre, distinct, full_precision
+from tasks.ranking.distances import CACHED_ROWS, as_matrix, blocks, centre, distinct, full_precision
 
 
 def rerank(
@@ -35,7 +35,7 @@ def rerank(
         lambda_value: weight of the original distance, in [0, 1].
 
     Returns:
-        [Q, G] float32, for `tasks.ranking.rank_distances`.
+        [Q, G] float32, for `tasks.ranking.metrics.rank_distances`.
 
     Raises:
         ValueError: if shapes, types or values do not fit, or features are not finite.

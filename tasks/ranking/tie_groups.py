@@ -21,7 +21,7 @@ MANY = 512
 
 
 class Source(Protocol):
-    """Where distances come from; see `tasks.distances.Distances`, and `Given`."""
+    """Where distances come from; see `tasks.ranking.distances.Distances`, and `Given`."""
 
     def of(self, rows: slice) -> Tensor:
         """Values [b, G] in the order of the distances, that may be overwritten."""
@@ -70,8 +70,8 @@ def tie_groups(
         columns, match, left_out: [b, M] as from `Matches.of`.
 
     Returns:
-        b, n, m, k of `tasks.ties`, each [b, M], a row's matches first and the rest without meaning; and the number of
-        gallery images that are not left out [b].
+        b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest without meaning; and the
+        number of gallery images that are not left out [b].
     """
     matched = distances.gather(1, columns)
     slack = source.slack(rows, columns, matched)

@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from backbones.backbone import Backbone, create
 from backbones.engine.learned import LEARNER
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.reference.compared import ERRORS
 

@@ -11,8 +11,8 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from backbones.backbone import Backbone
-from backbones.data.splits import Split
-from tasks.feature_store import DamagedShard, checked
+from backbones.data.splits.split import Split
+from tasks.probing.feature_store import DamagedShard, checked
 from tasks.reference.at_hand import AtHand, NotAtHand, rows
 from tasks.reference.compared import ERRORS, Recomputed, Row, Values, compare
 from tasks.reference.metrics.accuracy import top, top_bounds

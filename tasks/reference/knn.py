@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from backbones.backbone import Backbone
-from backbones.data.images import Transform
+from backbones.data.loading.images import Transform
 from backbones.pretrain.augment import eval_transform
 from tasks.reference.at_hand import AtHand, rows
 from tasks.reference.compared import Recomputed, Row, Values, compare

@@ -4,8 +4,8 @@ import numpy as np
 from torch import Tensor
 
 from backbones.backbone import Backbone
-from backbones.data.images import Transform
-from backbones.data.splits import Split
+from backbones.data.loading.images import Transform
+from backbones.data.splits.split import Split
 from tasks.reference.at_hand import AtHand, rows
 from tasks.reference.compared import Row, Values, compare
 from tasks.reference.metrics.accuracy import top, top_bounds

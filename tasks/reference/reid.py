@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from backbones.backbone import create
-from backbones.data.images import ReidTestTransform, read_image
+from backbones.data.loading.images import ReidTestTransform, read_image
 from tasks.data.reid import Sample
 from tasks.reference.at_hand import AtHand, exact, load_all, rows
 from tasks.reference.compared import Recomputed, Row, Values, compare

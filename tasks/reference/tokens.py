@@ -13,8 +13,8 @@ from backbones.pretrain.augment import eval_transform
 from tasks.reference.at_hand import BATCH, AtHand
 from tasks.reference.compared import Recomputed, Row, Values, close, compare
 from tasks.reference.metrics.tokens import attention_facts, facts, similarity
-from tasks.tokens_attention import weights_shown
-from tasks.tokens_places import Place, find_places
+from tasks.token_diagnostics.attention import weights_shown
+from tasks.token_diagnostics.places import Place, find_places
 
 SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
 Found = dict[str, list[dict[str, float]]]

@@ -12,10 +12,10 @@ from backbones.engine.context import Context
 from backbones.errors import WrongWords
 from backbones.pretrain.augment import eval_transform
 from backbones.spec import BackboneSpec
-from tasks.tokens import attention_facts, evenly, layer_facts, observe
-from tasks.tokens_places import find_places
-from tasks.tokens_recorder import Recorder
-from tasks.tokens_stem import stem_facts
+from tasks.token_diagnostics.measures import attention_facts, evenly, layer_facts, observe
+from tasks.token_diagnostics.places import find_places
+from tasks.token_diagnostics.recorder import Recorder
+from tasks.token_diagnostics.stem import stem_facts
 
 IMAGES = 64
 """How many are looked at, evenly spaced in the list of the validation split, or of the training split without one."""

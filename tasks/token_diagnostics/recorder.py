@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from backbones.attention import Attention, UserAttention
 from backbones.backbone import Backbone
-from tasks.diagnostics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_statistics, token_statistics
-from tasks.tokens_attention import has_weights, sums_values, weights_shown
-from tasks.tokens_places import Place, find_places
+from tasks.token_diagnostics.attention import has_weights, sums_values, weights_shown
+from tasks.token_diagnostics.places import Place, find_places
+from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_statistics, token_statistics
 
 WITH_ATTENTION = ("outlooker", "block", "class attention")
 PART = 2**24

@@ -13,8 +13,8 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from tasks.diagnostics import correlations, penalty_weights
-from tasks.tokens_places import is_activation
+from tasks.token_diagnostics.places import is_activation
+from tasks.token_diagnostics.statistics import correlations, penalty_weights
 
 Called = list[tuple[str, Any]]
 IDLE = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)

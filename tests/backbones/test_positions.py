@@ -10,8 +10,8 @@ import timm
 import torch
 
 from backbones.backbone import create
+from backbones.checkpoints.exports import export
 from backbones.errors import WrongWords
-from backbones.exports import export
 from backbones.positions import WAYS, fit_positions, patch_positions, resampled, sincos2d
 from backbones.spec import override, resolve
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from backbones import parts
+from backbones import user_code
 from backbones.attention import ATTENTIONS
 from backbones.errors import UserError, WrongWords
 from backbones.ffn import FFNS
@@ -15,9 +15,9 @@ from backbones.stems import STEMS
 
 
 def test_names_read_from_the_source_are_those_of_the_tables():
-    assert parts.builtin_names("attention") == tuple(ATTENTIONS)
-    assert parts.builtin_names("ffn") == tuple(FFNS)
-    assert parts.builtin_names("stem") == tuple(STEMS)
+    assert user_code.builtin_names("attention") == tuple(ATTENTIONS)
+    assert user_code.builtin_names("ffn") == tuple(FFNS)
+    assert user_code.builtin_names("stem") == tuple(STEMS)
 
 
 def test_looked_for_beside_the_yaml_and_then_in_the_working_directory(tmp_path, monkeypatch):
@@ -26,28 +26,28 @@ def test_looked_for_beside_the_yaml_and_then_in_the_working_directory(tmp_path, 
         place.mkdir()
         (place / "mine.py").write_text(content)
     monkeypatch.chdir(cwd)
-    assert parts.load(parts.locate("mine.py:X")) is float
-    assert parts.load(parts.locate("mine.py:X", folder)) is int
+    assert user_code.load(user_code.locate("mine.py:X")) is float
+    assert user_code.load(user_code.locate("mine.py:X", folder)) is int
     (folder / "mine.py").unlink()
-    assert parts.load(parts.locate("mine.py:X", folder)) is float
+    assert user_code.load(user_code.locate("mine.py:X", folder)) is float
     with pytest.raises(WrongWords, match=rf"there is no file {folder}/other.py and {cwd}/other.py"):
-        parts.locate("other.py:X", folder)
+        user_code.locate("other.py:X", folder)
 
 
 def test_the_digest_is_that_of_the_contents(tmp_path):
     (tmp_path / "one.py").write_text("X = int")
     (tmp_path / "two.py").write_text("X = int")
-    digest = parts.digest(f"{tmp_path}/one.py:X")
-    assert digest == hashlib.sha256(b"X = int").hexdigest() == parts.digest(f"{tmp_path}/two.py:X")
+    digest = user_code.digest(f"{tmp_path}/one.py:X")
+    assert digest == hashlib.sha256(b"X = int").hexdigest() == user_code.digest(f"{tmp_path}/two.py:X")
 
 
 def test_changed_contents_are_imported_anew(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def f(): return 1")
-    first = parts.load(f"{file}:f")
-    assert parts.load(f"{file}:f") is first
+    first = user_code.load(f"{file}:f")
+    assert user_code.load(f"{file}:f") is first
     file.write_text("def f(): return 2")
-    assert (first(), parts.load(f"{file}:f")()) == (1, 2)
+    assert (first(), user_code.load(f"{file}:f")()) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_changed_contents_are_imported_anew(tmp_path):
 def test_errors(content, kind, said, tmp_path):
     (tmp_path / "mine.py").write_text(content)
     with pytest.raises(kind, match=said):
-        parts.load(f"{tmp_path}/mine.py:Stam")
+        user_code.load(f"{tmp_path}/mine.py:Stam")
 
 
 def test_a_file_that_went_away(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
-        parts.load(f"{tmp_path}/gone.py:Stem")
+        user_code.load(f"{tmp_path}/gone.py:Stem")
 
 
 def test_specifications_need_no_torch():

@@ -9,12 +9,12 @@ from timm.models.volo import VOLO as TimmVOLO
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
+from backbones.checkpoints.exports import export
+from backbones.engine.flops import flops
 from backbones.errors import UserError, WrongWords
-from backbones.exports import export
-from backbones.flops import flops
 from backbones.volo import random_box
-from tests.backbones.test_exports import trained
-from tests.backbones.test_flops import counted
+from tests.backbones.checkpoints.test_exports import trained
+from tests.backbones.engine.test_flops import counted
 
 SIZE = (64, 96)
 IMAGES = torch.rand(3, 3, *SIZE, generator=torch.Generator().manual_seed(0))

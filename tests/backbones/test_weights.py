@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
+from backbones.checkpoints.exports import export
 from backbones.errors import UserError, WrongWords
-from backbones.exports import export
 from backbones.spec import resolve
 from backbones.weights import changed_parts, find_weights
 from tests.backbones.test_positions import plainly

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from backbones.attention_functions import H, pointwise
 from backbones.backbone import create
-from backbones.engine.precision import DTYPES
-from backbones.flops import flops
+from backbones.engine.flops import flops
+from backbones.runtime.precision import DTYPES
 from tests.benchmarks.timing import matrix_throughput, measure
 
 HEADS, HEAD_DIM = 6, 64

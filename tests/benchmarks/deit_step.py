@@ -25,15 +25,15 @@ from torch import Tensor, nn
 
 from backbones.backbone import create
 from backbones.engine.context import Context, choose_device, usable_cores
-from backbones.engine.dist import ALONE
-from backbones.engine.precision import DTYPES, choose_precision
+from backbones.engine.flops import flops
 from backbones.engine.step import Stepper
-from backbones.flops import flops
 from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_learner import SupervisedLearner
+from backbones.runtime.dist import ALONE
+from backbones.runtime.precision import DTYPES, choose_precision
 from tests.benchmarks.timing import Step, matrix_throughput, measure
-from transfer.cli import pretraining_recipe, read_command
-from transfer.options import PretrainRunOptions
+from transfer.cli.command import pretraining_recipe, read_command
+from transfer.cli.options import PretrainRunOptions
 
 CLASSES, SIZE = 1000, 224
 Batch = tuple[Tensor, Tensor]

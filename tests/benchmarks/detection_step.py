@@ -37,11 +37,11 @@ import torch
 
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context, auto_workers, choose_device, peak_mib, usable_cores
-from backbones.engine.dist import ALONE
 from backbones.engine.loop import fit
-from backbones.engine.precision import choose_precision
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError
+from backbones.runtime.dist import ALONE
+from backbones.runtime.precision import choose_precision
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
 from tasks.data.coco import CocoData, open_coco
 from tasks.detect import TASK, chosen_detector, make_learner, train_loader
@@ -51,7 +51,7 @@ from tasks.detection.options import DetectOptions
 from tests.benchmarks.detection_parts import PARTS, Stopwatch
 from tests.benchmarks.detection_peer import Peer
 from tests.benchmarks.timing import Clock
-from transfer.cli import read_command, task_recipe
+from transfer.cli.command import read_command, task_recipe
 
 CORNERS = 32
 """Of the polygon that stands for an ellipse."""

@@ -20,10 +20,10 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError
 from backbones.pretrain.dino_learner import Network
 from backbones.pretrain.dino_options import DinoOptions
+from backbones.runtime.seeding import seed_torch
 
 ROOMS = ("utils", "vision_transformer", "main_dino")
 Crops = list[Tensor]

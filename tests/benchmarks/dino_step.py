@@ -21,15 +21,15 @@ from torch import Tensor, nn
 
 from backbones.backbone import create
 from backbones.engine.context import Context, choose_device, usable_cores
-from backbones.engine.dist import ALONE
-from backbones.engine.precision import DTYPES, choose_precision
+from backbones.engine.flops import flops
 from backbones.engine.step import Stepper
-from backbones.flops import flops
 from backbones.pretrain.dino import METHOD
 from backbones.pretrain.dino_learner import DinoLearner
+from backbones.runtime.dist import ALONE
+from backbones.runtime.precision import DTYPES, choose_precision
 from tests.benchmarks.timing import Step, matrix_throughput, measure
-from transfer.cli import pretraining_recipe, read_command
-from transfer.options import PretrainRunOptions
+from transfer.cli.command import pretraining_recipe, read_command
+from transfer.cli.options import PretrainRunOptions
 
 GLOBAL, LOCAL, PROTOTYPES = 224, 96, 65536
 

@@ -21,12 +21,12 @@ import torch
 from backbones.backbone import create
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
-from backbones.engine.seeding import seed_torch
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
 from tasks.reid import TASK as REID
 from tasks.reid import ReidLearner
 from tasks.task import load_task
-from transfer.cli import read_command, task_recipe
+from transfer.cli.command import read_command, task_recipe
 
 TASKS = {
     "reid": ("mAP", ["--size", "128", "64"]),

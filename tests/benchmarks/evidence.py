@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from transfer.contrasts import contrast
-from transfer.published_rows import Value
-from transfer.published_verdicts import Counts, Kind
-from transfer.published_verdicts import judged as judged_published
-from transfer.statistics import Estimate, cluster_draws
-from transfer.systems import Parts
+from transfer.published.rows import Value
+from transfer.report.published.verdicts import Counts, Kind
+from transfer.report.published.verdicts import judged as judged_published
+from transfer.statistics.contrasts import contrast
+from transfer.statistics.intervals import Estimate, cluster_draws
+from transfer.statistics.systems import Parts
 
 CLUSTERS, DISCORDANT = (5, 10, 30, 100, 355, 3368), (0, 1, 2, 3, 5, 8, 15, 30, 100)
 EXACT = 20_000

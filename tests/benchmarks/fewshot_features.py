@@ -21,10 +21,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from backbones.backbone import create
-from backbones.data.splits import FileSplit, PackedNames
+from backbones.data.splits.split import FileSplit, PackedNames
 from backbones.engine.context import Context, auto_threads, auto_workers
-from backbones.engine.dist import ALONE
-from tasks.features import Extractor, Features
+from backbones.runtime.dist import ALONE
+from tasks.probing.features import Extractor, Features
 from tests.benchmarks.timing import measure
 
 

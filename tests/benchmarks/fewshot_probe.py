@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from backbones.engine.context import auto_threads
-from backbones.engine.dist import ALONE
-from tasks.feature_store import Entry
-from tasks.features import SHARD_ROWS
-from tasks.fewshot_probe import FrozenFeatures, probe_all
+from backbones.runtime.dist import ALONE
 from tasks.probes import LeastSquares
-from tasks.support_sets import SupportSets, permuted
+from tasks.probing.feature_store import Entry
+from tasks.probing.features import SHARD_ROWS
+from tasks.probing.fewshot_probe import FrozenFeatures, probe_all
+from tasks.probing.support_sets import SupportSets, permuted
 from tests.support import context
 
 SHOTS = (1, 5, 10, 25)

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from backbones.errors import UserError
-from tasks.fewshot_probe import FrozenFeatures, probe_all
 from tasks.probes import LeastSquares
-from tasks.support_sets import SupportSets, permuted
+from tasks.probing.fewshot_probe import FrozenFeatures, probe_all
+from tasks.probing.support_sets import SupportSets, permuted
 from tests.benchmarks.parity_checks import Check, report
 from tests.support import context
 

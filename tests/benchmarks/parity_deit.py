@@ -27,20 +27,20 @@ from PIL import Image
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.data.samplers import repeated_batches
+from backbones.data.loading.samplers import repeated_batches
 from backbones.engine.context import Context
 from backbones.engine.optim import Schedule
-from backbones.engine.seeding import key_seed
 from backbones.engine.step import Stepper
 from backbones.errors import UserError
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
+from backbones.runtime.seeding import key_seed
 from tests.benchmarks.deit_peer import IMAGENET_MEAN, IMAGENET_STD, Batch, Peer, normalised
 from tests.benchmarks.parity_checks import Check, report
-from transfer.cli import pretraining_recipe, read_command
-from transfer.options import PretrainRunOptions
+from transfer.cli.command import pretraining_recipe, read_command
+from transfer.cli.options import PretrainRunOptions
 
 SIZE, DIM, DEPTH, HEADS, CLASSES = 64, 192, 3, 3, 10
 BATCH, EPOCHS, STEPS, DRAWS = 16, 5, 4, 200

@@ -36,8 +36,8 @@ from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.benchmarks.dino_peer import Peer, Trace, take_weights
 from tests.benchmarks.parity_checks import Check, report
 from tests.support import context
-from transfer.cli import Command, pretraining_recipe, read_command
-from transfer.options import PretrainRunOptions
+from transfer.cli.command import Command, pretraining_recipe, read_command
+from transfer.cli.options import PretrainRunOptions
 
 EPOCHS, STEPS, BATCH, PATCH = 5, 4, 8, 8
 SMALL = [

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from backbones.data.images import ReidTestTransform, ReidTrainTransform, read_image
-from backbones.data.samplers import pk_batches
+from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform, read_image
+from backbones.data.loading.samplers import pk_batches
 from backbones.data.spec import resolve_dataset
 from backbones.engine.optim import Schedule
 from backbones.errors import UserError
@@ -35,7 +35,7 @@ from tasks.reid import ReidOptions
 from tests.benchmarks.parity_checks import Check, report
 from tests.benchmarks.transreid_peer import PIXELS, Peer, normalised
 from tests.benchmarks.transreid_training import compare_positions, compare_training
-from transfer.cli import Command, read_command, task_recipe
+from transfer.cli.command import Command, read_command, task_recipe
 
 DRAWS = 500
 

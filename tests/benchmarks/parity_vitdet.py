@@ -28,7 +28,7 @@ from tasks.detection.maps import MapOptions, VitMaps
 from tasks.task import load_task
 from tests.benchmarks.parity_checks import Check, report
 from tests.benchmarks.vitdet_peer import Peer
-from transfer.cli import read_command, task_recipe
+from transfer.cli.command import read_command, task_recipe
 
 DEPTH, CLASSES, IMAGES, BOXES = 4, 7, 1, 5
 

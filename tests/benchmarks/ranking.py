@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from tasks.ranking import rank, rank_distances
-from tasks.reranking import rerank
+from tasks.ranking.metrics import rank, rank_distances
+from tasks.ranking.reranking import rerank
 
 MARKET = {"queries": 3_368, "gallery": 15_913, "identities": 750, "distractors": 2_798, "cameras": 6, "dim": 768}
 MSMT17 = {"queries": 11_659, "gallery": 82_161, "identities": 3_060, "distractors": 0, "cameras": 15, "dim": 384}

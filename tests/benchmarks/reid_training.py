@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from backbones import create
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context, auto_workers, choose_device, usable_cores
-from backbones.engine.dist import ALONE
-from backbones.engine.precision import choose_precision
 from backbones.engine.step import Stepper
+from backbones.runtime.dist import ALONE
+from backbones.runtime.precision import choose_precision
 from tasks.data.reid import open_reid
 from tasks.reid import TASK, ReidLearner, ReidOptions, train_loader
 from tests.benchmarks.timing import measure
-from transfer.cli import read_command, task_recipe
+from transfer.cli.command import read_command, task_recipe
 
 Batch = tuple[Tensor, Tensor]
 SIZE = (256, 128)

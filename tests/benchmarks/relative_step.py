@@ -20,9 +20,9 @@ import torch
 
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import choose_device, usable_cores
-from backbones.engine.dist import ALONE
-from backbones.engine.precision import DTYPES, choose_precision
-from backbones.engine.seeding import seed_torch
+from backbones.runtime.dist import ALONE
+from backbones.runtime.precision import DTYPES, choose_precision
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
 from tasks.data.coco import CocoData
 from tasks.detect import TASK, chosen_detector, make_learner
@@ -30,7 +30,7 @@ from tasks.detection import mmlab
 from tasks.detection.learner import collate
 from tasks.detection.options import DetectOptions
 from tasks.detection.pipelines import DetectionImages, train_transforms
-from transfer.cli import read_command, task_recipe
+from transfer.cli.command import read_command, task_recipe
 
 Step = Callable[[], None]
 

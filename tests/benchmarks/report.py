@@ -17,9 +17,9 @@ from dataclasses import asdict, replace
 from itertools import islice, product
 from pathlib import Path
 
-from transfer.records import Identity, Record
-from transfer.results import RECORD, Store
-from transfer.seals import sealed
+from transfer.records.checksums import sealed
+from transfer.records.record import Identity, Record
+from transfer.records.store import RECORD, Store
 
 RATES = [round(1e-4 * 1.2**step, 7) for step in range(24)]
 SEEDS = range(5)
@@ -79,9 +79,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         make(options.runs, Path(folder), options.records)
-        read = f"from pathlib import Path; from transfer.results import Store; Store(Path({folder!r})).runs()"
+        read = f"from pathlib import Path; from transfer.records.store import Store; Store(Path({folder!r})).runs()"
         commands = {
-            "import of the report command": ["-c", "import transfer.report, transfer.tables, pandas"],
+            "import of the report command": ["-c", "import transfer.report, transfer.report.tables.scores, pandas"],
             "reading the records": ["-c", read],
             "report": ["-m", "transfer.report", folder],
             "report --each": ["-m", "transfer.report", folder, "--each"],

@@ -14,9 +14,9 @@ from itertools import product
 
 import numpy as np
 
-from transfer.contrasts import contrast
-from transfer.statistics import cluster_draws
-from transfer.systems import Parts
+from transfer.statistics.contrasts import contrast
+from transfer.statistics.intervals import cluster_draws
+from transfer.statistics.systems import Parts
 
 QUERIES, IDENTITIES = 3_368, 750
 STACK = 50
@@ -124,8 +124,8 @@ def print_speed() -> None:
 
 def print_coco(images: int, draws: int) -> None:
     """CPU seconds of the draws, by how many numbers are asked for."""
-    from tasks.detection.coco_averages import NAMES, Averager
-    from tasks.detection.coco_scores import evaluate
+    from tasks.detection.coco.averages import NAMES, Averager
+    from tasks.detection.coco.scores import evaluate
     from tests.benchmarks.coco_scoring import drawn
 
     matches = evaluate(*drawn(images, 100), "bbox")

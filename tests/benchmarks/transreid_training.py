@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from backbones.backbone import create
 from backbones.engine.context import Context
-from backbones.engine.seeding import seed_torch
 from backbones.engine.step import Stepper
 from backbones.positions import fit_positions
+from backbones.runtime.seeding import seed_torch
 from tasks.data.reid import ReidData
-from tasks.ranking import rank
+from tasks.ranking.metrics import rank
 from tasks.reid import ReidLearner, ReidOptions, ranked_features, train_loader
 from tests.benchmarks.parity_checks import Check
 from tests.benchmarks.transreid_peer import Batch, Peer, Trace, Values, peer_name
-from transfer.cli import Command
+from transfer.cli.command import Command
 
 STEPS, EPOCHS = 20, 4
 FEATURE_SCALE = 0.1

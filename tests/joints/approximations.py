@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.engine.precision import DTYPES
+from backbones.runtime.precision import DTYPES
 from tests.joints.bench import Bench, outcomes_of
 from tests.joints.commands import Command, Ran, backbone_of, parts_of
 from tests.joints.covering import Row

@@ -14,7 +14,7 @@ from tests.joints.covering import Row
 from tests.joints.invariants import broken, lines_of
 from tests.joints.places import Places
 from tests.joints.ranks import RankPair
-from transfer.results import OUTCOMES
+from transfer.records.store import OUTCOMES
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def outcomes_of(folder: Path) -> dict[str, np.ndarray]:
 
 def result(folder: Path) -> dict[str, Any]:
     """All that a run came to, for comparison: what each step said, outcomes, weights."""
-    from transfer.records import Record
+    from transfer.records.record import Record
 
     record = Record.read(folder / "record.json")
     steps = [tuple(sorted(line.items())) for line in lines_of(folder) if "loss" in line]

@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.joints.covering import Row
 from tests.joints.options import OF_BACKBONE, PARTS, USUAL, WORKS
 from tests.joints.places import Places
-from transfer.records import Record
-from transfer.results import RECORD
+from transfer.records.record import Record
+from transfer.records.store import RECORD
 
 PLAIN = ("--smoke", "--threads", "1", "--workers", "0")
 BACKBONES = {

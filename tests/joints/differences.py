@@ -33,7 +33,7 @@ def options_without_change() -> set[str]:
 def _kinds() -> list[type[Any]]:
     from backbones.pretrain.method import load_method
     from tasks.task import load_task
-    from transfer.options import BackboneOptions
+    from transfer.cli.options import BackboneOptions
 
     tasks = [load_task(name).options for name, work in WORKS.items() if work.program == "run"]
     return [*tasks, *(load_method(name).options for name in ("supervised", "dino")), BackboneOptions]

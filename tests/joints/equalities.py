@@ -17,7 +17,7 @@ from tests.joints.bench import Bench, differing, outcomes_of
 from tests.joints.commands import PLAIN, Command, Ran
 from tests.joints.covering import Row
 from tests.joints.options import WORKS
-from transfer.results import OPTIONS, RECORD
+from transfer.records.store import OPTIONS, RECORD
 
 Problems = list[str]
 NOT_IN_LAYERS = ("trainable", "validate_at", "other_k", "shots")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tests.joints.commands import Ran
-from transfer.records import STATUSES, Record
-from transfer.results import ERROR, HISTORY, LOCK, OUTCOMES, RECORD, STATE
-from transfer.verify import main as verify
+from transfer.records.record import STATUSES, Record
+from transfer.records.store import ERROR, HISTORY, LOCK, OUTCOMES, RECORD, STATE
+from transfer.verify.__main__ import main as verify
 
 ORDERED = (("rank1", "rank5", "rank10"), ("top1", "top5"), ("knn_top1", "knn_top5"), ("top1", "best_top1"))
 """Scores of which none is above the next."""

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from backbones.backbone import create
-from backbones.exports import export
+from backbones.checkpoints.exports import export
 from backbones.settings import write_yaml
 from tests.backbones.data.layouts import write_parquet
 

@@ -17,7 +17,7 @@ from tests.joints.equalities import grouped
 from tests.joints.invariants import broken, of_run
 from tests.joints.options import USUAL
 from tests.joints.places import Places
-from transfer.seals import sealed
+from transfer.records.checksums import sealed
 
 ROW = USUAL | {"work": "linear"}
 

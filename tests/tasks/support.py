@@ -12,7 +12,7 @@ from backbones.engine.context import Context
 from backbones.spec import BackboneSpec, resolve
 from tasks.task import Outcomes, Scores, load_task
 from tests.support import context
-from transfer.cli import read_command, task_recipe
+from transfer.cli.command import read_command, task_recipe
 
 
 def smoke_options(task: str, *words: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backbones.data.folders import root_of
+from backbones.data.formats.folders import root_of
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError, WrongWords
 from backbones.settings import CONFIGS, read_yaml

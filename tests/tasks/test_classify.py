@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from backbones.backbone import Backbone, create
+from backbones.checkpoints.exports import export
 from backbones.data.classification import ClassificationData
 from backbones.errors import UserError
-from backbones.exports import export
 from backbones.pretrain.accuracy import imagenet_synsets
 from backbones.spec import BackboneSpec, resolve
 from tasks.classify import choose_columns
@@ -128,11 +128,11 @@ def test_timms_released_classifiers_are_imagenets(tmp_path: Path, monkeypatch: p
     import timm
     from safetensors.torch import save_file
 
-    import backbones.hub
+    import backbones.checkpoints.hub
 
     theirs = timm.create_model("resnet10t", num_classes=1000)
     save_file(dict(theirs.state_dict()), tmp_path / "model.safetensors")
-    monkeypatch.setattr(backbones.hub, "cached", lambda *words: tmp_path / "model.safetensors")
+    monkeypatch.setattr(backbones.checkpoints.hub, "cached", lambda *words: tmp_path / "model.safetensors")
     released = create("resnet10t.c3_in1k", classes="trained")
     ours = imagenet_synsets(1000)
     assert ours is not None

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from backbones.data.spec import resolve_dataset
-from backbones.engine.finite import NotFinite
 from backbones.engine.outcome import Outcome
+from backbones.runtime.finite import NotFinite
 from backbones.spec import resolve
 from tasks import detect
 from tasks.detect import TASK, chosen_detector
@@ -76,7 +76,7 @@ def test_an_attention_that_cannot_have_relative_positions_is_named_before_anythi
 ) -> None:
     """Not even its file is run, no weights are looked for, and `--dry-run` says it too."""
     (tmp_path / "mine.py").write_text("raise SystemError\ndef attend(q, k, v):\n    return v\n")
-    monkeypatch.setattr("transfer.presence.find_weights", None)
+    monkeypatch.setattr("transfer.evaluation.preflight.find_weights", None)
     monkeypatch.setattr(mmlab, "load", None)
     words = ["--attention", f"{tmp_path}/mine.py:attend", "--relative", "--weights", "nowhere"]
     for more in ([], ["--dry-run"]):

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from backbones.backbone import create
-from backbones.engine.seeding import seed_torch
 from backbones.errors import UserError, WrongWords
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
-from tasks.draws import spread
+from tasks.probing.draws import spread
 from tasks.task import load_task
 from tests.support import context
 from tests.tasks.support import digits, smoke_options, without

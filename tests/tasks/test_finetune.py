@@ -8,7 +8,7 @@ from backbones.spec import resolve
 from backbones.weights import find_weights
 from tasks.finetune import TASK
 from tests.tasks.support import digits, run_task, smoke_options
-from transfer.results import Record
+from transfer.records.store import Record
 from transfer.run import main
 
 WORDS = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from backbones.backbone import create
-from backbones.engine.seeding import seed_torch
+from backbones.checkpoints.exports import export
 from backbones.errors import UserError, WrongWords
-from backbones.exports import export
+from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
 from tests.tasks.support import digits, run_task, smoke_options
 

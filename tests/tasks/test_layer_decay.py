@@ -17,8 +17,8 @@ from tasks.detection.learner import DetectionLearner
 from tasks.reid import ReidLearner
 from tasks.task import load_task
 from tests.support import fit_options
-from transfer.cli import pretraining_recipe, read_command, task_recipe
-from transfer.options import PretrainRunOptions
+from transfer.cli.command import pretraining_recipe, read_command, task_recipe
+from transfer.cli.options import PretrainRunOptions
 
 DECAY = 0.5
 

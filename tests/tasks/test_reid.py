@@ -9,15 +9,15 @@ import torch
 from PIL import Image
 
 from backbones.backbone import create
-from backbones.data.images import ReidTestTransform
+from backbones.data.loading.images import ReidTestTransform
 from backbones.data.spec import resolve_dataset
-from backbones.engine.finite import NotFinite
+from backbones.runtime.finite import NotFinite
 from tasks.data.reid import Sample, open_reid
-from tasks.galleries import PLACES, RANKED, RankedLists
+from tasks.ranking.galleries import PLACES, RANKED, RankedLists
 from tasks.reid import TASK, ReidLearner, ranked_features
 from tests.support import context
 from tests.tasks.support import smoke_options
-from transfer.results import Record
+from transfer.records.store import Record
 from transfer.run import main
 
 WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "1"]

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from backbones.backbone import create
+from backbones.checkpoints.exports import export
 from backbones.errors import WrongWords
-from backbones.exports import export
 from backbones.spec import resolve
 from tasks.tokens import TASK
 from tests.support import context
 from tests.tasks.support import digits, run_task, smoke_options
-from tests.tasks.token_support import user_parts
+from tests.tasks.token_diagnostics.support import user_parts
 
 
 def test_a_run_gives_scores_details_and_outcomes_of_its_images() -> None:

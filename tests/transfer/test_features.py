@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.transfer.test_run import record
-from transfer import features, report
+from transfer import features
+from transfer.report import __main__ as report
 from transfer.run import main
 
 FEWSHOT = ["fewshot", "--backbone", "tiny", "--smoke", "--workers", "0", "--dataset", "toy_digits", "--subset", "30"]

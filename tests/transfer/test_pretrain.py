@@ -14,7 +14,7 @@ import torch
 import backbones
 from backbones.settings import read_yaml
 from backbones.spec import resolve
-from tests.transfer.test_processes import ENVIRONMENT, assert_equal_runs, history, outcomes, steps, wait_for
+from tests.transfer.evaluation.test_processes import ENVIRONMENT, assert_equal_runs, history, outcomes, steps, wait_for
 from tests.transfer.test_run import record
 from transfer.pretrain import main
 from transfer.run import main as run
@@ -223,7 +223,7 @@ def test_a_recipe_without_method_is_named(tmp_path: Path, capfd: pytest.CaptureF
 
 def test_shipped_recipes_name_a_data_set_and_every_method_has_one() -> None:
     from backbones.settings import CONFIGS
-    from transfer.cli import pretraining_names
+    from transfer.cli.command import pretraining_names
 
     recipes = [read_yaml(CONFIGS / "pretrain" / f"{name}.yaml") for name in pretraining_names()]
     assert {recipe["method"] for recipe in recipes} == {"supervised", "dino"}

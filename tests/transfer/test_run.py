@@ -12,10 +12,10 @@ import torch
 from backbones.data.spec import resolve_dataset
 from tasks.data.reid import open_reid
 from tasks.reid import TASK
-from transfer.cli import read_command, task_recipe
-from transfer.evaluator import make_context
-from transfer.report import main as report
-from transfer.results import Record
+from transfer.cli.command import read_command, task_recipe
+from transfer.evaluation.evaluator import make_context
+from transfer.records.store import Record
+from transfer.report.__main__ import main as report
 from transfer.run import main
 
 TINY = [

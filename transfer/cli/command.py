@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, plain, read_yaml, recast, unchecked
-from transfer.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
+from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
@@ -38,12 +38,12 @@ class Command:
         return f"pretrain-{self.run.method}" if isinstance(self.run, PretrainRunOptions) else self.task
 
     def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
-        """Raises WrongWords for a flag that changes nothing, see `transfer.effects`.
+        """Raises WrongWords for a flag that changes nothing, see `transfer.cli.ignored_options`.
 
         Args:
             spec: the backbone, as soon as it is known: what has no effect on it is refused too.
         """
-        from transfer.effects import known, refused
+        from transfer.cli.ignored_options import known, refused
 
         values = plain(self.options) | plain(self.launch)
         values |= {"dataset": self.run.dataset[0]} if len(self.run.dataset) == 1 else {}

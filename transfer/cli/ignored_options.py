@@ -1,8 +1,9 @@
 """Which options change nothing, and when: one table, asked of plain values, of a command's and of a record's alike.
 
-What a rule says holds for the refusal of a flag (`transfer.cli`), for the identity of a run (`transfer.cells`) and for
-the protocol that older and newer records are compared by (`transfer.protocols`). A rule holds where all that it asks
-for is known and so: of what a record does not say nothing is concluded. Imports no torch.
+What a rule says holds for the refusal of a flag (`transfer.cli.command`), for the identity of a run
+(`transfer.evaluation.planned_run`) and for the protocol that older and newer records are compared by
+(`transfer.records.protocol`). A rule holds where all that it asks for is known and so: of what a record does not say
+nothing is concluded. Imports no torch.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -10,12 +11,11 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
-from backbones.archs import ARCHS, VITS, VOLOS
+from backbones.archs import ARCHS, VITS, VOLOS, plain_vits
 from backbones.errors import UserError
-from backbones.parts import is_user_part
 from backbones.stems import find_stem
-from backbones.timm_names import plain_vits
-from transfer.options import BackboneOptions
+from backbones.user_code import is_user_part
+from transfer.cli.options import BackboneOptions
 
 FROZEN = ("knn", "fewshot", "classify", "tokens")
 """Tasks that train nothing."""

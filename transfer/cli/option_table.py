@@ -1,12 +1,12 @@
-"""`python -m transfer.option_table`: what each option counts for, as the page docs/options.md has it."""
+"""`python -m transfer.cli.option_table`: what each option counts for, as the page docs/options.md has it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from transfer.cli import task_names
-from transfer.effects import APART, RULES, Rule
-from transfer.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
+from transfer.cli.command import task_names
+from transfer.cli.ignored_options import APART, RULES, Rule
+from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
 
 METHODS = ("supervised", "dino")
 PROTOCOL = ("skip_unreadable", "nodes", "gpus", "processes")
@@ -14,7 +14,7 @@ PROTOCOL = ("skip_unreadable", "nodes", "gpus", "processes")
 _OF_RUN = ("backbone", "dataset", "seeds", "subset", "smoke", "method")
 HEAD = """# What each option counts for
 
-Made by `python -m transfer.option_table > docs/options.md`; a test changes every option and looks at what changes.
+Made by `python -m transfer.cli.option_table > docs/options.md`; a test changes every option and looks at what changes.
 
 - **identity**: part of what makes a run this run, and of the protocol that scores are compared by (the backbone's
   fields: of its configuration). Where one is *idle* it changes nothing: a flag is refused in one line, a recipe's or

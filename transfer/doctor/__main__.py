@@ -10,9 +10,9 @@ from pathlib import Path
 
 from backbones.errors import UserError, WrongWords, nearest
 from backbones.settings import Positional, parse
-from transfer.cli import guarded
-from transfer.environment import PACKAGES, package_version
-from transfer.finding import Finding
+from transfer.cli.command import guarded
+from transfer.doctor.check_result import Finding
+from transfer.evaluation.environment import PACKAGES, package_version
 
 EXTRAS = {
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def _data(argv: list[str]) -> int:
-    from transfer.doctor_data import fetch_all, look
+    from transfer.doctor.datasets import fetch_all, look
 
     options = parse(DataOptions, argv[1:], prog="python -m transfer.doctor data")
     findings = fetch_all(options.fetch, options.data) if options.fetch else look(options.names, options.data)
@@ -117,8 +117,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _machine() -> Iterator[Finding]:
     import torch
 
-    from backbones.engine.precision import choose_precision
-    from backbones.engine.threads import usable_cores
+    from backbones.runtime.precision import choose_precision
+    from backbones.runtime.threads import usable_cores
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield Finding("ok", f"{usable_cores()} usable cores of {os.cpu_count()}, {memory:.0f} GiB of memory")

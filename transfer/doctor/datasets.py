@@ -6,8 +6,8 @@ from typing import Any
 
 from backbones.data.spec import Absent, DatasetSpec, data_folder, dataset_names, resolve_dataset
 from backbones.errors import UserError, WrongWords
-from transfer.fetching import fetch
-from transfer.finding import Finding
+from transfer.doctor.check_result import Finding
+from transfer.doctor.download import fetch
 
 
 def look(names: Sequence[str], data: Path | None) -> Iterator[Finding]:

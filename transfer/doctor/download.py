@@ -17,7 +17,7 @@ from tqdm import tqdm
 from backbones.data.archives import Archive
 from backbones.data.spec import DatasetSpec
 from backbones.errors import UserError
-from backbones.files import cannot_write, check_writable
+from backbones.runtime.files import cannot_write, check_writable
 
 FLAG = "--data"
 CHUNK = 2**20

@@ -8,21 +8,21 @@ from datetime import UTC, datetime
 
 import torch
 
-from backbones.engine import dist
 from backbones.engine.context import Context, Cost, auto_threads, auto_workers, choose_device
 from backbones.engine.outcome import Outcome
-from backbones.engine.precision import precisions
 from backbones.errors import UserError, WrongWords
-from backbones.files import write_atomic
+from backbones.runtime import dist
+from backbones.runtime.files import write_atomic
+from backbones.runtime.precision import precisions
 from tasks.task import Task
-from transfer.cells import Cell
-from transfer.cli import Command
-from transfer.effects import apart
-from transfer.environment import source_state
-from transfer.groups import value_label
-from transfer.presence import find_all
-from transfer.protocols import processes
-from transfer.results import ERROR, OPTIONS, Record, Store
+from transfer.cli.command import Command
+from transfer.cli.ignored_options import apart
+from transfer.evaluation.environment import source_state
+from transfer.evaluation.planned_run import Cell
+from transfer.evaluation.preflight import find_all
+from transfer.records.grouping import value_label
+from transfer.records.protocol import processes
+from transfer.records.store import ERROR, OPTIONS, Record, Store
 
 
 @dataclass

@@ -9,12 +9,12 @@ from backbones.data.spec import manifest_digest
 from backbones.engine.context import Context, peak_mib
 from backbones.settings import plain, write_yaml
 from tasks.task import Scores, Task
-from transfer.cli import Command
-from transfer.effects import idle, known, usual
-from transfer.environment import environment, source_state
-from transfer.options import EXECUTION
-from transfer.presence import Present
-from transfer.results import Identity, Record
+from transfer.cli.command import Command
+from transfer.cli.ignored_options import idle, known, usual
+from transfer.cli.options import EXECUTION
+from transfer.evaluation.environment import environment, source_state
+from transfer.evaluation.preflight import Present
+from transfer.records.store import Identity, Record
 
 # Options that say where a run is written or how a command was put together, not what to repeat.
 NOT_REPEATED = ("config", "out", "features", "dry_run", "replace")
@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What `transfer.effects` is asked of."""
+        """What `transfer.cli.ignored_options` is asked of."""
         options = plain(self.command.options) | {"dataset": self.dataset.name}
         return known(self.task.name, options, self.present.spec.plain())
 

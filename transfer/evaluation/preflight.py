@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from backbones.archs import CHOSEN
+from backbones.checkpoints.exports import pretraining
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
 from backbones.errors import UserError
-from backbones.exports import pretraining
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
 from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
-from transfer.cli import Command
-from transfer.results import Store
+from transfer.cli.command import Command
+from transfer.records.store import Store
 
 
 @dataclass

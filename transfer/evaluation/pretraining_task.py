@@ -12,8 +12,8 @@ from backbones.engine.context import Context
 from backbones.pretrain.method import Method
 from backbones.spec import BackboneSpec
 from tasks.task import Metric, Outcomes, Scores, Task
-from tasks.tokens_watch import TokenWatch, check_backbone, epochs_of
-from transfer.results import history
+from tasks.token_diagnostics.during_training import TokenWatch, check_backbone, epochs_of
+from transfer.records.store import history
 
 
 class Pretraining(Task):
@@ -23,7 +23,7 @@ class Pretraining(Task):
     shares_tokens = True
 
     def __init__(self, method: Method, tokens_at: Sequence[int] = ()):
-        """`tokens_at`: epochs after which the tokens are looked at, see `tasks.tokens_watch`."""
+        """`tokens_at`: epochs after which the tokens are looked at, see `tasks.token_diagnostics.during_training`."""
         self.method, self.tokens_at = method, tokens_at
         self.name, self.version, self.options = f"pretrain-{method.name}", method.version, method.options
         self.metrics, self.primary = {name: Metric() for name in method.metrics}, method.primary

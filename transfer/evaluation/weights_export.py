@@ -5,12 +5,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from backbones.checkpoints.exports import pretraining
 from backbones.errors import UserError
-from backbones.exports import pretraining
-from backbones.files import cannot_write, replace_folder
+from backbones.runtime.files import cannot_write, replace_folder
 from backbones.settings import differences, read_yaml
-from transfer.options import EXECUTION
-from transfer.results import LOCK, OPTIONS, RECORD, STATE, is_locked
+from transfer.cli.options import EXECUTION
+from transfer.records.store import LOCK, OPTIONS, RECORD, STATE, is_locked
 
 # Options that may differ between two commands for the same weights.
 _NOT_COMPARED = (*EXECUTION, "config", "dry_run")

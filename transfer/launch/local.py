@@ -1,65 +1,19 @@
-"""Where the processes of a sweep run: worker slots of this machine. `transfer/slurm.py` has the same for a cluster."""
+"""Worker slots of this machine, where the processes of a sweep run; `slurm.py` beside it has the same for a cluster."""
 
 import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass
 
-from backbones.engine.threads import SIDE_BY_SIDE
 from backbones.errors import UserError
-from backbones.files import cannot_write
+from backbones.runtime.files import cannot_write
+from backbones.runtime.threads import SIDE_BY_SIDE
+from transfer.launch.base import Work, python_words
 
 GRACE_SECONDS = 120.0  # for a process that was asked to stop to save its state
-
-
-@dataclass(frozen=True)
-class Work:
-    """One process to be: `python -m WORDS`."""
-
-    words: tuple[str, ...]
-    log: Path
-    """Its stdout and stderr are added to this file."""
-    resources: dict[str, Any] = field(default_factory=dict)
-    """cpus, gpus, nodes, memory_gb, minutes, partition, ...: what a cluster is asked for."""
-
-
-class Job(Protocol):
-    """A process that was started, or waits to be."""
-
-    def poll(self) -> int | None:
-        """Its exit status, negative for a signal; None while it waits or runs."""
-
-    def cancel(self) -> None:
-        """Asks it to save its state and stop."""
-
-
-class Launcher(Protocol):
-    """Starts processes."""
-
-    @property
-    def slots(self) -> int | None:
-        """How many can be under way at once; None where somebody else, as Slurm, decides."""
-
-    def fits(self, work: Work) -> bool:
-        """Whether it can be started now. Raises UserError when it never can."""
-
-    def start(self, works: Sequence[Work]) -> Sequence[Job]:
-        """Starts processes, or puts them into a queue. Raises UserError."""
-
-    def close(self) -> None:
-        """Lets go of what is under way: stops it with its state saved, or leaves it to the cluster and says so."""
-
-
-def python_words(work: Work, gpus: int) -> list[str]:
-    """The command line of a work: by torchrun where it takes several GPUs."""
-    ranks = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus), "-m"] if gpus > 1 else []
-    return [sys.executable, "-m", *ranks, *work.words]
 
 
 @dataclass
@@ -92,7 +46,7 @@ class LocalLauncher:
     """
 
     def __init__(self, workers: int | None = None):
-        from backbones.engine.threads import usable_cores
+        from backbones.runtime.threads import usable_cores
 
         self.gpus = _visible_gpus()
         self.workers = workers or len(self.gpus) or usable_cores()

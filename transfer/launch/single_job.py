@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
-from transfer import receipts
-from transfer.launchers import Work
-from transfer.options import RESOURCES
-from transfer.results import RECORD, Record, Store
+from transfer.cli.options import RESOURCES
+from transfer.launch.base import Work
+from transfer.records import command_result
+from transfer.records.store import RECORD, Record, Store
 
 if TYPE_CHECKING:
-    from transfer.cli import Command
-    from transfer.slurm import SlurmJob
+    from transfer.cli.command import Command
+    from transfer.launch.slurm import SlurmJob
 
 JOBS = ".slurm"  # in the folder of the runs
 LOOK_SECONDS = 0.5
@@ -32,7 +32,7 @@ def launch(program: str, words: list[str], command: "Command") -> int:
     Raises:
         UserError: no Slurm, or one that refuses the job.
     """
-    from transfer.slurm import SlurmLauncher
+    from transfer.launch.slurm import SlurmLauncher
 
     folder = command.run.out / JOBS
     launcher = SlurmLauncher(folder, tables=False)
@@ -95,14 +95,14 @@ def _show(log: Path, shown: int) -> int:
 
 def _end(receipt: Path, out: Path, job: "SlurmJob", status: int) -> int:
     """Prints the table of the runs that the command in the job has made or found; its exit status."""
-    left = receipts.read(receipt)
+    left = command_result.read(receipt)
     if left is None:
         if status < 0:
             raise UserError(f"Slurm job {job.id}: killed by signal {-status}; its log is {job.log}")
         if status == 0:
             raise UserError(f"Slurm job {job.id}: it ended well, but {receipt} is gone; give the same command again")
         return status if status in ENDINGS else 1
-    from transfer.tables import run_table
+    from transfer.report.tables.scores import run_table
 
     records = [Record.read(Store(out).folder(run) / RECORD) for run in left.runs]
     if records:

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 
 from backbones.errors import UserError
-from backbones.files import cannot_write, check_writable
-from transfer.jobs import STOPPED
-from transfer.launchers import Work
-from transfer.slurm_queue import ENDED, NEVER, Queue, need_slurm, refusal
-from transfer.slurm_resources import child, sbatch_parameters
+from backbones.runtime.files import cannot_write, check_writable
+from transfer.launch.base import Work
+from transfer.launch.slurm_child import STOPPED
+from transfer.launch.slurm_queue import ENDED, NEVER, Queue, need_slurm, refusal
+from transfer.launch.slurm_resources import child, sbatch_parameters
 
 TIMEOUTS = 50  # times that a job may run out of time; preemptions are not counted
 ARRAY = 1000  # elements; Slurm's own default allows one more
@@ -40,7 +40,7 @@ class SlurmJob:
     _looked: float = 0.0
 
     def poll(self) -> int | None:
-        """See `transfer.launchers.Job`; 143 of a cancelled job, 1 of one that Slurm ended for another reason."""
+        """See `transfer.launch.base.Job`; 143 of a cancelled job, 1 of one that Slurm ended for another reason."""
         self.queue.look()
         if self._status is None and self._looked != self.queue.looked:
             self._looked = self.queue.looked
@@ -59,7 +59,7 @@ class SlurmJob:
         return "running" if state == "RUNNING" else state.lower()
 
     def cancel(self) -> None:
-        """See `transfer.launchers.Job`."""
+        """See `transfer.launch.base.Job`."""
         subprocess.run(["scancel", self.id], capture_output=True, timeout=60)
 
     @property
@@ -124,7 +124,7 @@ class SlurmLauncher:
         self.folder = self.folder.absolute()
 
     def start(self, works: Sequence[Work]) -> list[SlurmJob]:
-        """See `transfer.launchers.Launcher`. What is under way from an earlier command is not submitted again.
+        """See `transfer.launch.base.Launcher`. What is under way from an earlier command is not submitted again.
 
         Raises:
             UserError: Slurm refuses a job, in its own words; none of the works stays behind then.
@@ -154,7 +154,7 @@ class SlurmLauncher:
         return started
 
     def fits(self, work: Work) -> bool:
-        """See `transfer.launchers.Launcher`: what does not fit now waits in the queue."""
+        """See `transfer.launch.base.Launcher`: what does not fit now waits in the queue."""
         return True
 
     def close(self) -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import WrongWords, nearest
-from transfer.jobs import Child
-from transfer.launchers import Work
-from transfer.options import LEAST, RESOURCES, LaunchOptions
+from transfer import ROOT
+from transfer.cli.options import LEAST, RESOURCES, LaunchOptions
+from transfer.launch.base import Work
+from transfer.launch.slurm_child import Child
 
 NAMES = ("partition", "account", "qos", "constraint")
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def child(work: Work, delay: int, tables: bool) -> Child:

@@ -17,7 +17,7 @@ from typing import Any
 
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_yaml
-from transfer.published_checks import (
+from transfer.published.checks import (
     as_items,
     check_keys,
     dataset_of,
@@ -27,7 +27,7 @@ from transfer.published_checks import (
     text_of,
     texts_of,
 )
-from transfer.published_forms import CRASH, Cost, Paper, Row, Table, Value, called
+from transfer.published.schema import CRASH, Cost, Paper, Row, Table, Value, called
 
 __all__ = [
     "Paper",

@@ -1,4 +1,4 @@
-"""What a file of published numbers holds, as values: see `transfer.published_rows`, which reads it."""
+"""What a file of published numbers holds, as values: see `transfer.published.rows`, which reads it."""
 
 from dataclasses import dataclass
 from typing import Any

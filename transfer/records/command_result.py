@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backbones.files import write_atomic
-from transfer.results import Record
+from backbones.runtime.files import write_atomic
+from transfer.records.store import Record
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from transfer.effects import FROZEN
-from transfer.protocols import by_export, configurations, lineage
-from transfer.records import Record
+from transfer.cli.ignored_options import FROZEN
+from transfer.records.protocol import by_export, configurations, lineage
+from transfer.records.record import Record
 
 RANDOM = "random"
 Unit = tuple[str, Any]
@@ -91,7 +91,7 @@ class Evidence:
 
     @cached_property
     def exports(self) -> dict[str, Record]:
-        """See `transfer.protocols.by_export`."""
+        """See `transfer.records.protocol.by_export`."""
         return by_export(self.known)
 
     def lineage(self, record: Record) -> list[Record]:

@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.errors import UserError, WrongWords, nearest
-from backbones.parts import is_user_part
 from backbones.stems import STEMS, StemSpec, find_stem
-from transfer.groups import value_label
-from transfer.options import EXECUTION, BackboneOptions, PretrainRunOptions
-from transfer.protocols import PRETRAINING, backbone_of, pretraining
-from transfer.results import Record
+from backbones.user_code import is_user_part
+from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
+from transfer.records.grouping import value_label
+from transfer.records.protocol import PRETRAINING, backbone_of, pretraining
+from transfer.records.store import Record
 
 _RUN = {item.name for item in fields(PretrainRunOptions)} | set(EXECUTION)
 _PARTS = {item.name for item in fields(BackboneOptions)} - {"weights"}
@@ -23,7 +23,7 @@ def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
     Args:
         name: task, dataset, backbone, seed, weights (their id), a field of the backbone (as resolved, equal stems under
             one name), an option of the task, or one of these behind `pretraining.`.
-        exports: see `transfer.protocols.by_export`.
+        exports: see `transfer.records.protocol.by_export`.
     """
     if name.startswith(PRETRAINING):
         parent = pretraining(record, exports)

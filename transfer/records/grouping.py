@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transfer.changes import between
-from transfer.effects import FROZEN
-from transfer.protocols import (
+from transfer.cli.ignored_options import FROZEN
+from transfer.records.protocol import (
     NO_EFFECT,
     NOT_RECORDED,
     OF_DATA,
@@ -25,7 +24,8 @@ from transfer.protocols import (
     stated,
     telling,
 )
-from transfer.results import Record
+from transfer.records.store import Record
+from transfer.records.task_versions import between
 
 # Fields of the protocol that a row says in its columns `task` and `dataset`.
 _SHOWN = ("task", "dataset", "dataset_version", "skipped", "smoke", "subset")

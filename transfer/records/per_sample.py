@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from backbones.errors import some
-from transfer.records import Record
+from transfer.records.record import Record
 
 if TYPE_CHECKING:
-    from tasks.detection.coco_scores import Matches
+    from tasks.detection.coco.matches import Matches
 
 OUTCOMES = "outcomes.npz"
 PREFIXES = ("box", "mask")
@@ -72,7 +72,7 @@ def check(record: Record, outcomes: Outcomes) -> None:
         values_of(record, name, outcomes)
     for prefix in PREFIXES:
         if names := [name for name in record.scores if name.startswith(f"{prefix}_")]:
-            from tasks.detection.coco_averages import Averager
+            from tasks.detection.coco.averages import Averager
 
             matches = matches_of(prefix, outcomes)
             short = [name.removeprefix(f"{prefix}_") for name in names]
@@ -110,7 +110,7 @@ def agrees(record: Record, name: str, score: float) -> None:
 
 def matches_of(prefix: str, outcomes: Outcomes) -> "Matches":
     """The matches of COCO's scores with this prefix. Raises Unfit."""
-    from tasks.detection.coco_scores import PREFIX, Matches
+    from tasks.detection.coco.matches import PREFIX, Matches
 
     with scoring():
         matches = Matches.from_outcomes(outcomes, next(kind for kind, own in PREFIX.items() if own == prefix))
@@ -156,7 +156,7 @@ def per_sample(name: str, outcomes: Mapping[str, np.ndarray]) -> np.ndarray | No
 
 
 def _of_query(name: str, outcomes: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    from tasks.ties import expected_cmc
+    from tasks.ranking.ties import expected_cmc
 
     if name in ("mAP", "mINP"):
         return np.asarray(outcomes["ap" if name == "mAP" else "inp"], dtype=np.float64)

@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.errors import UserError
-from backbones.parts import is_user_part
 from backbones.stems import find_stem
-from transfer.effects import apart, idle, known, usual
-from transfer.options import EXECUTION, BackboneOptions, PretrainRunOptions
-from transfer.results import Record
+from backbones.user_code import is_user_part
+from transfer.cli.ignored_options import apart, idle, known, usual
+from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
+from transfer.records.store import Record
 
 NOT_RECORDED = "not recorded"
 NO_EFFECT = "no effect"
@@ -35,16 +35,16 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """All that must be equal for two numbers to be compared, besides backbone, weights and seed; one flat dict.
 
     Task and version; name, version, contents and unreadable images of the data set; the options of the task; the
-    precisions of training and of scoring that were used; smoke and subset. What `transfer.effects` knows to have no
-    effect, and how a run was executed, is left out of older records too, and a file that an option names counts by its
-    content. Of records that do not say what their identity is made of, all other options count as they are. An older
-    record names no precision of scoring.
+    precisions of training and of scoring that were used; smoke and subset. What `transfer.cli.ignored_options` knows to
+    have no effect, and how a run was executed, is left out of older records too, and a file that an option names counts
+    by its content. Of records that do not say what their identity is made of, all other options count as they are. An
+    older record names no precision of scoring.
 
     The number of processes counts (`world_size`, those that share the tokens of an image as one) where each of them
-    sees to a part of the batch by itself, see `transfer.effects.apart`; elsewhere the same is computed by any number.
-    The kind of device and the version of torch never do: they round otherwise, which is less than what a seed changes,
-    and rows that are torn apart with every update serve nobody; `transfer.groups` says where runs of several stand
-    together.
+    sees to a part of the batch by itself, see `transfer.cli.ignored_options.apart`; elsewhere the same is computed by
+    any number. The kind of device and the version of torch never do: they round otherwise, which is less than what a
+    seed changes, and rows that are torn apart with every update serve nobody; `transfer.records.grouping` says where
+    runs of several stand together.
 
     Args:
         without: names to leave out, as those that a map varies on purpose. Options without effect then stay, so that
@@ -68,7 +68,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
 
 
 def _values(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
-    """What `transfer.effects` is asked of."""
+    """What `transfer.cli.ignored_options` is asked of."""
     options, backbone = (
         {name: value for name, value in values.items() if name not in without}
         for values in (record.options, record.backbone)

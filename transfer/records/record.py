@@ -10,7 +10,7 @@ from typing import Any
 
 from backbones.errors import UserError
 from backbones.spec_values import gate_kind
-from transfer.seals import is_edited
+from transfer.records.checksums import is_edited
 
 SCHEMA = 1
 

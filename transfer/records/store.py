@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 
 from backbones.errors import UserError
-from backbones.files import cannot_write, check_writable, replaced, write_atomic
-from transfer.outcomes import OUTCOMES
-from transfer.records import SCHEMA, Identity, Record, unreadable
-from transfer.seals import listed, sealed
+from backbones.runtime.files import cannot_write, check_writable, replaced, write_atomic
+from transfer.records.checksums import listed, sealed
+from transfer.records.per_sample import OUTCOMES
+from transfer.records.record import SCHEMA, Identity, Record, unreadable
 
 __all__ = ["SCHEMA", "Identity", "Record", "Run", "Store", "Unfinished", "is_locked", "merged", "same_result", "unlike"]
 
@@ -246,3 +246,8 @@ def _collector_at_rest() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
+
+
+def store_in(folder: Path) -> Store:
+    """The runs in a folder of runs, or in that of a sweep."""
+    return Store(folder / "runs" if (folder / "runs").is_dir() else folder)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from backbones.errors import UserError, WrongWords
-from backbones.files import check_writable, write_atomic
+from backbones.runtime.files import check_writable, write_atomic
 from backbones.settings import Positional, flag, parse
-from transfer.cli import guarded
-from transfer.results import Run, Store, merged
+from transfer.cli.command import guarded
+from transfer.records.store import Run, merged, store_in
 
 
 @dataclass(kw_only=True)
@@ -141,18 +141,13 @@ def _report(options: ReportOptions, known: Sequence[Run]) -> int:
         return _share(options, known)
     shown = _shown(known, options)
     if options.bundle:
-        from transfer.bundles import bundle
+        from transfer.share.bundle import bundle
 
         packed = bundle(shown, options.bundle)
         print(f"{options.bundle}: {_runs(len(packed))}")
         return 0
     _print(_render(shown, known, options), options.output)
     return 0
-
-
-def store_in(folder: Path) -> Store:
-    """The runs in a folder of runs, or in that of a sweep."""
-    return Store(folder / "runs" if (folder / "runs").is_dir() else folder)
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -196,7 +191,7 @@ def _runs(count: int) -> str:
 
 
 def _render(shown: Sequence[Run], known: Sequence[Run], options: ReportOptions) -> str:
-    from transfer.views import Wanted, as_csv, as_markdown, sections
+    from transfer.report.page.sections import Wanted, as_csv, as_markdown, sections
 
     wanted = Wanted(
         each=options.each,
@@ -215,7 +210,7 @@ def _render(shown: Sequence[Run], known: Sequence[Run], options: ReportOptions) 
     )
     parts = sections(shown, known, wanted)
     if options.format == "html":
-        from transfer.html import page
+        from transfer.report.page.html import page
 
         return page("Transfer results", parts, shown)
     return as_csv(parts) if options.format == "csv" else as_markdown(parts, ids=options.each)
@@ -229,7 +224,7 @@ def _print(text: str, output: Path | None) -> None:
 
 
 def _import(file: Path, folder: Path) -> int:
-    from transfer.bundles import import_bundle
+    from transfer.share.bundle import import_bundle
 
     check_writable(folder, "--import into")
     result = import_bundle(file, store_in(folder))
@@ -238,7 +233,7 @@ def _import(file: Path, folder: Path) -> int:
 
 
 def _share(options: ReportOptions, known: Sequence[Run]) -> int:
-    from transfer.cards import hub_layout, model_card
+    from transfer.share.model_card import hub_layout, model_card
 
     name = options.card or options.hub
     found = [run for run in known if name in (run.record.run_id, str(run.folder), run.folder.name)]

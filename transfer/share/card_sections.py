@@ -5,9 +5,9 @@ from typing import Any
 
 from backbones.archs import ARCHS
 from backbones.data.spec import dataset_names, resolve_dataset
-from transfer.protocols import alike
-from transfer.records import Record
-from transfer.tables import mean_and_deviation
+from transfer.records.protocol import alike
+from transfer.records.record import Record
+from transfer.statistics.intervals import mean_and_deviation
 
 UNKNOWN = "unknown"
 _PARTS = (

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from backbones.checkpoints.exports import CONFIG, PRETRAIN, WEIGHTS, pretraining, read_config
 from backbones.errors import UserError
-from backbones.exports import CONFIG, PRETRAIN, WEIGHTS, pretraining, read_config
-from backbones.files import cannot_write, check_writable, replace_folder
+from backbones.runtime.files import cannot_write, check_writable, replace_folder
 from backbones.settings import write_yaml
-from transfer.card_sections import (
+from transfer.records.checksums import described
+from transfer.records.store import Record, Run
+from transfer.share.card_sections import (
     UNKNOWN,
     by_protocol,
     licence,
@@ -27,9 +29,7 @@ from transfer.card_sections import (
     scores,
     use,
 )
-from transfer.portable import portable, short_values, without_paths
-from transfer.results import Record, Run
-from transfer.seals import described
+from transfer.share.strip_paths import portable, short_values, without_paths
 
 CARD, EXPORT = "README.md", "export"
 # The hub's words for what is scored; retrieval has none among them.

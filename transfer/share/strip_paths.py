@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
-from transfer.records import Record
+from transfer.records.record import Record
 
 # Options that say where things lie on one machine; the others repeat the run elsewhere.
 PLACES = ("data", "out", "features", "weights_to", "config", "receipt")

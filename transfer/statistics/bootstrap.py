@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backbones.errors import UserError, some
-from transfer import outcomes as outcomes_of
-from transfer.outcomes import OUTCOMES, PREFIXES
-from transfer.results import Run
-from transfer.score_variance import MANY
-from transfer.statistics import cluster_draws
-from transfer.systems import Parts
+from transfer.records import per_sample as outcomes_of
+from transfer.records.per_sample import OUTCOMES, PREFIXES
+from transfer.records.store import Run
+from transfer.statistics.intervals import cluster_draws
+from transfer.statistics.score_variance import MANY
+from transfer.statistics.systems import Parts
 
 if TYPE_CHECKING:
-    from tasks.detection.coco_scores import Matches
+    from tasks.detection.coco.matches import Matches
 
 DRAWS = 10_000
 AP_DRAWS = 1_000
@@ -191,7 +191,7 @@ def _averages(
     draws: int,
     seed: int,
 ) -> dict[str, Resampled]:
-    from tasks.detection.coco_averages import Averager
+    from tasks.detection.coco.averages import Averager
 
     prefix = names[0].partition("_")[0]
     clusters = int(cluster.max()) + 1

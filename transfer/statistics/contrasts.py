@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from transfer.score_variance import Discordance, Rate
-from transfer.spreads import Samples, Seeds
-from transfer.statistics import LEVEL, Estimate
-from transfer.systems import Given, Parts, in_pairs
+from transfer.statistics.intervals import LEVEL, Estimate
+from transfer.statistics.score_variance import Discordance, Rate
+from transfer.statistics.spreads import Samples, Seeds
+from transfer.statistics.systems import Given, Parts, in_pairs
 
 UNKNOWN = (-math.inf, math.inf)
 """Bounds of a score of which nothing is known."""
@@ -45,7 +45,7 @@ def contrast(
 
     Where few clusters disagree, resampling them says little. As far as that is so (`fewness`), the p value of the
     samples' part is the sign-flip test's, and the interval asks of each difference what variance it would come with
-    (Tango 1998; of a single score near its bounds Wilson 1927), see `transfer.score_variance`.
+    (Tango 1998; of a single score near its bounds Wilson 1927), see `transfer.statistics.score_variance`.
 
     Args:
         scores: for each system [S_k], one for each seed.

@@ -11,13 +11,13 @@ from itertools import pairwise
 import numpy as np
 
 from backbones.errors import UserError
-from transfer.contrasts import UNKNOWN, contrast
-from transfer.evidence import RANDOM, Arm, Evidence, Unit, chance
-from transfer.resampling import AP_DRAWS, DRAWS, Resampled, resample
-from transfer.results import Record, Run
-from transfer.selecting import Match
-from transfer.statistics import LEVEL, Estimate
-from transfer.systems import Parts, in_pairs
+from transfer.records.evidence import RANDOM, Arm, Evidence, Unit, chance
+from transfer.records.store import Record, Run
+from transfer.statistics.bootstrap import AP_DRAWS, DRAWS, Resampled, resample
+from transfer.statistics.contrasts import UNKNOWN, contrast
+from transfer.statistics.intervals import LEVEL, Estimate
+from transfer.statistics.pairing import Match
+from transfer.statistics.systems import Parts, in_pairs
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def mean_score(
     None where no run has the score or it is not one that samples add up to. Raises UserError as `compare`.
 
     Args:
-        known: as in `transfer.evidence.Evidence.of`.
+        known: as in `transfer.records.evidence.Evidence.of`.
     """
     own = [run for run in runs if score in run.record.scores]
     if not own:
@@ -72,7 +72,7 @@ def score_names(records: Sequence[Record], how: Bootstrap) -> list[str]:
 
 @dataclass(frozen=True)
 class Units:
-    """The runs of a side that have a score, by what counts as one seed (`transfer.evidence.Evidence.arm`)."""
+    """The runs of a side that have a score, by what counts as one seed (`transfer.records.evidence.Evidence.arm`)."""
 
     runs: list[Run]
     labels: list[Unit]

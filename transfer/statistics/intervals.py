@@ -9,10 +9,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.draws import POWER, smallest_difference, smallest_shift
+from tasks.probing.draws import POWER, smallest_difference, smallest_shift
+
+if TYPE_CHECKING:
+    pass
 
 LEVEL = 0.95
 BLOCK = 2**22
@@ -200,3 +204,21 @@ def adjusted(p_values: Sequence[float], correction: str = "holm") -> list[float]
     elif correction != "none":
         raise ValueError(f"correction must be holm, bh or none, not {correction!r}")
     return found.tolist()
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and the standard deviation (n - 1) of a sample; nan where there are too few."""
+    if not values:
+        return math.nan, math.nan
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return mean, math.nan
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def breakdown_rate(broken: int, runs: int) -> str:
+    """How many of several runs broke down, with the 95 % Wilson interval of their rate in percent."""
+    if runs < 2:
+        return f"{broken} of {runs}"
+    interval = wilson(broken, runs)
+    return f"{broken} of {runs} ({100 * interval.low:.0f} to {100 * interval.high:.0f} %)"

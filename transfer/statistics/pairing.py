@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import WrongWords, nearest, some
-from backbones.parts import digest, is_user_part
-from transfer.fields import as_value, check_fields, value_of
-from transfer.groups import content_label, value_label
-from transfer.protocols import (
+from backbones.user_code import digest, is_user_part
+from transfer.records.fields import as_value, check_fields, value_of
+from transfer.records.grouping import content_label, value_label
+from transfer.records.protocol import (
     PRETRAINING,
     backbone_of,
     by_export,
@@ -23,7 +23,7 @@ from transfer.protocols import (
     pretraining,
     protocol,
 )
-from transfer.results import Record, Run
+from transfer.records.store import Record, Run
 
 Exports = Mapping[str, Record]
 
@@ -65,7 +65,7 @@ def select(text: str, runs: Sequence[Run], exports: Exports) -> Side:
 
     Args:
         text: a run's id or folder, the name of a backbone, or field=value[,field=value], the fields as
-            `transfer.fields.value_of` knows them.
+            `transfer.records.fields.value_of` knows them.
 
     Raises:
         WrongWords: it means none.

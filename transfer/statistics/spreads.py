@@ -9,10 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transfer.score_variance import Discordance, Rate, effective_number, fewness, freedom_of, stretch_of, to_be_shown
-from transfer.sign_flips import sign_flip_p
-from transfer.statistics import Few
-from transfer.systems import Given
+from transfer.statistics.intervals import Few
+from transfer.statistics.score_variance import (
+    Discordance,
+    Rate,
+    effective_number,
+    fewness,
+    freedom_of,
+    stretch_of,
+    to_be_shown,
+)
+from transfer.statistics.sign_flips import sign_flip_p
+from transfer.statistics.systems import Given
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a comparison concludes, as values. Sentences are made of them in `transfer.comparison_table` alone.
+"""What a comparison concludes, as values. Sentences are made of them in `transfer.report.tables.comparison_rows` alone.
 
 `docs/verdicts.md` says how each is reached. Imports no torch.
 """
@@ -6,8 +6,8 @@
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from transfer.contrasts import with_more_seeds
-from transfer.statistics import Estimate
+from transfer.statistics.contrasts import with_more_seeds
+from transfer.statistics.intervals import Estimate
 
 POINT = 0.01
 """One point of a score in percent, which the advice on seeds is for."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 from backbones.errors import WrongWords
 
 if TYPE_CHECKING:
-    from transfer.launchers import Launcher
-    from transfer.stability import Searches
-    from transfer.sweep_file import SweepFile
-    from transfer.sweeping import Sweeper
+    from transfer.launch.base import Launcher
+    from transfer.sweep.definition.sweep_file import SweepFile
+    from transfer.sweep.lr_search import Searches
+    from transfer.sweep.runner import Sweeper
 
 USAGE = """usage: python -m transfer.sweep NAME|FILE [--tier full|reduced|smoke] [flags]
        python -m transfer.sweep --help-all     all flags
@@ -80,14 +80,14 @@ class SweepOptions:
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
-    from transfer.cli import guarded
+    from transfer.cli.command import guarded
 
     return guarded(_main, argv, usage=USAGE)
 
 
 def _main(argv: list[str]) -> int:
     from backbones.settings import parse
-    from transfer.sweep_file import sweep_names
+    from transfer.sweep.definition.sweep_file import sweep_names
 
     if argv[0] == "--list":
         print("sweeps:\n  " + "\n  ".join(sweep_names()))
@@ -100,7 +100,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _read(name: str, options: SweepOptions) -> "SweepFile":
-    from transfer.sweep_file import read_sweep
+    from transfer.sweep.definition.sweep_file import read_sweep
 
     sweep = read_sweep(name, options.tier, options.set, options.readings)
     parts = {part: value for part in ("stem", "attention", "ffn") if (value := getattr(options, part))}
@@ -117,16 +117,16 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
 
 
 def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
-    from transfer.grid import expand
-    from transfer.stability import Searches
-    from transfer.sweeping import Sweeper
+    from transfer.sweep.definition.grid import expand
+    from transfer.sweep.lr_search import Searches
+    from transfer.sweep.runner import Sweeper
 
     out = options.out or Path("sweeps") / (f"{sweep.name}-{sweep.tier}" if sweep.tiers else sweep.name)
     searches = Searches(sweep) if sweep.search else None
     cells = searches.start() if searches else expand(sweep)
     if options.dry_run:
-        from transfer.building import build_all
-        from transfer.predicting import plan
+        from transfer.sweep.cost_estimate import plan
+        from transfer.sweep.model_check import build_all
 
         built = build_all(cells)
         print(plan(sweep, cells, out, _extra(options), options.gpus, options.speed, searches, built))
@@ -144,10 +144,10 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
 
 def _launcher(options: SweepOptions, out: Path) -> "Launcher":
     if options.launcher == "slurm":
-        from transfer.slurm import SlurmLauncher
+        from transfer.launch.slurm import SlurmLauncher
 
         return SlurmLauncher(out / "slurm", options.workers)
-    from transfer.launchers import LocalLauncher
+    from transfer.launch.local import LocalLauncher
 
     return LocalLauncher(options.workers)
 
@@ -178,7 +178,7 @@ def _run(sweeper: "Sweeper") -> bool:
 
 
 def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None") -> int:
-    from transfer.sweep_report import SweepReport
+    from transfer.sweep.report import SweepReport
 
     report = SweepReport(sweep, sweeper, searches)
     print(report.text(), flush=True)  # before anything is written: the disk may be full

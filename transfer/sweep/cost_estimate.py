@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
-from transfer.building import Built, operations_at, recipe_of, side_of, views_of
-from transfer.grid import Cell, receipt
-from transfer.launchers import Work, python_words
-from transfer.sweep_file import SweepFile
+from transfer.launch.base import Work, python_words
+from transfer.sweep.definition.grid import Cell, receipt
+from transfer.sweep.definition.sweep_file import SweepFile
+from transfer.sweep.model_check import Built, operations_at, recipe_of, side_of, views_of
 
 if TYPE_CHECKING:
-    from transfer.stability import Searches
+    from transfer.sweep.lr_search import Searches
 
 UTILISATION = 0.3  # of what a large matrix product reaches
 
@@ -36,7 +36,7 @@ def plan(
     """
     import pandas as pd
 
-    from transfer.tables import markdown
+    from transfer.report.tables.render import markdown
 
     how = "--speed" if speed else f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
     speed = speed or _sustained()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.errors import WrongWords
 from backbones.settings import read_yaml
-from transfer.grid import Cell, expand, make_cell
-from transfer.searching import Found, Search
-from transfer.sweep_file import SweepFile
-from transfer.sweep_steps import Step, as_list, check_option, parse_seeds, step_options
-from transfer.sweeping import Progress
+from transfer.sweep.bisection import Found, Search
+from transfer.sweep.definition.grid import Cell, expand, make_cell
+from transfer.sweep.definition.step import Step, as_list, check_option, parse_seeds, step_options
+from transfer.sweep.definition.sweep_file import SweepFile
+from transfer.sweep.runner import Progress
 
 if TYPE_CHECKING:
     import pandas as pd

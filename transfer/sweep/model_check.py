@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from backbones.errors import UserError, WrongWords
 from backbones.settings import read_yaml
 from backbones.spec_values import proper
-from transfer.grid import Cell
-from transfer.sweep_steps import BACKBONE_OPTIONS
+from transfer.sweep.definition.grid import Cell
+from transfer.sweep.definition.step import BACKBONE_OPTIONS
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
@@ -74,7 +74,7 @@ def _reason(cell: Cell) -> str:
 def _build_around(cell: Cell) -> None:
     """What a task builds around the backbone, by the options that the cell's command has."""
     from tasks.task import Task, load_task
-    from transfer.cli import read_command
+    from transfer.cli.command import read_command
 
     task = load_task(cell.step.recipe)
     if type(task).build is Task.build:
@@ -115,7 +115,7 @@ def operations_at(cell: Cell, size: Any) -> float:
 
 @cache
 def _operations(backbone: str, size: Any, overrides: Overrides, *, padded: bool) -> float:
-    from backbones.flops import flops
+    from backbones.engine.flops import flops
 
     model = _model(backbone, size, overrides, padded=padded)
     height, width = _sides(size, model.spec, padded=padded)

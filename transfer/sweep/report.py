@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError
-from backbones.files import write_atomic
-from transfer.grid import Cell
-from transfer.html import Section, page
-from transfer.results import Run, Store
-from transfer.sweep_file import SweepFile
-from transfer.sweeping import Progress, Sweeper
-from transfer.views import Wanted, as_markdown, sections
+from backbones.runtime.files import write_atomic
+from transfer.records.store import Run, Store
+from transfer.report.page.html import page
+from transfer.report.page.section import Section
+from transfer.report.page.sections import Wanted, as_markdown, sections
+from transfer.sweep.definition.grid import Cell
+from transfer.sweep.definition.sweep_file import SweepFile
+from transfer.sweep.runner import Progress, Sweeper
 
 if TYPE_CHECKING:
-    from transfer.stability import Searches
+    from transfer.sweep.lr_search import Searches
 
 PAGE = "report.html"
 

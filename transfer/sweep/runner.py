@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from backbones import exports
+from backbones.checkpoints import exports
 from backbones.errors import UserError
-from backbones.files import cannot_write, check_writable, write_atomic
-from transfer import receipts
-from transfer.grid import Cell, receipt
-from transfer.launchers import Job, Launcher, Work
-from transfer.results import Record, Store
+from backbones.runtime.files import cannot_write, check_writable, write_atomic
+from transfer.launch.base import Job, Launcher, Work
+from transfer.records import command_result
+from transfer.records.store import Record, Store
+from transfer.sweep.definition.grid import Cell, receipt
 
 POLL_SECONDS = 0.2
 TRIED_AGAIN = 1  # times that a failed cell is started again
@@ -158,7 +158,7 @@ class Sweeper:
 
     def _finish(self, progress: Progress, status: int) -> None:
         """What the end of a process says: its record, if it left one; else it failed, and is tried once more."""
-        left = receipts.read(receipt(self.out, progress.cell.name))
+        left = command_result.read(receipt(self.out, progress.cell.name))
         record = self._read(left.runs) if left else None
         if record is not None and status >= 0:
             self._remember(progress.cell, record)

@@ -8,18 +8,15 @@ evaluation again, in float64 and by another statement of each metric. Nothing is
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from backbones.errors import UserError, WrongWords
 from backbones.settings import Positional, parse
-from transfer.cli import guarded
-from transfer.recomputing import Search
-from transfer.report import store_in
-from transfer.results import RECORD, Record, Run, Store, merged
-from transfer.verifying import check_files, check_identity, check_pictures, check_scores, check_weights
+from transfer.cli.command import guarded
+from transfer.records.store import RECORD, Run, Store, merged, store_in
+from transfer.verify.recompute import Search
+from transfer.verify.verification import Verdict, verify
 
 
 @dataclass(kw_only=True)
@@ -43,35 +40,6 @@ class VerifyOptions:
             raise WrongWords(f"--subset {self.subset}: must be 1 or more")
         if not self.recompute and (self.subset is not None or self.data is not None):
             raise WrongWords("--subset and --data belong to --recompute")
-
-
-@dataclass
-class Verdict:
-    """What was found in one run."""
-
-    folder: Path
-    name: str
-    """What it is called in messages: the folder, or a bundle and the run within."""
-    wrong: list[str] = field(default_factory=list)
-    """What is not as it was written."""
-    notes: list[str] = field(default_factory=list)
-    """What could not be looked at, and what is different on this machine."""
-    record: Record | None = None
-    anew: list[str] = field(default_factory=list)
-    """Scores in the record and computed anew, as lines of a table."""
-    not_anew: str = ""
-    """Why scores that were to be computed anew could not be."""
-
-    @property
-    def right(self) -> bool:
-        """Whether nothing is wrong, and the record is of a version that says what it can be held against."""
-        return bool(not self.wrong and self.record and self.record.files and self.record.identity_content)
-
-    def __str__(self) -> str:
-        said = "WRONG" if self.wrong else "right" if self.right else "not checkable"
-        lines = [f"{said}  {self.name}"]
-        lines += [*self.wrong, self.not_anew] if self.not_anew else self.wrong
-        return "\n       ".join([*lines, *self.anew, *(f"({note})" for note in self.notes)])
 
 
 def main(argv: list[str]) -> int:
@@ -103,39 +71,9 @@ def _main(argv: list[str]) -> int:
     return int(bool(wrong or disputes or missing))
 
 
-def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict:
-    """Looks at everything that can be looked at in a run's folder.
-
-    Args:
-        weights: folder in which the weights are looked for, below which they may lie; None: where the run found them.
-        name: of the run in messages, by default its folder.
-    """
-    verdict = Verdict(folder, name or str(folder))
-    try:
-        record = verdict.record = Record.read(folder / RECORD, edited=True)
-    except UserError as error:
-        verdict.wrong.append(str(error).replace(str(folder), verdict.name))
-        return verdict
-    try:
-        Record.read(folder / RECORD)
-    except UserError:
-        verdict.wrong.append(f"{RECORD}: edited after it was written")
-    try:
-        found = [check_files(folder, record), check_identity(folder, record), check_scores(folder, record)]
-        found += [check_pictures(folder), check_weights(folder, record, weights)]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        found = [([f"{RECORD}: holds what no run writes ({error!r})"], [])]
-    for wrong, notes in found:
-        verdict.wrong += wrong
-        verdict.notes += notes
-    differing = differences_here(record)
-    verdict.notes += [f"other than here: {'; '.join(differing)}"] if differing else []
-    return verdict
-
-
 def recompute(verdict: Verdict, search: Search) -> None:
     """Adds to a verdict what comes of computing the run's scores anew."""
-    from transfer.recomputing import recompute as computed
+    from transfer.verify.recompute import recompute as computed
 
     if verdict.record is None:
         return
@@ -148,39 +86,9 @@ def recompute(verdict: Verdict, search: Search) -> None:
     verdict.anew, verdict.not_anew = found.lines, found.missing.replace(str(verdict.folder), verdict.name)
 
 
-def differences_here(record: Record) -> list[str]:
-    """What differs between the environment that a run was made in and this one, as `name THERE there, HERE here`."""
-    there, here = record.environment, _here()
-    flat_there, flat_here = (
-        {key: value for key, value in given.items() if key != "versions"} | given.get("versions", {})
-        for given in (there, here)
-    )
-    # what a precision resolves to depends on the machine where it was left to it alone
-    said = [name for name in ("precision", "eval_precision") if record.options.get(name) != "auto"]
-    ignored = ("started", "workers", "threads_why", "tf32", *said)
-    names = [name for name in flat_there if name not in ignored]
-    return [
-        f"{name} {flat_there[name]} there, {flat_here.get(name)} here"
-        for name in names
-        if flat_there[name] != flat_here.get(name)
-    ]
-
-
-@lru_cache
-def _here() -> dict[str, Any]:
-    from backbones.engine.context import Context, choose_device
-    from backbones.engine.dist import ALONE
-    from backbones.engine.precision import choose_precision
-    from transfer.environment import environment
-
-    device = choose_device("auto", ALONE)
-    automatic = choose_precision("auto", device)
-    return environment(Context(device, automatic, automatic))
-
-
 def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path, str]]:
     """The folders of runs that the words of the command mean, in order, and what to call them."""
-    from transfer.bundles import unpacked
+    from transfer.records.bundle_file import unpacked
 
     for path in paths:
         given = path.parent if path.name == RECORD else path

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backbones.checkpoints.exports import FILES, WEIGHTS, pretraining
 from backbones.errors import UserError
-from backbones.exports import FILES, WEIGHTS, pretraining
 from backbones.weights import sha256
 from tasks.pictures import PICTURES, SUMS, read_sums
-from transfer.outcomes import OUTCOMES, Unfit, Unlike, check, read
-from transfer.records import Identity, Record
-from transfer.results import NOT_LISTED
-from transfer.seals import EXPORT, listed
+from transfer.records.checksums import EXPORT, listed
+from transfer.records.per_sample import OUTCOMES, Unfit, Unlike, check, read
+from transfer.records.record import Identity, Record
+from transfer.records.store import NOT_LISTED
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -158,7 +158,7 @@ def task_of(record: Record) -> "Task":
     """
     from backbones.pretrain.method import load_method
     from tasks.task import load_task
-    from transfer.pretraining import Pretraining
+    from transfer.evaluation.pretraining_task import Pretraining
 
     name = record.task
     try:

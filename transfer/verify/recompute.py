@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backbones.checkpoints.exports import CONFIG, WEIGHTS
 from backbones.errors import UserError
-from backbones.exports import CONFIG, WEIGHTS
 from backbones.spec import BackboneSpec
-from transfer.changes import between
-from transfer.records import Record
-from transfer.results import OPTIONS, OUTCOMES
-from transfer.seals import EXPORT
-from transfer.verifying import PRETRAIN, found_weights, task_of
+from transfer.records.checksums import EXPORT
+from transfer.records.record import Record
+from transfer.records.store import OPTIONS, OUTCOMES
+from transfer.records.task_versions import between
+from transfer.verify.checks import PRETRAIN, found_weights, task_of
 
 if TYPE_CHECKING:
     from tasks.reference.at_hand import AtHand
@@ -123,8 +123,8 @@ def _at_hand(folder: Path, record: Record, search: Search) -> "AtHand":
 
 def _options(folder: Path, record: Record, kind: type[Any]) -> Any:
     """The options of the run, as its options.yaml repeats them."""
-    from transfer.cli import pretraining_recipe, read_command, task_recipe
-    from transfer.options import PretrainRunOptions, RunOptions
+    from transfer.cli.command import pretraining_recipe, read_command, task_recipe
+    from transfer.cli.options import PretrainRunOptions, RunOptions
 
     path = folder / OPTIONS
     if not path.is_file():

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.folders import Found, root_of
-from backbones.data.pixel_split import PixelSplit
-from backbones.data.rows import Source
+from backbones.data.formats.folders import Found, root_of
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits import PackedNames
+from backbones.data.splits.arrow_split import Source
+from backbones.data.splits.pixel_split import PixelSplit
+from backbones.data.splits.split import PackedNames
 from backbones.errors import UserError
 
 SIDE, CHANNELS = 32, 3

@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 
 from backbones.data.spec import DatasetSpec, find_root, text_option
-from backbones.data.splits import FileSplit, PackedNames, Split
-from backbones.data.toy_digits import toy_digits
-from backbones.data.toy_published import TOYS
+from backbones.data.splits.split import FileSplit, PackedNames, Split
+from backbones.data.toy.digits import toy_digits
+from backbones.data.toy.layouts import TOYS
 from backbones.errors import UserError, WrongWords, nearest, some
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from backbones.data.folders import Found
-from backbones.data.parquet import VALIDATION, found_in, quiet
-from backbones.data.rows import Source
+from backbones.data.formats.folders import Found
+from backbones.data.formats.parquet import VALIDATION, found_in, quiet
 from backbones.data.spec import DatasetSpec, text_option
+from backbones.data.splits.arrow_split import Source
 from backbones.errors import UserError, WrongWords
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.folders import Found, class_names, read_split, scan_images
-from backbones.data.imagenet_truth import ground_truth
+from backbones.data.formats.folders import Found, class_names, read_split, scan_images
+from backbones.data.formats.imagenet_labels import ground_truth
 from backbones.data.spec import DatasetSpec, find_root
-from backbones.data.splits import FileSplit, PackedNames
+from backbones.data.splits.split import FileSplit, PackedNames
 from backbones.errors import UserError, WrongWords, some
 
 KAGGLE = "ILSVRC/Data/CLS-LOC"

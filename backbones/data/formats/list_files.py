@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.folders import Found
-from backbones.data.integrity import stat_files
+from backbones.data.formats.folders import Found
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits import FileSplit, PackedNames
+from backbones.data.splits.integrity import stat_files
+from backbones.data.splits.split import FileSplit, PackedNames
 from backbones.errors import UserError, some
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.folders import Found, class_names, root_of
-from backbones.data.formats import CUB_LISTS
-from backbones.data.listed import Listed, found_listed, label_from, number_from, numbered_lines
+from backbones.data.formats.folders import Found, class_names, root_of
+from backbones.data.formats.list_files import Listed, found_listed, label_from, number_from, numbered_lines
+from backbones.data.layouts import CUB_LISTS
 from backbones.data.spec import DatasetSpec
 from backbones.errors import UserError, WrongWords, some
 

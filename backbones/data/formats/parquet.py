@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backbones.data.folders import Form, Found
-from backbones.data.rows import RowSplit, Source
+from backbones.data.formats.folders import Form, Found
 from backbones.data.spec import DatasetSpec, find_root, text_option
-from backbones.data.splits import PackedNames
+from backbones.data.splits.arrow_split import RowSplit, Source
+from backbones.data.splits.split import PackedNames
 from backbones.errors import UserError, some
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.data.folders import Found
-from backbones.data.hub import cache_of, cached_revisions, hf
-from backbones.data.parquet import PATTERNS, VALIDATION, found_in, read_files
-from backbones.data.rows import RowSplit, Source
+from backbones.data.formats.folders import Found
+from backbones.data.formats.hub import cache_of, cached_revisions, hf
+from backbones.data.formats.parquet import PATTERNS, VALIDATION, found_in, read_files
+from backbones.data.formats.unofficial_split import KeyRule, divided
 from backbones.data.spec import Absent, DatasetSpec, places, the_one
-from backbones.data.unsplit import KeyRule, divided
+from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.errors import UserError, WrongWords, nearest, some
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.folders import Found, class_names, read_split, root_of
-from backbones.data.formats import TISSUES
+from backbones.data.formats.folders import Found, class_names, read_split, root_of
+from backbones.data.layouts import TISSUES
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits import Split
+from backbones.data.splits.split import Split
 from backbones.errors import UserError, WrongWords, some
 
 KeyRule = Callable[[str, str], str]

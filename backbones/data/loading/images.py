@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.transforms import InterpolationMode, v2
 
-from backbones.data.erasing import RandomErasing
-from backbones.engine.seeding import key_seed
+from backbones.data.loading.erasing import RandomErasing
 from backbones.errors import UserError
+from backbones.runtime.seeding import key_seed
 
 Transform = Callable[[Image.Image], Tensor]
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from backbones.engine.dist import ALONE, Ranks, share
 from backbones.errors import UserError
+from backbones.runtime.dist import ALONE, Ranks, share
 
 T = TypeVar("T")
 Key = tuple[int, int, int]

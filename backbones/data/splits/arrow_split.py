@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backbones.data.splits import Split
+from backbones.data.splits.split import Split
 
 if TYPE_CHECKING:
     from datasets import Dataset

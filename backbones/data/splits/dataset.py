@@ -8,9 +8,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from backbones.data.images import Key, seeded
-from backbones.data.preload import LIMIT
-from backbones.data.splits import Split
+from backbones.data.loading.images import Key, seeded
+from backbones.data.splits.preload import LIMIT
+from backbones.data.splits.split import Split
 
 Views = Tensor | list[Tensor]
 

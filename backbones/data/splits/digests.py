@@ -6,7 +6,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from backbones.data.images import read_image
+from backbones.data.loading.images import read_image
 
 JPEG = b"\xff\xd8\xff"
 RIFF, WEBP = b"RIFF", b"WEBP"

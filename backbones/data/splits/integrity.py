@@ -10,10 +10,10 @@ import numpy as np
 from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
-from backbones.data.images import read_image
-from backbones.data.splits import Split
-from backbones.engine.threads import usable_cores
+from backbones.data.loading.images import read_image
+from backbones.data.splits.split import Split
 from backbones.errors import UserError
+from backbones.runtime.threads import usable_cores
 
 SHOWN = 5
 

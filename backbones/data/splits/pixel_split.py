@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from backbones.data.digests import pixel_digest
-from backbones.data.rows import Source
-from backbones.data.splits import Split
+from backbones.data.splits.arrow_split import Source
+from backbones.data.splits.digests import pixel_digest
+from backbones.data.splits.split import Split
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from backbones.engine.threads import usable_cores
+from backbones.runtime.threads import usable_cores
 
 LIMIT = 512 * 2**20
 PROBES = 32

@@ -12,9 +12,9 @@ from typing import Any, Self, overload
 import numpy as np
 from PIL import Image
 
-from backbones.data.digests import image_digest
-from backbones.data.images import read_image
-from backbones.data.preload import Pixels
+from backbones.data.loading.images import read_image
+from backbones.data.splits.digests import image_digest
+from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
-from backbones.data.splits import Split
-from backbones.engine.threads import usable_cores
+from backbones.data.splits.split import Split
 from backbones.errors import UserError, WrongWords
+from backbones.runtime.threads import usable_cores
 
 BYTES = hashlib.sha256().digest_size
 RULE = "pixels of lossless images, bytes of others"

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from backbones.data.toy_digits import enlarged
+from backbones.data.toy.digits import enlarged
 
 VERSION = 1
 """Counts up with every change of what is written: results on other images are results on another data set."""

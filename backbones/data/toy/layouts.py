@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from backbones.data.cache import made_once
-from backbones.data.formats import TISSUES
-from backbones.data.toy_coloured import PERIOD, TISSUE_DIGITS, TRAINED, VERSION, drawn, save
+from backbones.data.layouts import TISSUES
+from backbones.data.toy.coloured_digits import PERIOD, TISSUE_DIGITS, TRAINED, VERSION, drawn, save
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 HEADER = b"MATLAB 5.0 MAT-file, written by this package"

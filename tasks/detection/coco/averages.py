@@ -7,14 +7,11 @@ number t K + k.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.detection.coco_matching import MAX_DETECTIONS, THRESHOLDS
-
-if TYPE_CHECKING:
-    from tasks.detection.coco_scores import Matches
+from tasks.detection.coco.matches import Matches
+from tasks.detection.coco.matching import MAX_DETECTIONS, THRESHOLDS
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 EPSILON = np.spacing(1)
@@ -26,7 +23,7 @@ NAMES = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs
 class Averager:
     """Gives the chosen ones of the twelve numbers for weights of the images."""
 
-    def __init__(self, matches: "Matches", names: Sequence[str] = NAMES, *, most: int = 1):
+    def __init__(self, matches: Matches, names: Sequence[str] = NAMES, *, most: int = 1):
         """Lays out what every weight needs.
 
         Args:
@@ -71,7 +68,7 @@ def _size_of(name: str) -> str:
     return name[-1] if name[-1] in SIZES else ""
 
 
-def _rows(matches: "Matches", most: int) -> tuple[np.ndarray, np.ndarray]:
+def _rows(matches: Matches, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Detections in the order of precision, and where each finds its weight in the table of `Averager.means`.
 
     Copies of an image stand next to one another, so that its detections at one score follow each other within a copy:
@@ -161,7 +158,7 @@ class Layout:
         return found.reshape(len(THRESHOLDS), self.categories) / np.maximum(objects, 1)
 
 
-def _lay_out(matches: "Matches", rows: np.ndarray, place: np.ndarray, area: int) -> Layout:
+def _lay_out(matches: Matches, rows: np.ndarray, place: np.ndarray, area: int) -> Layout:
     categories = len(matches.categories)
     matched, ignored, category = matches.matched[rows, area], matches.ignored[rows, area], matches.category[rows]
     # an unpaired detection is ignored at every threshold or at none

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.detection.coco_tables import Detections, Objects, Table, mask_library
+from tasks.detection.coco.tables import Detections, Objects, Table, mask_library
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 AREAS = np.array([(0, 1e10), (0, 32**2), (32**2, 96**2), (96**2, 1e10)])

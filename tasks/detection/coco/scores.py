@@ -6,77 +6,14 @@ Letters: N detections, G objects, I images, K categories, T = 10 IoU thresholds,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from tasks.detection.coco_averages import NAMES, Averager
-from tasks.detection.coco_matching import AREAS, MAX_DETECTIONS, candidates, match
-from tasks.detection.coco_tables import detections_from, truth_from
-
-Kind = Literal["bbox", "segm"]
-PREFIX: dict[Kind, str] = {"bbox": "box", "segm": "mask"}
-
-
-@dataclass(frozen=True, eq=False)
-class Matches:
-    """What was paired with what. Everything `scores` needs, and nothing that is not a flat array.
-
-    Detections stand by category, falling score, image and rank: the order in which precision is added up. Those beyond
-    the first 100 of an image and category have no influence and are left out.
-    """
-
-    kind: Kind
-    sample: np.ndarray
-    """[I] file names, in the order of the images' ids"""
-    categories: np.ndarray
-    """int64 [K] ids, rising"""
-    image: np.ndarray
-    """int32 [N] index into `sample`"""
-    category: np.ndarray
-    """int32 [N] index into `categories`"""
-    score: np.ndarray
-    """float64 [N]"""
-    rank: np.ndarray
-    """uint8 [N] from 0, within image and category"""
-    matched: np.ndarray
-    """uint16 [N, A] bit t: paired with an object at threshold t"""
-    ignored: np.ndarray
-    """uint16 [N, A] bit t: neither right nor wrong at threshold t"""
-    truth_image: np.ndarray
-    """int32 [G] index into `sample`"""
-    truth_category: np.ndarray
-    """int32 [G] index into `categories`"""
-    truth_counted: np.ndarray
-    """uint8 [G] bit a: to be found in area range a; crowds in none"""
-
-    def outcomes(self) -> dict[str, np.ndarray]:
-        """The arrays under names that say the kind ("box_score"), `sample` under its own."""
-        arrays = {f"{PREFIX[self.kind]}_{name}": getattr(self, name) for name in ARRAYS}
-        return {"sample": self.sample, **arrays}
-
-    @classmethod
-    def from_outcomes(cls, outcomes: dict[str, np.ndarray], kind: Kind) -> "Matches":
-        """The matches that `outcomes` was taken from; every score is the same to the bit.
-
-        Raises:
-            ValueError: if an array is missing.
-        """
-        names = {name: f"{PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
-        if missing := [name for name in names.values() if name not in outcomes]:
-            raise ValueError(f"outcomes of a detection lack {', '.join(missing)}")
-        return cls(kind=kind, **{name: np.asarray(outcomes[saved]) for name, saved in names.items()})
-
-    @cached_property
-    def runs(self) -> np.ndarray:
-        """int64 [N] numbers the runs of detections that share image, category and score."""
-        ends = (np.diff(self.category) != 0) | (np.diff(self.score) != 0) | (np.diff(self.image) != 0)
-        return np.concatenate([[0], np.cumsum(ends)])[: len(self.score)]
-
-
-ARRAYS = tuple(entry.name for entry in fields(Matches) if entry.name not in ("kind", "sample"))
+from tasks.detection.coco.averages import NAMES, Averager
+from tasks.detection.coco.matches import PREFIX, Kind, Matches
+from tasks.detection.coco.matching import AREAS, MAX_DETECTIONS, candidates, match
+from tasks.detection.coco.tables import detections_from, truth_from
 
 
 def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -> Matches:
@@ -121,7 +58,7 @@ def scores(matches: Matches, *, weights: np.ndarray | None = None, names: Sequen
     """COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl".
 
     A number is left out where the data set has no object of its size (pycocotools says -1). For many weights of the
-    same matches, `tasks.detection.coco_averages.Averager` does once what they share.
+    same matches, `tasks.detection.coco.averages.Averager` does once what they share.
 
     Args:
         matches: from `evaluate`.

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
+from backbones.checkpoints.exports import export
+from backbones.engine.flops import flops
 from backbones.errors import UserError, WrongWords
-from backbones.exports import export
-from backbones.flops import flops
 from tests.backbones.test_weights import hub
 
 SIZE = (64, 32)

@@ -8,8 +8,8 @@ import torch
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
+from backbones.checkpoints.exports import export, image_size, read_config
 from backbones.errors import UserError
-from backbones.exports import export, image_size, read_config
 from tests.backbones.test_vit import VARIANTS
 
 

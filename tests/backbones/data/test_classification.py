@@ -2,7 +2,7 @@ import pytest
 
 from backbones.data import classification
 from backbones.data.classification import open_classification
-from backbones.data.formats import FORMATS
+from backbones.data.layouts import FORMATS
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError, WrongWords
 

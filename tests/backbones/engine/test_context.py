@@ -12,9 +12,9 @@ from backbones.engine.context import (
     choose_device,
     peak_mib,
 )
-from backbones.engine.dist import ALONE, Ranks
-from backbones.engine.threads import usable_cores
 from backbones.errors import UserError
+from backbones.runtime.dist import ALONE, Ranks
+from backbones.runtime.threads import usable_cores
 from tests.support import context
 
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from backbones.attention import ATTENTIONS
 from backbones.backbone import create
+from backbones.engine.flops import COMPONENTS, flops
 from backbones.ffn import FFNS
-from backbones.flops import COMPONENTS, flops
 from backbones.stems import STEMS
 from tests.backbones.test_vit import VARIANTS
 

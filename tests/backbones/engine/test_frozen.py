@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
-from backbones.engine.dist import SyncBatchNorm
 from backbones.engine.frozen import frozen_norms
 from backbones.engine.learner import Learner
 from backbones.engine.optim import freeze_others
@@ -17,11 +16,12 @@ from backbones.engine.step import Stepper
 from backbones.pretrain.ema import WeightAverage
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
+from backbones.runtime.dist import SyncBatchNorm
 from tasks.reid import ReidLearner, ReidOptions
 from tests.backbones.pretrain.dino_support import crops, dino_options, make
 from tests.support import context, fit_options
-from transfer.cli import pretraining_recipe, read_command, task_recipe
-from transfer.options import PretrainRunOptions
+from transfer.cli.command import pretraining_recipe, read_command, task_recipe
+from transfer.cli.options import PretrainRunOptions
 
 IMAGES = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 

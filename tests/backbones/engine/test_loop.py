@@ -17,7 +17,7 @@ from backbones.engine.loop import fit
 from backbones.engine.outcome import Outcome
 from backbones.engine.step import Stepper, clip_each, compile_errors
 from backbones.errors import UserError, WrongWords
-from tests.backbones.test_files import files_of_at_most
+from tests.backbones.runtime.test_files import files_of_at_most
 from tests.support import Classifier, context, fit_options, loader, tensors
 
 

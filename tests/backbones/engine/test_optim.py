@@ -9,9 +9,9 @@ from timm.layers import RmsNorm
 from torch import nn
 
 from backbones.attention import HeadNorm
-from backbones.engine.dist import SyncBatchNorm
 from backbones.engine.optim import Schedule, build_optimizer, cosine, freeze_others, parameter_groups
 from backbones.errors import WrongWords
+from backbones.runtime.dist import SyncBatchNorm
 from tests.support import fit_options
 
 

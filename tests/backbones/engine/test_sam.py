@@ -11,8 +11,8 @@ from torch.func import functional_call
 
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.sam import buffers_kept, perturbed
-from backbones.engine.seeding import seed_torch
 from backbones.engine.step import Stepper
+from backbones.runtime.seeding import seed_torch
 from tests.support import Classifier, context, fit_options
 
 STEP, RATE = 7, 0.5

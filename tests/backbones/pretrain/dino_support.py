@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from backbones import create
-from backbones.data.loader import RunLoader
-from backbones.data.samplers import shuffled_batches
-from backbones.engine.seeding import key_seed
+from backbones.data.loading.loader import RunLoader
+from backbones.data.loading.samplers import shuffled_batches
 from backbones.pretrain.dino_learner import DinoLearner
 from backbones.pretrain.dino_options import DinoOptions
+from backbones.runtime.seeding import key_seed
 from tests.support import PLAIN
 
 DINO = {

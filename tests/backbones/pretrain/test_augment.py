@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 from timm.data import create_transform
 from torchvision import transforms as T
 
-from backbones.data.images import seeded
+from backbones.data.loading.images import seeded
 from backbones.engine.options import check_ranges
 from backbones.errors import WrongWords
 from backbones.pretrain.augment import (

@@ -10,22 +10,22 @@ import timm
 import torch
 
 from backbones import create, resolve
+from backbones.checkpoints.exports import PRETRAIN
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import resolve_dataset
-from backbones.engine import dist
 from backbones.engine.context import EXPORT
-from backbones.engine.dist import Ranks
 from backbones.engine.loop import fit
 from backbones.errors import UserError, WrongWords
-from backbones.exports import PRETRAIN
 from backbones.pretrain.dino import METHOD
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.pretrain.method import load_method
+from backbones.runtime import dist
+from backbones.runtime.dist import Ranks
 from backbones.settings import CONFIGS, read_yaml
 from tests.backbones.pretrain.dino_support import dino_options, feed, make
 from tests.support import context
-from transfer.cli import pretraining_recipe, read_command
-from transfer.options import PretrainRunOptions
+from transfer.cli.command import pretraining_recipe, read_command
+from transfer.cli.options import PretrainRunOptions
 
 RECIPES = ("dino", "cifar_dino")
 SMALL: dict[str, Any] = {"patch": 8, "stem": "conv", "weights": "random"}

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from backbones.attention import HeadNorm
-from backbones.engine import dist
-from backbones.engine.dist import SyncBatchNorm
 from backbones.engine.learner import FLAT, feature_spread
 from backbones.engine.step import clip_each
 from backbones.pretrain.dino_head import DinoHead
 from backbones.pretrain.dino_loss import cross_view_loss, teacher_log_probabilities, updated_center
 from backbones.pretrain.losses import sigmoid_cross_entropy, soft_target_cross_entropy
 from backbones.pretrain.mixing import MixOptions, mix
+from backbones.runtime import dist
+from backbones.runtime.dist import SyncBatchNorm
 from tests.backbones.pretrain.dino_support import crops, dino_options, make
 from tests.support import context
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from timm.data.mixup import Mixup
 
-from backbones.data.images import seeded
+from backbones.data.loading.images import seeded
 from backbones.errors import WrongWords
 from backbones.pretrain.mixing import MixOptions, mix, share
 

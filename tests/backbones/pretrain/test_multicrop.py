@@ -7,7 +7,7 @@ import torch
 from PIL import Image, ImageFilter, ImageOps
 from torchvision import transforms as T
 
-from backbones.data.images import seeded
+from backbones.data.loading.images import seeded
 from backbones.pretrain.multicrop import MultiCrop
 
 

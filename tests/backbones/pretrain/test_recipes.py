@@ -8,8 +8,8 @@ from backbones.engine.optim import Schedule
 from backbones.pretrain.method import load_method
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.settings import CONFIGS, read_yaml
-from transfer.cli import Command, pretraining_names, pretraining_recipe, read_command
-from transfer.options import PretrainRunOptions
+from transfer.cli.command import Command, pretraining_names, pretraining_recipe, read_command
+from transfer.cli.options import PretrainRunOptions
 
 SUPERVISED = [
     name

@@ -18,9 +18,7 @@ from torch import Tensor, nn
 from backbones.backbone import create
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
-from backbones.engine import dist
 from backbones.engine.context import Stopped
-from backbones.engine.dist import Ranks
 from backbones.engine.loop import fit
 from backbones.engine.step import Stepper
 from backbones.errors import UserError, WrongWords
@@ -30,6 +28,8 @@ from backbones.pretrain.mixing import mix
 from backbones.pretrain.supervised import METHOD, check, train_loader
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
+from backbones.runtime import dist
+from backbones.runtime.dist import Ranks
 from backbones.spec import BackboneSpec, resolve
 from tests.support import PLAIN, context, tensors
 

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2.functional import pil_to_tensor
 
-from backbones.data.images import seeded
-from backbones.data.splits import FileSplit, PackedNames
+from backbones.data.loading.images import seeded
+from backbones.data.splits.split import FileSplit, PackedNames
 from backbones.errors import UserError
 from backbones.pretrain.token_labels import CropAndBox, LabelMaps, crop_targets
 

@@ -10,12 +10,12 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from backbones.engine import dist
-from backbones.engine.dist import Ranks
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.loop import fit
 from backbones.engine.step import Stepper
 from backbones.errors import UserError
+from backbones.runtime import dist
+from backbones.runtime.dist import Ranks
 from tests.backbones.engine.test_sam import climbed, gradients, parameters, points
 from tests.support import Classifier, context, fit_options, loader
 

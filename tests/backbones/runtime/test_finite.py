@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from backbones.engine.finite import NotFinite, check_finite
+from backbones.runtime.finite import NotFinite, check_finite
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])

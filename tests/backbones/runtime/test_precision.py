@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from backbones.engine.precision import choose_precision, full_float32, precisions, scoring, tf32
+from backbones.runtime.precision import choose_precision, full_float32, precisions, scoring, tf32
 from tests.support import context
 
 CPU = torch.device("cpu")

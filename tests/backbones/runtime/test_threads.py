@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from backbones.engine.context import auto_threads
-from backbones.engine.dist import Ranks
-from backbones.engine.threads import SIDE_BY_SIDE, SMALL, Threads, cgroup_quota, choose_threads, limits, wait_asleep
+from backbones.runtime.dist import Ranks
+from backbones.runtime.threads import SIDE_BY_SIDE, SMALL, Threads, cgroup_quota, choose_threads, limits, wait_asleep
 from tests.support import context
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from backbones.data.formats import FORMATS as LAYOUTS
+from backbones.data.layouts import FORMATS as LAYOUTS
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError, WrongWords
 from tasks.data.reid import FORMATS, open_reid

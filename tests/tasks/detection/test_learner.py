@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from backbones.attention import HeadNorm
-from backbones.engine import dist
+from backbones.runtime import dist
 from backbones.settings import CONFIGS, read_yaml
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import DetectionImages, train_transforms

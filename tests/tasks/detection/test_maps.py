@@ -6,8 +6,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from backbones.attention import softmax
 from backbones.backbone import create
+from backbones.engine.flops import flops
 from backbones.errors import WrongWords
-from backbones.flops import flops
 from tasks.detection.maps import MapOptions, StageMaps, VitMaps, make_maps
 from tasks.detection.relative import Relative, distances
 from tests.backbones.test_positions import plainly

@@ -9,8 +9,8 @@ from mmdet.structures import DetDataSample
 from torchvision.ops import box_iou
 
 from backbones.backbone import create
-from backbones.engine.finite import NotFinite
-from tasks.detection.coco_scores import evaluate, scores
+from backbones.runtime.finite import NotFinite
+from tasks.detection.coco.scores import evaluate, scores
 from tasks.detection.detectors import build_detector, detector_names, resolve_detector
 from tasks.detection.learner import collate
 from tasks.detection.maps import MapOptions, make_maps

@@ -7,11 +7,11 @@ import torch
 from pycocotools import mask as coco_masks
 
 from backbones.engine.context import Stopped
-from backbones.engine.dist import Ranks
-from backbones.engine.finite import NotFinite
 from backbones.errors import UserError
+from backbones.runtime.dist import Ranks
+from backbones.runtime.finite import NotFinite
 from tasks.detection import predict
-from tasks.detection.coco_scores import evaluate, scores
+from tasks.detection.coco.scores import evaluate, scores
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import DetectionImages, train_transforms
 from tasks.detection.predict import detect, equal_sizes, padded_to, run_lengths, sizes_in_network

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from backbones.attention import ATTENTIONS
 from backbones.backbone import create
+from backbones.engine.flops import flops
 from backbones.errors import WrongWords
-from backbones.flops import flops
 from backbones.kernels import operator
 from tasks.detection.learner import collate
 from tasks.detection.maps import MapOptions, VitMaps

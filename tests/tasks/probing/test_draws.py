@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind, ttest_rel
 
-from tasks.draws import smallest_difference, spread
+from tasks.probing.draws import smallest_difference, spread
 
 
 def test_spread_of_draws() -> None:

@@ -7,8 +7,8 @@ import pytest
 from safetensors.numpy import save
 
 from backbones.errors import UserError
-from tasks import feature_store
-from tasks.feature_store import Entry, Spent, checked, entries, free, key_digest
+from tasks.probing import feature_store
+from tasks.probing.feature_store import Entry, Spent, checked, entries, free, key_digest
 
 KEY = {"backbone": "b", "features": {"size": 32}, "precision": "fp32", "images": "i", "code": "c"}
 
@@ -98,7 +98,7 @@ CLAIM = """
 import sys
 import numpy as np
 from pathlib import Path
-from tasks.feature_store import Entry
+from tasks.probing.feature_store import Entry
 entry = Entry(Path(sys.argv[1]))
 print(entry.claim(np.arange(10, 14)), flush=True)
 sys.stdin.readline()

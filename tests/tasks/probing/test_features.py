@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from backbones.backbone import create
-from backbones.data.fractions import content_digests
+from backbones.data.splits.subsets import content_digests
 from backbones.engine.context import Context, Stopped
-from backbones.engine.dist import Ranks
 from backbones.errors import UserError
-from tasks import features as module
-from tasks.feature_store import Entry
-from tasks.features import Extractor, Features, encoder
+from backbones.runtime.dist import Ranks
+from tasks.probing import features as module
+from tasks.probing.feature_store import Entry
+from tasks.probing.features import Extractor, Features, encoder
 from tests.support import context
 from tests.tasks.support import digits
 
@@ -203,3 +203,10 @@ def test_a_block_of_a_model_with_stages_is_the_mean_of_its_map() -> None:
     with torch.no_grad():
         expected = backbone.maps(pixels.permute(0, 3, 1, 2).float() / 255, [1])[0].mean((2, 3))
         torch.testing.assert_close(encoder(backbone, 1)(pixels), expected)
+
+
+def test_what_decides_a_feature_is_hashed_wherever_it_lies() -> None:
+    sources = module.feature_sources()
+    needed = ["backbones/attention.py", "backbones/kernels/blocked.py", "backbones/checkpoints/state_dicts.py"]
+    needed += ["backbones/data/loading/images.py", "backbones/pretrain/augment.py", "tasks/probing/features.py"]
+    assert set(needed) <= set(sources)

@@ -8,7 +8,7 @@ from PIL import Image
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
 from backbones.errors import UserError
-from tasks.support_sets import SupportSets, draw_support_sets, image_digest
+from tasks.probing.support_sets import SupportSets, draw_support_sets, image_digest
 
 
 def folder_of(tmp_path, sizes: dict[str, int], test: int = 2):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from tasks import distances
-from tasks.distances import Distances, as_matrix, blocks, distinct, full_precision
+from tasks.ranking import distances
+from tasks.ranking.distances import Distances, as_matrix, blocks, distinct, full_precision
 
 
 def test_order_is_that_of_squared_euclidean_distance():

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image, ImageColor
 
 from backbones.errors import UserError
-from tasks.galleries import (
+from tasks.ranking.galleries import (
     FRAME,
     GAP,
     HEIGHT,

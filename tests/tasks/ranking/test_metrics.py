@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tasks import distances as distances_module
-from tasks import tie_groups as tie_groups_module
-from tasks.ranking import OUTCOMES, Ranking, rank, rank_distances
+from tasks.ranking import distances as distances_module
+from tasks.ranking import tie_groups as tie_groups_module
+from tasks.ranking.metrics import OUTCOMES, Ranking, rank, rank_distances
 
 
 def labels(queries, gallery, *, identities, cameras, seed=0):

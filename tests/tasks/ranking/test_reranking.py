@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from tasks import distances as distances_module
-from tasks.ranking import rank_distances
-from tasks.reranking import rerank
+from tasks.ranking import distances as distances_module
+from tasks.ranking.metrics import rank_distances
+from tasks.ranking.reranking import rerank
 
 
 def features(queries, gallery, dim=32, identities=12, seed=0):

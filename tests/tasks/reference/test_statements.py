@@ -112,7 +112,7 @@ def test_tokens_and_weights() -> None:
 
 
 def test_re_ranking_agrees_with_the_suites_own() -> None:
-    from tasks.reranking import rerank
+    from tasks.ranking.reranking import rerank
 
     query, gallery = (RANDOM.normal(size=(count, 6)) for count in (7, 25))
     found = reranked(query, gallery, k1=6, k2=3, weight=0.3)

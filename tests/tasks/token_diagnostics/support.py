@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from tasks.diagnostics import ATTENTION_FIELDS, TOKEN_FIELDS
-from tasks.tokens_recorder import Recorder
+from tasks.token_diagnostics.recorder import Recorder
+from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
 
 IMAGES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 PARTS = """

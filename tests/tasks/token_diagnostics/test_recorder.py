@@ -6,9 +6,9 @@ from torch import Tensor
 
 from backbones.attention import ATTENTIONS
 from backbones.attention_functions import H
-from tasks.diagnostics import attention_statistics, cosine_similarity
-from tasks.tokens_attention import weights_of, weights_shown
-from tests.tasks.token_support import IMAGES, recorded, row_sums, similarity, tiny, user_parts
+from tasks.token_diagnostics.attention import weights_of, weights_shown
+from tasks.token_diagnostics.statistics import attention_statistics, cosine_similarity
+from tests.tasks.token_diagnostics.support import IMAGES, recorded, row_sums, similarity, tiny, user_parts
 
 
 @pytest.fixture

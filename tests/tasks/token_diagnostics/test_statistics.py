@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tasks.diagnostics import (
+from tasks.token_diagnostics.statistics import (
     ATTENTION_FIELDS,
     TOKEN_FIELDS,
     attention_statistics,

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from backbones.backbone import Backbone
-from tasks.tokens_recorder import Recorder
-from tasks.tokens_stem import stem_facts
-from tests.tasks.token_support import IMAGES, tiny
+from tasks.token_diagnostics.recorder import Recorder
+from tasks.token_diagnostics.stem import stem_facts
+from tests.tasks.token_diagnostics.support import IMAGES, tiny
 
 
 def test_weights_behind_the_last_relu_of_the_full_stem() -> None:

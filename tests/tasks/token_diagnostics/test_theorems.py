@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tasks.diagnostics import correlations, cosine_similarity, penalty_weights, singular_values, token_statistics
+from tasks.token_diagnostics.statistics import (
+    correlations,
+    cosine_similarity,
+    penalty_weights,
+    singular_values,
+    token_statistics,
+)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

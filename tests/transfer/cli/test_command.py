@@ -11,7 +11,7 @@ from backbones.settings import CONFIGS, as_flags, config_names, parse, plain, re
 from tasks.reid import ReidOptions
 from tasks.task import load_task
 from transfer import features, pretrain, run
-from transfer.cli import Command, guarded, read_command, task_names, task_recipe
+from transfer.cli.command import Command, guarded, read_command, task_names, task_recipe
 from transfer.run import main
 
 

@@ -9,12 +9,12 @@ from backbones.errors import WrongWords
 from backbones.pretrain.method import load_method
 from backbones.settings import plain
 from tasks.task import load_task
-from tests.transfer.test_effects import PLAIN, made
-from transfer.cli import pretraining_recipe, read_command, task_recipe
-from transfer.effects import idle, known, refused
-from transfer.grid import expand
-from transfer.options import PretrainRunOptions
-from transfer.sweep_file import read_sweep
+from tests.transfer.cli.test_ignored_options import PLAIN, made
+from transfer.cli.command import pretraining_recipe, read_command, task_recipe
+from transfer.cli.ignored_options import idle, known, refused
+from transfer.cli.options import PretrainRunOptions
+from transfer.sweep.definition.grid import expand
+from transfer.sweep.definition.sweep_file import read_sweep
 
 
 def test_a_refusal_names_what_takes_the_effect() -> None:

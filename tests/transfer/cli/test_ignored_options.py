@@ -14,17 +14,17 @@ from backbones.pretrain.method import load_method
 from backbones.settings import plain
 from backbones.spec import BackboneSpec, resolve
 from tasks.task import load_task
-from tests.transfer import option_values
-from tests.transfer.option_values import ACTIVE, BACKBONE, HELD, NEVER, OF_TASK, VALUES
-from tests.transfer.test_results import record
-from transfer.cells import Cell
-from transfer.cli import Command, pretraining_recipe, read_command, task_names, task_recipe
-from transfer.effects import APART, RULES, Rule, Wanted, apart, idle, known
-from transfer.option_table import METHODS, page
-from transfer.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
-from transfer.presence import Present
-from transfer.protocols import configurations, digest
-from transfer.records import Record
+from tests.transfer.cli import option_values
+from tests.transfer.cli.option_values import ACTIVE, BACKBONE, HELD, NEVER, OF_TASK, VALUES
+from tests.transfer.records.test_store import record
+from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
+from transfer.cli.ignored_options import APART, RULES, Rule, Wanted, apart, idle, known
+from transfer.cli.option_table import METHODS, page
+from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
+from transfer.evaluation.planned_run import Cell
+from transfer.evaluation.preflight import Present
+from transfer.records.protocol import configurations, digest
+from transfer.records.record import Record
 
 RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
 WORKS = (*task_names(), *RECIPES)
@@ -246,6 +246,6 @@ def test_a_record_that_does_not_say_how_processes_trained_counts_them() -> None:
 
 
 def test_the_page_of_options_is_up_to_date() -> None:
-    path = Path(__file__).parents[2] / "docs" / "options.md"
-    assert path.read_text(encoding="utf-8") == page(), "python -m transfer.option_table > docs/options.md"
+    path = Path(__file__).parents[3] / "docs" / "options.md"
+    assert path.read_text(encoding="utf-8") == page(), "python -m transfer.cli.option_table > docs/options.md"
     assert {f"pretrain-{name}" for name in METHODS} == {*RECIPES}

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from backbones.data.toy_published import TOYS
-from transfer.doctor import main
+from backbones.data.toy.layouts import TOYS
+from transfer.doctor.__main__ import main
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -190,7 +190,7 @@ def test_a_full_disk_is_said(tmp_path, server, textures, monkeypatch, capsys) ->
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("transfer.fetching._copy", full)
+    monkeypatch.setattr("transfer.doctor.download._copy", full)
     assert fetched(tmp_path, file) == 1
     assert "No space left on device" in capsys.readouterr().out
 

@@ -7,7 +7,7 @@ import pytest
 from tests.transfer.test_run import QUICK, record
 from transfer.features import main as features
 from transfer.run import main
-from transfer.verify import main as verify
+from transfer.verify.__main__ import main as verify
 
 KNN = ["knn", "--backbone", "tiny", "--smoke", "--subset", "20", "--k", "5", "--other-k", "1", "--threads", "1"]
 KNN += ["--workers", "0"]

@@ -9,14 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.feature_store import checked
-from tests.transfer.test_processes import ENVIRONMENT, wait_for
+from tasks.probing.feature_store import checked
+from tests.transfer.evaluation.test_processes import ENVIRONMENT, wait_for
 from tests.transfer.test_run import record
 from transfer.run import main
 
 WORDS = ["fewshot", "--backbone", "tiny", "--smoke", "--dataset", "toy_digits", "--threads", "1"]
 # Shards of 16 rows, so that there are many of them.
-CODE = "import sys, tasks.features as f; f.SHARD_ROWS = 16; from transfer.run import main; sys.exit(main(sys.argv[1:]))"
+CODE = (
+    "import sys, tasks.probing.features as f; f.SHARD_ROWS = 16; "
+    "from transfer.run import main; sys.exit(main(sys.argv[1:]))"
+)
 
 
 def start(folder: Path, *extra: str) -> subprocess.Popen[str]:

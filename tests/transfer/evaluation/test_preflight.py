@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from backbones.backbone import create
+from backbones.checkpoints.exports import export, pretraining
 from backbones.errors import UserError
-from backbones.exports import export, pretraining
-from transfer.presence import origin_of
-from transfer.results import Record
+from transfer.evaluation.preflight import origin_of
+from transfer.records.store import Record
 from transfer.run import main
 
 CLEAN = {"smoke": False, "dirty": False, "subset": None}

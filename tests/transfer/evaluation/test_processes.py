@@ -155,7 +155,7 @@ def test_two_ranks_follow_the_protocol_of_one_process(tmp_path: Path) -> None:
 def test_a_folder_that_shadows_a_room_is_said(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "__init__.py").touch()
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     done = subprocess.run(
         [sys.executable, "-m", "transfer.run", "--list"],
         cwd=tmp_path,
@@ -169,7 +169,7 @@ def test_a_folder_that_shadows_a_room_is_said(tmp_path: Path) -> None:
 
 
 def test_records_of_a_newer_schema_are_left_out_of_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from transfer.report import main as report
+    from transfer.report.__main__ import main as report
 
     folder = tmp_path / "reid-x-y-000000000000"
     folder.mkdir()

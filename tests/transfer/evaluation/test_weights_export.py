@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from backbones.checkpoints.exports import pretraining
 from backbones.errors import UserError
-from backbones.exports import pretraining
-from backbones.files import check_writable
+from backbones.runtime.files import check_writable
 from backbones.settings import write_yaml
-from transfer.exporting import check_target, publish
+from transfer.evaluation.weights_export import check_target, publish
 
 
 def exported(folder: Path, identity: str, weights: bytes = b"weights", **about: object) -> Path:
@@ -41,8 +41,8 @@ def test_what_was_there_survives_a_disk_that_takes_nothing(tmp_path: Path) -> No
 import os, resource, signal
 from pathlib import Path
 from backbones.errors import UserError
-from backbones.exports import pretraining
-from transfer.exporting import publish
+from backbones.checkpoints.exports import pretraining
+from transfer.evaluation.weights_export import publish
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -101,7 +101,7 @@ def test_a_run_for_the_same_weights_that_is_under_way_is_in_the_way(tmp_path: Pa
     code = f"""
 import sys
 from pathlib import Path
-from transfer.results import Store
+from transfer.records.store import Store
 with Store(Path({str(runs)!r})).lock({folder.name!r}, lambda: None):
     print("locked", flush=True)
     sys.stdin.read()

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import UserError, WrongWords
-from tests.transfer.test_jobs import wait_until
-from tests.transfer.test_processes import WORDS, assert_equal_runs
-from transfer import slurm
-from transfer.launchers import Work
-from transfer.launching import without_launch
+from tests.transfer.evaluation.test_processes import WORDS, assert_equal_runs
+from tests.transfer.launch.test_slurm_child import wait_until
+from transfer.launch import slurm
+from transfer.launch.base import Work
+from transfer.launch.single_job import without_launch
+from transfer.launch.slurm import SlurmJob, SlurmLauncher
+from transfer.launch.slurm_queue import TOOLS, Queue, refusal
+from transfer.launch.slurm_resources import ranks, sbatch_parameters
 from transfer.run import main
-from transfer.slurm import SlurmJob, SlurmLauncher
-from transfer.slurm_queue import TOOLS, Queue, refusal
-from transfer.slurm_resources import ranks, sbatch_parameters
 
 
 def idle_node() -> str:

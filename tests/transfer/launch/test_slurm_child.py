@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from transfer.jobs import Child, Process
+from transfer.launch.slurm_child import Child, Process
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:

@@ -6,9 +6,9 @@ import pytest
 from backbones.archs import ARCHS
 from backbones.errors import WrongWords
 from backbones.stems import find_stem
-from transfer.grid import expand
-from transfer.published_rows import Table, paper_names, parse_paper, read_paper, rows_of, used_values
-from transfer.sweep_file import TIERS, read_sweep, sweep_names
+from transfer.published.rows import Table, paper_names, parse_paper, read_paper, rows_of, used_values
+from transfer.sweep.definition.grid import expand
+from transfer.sweep.definition.sweep_file import TIERS, read_sweep, sweep_names
 
 TABLES = [table for name in paper_names() for table in read_paper(name).tables.values()]
 FIGURES = [figure for name in paper_names() for figure in read_paper(name).figures.values()]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.transfer.test_results import record
-from transfer.records import Identity, Record
+from tests.transfer.records.test_store import record
+from transfer.records.record import Identity, Record
 
 SPEC = {
     "name": "tiny", "arch": "vit_tiny", "stem": "patchify", "attention": "softmax", "ffn": "mlp", "patch": 16,

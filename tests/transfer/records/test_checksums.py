@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from tests.transfer.test_results import CONTENT, record, written
-from transfer.results import Identity, Record, Store
+from tests.transfer.records.test_store import CONTENT, record, written
+from transfer.records.store import Identity, Record, Store
 
 
 def test_the_record_lists_the_files_of_the_run_and_no_others(tmp_path: Path) -> None:

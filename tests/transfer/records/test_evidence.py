@@ -8,17 +8,18 @@ import pandas as pd
 import pytest
 
 from backbones.errors import UserError, WrongWords
-from tests.transfer import test_comparing as knn
-from tests.transfer.recorded import broken, made, trained
-from transfer.card_sections import by_protocol
-from transfer.comparing import compare, compared, interaction
-from transfer.effects import FROZEN
-from transfer.evidence import Evidence, chance, is_seeded
-from transfer.maps import stability_map
-from transfer.records import Record
-from transfer.results import Run
-from transfer.tables import NOTES, over_datasets, run_table, summary
-from transfer.verdicts import Breakdowns, Kind
+from tests.transfer.records.recorded import broken, made, trained
+from tests.transfer.report.tables import test_comparison as knn
+from transfer.cli.ignored_options import FROZEN
+from transfer.records.evidence import Evidence, chance, is_seeded
+from transfer.records.record import Record
+from transfer.records.store import Run
+from transfer.report.tables.comparison import compare, compared, interaction
+from transfer.report.tables.render import NOTES
+from transfer.report.tables.scores import over_datasets, run_table, summary
+from transfer.report.tables.stability_map import stability_map
+from transfer.share.card_sections import by_protocol
+from transfer.statistics.verdicts import Breakdowns, Kind
 
 
 def tuned(weights: str, seed: int = 0, score: float | None = 0.5, **given: Any) -> Record:
@@ -87,7 +88,7 @@ def test_what_needs_no_seed_is_known() -> None:
     """The tasks that train nothing have no option of the training loop."""
     import tasks.task
     from backbones.engine.options import FitOptions
-    from transfer.cli import task_names
+    from transfer.cli.command import task_names
 
     idle = {name for name in task_names() if not issubclass(tasks.task.load_task(name).options, FitOptions)}
     assert idle == {*FROZEN}

@@ -1,9 +1,9 @@
 import pytest
 
 from backbones.errors import WrongWords
-from tests.transfer.recorded import made, trained
-from transfer.fields import as_value, check_fields, known_fields, order, value_of
-from transfer.protocols import by_export
+from tests.transfer.records.recorded import made, trained
+from transfer.records.fields import as_value, check_fields, known_fields, order, value_of
+from transfer.records.protocol import by_export
 
 
 def test_fields_are_found_where_they_are() -> None:

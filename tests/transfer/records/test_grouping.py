@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.transfer.recorded import made, trained
-from transfer.groups import grouped, letter, value_label
-from transfer.protocols import by_export
+from tests.transfer.records.recorded import made, trained
+from transfer.records.grouping import grouped, letter, value_label
+from transfer.records.protocol import by_export
 
 
 def test_seeds_stand_in_one_row_and_configurations_apart() -> None:

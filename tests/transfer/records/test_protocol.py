@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.transfer.recorded import ASIDE, OPTIONS, made, trained
-from transfer.protocols import (
+from tests.transfer.records.recorded import ASIDE, OPTIONS, made, trained
+from transfer.records.protocol import (
     NOT_RECORDED,
     backbone_of,
     by_export,
@@ -17,7 +17,7 @@ from transfer.protocols import (
     pretraining,
     protocol,
 )
-from transfer.records import Record
+from transfer.records.record import Record
 
 CHANGES: dict[str, Any] = {
     **dict.fromkeys(OPTIONS, "something else"),
@@ -94,7 +94,7 @@ def test_the_digest_does_not_depend_on_order_or_process() -> None:
     backwards = replace(mine, options=dict(reversed(mine.options.items())))
     assert digest(backwards) == digest(mine)
     code = (
-        "import sys; from transfer.protocols import digest; from transfer.records import Record\n"
+        "import sys; from transfer.records.protocol import digest; from transfer.records.record import Record\n"
         f"print(digest(Record(**{asdict(mine)!r})))\nassert 'torch' not in sys.modules"
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

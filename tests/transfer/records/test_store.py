@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backbones.engine.dist import Ranks
 from backbones.errors import UserError
+from backbones.runtime.dist import Ranks
 from tests.support import context
-from transfer import evaluator
-from transfer.effects import known
-from transfer.results import Identity, Record, Run, Store, merged
+from transfer.cli.ignored_options import known
+from transfer.evaluation import evaluator
+from transfer.records.store import Identity, Record, Run, Store, merged
 
 CONTENT = {
     "task": "reid",
@@ -74,7 +74,7 @@ def test_every_entry_of_the_identity_counts(path: tuple[str, ...]) -> None:
 def test_the_identity_does_not_depend_on_order_or_process() -> None:
     backwards = dict(reversed(CONTENT.items()))
     assert Identity(backwards).digest == Identity(CONTENT).digest
-    code = f"from transfer.results import Identity; print(Identity({CONTENT!r}).digest)"
+    code = f"from transfer.records.store import Identity; print(Identity({CONTENT!r}).digest)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == Identity(CONTENT).digest
 
@@ -304,7 +304,7 @@ def test_unfinished_runs_say_how_they_stand(tmp_path: Path) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from transfer.results import Store
+from transfer.records.store import Store
 with Store(Path({root!r})).lock("d", lambda: None):
     print("locked", flush=True)
     sys.stdin.read()
@@ -335,5 +335,6 @@ def test_a_store_that_is_not_there_has_no_runs_and_a_file_is_no_store(tmp_path: 
 
 
 def test_runs_are_read_without_torch() -> None:
-    code = "import sys; import transfer.results, transfer.bundles, transfer.cards; print('torch' in sys.modules)"
+    modules = "transfer.records.store, transfer.share.bundle, transfer.share.model_card"
+    code = f"import sys; import {modules}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

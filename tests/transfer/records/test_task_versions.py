@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tasks.task import load_task
-from tests.transfer.test_eval_precision import KNN
-from transfer.changes import CHANGES, between
-from transfer.cli import pretraining_names, pretraining_recipe, task_names
-from transfer.groups import grouped
+from tests.transfer.evaluation.test_eval_precision import KNN
+from transfer.cli.command import pretraining_names, pretraining_recipe, task_names
 from transfer.pretrain import _method_of
-from transfer.protocols import differing, digest, protocol
-from transfer.records import Record
-from transfer.report import main as report
+from transfer.records.grouping import grouped
+from transfer.records.protocol import differing, digest, protocol
+from transfer.records.record import Record
+from transfer.records.task_versions import CHANGES, between
+from transfer.report.__main__ import main as report
 from transfer.run import main
 
 OLD = Path(__file__).parent / "older" / "knn_version1.json"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.transfer.recorded import broken, made
-from transfer.records import Record
-from transfer.report import main
-from transfer.results import Store
+from tests.transfer.records.recorded import broken, made
+from transfer.records.record import Record
+from transfer.records.store import Store
+from transfer.report.__main__ import main
 
 
 def store(root: Path, *records: Record) -> str:

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from tasks.ranking import rank
+from tasks.ranking.metrics import rank
 from tasks.reid import TASK
-from tests.transfer.test_results import CONTENT, record
-from transfer.bundles import bundle, import_bundle
-from transfer.records import Identity, Record
-from transfer.results import Run, Store
-from transfer.seals import sealed
-from transfer.verify import main as verify
+from tests.transfer.records.test_store import CONTENT, record
+from transfer.records.checksums import sealed
+from transfer.records.record import Identity, Record
+from transfer.records.store import Run, Store
+from transfer.share.bundle import bundle, import_bundle
+from transfer.verify.__main__ import main as verify
 
 HOME = "/home/me/some place"
 OPTIONS = {

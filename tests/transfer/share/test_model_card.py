@@ -11,13 +11,13 @@ from huggingface_hub import ModelCard
 
 import backbones.vit  # noqa: F401  (registers the architecture)
 from backbones import create, resolve
+from backbones.checkpoints.exports import export
 from backbones.errors import UserError
-from backbones.exports import export
 from backbones.weights import sha256
-from tests.transfer.test_results import CONTENT, record
-from transfer.cards import hub_layout, model_card
-from transfer.records import Identity
-from transfer.results import Run
+from tests.transfer.records.test_store import CONTENT, record
+from transfer.records.record import Identity
+from transfer.records.store import Run
+from transfer.share.model_card import hub_layout, model_card
 
 STARTED = {"precision": "fp32", "git": 40 * "a", "dirty": False, "device": "An abacus", "versions": {"torch": "2.15.0"}}
 

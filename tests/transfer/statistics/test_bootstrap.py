@@ -6,15 +6,16 @@ import pytest
 
 from backbones.errors import UserError
 from backbones.pretrain.accuracy import accuracies
-from tasks.detection.coco_scores import Matches, evaluate, scores
-from tasks.ranking import Ranking, rank_distances
+from tasks.detection.coco.matches import Matches
+from tasks.detection.coco.scores import evaluate, scores
+from tasks.ranking.metrics import Ranking, rank_distances
 from tasks.task import load_task
-from tests.tasks.detection.coco_cases import drawn as drawn_coco
-from tests.transfer.test_results import CONTENT, record
-from transfer.contrasts import contrast
-from transfer.outcomes import per_sample
-from transfer.resampling import _jackknifed, read_outcomes, resample
-from transfer.results import Identity, Run
+from tests.tasks.detection.coco.cases import drawn as drawn_coco
+from tests.transfer.records.test_store import CONTENT, record
+from transfer.records.per_sample import per_sample
+from transfer.records.store import Identity, Run
+from transfer.statistics.bootstrap import _jackknifed, read_outcomes, resample
+from transfer.statistics.contrasts import contrast
 
 Outcomes = dict[str, np.ndarray]
 

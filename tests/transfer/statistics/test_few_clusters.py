@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from tasks.draws import smallest_shift
+from tasks.probing.draws import smallest_shift
 from tests.benchmarks import evidence
-from transfer.contrasts import contrast
-from transfer.sign_flips import _saddlepoint, sign_flip_p
-from transfer.spreads import _freedom_of_sum
-from transfer.statistics import Estimate, cluster_draws
-from transfer.systems import Parts
+from transfer.statistics.contrasts import contrast
+from transfer.statistics.intervals import Estimate, cluster_draws
+from transfer.statistics.sign_flips import _saddlepoint, sign_flip_p
+from transfer.statistics.spreads import _freedom_of_sum
+from transfer.statistics.systems import Parts
 
 
 def paired(*answers: np.ndarray, sizes: np.ndarray | None = None, draws: int = 0, **given) -> Estimate:

@@ -6,9 +6,9 @@ from scipy import stats
 from scipy.special import gammaincinv, ndtr, stdtrit
 
 from tests.benchmarks.statistics import Planted, coverage
-from transfer import statistics
-from transfer.contrasts import _freedom, contrast
-from transfer.statistics import Estimate, adjusted, cluster_draws, wilson
+from transfer.statistics import intervals
+from transfer.statistics.contrasts import _freedom, contrast
+from transfer.statistics.intervals import Estimate, adjusted, cluster_draws, wilson
 
 
 def difference(a: np.ndarray, b: np.ndarray, draws: int = 4000, **given) -> Estimate:
@@ -40,8 +40,8 @@ def test_draws_that_are_kept_are_those_that_are_not(monkeypatch: pytest.MonkeyPa
     kept = [cluster_draws(sums, np.ones_like(sums), draws=300, seed=seed) for seed in (0, 1, 0)]
     assert (kept[0] == kept[2]).all()
     assert (kept[0] != kept[1]).all()
-    monkeypatch.setattr(statistics, "KEPT", 0)
-    monkeypatch.setattr(statistics, "BLOCK", 1000)  # in many steps
+    monkeypatch.setattr(intervals, "KEPT", 0)
+    monkeypatch.setattr(intervals, "BLOCK", 1000)  # in many steps
     assert cluster_draws(sums, np.ones_like(sums), draws=300) == pytest.approx(kept[0], rel=1e-12)
 
 

@@ -2,10 +2,10 @@ import math
 
 import pytest
 
-from transfer.comparison_table import sentence
-from transfer.contrasts import with_more_seeds
-from transfer.statistics import Estimate, Few
-from transfer.verdicts import Kind, Verdict, broken_down, seeds_to_add, verdict_of
+from transfer.report.tables.comparison_rows import sentence
+from transfer.statistics.contrasts import with_more_seeds
+from transfer.statistics.intervals import Estimate, Few
+from transfer.statistics.verdicts import Kind, Verdict, broken_down, seeds_to_add, verdict_of
 
 UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, error=0.012, freedom=4, cluster_error=0.002, seed_error=0.0118,
                   seeds=(3, 3), clusters=355, inner=(-0.015, 0.035))  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transfer.searching import Search, largest_stable
+from transfer.sweep.bisection import Search, largest_stable
 
 
 @pytest.mark.parametrize("problem", range(300))

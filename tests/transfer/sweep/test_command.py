@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from backbones.settings import write_yaml
-from tests.transfer.test_sweeping import CLASSIFY, PRETRAIN, QUICK
-from transfer.sweep import main
+from tests.transfer.sweep.test_runner import CLASSIFY, PRETRAIN, QUICK
+from transfer.sweep.__main__ import main
 
 
 def test_the_shipped_sweeps_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from backbones.errors import WrongWords
 from backbones.settings import write_yaml
-from tests.transfer.recorded import broken, made
-from tests.transfer.test_sweeping import PRETRAIN, QUICK, InThisProcess
-from transfer.stability import Searches
-from transfer.sweep_file import read_sweep
-from transfer.sweeping import Progress, Sweeper
+from tests.transfer.records.recorded import broken, made
+from tests.transfer.sweep.test_runner import PRETRAIN, QUICK, InThisProcess
+from transfer.sweep.definition.sweep_file import read_sweep
+from transfer.sweep.lr_search import Searches
+from transfer.sweep.runner import Progress, Sweeper
 
 SEARCH = {"step": "pretrain", "option": "lr", "low": 1e-4, "high": 1e6, "budget": 6, "ratio": 10, "seeds": [0]}
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import WrongWords
-from transfer import building
-from transfer.building import build_all
-from transfer.grid import Cell, expand
-from transfer.stability import Searches
-from transfer.sweep import main
-from transfer.sweep_file import TIERS, SweepFile, read_sweep, sweep_names
+from transfer.sweep import model_check
+from transfer.sweep.__main__ import main
+from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.sweep_file import TIERS, SweepFile, read_sweep, sweep_names
+from transfer.sweep.lr_search import Searches
+from transfer.sweep.model_check import build_all
 
 PLANNED = ["--dry-run", "--speed", "1"]
 USERS = """
@@ -74,7 +74,7 @@ def test_every_cell_of_every_other_shipped_sweep_can_be_built() -> None:
 def test_relative_positions_of_the_recipe_go_with_every_attention_of_cross() -> None:
     cells = [cell for cell in expand(read_sweep("cross", "full")) if cell.step.recipe == "detect"]
     assert {cell.options["attention"] for cell in cells} == {"softmax", "relu"}
-    recipe = building.recipe_of(cells[0])
+    recipe = model_check.recipe_of(cells[0])
     assert (recipe["relative"], recipe["window"], recipe["size"]) == (True, 14, [1024, 1024])
 
 
@@ -97,7 +97,7 @@ def test_a_workstation_runs_every_task_too(name: str) -> None:
     assert all(cell.step.resources.get("gpus", 1) == 1 for cell in reduced)
     detecting = [cell for cell in reduced if cell.step.recipe == "detect"]
     assert {cell.dataset for cell in detecting} == {"coco2017"}
-    assert all(building.recipe_of(cell)["relative"] for cell in detecting)
+    assert all(model_check.recipe_of(cell)["relative"] for cell in detecting)
     assert {cell.options.get("attention") for cell in detecting} == {"softmax", "relu"}
     assert "conv" in {cell.options.get("stem") for cell in reduced} or name == "bench"
 
@@ -139,7 +139,7 @@ def test_a_part_that_raises_is_named_and_one_that_needs_the_cpu_gets_it(
 def test_cells_that_share_a_model_build_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds, rates and exponents of the length do not make another one."""
     cells, made = cells_of(read_sweep("pointwise_figure2", "full")), []
-    monkeypatch.setattr(building, "_reason", lambda cell: made.append(cell) or "")
+    monkeypatch.setattr(model_check, "_reason", lambda cell: made.append(cell) or "")
     assert build_all(cells).models == len(made) < len(cells) / 5
     attentions = {(cell.options.get("attention"), cell.options["patch"]) for cell in cells}
     assert {(cell.options.get("attention"), cell.options["patch"]) for cell in made} == attentions

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from backbones.settings import write_yaml
-from tests.transfer.recorded import made
-from tests.transfer.test_sweeping import CLASSIFY, PRETRAIN, swept
-from transfer.grid import expand
-from transfer.sweep_file import SweepFile, read_sweep
-from transfer.sweep_report import SweepReport, broken_arms
-from transfer.sweeping import Progress
+from tests.transfer.records.recorded import made
+from tests.transfer.sweep.test_runner import CLASSIFY, PRETRAIN, swept
+from transfer.sweep.definition.grid import expand
+from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
+from transfer.sweep.report import SweepReport, broken_arms
+from transfer.sweep.runner import Progress
 
 STEM = """
 from torch import nn

@@ -18,12 +18,13 @@ import transfer.pretrain
 import transfer.run
 from backbones.errors import UserError
 from backbones.settings import write_yaml
-from transfer.grid import Cell, expand
-from transfer.launchers import LocalLauncher, Work
-from transfer.results import Store
-from transfer.sweep import main
-from transfer.sweep_file import read_sweep
-from transfer.sweeping import Sweeper, locked
+from transfer.launch.base import Work
+from transfer.launch.local import LocalLauncher
+from transfer.records.store import Store
+from transfer.sweep.__main__ import main
+from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.sweep_file import read_sweep
+from transfer.sweep.runner import Sweeper, locked
 
 QUICK = {"smoke": True, "threads": 1}
 PRETRAIN = {"pretrain": "cifar_deit", "backbone": "tiny", "dataset": "toy_digits", "options": {**QUICK, "epochs": 2}}
@@ -286,7 +287,7 @@ def test_cells_know_how_many_run_beside_them(tmp_path: Path, monkeypatch: pytest
         def poll(self) -> int:
             return 0
 
-    monkeypatch.setattr("transfer.launchers.subprocess.Popen", Started)
+    monkeypatch.setattr("transfer.launch.local.subprocess.Popen", Started)
     for gpus, workers, wanted, expected in (("", 3, 1, "3"), ("0,1,2,3", None, 2, "2"), ("0,1", None, 1, "2")):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
         LocalLauncher(workers).start([Work(("transfer.run",), tmp_path / "log", {"gpus": wanted})])

@@ -12,12 +12,13 @@ import pytest
 
 from backbones.data.spec import resolve_dataset
 from tasks.data.reid import reid_root
-from tasks.galleries import save_pictures
+from tasks.ranking.galleries import save_pictures
 from transfer.pretrain import main as pretrain
-from transfer.results import Record, Store
+from transfer.records.checksums import sealed
+from transfer.records.store import Record, Store
 from transfer.run import main as run
-from transfer.seals import sealed
-from transfer.verify import main, verify
+from transfer.verify.__main__ import main
+from transfer.verify.verification import verify
 
 TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "1", "--warmup-epochs", "0"]
 

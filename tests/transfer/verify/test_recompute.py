@@ -15,12 +15,13 @@ from backbones.settings import config_names
 from tasks.reference.compared import ROUNDING
 from tests.tasks.reference.test_statements import ROOM
 from transfer.pretrain import main as pretrain
-from transfer.report import main as report
-from transfer.results import Record, Store
+from transfer.records.checksums import sealed
+from transfer.records.store import Record, Store
+from transfer.report.__main__ import main as report
 from transfer.run import main as run
-from transfer.seals import sealed
-from transfer.verify import main, verify
-from transfer.verifying import task_of
+from transfer.verify.__main__ import main
+from transfer.verify.checks import task_of
+from transfer.verify.verification import verify
 
 TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
 SHORT = ["--epochs", "1", "--warmup-epochs", "0", "--judge-after", "1000"]
@@ -166,10 +167,10 @@ def test_a_planted_error_in_each_score_is_found(
 def test_a_metric_that_was_wrong_when_the_run_was_made_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tasks import ranking
+    from tasks.ranking import metrics
 
-    right = ranking.expected_ap
-    monkeypatch.setattr(ranking, "expected_ap", lambda *given, **rule: tuple(0.9 * x for x in right(*given, **rule)))
+    right = metrics.expected_ap
+    monkeypatch.setattr(metrics, "expected_ap", lambda *given, **rule: tuple(0.9 * x for x in right(*given, **rule)))
     assert run(["reid", *TINY, *SHORT, "--subset", "16", "--out", str(tmp_path)]) == 0
     (folder,) = tmp_path.glob("reid-*")
     assert verify(folder).right

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Any
 
-from transfer.drawing import COLOURS, INK, Plot, canvas, finish, logarithmic, plain, say_cut, to_svg
+from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, finish, logarithmic, plain, say_cut, to_svg
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,14 +17,14 @@ UNITS = {"gflops": "GFLOPs of an image", "params_million": "parameters in millio
 def cost_plot(rows: "pd.DataFrame", cost: str = "total_hours") -> Plot:
     """Draws a cost table: score against cost on a logarithmic axis, the points of the Pareto front ringed and joined.
 
-    A fit (see `transfer.costs.cost_fits`) stands with its 95 % interval where there are points enough. The CSV has the
-    rows that are drawn: those with a positive cost and a score.
+    A fit (see `transfer.report.tables.costs.cost_fits`) stands with its 95 % interval where there are points enough.
+    The CSV has the rows that are drawn: those with a positive cost and a score.
 
     Args:
-        rows: of `transfer.costs.cost_table`.
-        cost: one of `transfer.costs.COSTS`.
+        rows: of `transfer.report.tables.costs.cost_table`.
+        cost: one of `transfer.report.tables.costs.COSTS`.
     """
-    from transfer.costs import KIND_OF, cost_fits
+    from transfer.report.tables.costs import KIND_OF, cost_fits
 
     hours = [KIND_OF[cost]] if cost in KIND_OF else []
     series = list(rows.attrs.get("by", [])) or ["backbone"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from transfer.drawing import INK, Plot, canvas, plain, say_cut, to_svg
+from transfer.report.figures.svg import INK, Plot, canvas, plain, say_cut, to_svg
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,10 +47,10 @@ def heat_map(
     among them. Cells that were not run stay empty.
 
     Args:
-        rows: of `transfer.maps.stability_map`.
+        rows: of `transfer.report.tables.stability_map.stability_map`.
         x, y: columns of the axes, and `panels` those that tell the maps apart; by default as the rows' `attrs` say.
     """
-    from transfer.maps import PANEL
+    from transfer.report.tables.stability_map import PANEL
 
     x, y = x or rows.attrs["x"], y or rows.attrs["y"]
     panels = [*PANEL, *rows.attrs.get("by", [])] if panels is None else list(panels)

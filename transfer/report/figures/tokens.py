@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from transfer.drawing import LINES, Plot, canvas, finish, look, plain, say_cut, to_svg
-from transfer.groups import grouped
-from transfer.results import Run
+from transfer.records.grouping import grouped
+from transfer.records.store import Run
+from transfer.report.figures.svg import LINES, Plot, canvas, finish, look, plain, say_cut, to_svg
 
 BACKBONE = {"backbone": "name", "stem": "stem"}
 PANELS = {"stem": "behind the stem", "positions": "behind positions", "block": "behind the last block"}

@@ -4,12 +4,12 @@ import math
 import re
 from collections.abc import Sequence
 
-from transfer.cost_plots import cost_plot
-from transfer.drawing import LINES, Plot, canvas, finish, logarithmic, look, plain, say_cut, to_svg
-from transfer.groups import grouped
-from transfer.heat_maps import heat_map
-from transfer.results import Run, history
-from transfer.token_plots import similarity_by_epoch, similarity_plot
+from transfer.records.grouping import grouped
+from transfer.records.store import Run, history
+from transfer.report.figures.cost import cost_plot
+from transfer.report.figures.stability_map import heat_map
+from transfer.report.figures.svg import LINES, Plot, canvas, finish, logarithmic, look, plain, say_cut, to_svg
+from transfer.report.figures.tokens import similarity_by_epoch, similarity_plot
 
 __all__ = ["Plot", "cost_plot", "heat_map", "histories", "similarity_by_epoch", "similarity_plot"]
 

@@ -1,48 +1,19 @@
 """Ranked galleries and detection pictures of runs, as sections of the page. Imports no torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from backbones.errors import UserError, some
-from tasks.galleries import RANKED, RankedLists, evenly, picture_name
 from tasks.pictures import PICTURES
-from transfer.html import Section
-from transfer.results import OUTCOMES, Run
+from tasks.ranking.galleries import RANKED, RankedLists, evenly, picture_name
+from transfer.records.store import OUTCOMES, Run
+from transfer.report.page.section import Gallery, Picture, Place, Section
 
 RUNS, QUERIES, IMAGES = 12, 6, 12
 """At most: runs shown, queries of a run, and pictures of a detection run."""
 MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An image that the page holds."""
-
-    about: str
-    media_type: str
-    content: bytes
-    run_id: str
-
-
-@dataclass(frozen=True)
-class Place:
-    """One place of a ranked list."""
-
-    about: str
-    right: bool
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """A query, and whether the images at the first places of its list show the same identity."""
-
-    run_id: str
-    about: str
-    places: tuple[Place, ...]
-    picture: Picture | None = None
 
 
 def galleries(run: Run, *, pictures: bool, most: int = QUERIES) -> list[Gallery]:

@@ -8,43 +8,25 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from transfer.facts import json_block, marks_of, run_facts
-from transfer.results import Run
+from transfer.records.store import Run
+from transfer.report.page.record_json import json_block, marks_of, run_facts
+from transfer.report.page.section import Section
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from transfer.galleries import Gallery, Picture
+    from transfer.report.page.section import Gallery, Picture
 
 CELLS = 6000
 """Cells of all tables together that are laid out at once; the rest waits for a click."""
 RUN_COLUMNS = ("run", "runs")
 WIDE = 48
 """Characters of a cell from which its text may wrap."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """One part of the page; what is None or empty is left out."""
-
-    title: str
-    table: "pd.DataFrame | None" = None
-    """A column `run` or `runs` names the runs behind a row, ids in a list or with blanks between; it is shown first.
-    `attrs["notes"]` is a list of texts that stand below."""
-    note: str = ""
-    """Plain text, a paragraph per line."""
-    figure: str | None = None
-    """SVG of `transfer.plots`, or of a source that is trusted as much: it goes in as it is."""
-    data: str | None = None
-    """CSV of what the figure shows."""
-    galleries: "Sequence[Gallery]" = ()
-    pictures: "Sequence[Picture]" = ()
 
 
 def page(title: str, sections: Sequence[Section], runs: Sequence[Run]) -> str:

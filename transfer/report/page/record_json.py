@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from transfer.results import Record, Run
+from transfer.records.store import Record, Run
 
 LONGEST = 2000
 """Characters of a fact; longer ones are in record.json alone."""

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
-from transfer.html import RUN_COLUMNS, Section
-from transfer.resampling import AP_DRAWS
-from transfer.results import HISTORY, Run, history
-from transfer.tables import NOTES, comments, csv, markdown
+from transfer.records.store import HISTORY, Run, history
+from transfer.report.page.html import RUN_COLUMNS
+from transfer.report.page.section import Section
+from transfer.report.tables.render import NOTES, comments, csv, markdown
+from transfer.statistics.bootstrap import AP_DRAWS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +64,7 @@ def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[
         found.append(_paper(runs, known, wanted.paper, wanted.margin))
     found += _comparisons(runs, known, wanted)
     if wanted.interaction:
-        from transfer.comparing import interaction
+        from transfer.report.tables.comparison import interaction
 
         first, second = wanted.interaction
         table = interaction(
@@ -103,7 +104,7 @@ def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Sectio
 
 def _tables(runs: Sequence[Run], known: Sequence[Run], each: bool) -> Iterator[Section]:
     """Scores, a table per task."""
-    from transfer.tables import frame, over_datasets, summary
+    from transfer.report.tables.scores import frame, over_datasets, summary
 
     others = [run.record for run in known]
     for task in dict.fromkeys(run.record.task for run in runs):
@@ -118,7 +119,7 @@ def _tables(runs: Sequence[Run], known: Sequence[Run], each: bool) -> Iterator[S
 
 def _norms(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
     """What the first theorem of arXiv 2109.03810 is about, where a stem has it."""
-    from transfer.token_tables import norm_table
+    from transfer.report.tables.tokens import norm_table
 
     mine = [run.record for run in runs if run.record.details.get("stem")]
     table = norm_table(mine, [run.record for run in known])
@@ -127,8 +128,8 @@ def _norms(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
 
 
 def _paper(runs: Sequence[Run], known: Sequence[Run], paper: tuple[str, str], margin: float | None) -> Section:
-    from transfer.published import paper_table
-    from transfer.published_rows import table_of
+    from transfer.published.rows import table_of
+    from transfer.report.published.table import paper_table
 
     table, notes = paper_table(runs, *paper, known=known, margin=margin)
     return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=table, note="\n".join(notes))
@@ -138,7 +139,7 @@ def _comparisons(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> I
     """Each pair of backbones; p values are adjusted over the table of a pair."""
     if not wanted.compare:
         return
-    from transfer.comparing import compare
+    from transfer.report.tables.comparison import compare
 
     for a, b in wanted.compare:
         table = compare(
@@ -157,8 +158,8 @@ def _comparisons(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> I
 def _map(
     runs: Sequence[Run], known: Sequence[Run], axes: tuple[str, str], by: Sequence[str], title: str
 ) -> Iterator[Section]:
-    from transfer.heat_maps import heat_map
-    from transfer.maps import largest_stable, stability_map
+    from transfer.report.figures.stability_map import heat_map
+    from transfer.report.tables.stability_map import largest_stable, stability_map
 
     folders = {run.record.run_id: run.folder for run in runs}
     others = [run.record for run in known]
@@ -191,8 +192,8 @@ def _varying(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
 
 
 def _cost(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
-    from transfer.cost_plots import cost_plot
-    from transfer.costs import cost_table
+    from transfer.report.figures.cost import cost_plot
+    from transfer.report.tables.costs import cost_table
 
     others = [run.record for run in known]
     for task in dict.fromkeys(run.record.task for run in runs):
@@ -204,7 +205,7 @@ def _cost(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
 
 def _layers(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
     """Of task tokens, and of trainings that were looked at."""
-    from transfer.token_tables import layer_table, norm_table
+    from transfer.report.tables.tokens import layer_table, norm_table
 
     others = [run.record for run in known]
     mine = [run.record for run in runs if run.record.details.get("layers")]
@@ -213,7 +214,7 @@ def _layers(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
     watched = [run for run in runs if run.record.details.get("tokens_at")]
     looks = {run.record.run_id: history(run.folder, "layers") for run in watched}
     if any(looks.values()):
-        from transfer.plots import similarity_by_epoch
+        from transfer.report.figures.training_curves import similarity_by_epoch
 
         records = [run.record for run in watched]
         plot = similarity_by_epoch(watched, looks)
@@ -226,7 +227,7 @@ def _layers(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
 
 
 def _similarity(runs: Sequence[Run]) -> Iterator[Section]:
-    from transfer.plots import similarity_plot
+    from transfer.report.figures.training_curves import similarity_plot
 
     mine = [run for run in runs if run.record.details.get("layers")]
     if mine:
@@ -235,7 +236,7 @@ def _similarity(runs: Sequence[Run]) -> Iterator[Section]:
 
 
 def _curves(runs: Sequence[Run]) -> Iterator[Section]:
-    from transfer.plots import histories
+    from transfer.report.figures.training_curves import histories
 
     for task in dict.fromkeys(run.record.task for run in runs):
         mine = [run for run in runs if run.record.task == task and (run.folder / HISTORY).exists()]
@@ -246,7 +247,7 @@ def _curves(runs: Sequence[Run]) -> Iterator[Section]:
 
 
 def _pictures(runs: Sequence[Run], pictures: bool) -> list[Section]:
-    from transfer.galleries import picture_sections
+    from transfer.report.page.galleries import picture_sections
 
     return picture_sections(runs, pictures=pictures)
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transfer.costs import hours, kind_of_hours
-from transfer.protocols import configurations
-from transfer.published_matching import Match, Matcher
-from transfer.published_rows import Cost
+from transfer.published.rows import Cost
+from transfer.records.protocol import configurations
+from transfer.report.published.matching import Match, Matcher
+from transfer.report.tables.costs import hours, kind_of_hours
 
 SAME = ("device", "world_size", "threads", "workers")
 """Of the environment: what two runs must share for their hours to be compared."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backbones.errors import UserError
-from transfer.contrasts import contrast
-from transfer.published_rows import Value
-from transfer.results import HISTORY, Run
+from transfer.published.rows import Value
+from transfer.records.store import HISTORY, Run
+from transfer.statistics.contrasts import contrast
 
 if TYPE_CHECKING:
-    from transfer.statistics import Estimate
+    from transfer.statistics.intervals import Estimate
 
 
 def score_at(run: Run, value: Value) -> float:

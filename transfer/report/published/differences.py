@@ -10,11 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.data.spec import DatasetSpec, resolve_dataset
-from transfer.changes import between, latest
-from transfer.groups import value_label
-from transfer.protocols import NO_EFFECT, stated
-from transfer.records import Record
-from transfer.sweep_steps import Step
+from transfer.records.grouping import value_label
+from transfer.records.protocol import NO_EFFECT, stated
+from transfer.records.record import Record
+from transfer.records.task_versions import between, latest
+from transfer.sweep.definition.step import Step
 
 WORLD_SIZE = "world_size"
 _HALF = ("bf16", "fp16")

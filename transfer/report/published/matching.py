@@ -3,7 +3,7 @@
 A run belongs to a cell by its task, its data set or one that stands in for it, and the row's options; of the training
 that its weights come from, the row's parts of the backbone must be the same. Whatever else differs from the full tier
 of the table's sweep, and so from the recipe behind it, makes its number not comparable, and is named
-(`transfer.published_differences`).
+(`transfer.report.published.differences`).
 """
 
 import json
@@ -18,11 +18,13 @@ from backbones.errors import UserError
 from backbones.settings import read_yaml
 from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
 from backbones.stems import find_stem
-from transfer.cli import pretraining_recipe, task_recipe
-from transfer.groups import value_label
-from transfer.options import EXECUTION
-from transfer.protocols import lineage, protocol
-from transfer.published_differences import (
+from transfer.cli.command import pretraining_recipe, task_recipe
+from transfer.cli.options import EXECUTION
+from transfer.published.rows import Paper, Row, Value, used_values
+from transfer.records.grouping import value_label
+from transfer.records.protocol import lineage, protocol
+from transfer.records.record import Record
+from transfer.report.published.differences import (
     TAKEN,
     Reason,
     marks,
@@ -33,10 +35,8 @@ from transfer.published_differences import (
     of_processes,
     of_version,
 )
-from transfer.published_rows import Paper, Row, Value, used_values
-from transfer.records import Record
-from transfer.sweep_file import SweepFile
-from transfer.sweep_steps import BACKBONE_OPTIONS, Step
+from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step
+from transfer.sweep.definition.sweep_file import SweepFile
 
 # Of a backbone, what two numbers must have in common besides the row's own options; the name and the weights are not.
 _BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
@@ -58,7 +58,7 @@ class Matcher:
     """Finds the runs of a cell among records.
 
     Args:
-        exports: see `transfer.protocols.by_export`.
+        exports: see `transfer.records.protocol.by_export`.
         sweep: the table's, at its full tier.
         paper: what it says of data sets and options.
     """

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transfer.groups import letter
-from transfer.published_differences import Reason
-from transfer.published_owns import RULE
-from transfer.published_rows import Table, read_paper
-from transfer.published_verdicts import Kind
+from transfer.published.rows import Table, read_paper
+from transfer.records.grouping import letter
+from transfer.report.published.differences import Reason
+from transfer.report.published.own_runs import RULE
+from transfer.report.published.verdicts import Kind
 
 REASONS = "not comparable because"
 """The column of what differs."""

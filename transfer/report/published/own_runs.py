@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transfer.groups import content_label
-from transfer.protocols import PRETRAINING, backbone_of, lineage, stated, telling
-from transfer.published_differences import Reason
-from transfer.published_matching import Match
-from transfer.records import Record
+from transfer.records.grouping import content_label
+from transfer.records.protocol import PRETRAINING, backbone_of, lineage, stated, telling
+from transfer.records.record import Record
+from transfer.report.published.differences import Reason
+from transfer.report.published.matching import Match
 
 RULE = (
     "others: further configurations of the same cell that are not comparable; every comparable one has a row. Where "

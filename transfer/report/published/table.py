@@ -12,24 +12,24 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError, WrongWords
-from transfer.costs import hours, kind_of_hours
-from transfer.evidence import Arm, Evidence
-from transfer.protocols import by_export, configurations
-from transfer.published_costs import cost_lines
-from transfer.published_matching import Matcher
-from transfer.published_notes import REASONS, folded, rules_of, table_notes
-from transfer.published_owns import Own, owns
-from transfer.published_rows import Row, Table, Value, paper_names, read_paper, rows_of, table_of
-from transfer.published_verdicts import MARGIN, Counts, judged, sentence
-from transfer.records import Record
-from transfer.results import Run
-from transfer.sweep_file import SweepFile, read_sweep
-from transfer.tables import IN_FULL
+from transfer.published.rows import Row, Table, Value, paper_names, read_paper, rows_of, table_of
+from transfer.records.evidence import Arm, Evidence
+from transfer.records.protocol import by_export, configurations
+from transfer.records.record import Record
+from transfer.records.store import Run
+from transfer.report.published.costs import cost_lines
+from transfer.report.published.matching import Matcher
+from transfer.report.published.notes import REASONS, folded, rules_of, table_notes
+from transfer.report.published.own_runs import Own, owns
+from transfer.report.published.verdicts import MARGIN, Counts, judged, sentence
+from transfer.report.tables.costs import hours, kind_of_hours
+from transfer.report.tables.render import IN_FULL
+from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from transfer.statistics import Estimate
+    from transfer.statistics.intervals import Estimate
 
 __all__ = ["paper_names", "paper_table", "rows_of"]
 
@@ -188,8 +188,8 @@ def _estimate(own: Own, value: Value, at_hand: _AtHand) -> "tuple[Estimate | Non
 
     Where there is none, with the reason: no run has the score, it is no mean over samples, or outcomes are missing.
     """
-    from transfer.estimating import mean_score
-    from transfer.published_curves import mean_at
+    from transfer.report.published.curves import mean_at
+    from transfer.statistics.estimates import mean_score
 
     if value.epoch is not None:
         try:

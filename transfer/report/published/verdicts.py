@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from transfer.published_rows import Value
+from transfer.published.rows import Value
 
 if TYPE_CHECKING:
-    from transfer.statistics import Estimate
+    from transfer.statistics.intervals import Estimate
 
 MARGIN = 1.0
 """Of agreement, in points: about half of the gain of 2.1 that the conv stem's paper is about, so that numbers which

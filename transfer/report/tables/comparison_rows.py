@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from transfer.estimating import Bootstrap
-from transfer.statistics import Estimate
-from transfer.tables import NOTES, RUN, SIGNIFICANT
-from transfer.verdicts import POINT, Kind, Verdict
+from transfer.report.tables.render import NOTES, RUN, SIGNIFICANT
+from transfer.statistics.estimates import Bootstrap
+from transfer.statistics.intervals import Estimate
+from transfer.statistics.verdicts import POINT, Kind, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd

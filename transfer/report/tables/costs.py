@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from transfer.evidence import Arm, Evidence
-from transfer.fields import check_fields, value_of
-from transfer.groups import Group, grouped
-from transfer.protocols import digest
-from transfer.results import Record
-from transfer.tables import NOTES, SIGNIFICANT, mean_and_deviation
+from transfer.records.evidence import Arm, Evidence
+from transfer.records.fields import check_fields, value_of
+from transfer.records.grouping import Group, grouped
+from transfer.records.protocol import digest
+from transfer.records.store import Record
+from transfer.report.tables.render import NOTES, SIGNIFICANT
+from transfer.statistics.intervals import mean_and_deviation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,16 +44,16 @@ def cost_table(
 
     Columns: `task dataset backbone pretraining protocol`, those of `by`; `metric`, `score` and `score_sd` (percent,
     over seeds with a score; nan where there is none), `seeds` (of these; what counts as one is said by
-    `transfer.evidence.Evidence.arm`), `broke_down` (seeds without one, those included whose pretraining broke down);
-    `gflops` (of one image), `params_million`, `train_hours` (of one run with its evaluation and the extraction of its
-    features, by whichever run that was), `pretrain_hours` (of all runs that the weights come from; 0 for random
+    `transfer.records.evidence.Evidence.arm`), `broke_down` (seeds without one, those included whose pretraining broke
+    down); `gflops` (of one image), `params_million`, `train_hours` (of one run with its evaluation and the extraction
+    of its features, by whichever run that was), `pretrain_hours` (of all runs that the weights come from; 0 for random
     weights, nan where they are not known), `total_hours`; `hours_of`, `train_hours_of`, `pretrain_hours_of` ("GPU",
     "core", or "mixed", and then there is no number); `images_per_second` (in training), `ms_per_image` (its inverse);
     `pareto_<cost>` for each of `COSTS`: whether no row that it can be compared with has a better score for no more, or
     the same for less; `run` (ids). Costs are means over the runs that completed.
 
     Args:
-        by: fields to have as columns, for a plot's series; see `transfer.fields.value_of`.
+        by: fields to have as columns, for a plot's series; see `transfer.records.fields.value_of`.
         known: all records at hand, among which the runs are looked for that weights come from; by default `records`.
         across: options in which rows may differ and yet be compared, as the rate; else they are of equal protocol.
 

@@ -3,27 +3,20 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from csv import QUOTE_NONNUMERIC
 from typing import TYPE_CHECKING, Any
 
-from transfer.evidence import Arm, Evidence, is_seeded
-from transfer.groups import Group, dataset_label, grouped, marks
-from transfer.protocols import OF_DATA, backbone_of, by_export, digest_of, pretraining, protocol
-from transfer.results import Record
+from transfer.records.evidence import Arm, Evidence, is_seeded
+from transfer.records.grouping import Group, dataset_label, grouped, marks
+from transfer.records.protocol import OF_DATA, backbone_of, by_export, digest_of, pretraining, protocol
+from transfer.records.store import Record
+from transfer.report.tables.render import NOTES, RUN, markdown
+from transfer.statistics.intervals import breakdown_rate, mean_and_deviation
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RUN = "run"
-"""Column of the ids of a row's runs, separated by blanks."""
-NOTES = "notes"
-"""Key of `DataFrame.attrs` under which a table carries what is to be said below it: a list of texts."""
-SIGNIFICANT = "significant"
-"""Key of `DataFrame.attrs` for the columns, of any size, that are printed with four significant digits."""
 AT_CHANCE = "with breakdowns"
 """Ends the name of the column in which trainings that broke down count as guessing."""
-IN_FULL = "in full"
-"""Key of `DataFrame.attrs` under which a table has, by column, the full texts of those that a note explains."""
 
 
 def frame(records: Sequence[Record], known: Sequence[Record] | None = None) -> "pd.DataFrame":
@@ -93,11 +86,11 @@ def run_table(records: Sequence[Record]) -> str:
 def summary(records: Sequence[Record], known: Sequence[Record] | None = None) -> "pd.DataFrame":
     """One row per configuration (backbone, pretraining, protocol): mean and standard deviation over its seeds.
 
-    What counts as one seed is said by `transfer.evidence.Evidence.arm`; fine-tunings of one pretraining are averaged
-    where there are several pretrainings. A run that broke down has no score: `outcomes` counts each way of ending, and
-    that of trainings that the row's weights would have come from; `broke down` gives the rate of seeds without a score
-    with its 95 % Wilson interval, and the score's mean with these at chance stands beside that of the survivors. Rows
-    of a task with unlike protocols have letters, which `attrs["notes"]` explains.
+    What counts as one seed is said by `transfer.records.evidence.Evidence.arm`; fine-tunings of one pretraining are
+    averaged where there are several pretrainings. A run that broke down has no score: `outcomes` counts each way of
+    ending, and that of trainings that the row's weights would have come from; `broke down` gives the rate of seeds
+    without a score with its 95 % Wilson interval, and the score's mean with these at chance stands beside that of the
+    survivors. Rows of a task with unlike protocols have letters, which `attrs["notes"]` explains.
 
     `run` has the ids of its runs.
 
@@ -168,26 +161,6 @@ def _line(group: Group, arm: Arm, scores: Sequence[str], rates: bool) -> dict[st
         if len(errors) == 1:
             line[f"{name} se"] = group.first.scale(name) * errors[0]
     return line | {RUN: " ".join(record.run_id for record in group.records)}
-
-
-def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and the standard deviation (n - 1) of a sample; nan where there are too few."""
-    if not values:
-        return math.nan, math.nan
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return mean, math.nan
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-
-
-def breakdown_rate(broken: int, runs: int) -> str:
-    """How many of several runs broke down, with the 95 % Wilson interval of their rate in percent."""
-    if runs < 2:
-        return f"{broken} of {runs}"
-    from transfer.statistics import wilson
-
-    interval = wilson(broken, runs)
-    return f"{broken} of {runs} ({100 * interval.low:.0f} to {100 * interval.high:.0f} %)"
 
 
 def over_datasets(records: Sequence[Record], known: Sequence[Record] | None = None) -> "pd.DataFrame":
@@ -263,51 +236,3 @@ def _all_but_dataset(record: Record) -> tuple[str, str]:
     content = {name: value for name, value in content.items() if not name.startswith(OF_DATA)}
     seed = record.seed if is_seeded(record) else None
     return digest_of(content), digest_of([content, backbone_of(record), record.weights_id, seed])
-
-
-def markdown(rows: "pd.DataFrame") -> str:
-    """A Markdown table with what its notes say below; scores with two decimals, nothing where there is none."""
-    columns = []
-    significant = rows.attrs.get(SIGNIFICANT, ())
-    for place, name in enumerate(rows.columns):
-        form = ".4g" if name in significant else ".2f"
-        texts = [_one_line(str(name)), *(_one_line(_text(value, form)) for value in rows.iloc[:, place].tolist())]
-        width = max(len(texts[0]) + 2, *map(len, texts))
-        columns.append([f" {texts[0]:{width}} ", ":" + "-" * (width + 1), *(f" {text:{width}} " for text in texts[1:])])
-    lines = [f"|{'|'.join(cells)}|" for cells in zip(*columns, strict=True)]
-    notes = [f"- {_one_line(note)}" for note in rows.attrs.get(NOTES, [])]
-    return "\n".join([*lines, "", *notes] if notes else lines)
-
-
-def csv(rows: "pd.DataFrame") -> str:
-    """Comma-separated values with all digits; in the place of letters stands what they stand for.
-
-    With a # in a value all texts are quoted, so that readers who take it for the start of a comment do not there.
-    """
-    lettered = (note.removeprefix("protocol ") for note in rows.attrs.get(NOTES, []) if note.startswith("protocol "))
-    stands = dict(mark.split(": ", 1) for mark in lettered)
-    if stands and "protocol" in rows:
-        rows = rows.assign(protocol=[stands.get(mark, mark) for mark in rows["protocol"]])
-    for name, texts in rows.attrs.get(IN_FULL, {}).items():
-        rows = rows.assign(**{name: [texts.get(text, text) for text in rows[name]]})
-    text = str(rows.to_csv(index=False))
-    return (str(rows.to_csv(index=False, quoting=QUOTE_NONNUMERIC)) if "#" in text else text).rstrip("\n")
-
-
-def comments(rows: "pd.DataFrame", title: str, note: str = "") -> list[str]:
-    """Title and notes of a table as comment lines above its `csv`, but for letters that this writes out."""
-    said = [*rows.attrs.get(NOTES, []), *filter(str.strip, note.splitlines())]
-    if "protocol" in rows:
-        said = [line for line in said if not line.startswith("protocol ")]
-    return [f"# {' '.join(line.splitlines())}" for line in (title, *said)]
-
-
-def _text(value: Any, form: str) -> str:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else format(value, form)
-    return "" if value is None else str(value)
-
-
-def _one_line(text: str) -> str:
-    """Text that cannot leave its cell."""
-    return " ".join(text.splitlines()).replace("|", "\\|")

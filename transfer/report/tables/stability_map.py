@@ -1,6 +1,6 @@
 """Stability maps: how trainings ended over two axes, mostly rate and warm-up. Imports neither torch nor pandas at once.
 
-A map is a table with a row for each cell that was run; `transfer.plots` draws it.
+A map is a table with a row for each cell that was run; `transfer.report.figures.training_curves` draws it.
 """
 
 import json
@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import WrongWords
-from transfer.evidence import Arm, Evidence, Unit
-from transfer.fields import check_fields, order, value_of
-from transfer.groups import Group, grouped, value_label
-from transfer.protocols import PRETRAINING
-from transfer.records import STATUSES, Record
-from transfer.results import HISTORY
-from transfer.tables import NOTES, SIGNIFICANT, mean_and_deviation
+from transfer.records.evidence import Arm, Evidence, Unit
+from transfer.records.fields import check_fields, order, value_of
+from transfer.records.grouping import Group, grouped, value_label
+from transfer.records.protocol import PRETRAINING
+from transfer.records.record import STATUSES, Record
+from transfer.records.store import HISTORY
+from transfer.report.tables.render import NOTES, SIGNIFICANT
+from transfer.statistics.intervals import mean_and_deviation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,20 +42,20 @@ def stability_map(
     """One row per cell: the runs of one `x` and one `y` that differ in seeds alone. Failed processes have no record.
 
     Columns: those of `PANEL` and `by` (one map for each of their combinations); `x` and `y` under their own names;
-    `seeds` (what counts as one is said by `transfer.evidence.Evidence.arm`), `completed nonfinite diverged collapsed
-    at_chance` (how many ended so); `lost` (seeds that never got here, as the training before broke down; where an axis
-    is of that training they count among the endings); `outcome` (the commonest way of breaking down where at least half
-    of the seeds did, else `completed`; of equally common ones the worse); `first_bad_step` (earliest step at which a
-    run was judged broken); `breakdown_rate breakdown_low breakdown_high` (fractions of the seeds, 95 % Wilson
-    interval); `metric`, `score` and `score_sd` (percent, over the seeds that have one); with `folders` also `last_loss
-    last_grad_norm` (mean over the runs of the last finite values in the history); `run` (ids, separated by spaces).
-    `attrs` has `x`, `y`, `by`, `endings` and `notes`.
+    `seeds` (what counts as one is said by `transfer.records.evidence.Evidence.arm`), `completed nonfinite diverged
+    collapsed at_chance` (how many ended so); `lost` (seeds that never got here, as the training before broke down;
+    where an axis is of that training they count among the endings); `outcome` (the commonest way of breaking down where
+    at least half of the seeds did, else `completed`; of equally common ones the worse); `first_bad_step` (earliest step
+    at which a run was judged broken); `breakdown_rate breakdown_low breakdown_high` (fractions of the seeds, 95 %
+    Wilson interval); `metric`, `score` and `score_sd` (percent, over the seeds that have one); with `folders` also
+    `last_loss last_grad_norm` (mean over the runs of the last finite values in the history); `run` (ids, separated by
+    spaces). `attrs` has `x`, `y`, `by`, `endings` and `notes`.
 
     A seed of several runs, fine-tunings of one pretraining, ended as its runs did, by the same rule as the cell.
 
     Args:
         records: of tasks or of pretraining.
-        x, y, by: names of fields, see `transfer.fields.value_of`.
+        x, y, by: names of fields, see `transfer.records.fields.value_of`.
         known: all records at hand, among which the runs are looked for that weights come from; by default `records`.
         folders: of the runs by their ids, to look into their histories.
 
@@ -137,7 +138,7 @@ def _named(record: Record, name: str, value: Any) -> Any:
 
 
 def _counts(arm: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
-    from transfer.statistics import wilson
+    from transfer.statistics.intervals import wilson
 
     counts, seeds = Counter(endings.values()), len(endings)
     broken = seeds - counts["completed"]

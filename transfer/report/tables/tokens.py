@@ -4,9 +4,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from transfer.groups import Group, grouped
-from transfer.results import Record
-from transfer.tables import NOTES, RUN, SIGNIFICANT, mean_and_deviation, without_unsaid
+from transfer.records.grouping import Group, grouped
+from transfer.records.store import Record
+from transfer.report.tables.render import NOTES, RUN, SIGNIFICANT
+from transfer.report.tables.scores import without_unsaid
+from transfer.statistics.intervals import mean_and_deviation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,8 +30,8 @@ def layer_table(
 
     With `looks` a row for each epoch besides, of what was seen during training.
 
-    `row_sum` and `entropy` are those of a block's attention. Configurations are named as in `transfer.tables.summary`,
-    with its notes; `known` as there.
+    `row_sum` and `entropy` are those of a block's attention. Configurations are named as in
+    `transfer.report.tables.scores.summary`, with its notes; `known` as there.
     """
     table = _table(records, known, looks, "place", _layers, (*LAYER, *ATTENTION))
     return table.dropna(axis="columns", how="all")
@@ -40,8 +42,8 @@ def norm_table(
 ) -> "pd.DataFrame":
     """How the weights behind the stem's last activation agree with scale and shift before it (theorem 1).
 
-    A row for each configuration and reading of W_c (`tasks.tokens_stem`), each value with its standard deviation over
-    seeds where there are several. Empty where no stem has both. `looks` as in `layer_table`.
+    A row for each configuration and reading of W_c (`tasks.token_diagnostics.stem`), each value with its standard
+    deviation over seeds where there are several. Empty where no stem has both. `looks` as in `layer_table`.
     """
     table = _table(records, known, looks, "weights W_c", _norms, NORMS, deviations=True)
     if len(table):

@@ -11,8 +11,8 @@ from typing import Any
 
 from backbones.errors import WrongWords
 from backbones.settings import read_yaml
-from transfer.sweep_file import SweepFile
-from transfer.sweep_steps import BACKBONE_OPTIONS, Step, number, options_of
+from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step, number, options_of
+from transfer.sweep.definition.sweep_file import SweepFile
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backbones.errors import WrongWords, nearest
-from transfer.sweep_steps import Step, as_list, check_option, mapping, step_options
+from transfer.sweep.definition.step import Step, as_list, check_option, mapping, step_options
 
 READINGS = ("one", "both")
 
@@ -53,7 +53,7 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
     if "rows" in content and "table" in content:
         raise WrongWords(f"{where}: `rows` and `table` exclude each other")
     if "table" in content:
-        from transfer.published_rows import rows_of
+        from transfer.published.rows import rows_of
 
         rows = rows_of(str(content["paper"]), str(content.get("table")))
     elif "rows" in content:

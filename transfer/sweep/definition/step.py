@@ -10,8 +10,8 @@ from typing import Any
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import WrongWords, nearest
 from backbones.settings import read_yaml
-from transfer.cli import Recipe, pretraining_recipe, task_recipe
-from transfer.options import LEAST, RESOURCES, BackboneOptions, PretrainRunOptions
+from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
+from transfer.cli.options import LEAST, RESOURCES, BackboneOptions, PretrainRunOptions
 
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))

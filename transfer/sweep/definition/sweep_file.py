@@ -26,9 +26,9 @@ from typing import Any
 from backbones.errors import WrongWords, nearest
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
 from backbones.spec import FIELDS
-from transfer.published_rows import table_of
-from transfer.sweep_rows import read_rows
-from transfer.sweep_steps import (
+from transfer.published.rows import table_of
+from transfer.sweep.definition.rows import read_rows
+from transfer.sweep.definition.step import (
     STEP_KEYS,
     Step,
     as_list,
@@ -103,7 +103,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
     """A shipped sweep or a user's file, at one tier, with `STEP.KEY=VALUE` settings over it.
 
     Args:
-        readings: one or both, over what the file says, see `transfer.sweep_rows.read_rows`.
+        readings: one or both, over what the file says, see `transfer.sweep.definition.rows.read_rows`.
 
     Raises:
         WrongWords: an unknown name, key, value or tier, an empty grid; with the place and the nearest names.

@@ -8,12 +8,11 @@ import pytest
 from PIL import Image
 
 from backbones.data.classification import open_classification
-from backbones.data.digests import image_digest
-from backbones.data.toy_coloured import drawn
-from backbones.data.toy_published import NAMES
+from backbones.data.splits.digests import image_digest
+from backbones.data.toy.coloured_digits import drawn
+from backbones.data.toy.layouts import NAMES
 from backbones.errors import UserError
-
-from .layouts import spec, write_toy
+from tests.backbones.data.layouts import spec, write_toy
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import pytest
 
 from backbones.data.classification import open_classification
 from backbones.errors import UserError, WrongWords
-
-from .layouts import encoded, spec, write_folders, write_images
+from tests.backbones.data.layouts import encoded, spec, write_folders, write_images
 
 
 def opened(root, **options):

@@ -3,11 +3,10 @@ import pytest
 from scipy.io import savemat
 
 from backbones.data.classification import open_classification
-from backbones.data.imagenet import wnids
+from backbones.data.formats.imagenet import wnids
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError, WrongWords
-
-from .layouts import encoded, spec, write_images
+from tests.backbones.data.layouts import encoded, spec, write_images
 
 WNIDS = ("n01440764", "n01443537", "n02123045")
 TRUTH = [2, 0, 1, 2]

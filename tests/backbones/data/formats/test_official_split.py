@@ -8,13 +8,12 @@ from PIL import Image
 from scipy.io import loadmat, savemat
 
 from backbones.data.classification import open_classification
+from backbones.data.formats.unofficial_split import tfds_order
 from backbones.data.spec import resolve_dataset
-from backbones.data.toy_coloured import drawn
-from backbones.data.toy_published import NAMES
-from backbones.data.unsplit import tfds_order
+from backbones.data.toy.coloured_digits import drawn
+from backbones.data.toy.layouts import NAMES
 from backbones.errors import UserError, WrongWords
-
-from .layouts import spec, write_toy
+from tests.backbones.data.layouts import spec, write_toy
 
 FORMATS = {"cars": "stanford_cars", "colorectal": "colorectal_histology", "pets": "oxford_pets", "cifar100": "cifar"}
 OPTIONS = {"colorectal": {"train_images": 112}, "uc_merced": {"train_images": 140}}

@@ -7,8 +7,7 @@ import pytest
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError, WrongWords
-
-from .layouts import encoded, rows, spec, write_parquet
+from tests.backbones.data.layouts import encoded, rows, spec, write_parquet
 
 pytestmark = pytest.mark.usefixtures("arrow_cache")
 REVISION = "0123456789abcdef" * 2 + "01234567"

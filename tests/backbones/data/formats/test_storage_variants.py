@@ -11,8 +11,7 @@ from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError, WrongWords
 from backbones.settings import CONFIGS
-
-from .layouts import write_toy
+from tests.backbones.data.layouts import write_toy
 
 pytestmark = pytest.mark.usefixtures("arrow_cache")
 REVISION, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40

@@ -9,7 +9,7 @@ from timm.data.random_erasing import RandomErasing as TimmErasing
 from torch.utils.data import DataLoader
 from torchvision import transforms as v1
 
-from backbones.data.images import ImageDataset, ReidTestTransform, ReidTrainTransform, read_image, seeded
+from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform, read_image, seeded
 from backbones.errors import UserError
 
 

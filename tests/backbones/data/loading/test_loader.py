@@ -4,11 +4,11 @@ import pytest
 import torch
 from PIL import Image
 
-from backbones.data.images import ImageDataset, ReidTrainTransform
-from backbones.data.loader import Place, RunLoader
-from backbones.data.samplers import pk_batches
-from backbones.engine.dist import Ranks
+from backbones.data.loading.images import ImageDataset, ReidTrainTransform
+from backbones.data.loading.loader import Place, RunLoader
+from backbones.data.loading.samplers import pk_batches
 from backbones.errors import UserError
+from backbones.runtime.dist import Ranks
 
 IDENTITIES = [0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3]
 

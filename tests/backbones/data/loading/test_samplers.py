@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from backbones.data.samplers import pk_batches, repeated_batches, shuffled_batches
+from backbones.data.loading.samplers import pk_batches, repeated_batches, shuffled_batches
 from backbones.errors import UserError
 
 

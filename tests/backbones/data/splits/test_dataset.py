@@ -8,11 +8,10 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from backbones.data.classification import SplitDataset, open_classification
-from backbones.data.images import ImageDataset, seeded
-from backbones.data.preload import Pixels
+from backbones.data.loading.images import ImageDataset, seeded
+from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
-
-from .layouts import encoded, spec, write_folders, write_parquet
+from tests.backbones.data.layouts import encoded, spec, write_folders, write_parquet
 
 CROP = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.PILToTensor()])
 KEYS = [(2, 3, 0), (2, 3, 1), (0, 14, 0), (5, 7, 2), (2, 4, 0)]

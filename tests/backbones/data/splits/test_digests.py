@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backbones.data.digests import image_digest, pixel_digest
+from backbones.data.splits.digests import image_digest, pixel_digest
 from backbones.errors import UserError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)

@@ -4,9 +4,9 @@ import os
 import pytest
 from PIL import Image
 
-from backbones.data import integrity
 from backbones.data.cache import cache_folder
-from backbones.data.integrity import check_images, stat_files
+from backbones.data.splits import integrity
+from backbones.data.splits.integrity import check_images, stat_files
 from backbones.errors import UserError
 
 

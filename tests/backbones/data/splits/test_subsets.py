@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backbones.data import fractions
 from backbones.data.classification import open_classification
-from backbones.data.fractions import content_digests, share_of, subset_of
+from backbones.data.splits import subsets
+from backbones.data.splits.subsets import content_digests, share_of, subset_of
 from backbones.errors import UserError
-
-from .layouts import encoded, spec, write_folders, write_images, write_parquet
+from tests.backbones.data.layouts import encoded, spec, write_folders, write_images, write_parquet
 
 
 @pytest.fixture
@@ -127,7 +126,7 @@ def test_digests_by_another_rule_are_not_taken(root, monkeypatch):
     split = train(root)
     indices = split.labels.nonzero()[0]
     first = content_digests(split, indices)
-    monkeypatch.setattr(fractions, "RULE", "another")
+    monkeypatch.setattr(subsets, "RULE", "another")
     monkeypatch.setattr(type(split), "content_digest", lambda self, index: "00" * 32)
     assert content_digests(split, indices) == [b"\0" * 32] * len(indices) != first
 
@@ -156,4 +155,4 @@ def test_an_unreadable_file_is_named(root):
     (root / "train" / "dog" / "3.jpg").unlink()
     with pytest.raises(UserError, match=r"train/dog/3\.jpg: cannot be opened"):
         share_of(split, 0.5)
-    assert fractions.BYTES == 32
+    assert subsets.BYTES == 32

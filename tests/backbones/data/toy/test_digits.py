@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from backbones.data import toy_digits
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
+from backbones.data.toy import digits
 from backbones.errors import UserError
 
 
@@ -17,9 +17,9 @@ def test_the_shipped_set(private_cache):
 
 
 def test_images_are_the_digits_scaled_up():
-    root = toy_digits.toy_digits()
-    digits = load_digits()
-    sevens = digits.images[digits.target == 7]
+    root = digits.toy_digits()
+    theirs = load_digits()
+    sevens = theirs.images[theirs.target == 7]
     from PIL import Image
 
     for number, folder in ((0, "train"), (3, "train"), (4, "val"), (5, "train")):
@@ -31,7 +31,7 @@ def test_images_are_the_digits_scaled_up():
 def test_made_once_and_the_same_again(private_cache):
     first = open_classification(resolve_dataset("toy_digits"), None)
     stamp = (private_cache / "toy_digits-1").stat().st_mtime_ns
-    toy_digits.toy_digits()
+    digits.toy_digits()
     assert (private_cache / "toy_digits-1").stat().st_mtime_ns == stamp
     content = first.train.encoded(100)
     (private_cache / "toy_digits-1").rename(private_cache / "old")
@@ -48,7 +48,7 @@ def test_an_interrupted_writing_leaves_nothing(private_cache, monkeypatch):
         (root / "train").mkdir()
         raise Full("No space left on device")
 
-    monkeypatch.setattr(toy_digits, "_write", full)
+    monkeypatch.setattr(digits, "_write", full)
     with pytest.raises(UserError, match=r"cannot be made in .*No space left.*XDG_CACHE_HOME"):
-        toy_digits.toy_digits()
+        digits.toy_digits()
     assert list(private_cache.iterdir()) == []

@@ -5,8 +5,8 @@ import pytest
 
 from backbones.data.classification import open_classification
 from backbones.data.spec import dataset_names, resolve_dataset
-from backbones.data.toy_coloured import TAKEN, drawn
-from backbones.data.toy_published import TOYS, WRITERS
+from backbones.data.toy.coloured_digits import TAKEN, drawn
+from backbones.data.toy.layouts import TOYS, WRITERS
 
 FORMS = {
     "toy_cub200": "cub200",

@@ -6,8 +6,8 @@ import io
 
 import numpy as np
 
-from tasks.detection.coco_averages import NAMES
-from tasks.detection.coco_scores import PREFIX
+from tasks.detection.coco.averages import NAMES
+from tasks.detection.coco.matches import PREFIX
 
 HEIGHT, WIDTH = 240, 320
 

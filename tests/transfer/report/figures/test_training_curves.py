@@ -7,15 +7,15 @@ from pathlib import Path
 import matplotlib
 import pandas as pd
 
-from tests.transfer.pages import HOSTILE, make_run, stability_rows, write_history
-from tests.transfer.recorded import broken, made
-from transfer.costs import cost_table
-from transfer.drawing import INK, LINES, plain
-from transfer.heat_maps import ENDINGS
-from transfer.maps import stability_map
-from transfer.plots import Plot, cost_plot, heat_map, histories, similarity_plot
-from transfer.results import Run
-from transfer.token_plots import merged_order
+from tests.transfer.records.recorded import broken, made
+from tests.transfer.report.page.pages import HOSTILE, make_run, stability_rows, write_history
+from transfer.records.store import Run
+from transfer.report.figures.stability_map import ENDINGS
+from transfer.report.figures.svg import INK, LINES, plain
+from transfer.report.figures.tokens import merged_order
+from transfer.report.figures.training_curves import Plot, cost_plot, heat_map, histories, similarity_plot
+from transfer.report.tables.costs import cost_table
+from transfer.report.tables.stability_map import stability_map
 
 SVG = "{http://www.w3.org/2000/svg}"
 BROKEN = {"status": "nonfinite", "reason": "", "step": 3}

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from tasks.galleries import RANKED, RankedLists, save_pictures
-from tests.transfer.test_results import CONTENT, record
-from transfer.results import Identity, Run
+from tasks.ranking.galleries import RANKED, RankedLists, save_pictures
+from tests.transfer.records.test_store import CONTENT, record
+from transfer.records.store import Identity, Run
 
 HOSTILE = (
     "<script>document.title='broken in'</script>",

@@ -12,14 +12,15 @@ import pandas as pd
 import pytest
 from PIL import Image, ImageColor
 
-from tests.transfer.browser import Browser, find_browser
-from tests.transfer.pages import make_run, ranked_run, stability_rows
-from tests.transfer.test_html import HOSTILE, hostile_page
-from transfer.galleries import picture_sections
-from transfer.heat_maps import ENDINGS
-from transfer.html import Section, page
-from transfer.plots import heat_map
-from transfer.results import Run
+from tests.transfer.report.page.browser import Browser, find_browser
+from tests.transfer.report.page.pages import make_run, ranked_run, stability_rows
+from tests.transfer.report.page.test_html import HOSTILE, hostile_page
+from transfer.records.store import Run
+from transfer.report.figures.stability_map import ENDINGS
+from transfer.report.figures.training_curves import heat_map
+from transfer.report.page.galleries import picture_sections
+from transfer.report.page.html import page
+from transfer.report.page.section import Section
 
 ROWS = 500
 SHOWN = "[...document.querySelectorAll('#part-0 tbody tr')]"

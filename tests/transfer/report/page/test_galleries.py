@@ -4,11 +4,11 @@ import pytest
 from PIL import Image
 
 from backbones.errors import UserError
-from tasks.galleries import RANKED
-from tests.transfer.pages import make_run, ranked_run
-from transfer.galleries import detections, galleries, picture_sections
-from transfer.html import page
-from transfer.results import Run
+from tasks.ranking.galleries import RANKED
+from tests.transfer.report.page.pages import make_run, ranked_run
+from transfer.records.store import Run
+from transfer.report.page.galleries import detections, galleries, picture_sections
+from transfer.report.page.html import page
 
 
 def test_places_are_marked_against_the_labels(tmp_path: Path) -> None:

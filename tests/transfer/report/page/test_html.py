@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.transfer.pages import HOSTILE, make_run
-from transfer.facts import LONGEST, marks_of, run_facts
-from transfer.html import Section, page
-from transfer.results import Run
+from tests.transfer.report.page.pages import HOSTILE, make_run
+from transfer.records.store import Run
+from transfer.report.page.html import page
+from transfer.report.page.record_json import LONGEST, marks_of, run_facts
+from transfer.report.page.section import Section
 
 
 class Parsed(HTMLParser):

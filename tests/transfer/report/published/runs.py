@@ -10,17 +10,17 @@ import numpy as np
 from backbones.data.spec import resolve_dataset
 from backbones.settings import read_yaml
 from backbones.spec import resolve
-from tests.transfer.test_results import record
-from transfer.changes import latest
-from transfer.cli import pretraining_recipe, task_recipe
-from transfer.grid import Cell, expand
-from transfer.options import EXECUTION, BackboneOptions
-from transfer.published import paper_table
-from transfer.published_differences import processes
-from transfer.published_rows import rows_of, table_of
-from transfer.records import Identity
-from transfer.results import Run, Store
-from transfer.sweep_file import SweepFile, read_sweep
+from tests.transfer.records.test_store import record
+from transfer.cli.command import pretraining_recipe, task_recipe
+from transfer.cli.options import EXECUTION, BackboneOptions
+from transfer.published.rows import rows_of, table_of
+from transfer.records.record import Identity
+from transfer.records.store import Run, Store
+from transfer.records.task_versions import latest
+from transfer.report.published.differences import processes
+from transfer.report.published.table import paper_table
+from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
 
 
 @lru_cache

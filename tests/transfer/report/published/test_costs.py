@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.transfer.published_runs import run_of
-from transfer.grid import Cell, expand
-from transfer.published import paper_table
-from transfer.results import Run
-from transfer.sweep_file import read_sweep
+from tests.transfer.report.published.runs import run_of
+from transfer.records.store import Run
+from transfer.report.published.table import paper_table
+from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.sweep_file import read_sweep
 
 
 def cells(**options: Any) -> list[Cell]:

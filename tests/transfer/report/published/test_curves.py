@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from backbones.settings import read_yaml
-from tests.transfer.published_runs import cell_of, lines_of, run_of
-from transfer.grid import expand
-from transfer.published import paper_table
-from transfer.results import Run
-from transfer.sweep_file import read_sweep
+from tests.transfer.report.published.runs import cell_of, lines_of, run_of
+from transfer.records.store import Run
+from transfer.report.published.table import paper_table
+from transfer.sweep.definition.grid import expand
+from transfer.sweep.definition.sweep_file import read_sweep
 
 MEASURED = {5: 0.1841, 20: 0.5362, 50: 0.6379, 300: 0.816}
 

@@ -8,14 +8,14 @@ import pytest
 
 from backbones.settings import CONFIGS, read_yaml
 from backbones.spec import resolve
-from tests.transfer.published_runs import cell_of, cells_of, full, line_of, lines_of, run_of
-from transfer.changes import CHANGES
-from transfer.protocols import protocol
-from transfer.published import paper_table
-from transfer.published_differences import notes_on_processes, of_processes, processes
-from transfer.published_matching import Matcher
-from transfer.published_rows import read_paper, table_of
-from transfer.results import Run
+from tests.transfer.report.published.runs import cell_of, cells_of, full, line_of, lines_of, run_of
+from transfer.published.rows import read_paper, table_of
+from transfer.records.protocol import protocol
+from transfer.records.store import Run
+from transfer.records.task_versions import CHANGES
+from transfer.report.published.differences import notes_on_processes, of_processes, processes
+from transfer.report.published.matching import Matcher
+from transfer.report.published.table import paper_table
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
 RELEASED = [

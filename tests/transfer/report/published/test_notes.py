@@ -8,12 +8,12 @@ import pytest
 from backbones.settings import CONFIGS
 from backbones.volo import FFN_REPLACED
 from tests.backbones.test_volo import tiny
-from transfer.published import paper_table
-from transfer.published_rows import Table, paper_names, read_paper, table_of
-from transfer.report import main
-from transfer.sweep_file import read_sweep
-from transfer.sweep_report import _wanted
-from transfer.views import sections
+from transfer.published.rows import Table, paper_names, read_paper, table_of
+from transfer.report.__main__ import main
+from transfer.report.page.sections import sections
+from transfer.report.published.table import paper_table
+from transfer.sweep.definition.sweep_file import read_sweep
+from transfer.sweep.report import _wanted
 
 EVERY = [
     one for name in paper_names() for kind in ("tables", "figures") for one in getattr(read_paper(name), kind).values()

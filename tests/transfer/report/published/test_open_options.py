@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.transfer.published_runs import cell_of, full, line_of, lines_of, run_of
-from transfer.published_matching import Matcher
-from transfer.published_rows import read_paper, table_of
-from transfer.sweep_steps import step_options
+from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of
+from transfer.published.rows import read_paper, table_of
+from transfer.report.published.matching import Matcher
+from transfer.sweep.definition.step import step_options
 
 VOLO = "VOLO-d1, 3Conv+3BN+3ReLU+1Proj, 1.6e-3, AdamW, warm-up 20"
 SAM = "ViT_p, 5e-4, SAM, warm-up 5"

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from backbones.errors import WrongWords
-from tests.transfer.published_runs import cell_of, full, line_of, lines_of, run_of
-from transfer.grid import expand
-from transfer.published import COLUMNS, paper_names, paper_table
-from transfer.published_rows import Table, read_paper, table_of
-from transfer.results import Run
-from transfer.tables import csv
+from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of
+from transfer.published.rows import Table, read_paper, table_of
+from transfer.records.store import Run
+from transfer.report.published.table import COLUMNS, paper_names, paper_table
+from transfer.report.tables.render import csv
+from transfer.sweep.definition.grid import expand
 
 TABLES = [table for name in paper_names() for table in read_paper(name).tables.values()]
 FIGURES = [figure for name in paper_names() for figure in read_paper(name).figures.values()]

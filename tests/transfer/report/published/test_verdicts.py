@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from backbones.errors import WrongWords
-from tests.transfer.published_runs import cell_of, line_of, lines_of, run_of
-from transfer.published import paper_table
-from transfer.published_rows import Value
-from transfer.published_verdicts import MARGIN, Counts, Kind, judged, sentence
-from transfer.report import main
-from transfer.results import Run
-from transfer.statistics import Estimate
+from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of
+from transfer.published.rows import Value
+from transfer.records.store import Run
+from transfer.report.__main__ import main
+from transfer.report.published.table import paper_table
+from transfer.report.published.verdicts import MARGIN, Counts, Kind, judged, sentence
+from transfer.statistics.intervals import Estimate
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
 SCORE = Value("deit", "imagenet1k", "top1", "79.8")

@@ -7,16 +7,16 @@ import pandas as pd
 import pytest
 
 from backbones.errors import UserError, WrongWords
-from tests.transfer.test_results import CONTENT, record
-from transfer.comparing import compare, compared, interaction
-from transfer.comparison_table import sentence
-from transfer.contrasts import contrast
-from transfer.estimating import mean_score
-from transfer.results import Identity, Run
-from transfer.statistics import Estimate
-from transfer.tables import NOTES, SIGNIFICANT
-from transfer.verdicts import Kind, verdict_of
-from transfer.views import Wanted, sections
+from tests.transfer.records.test_store import CONTENT, record
+from transfer.records.store import Identity, Run
+from transfer.report.page.sections import Wanted, sections
+from transfer.report.tables.comparison import compare, compared, interaction
+from transfer.report.tables.comparison_rows import sentence
+from transfer.report.tables.render import NOTES, SIGNIFICANT
+from transfer.statistics.contrasts import contrast
+from transfer.statistics.estimates import mean_score
+from transfer.statistics.intervals import Estimate
+from transfer.statistics.verdicts import Kind, verdict_of
 
 IMAGES = 300
 LEVELS = {("patchify", "softmax"): 0.5, ("patchify", "relu"): 0.4, ("conv", "softmax"): 0.8, ("conv", "relu"): 0.5}

@@ -6,10 +6,10 @@ import pytest
 from scipy import stats
 
 from backbones.errors import WrongWords
-from tests.transfer.recorded import broken, made, trained
-from transfer.costs import COSTS, cost_fits, cost_table, fit_log, hours, pareto
-from transfer.records import Record
-from transfer.tables import NOTES, markdown
+from tests.transfer.records.recorded import broken, made, trained
+from transfer.records.record import Record
+from transfer.report.tables.costs import COSTS, cost_fits, cost_table, fit_log, hours, pareto
+from transfer.report.tables.render import NOTES, markdown
 
 CPU = {"precision": "bf16", "device": "AMD EPYC 9R14", "threads": 2, "workers": 1}
 GPU = {"precision": "bf16", "device": "NVIDIA H200", "threads": 8, "workers": 16}

@@ -6,23 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.transfer.recorded import made, trained
-from tests.transfer.test_results import CONTENT, record
-from transfer.html import Section
-from transfer.results import Identity, Record
-from transfer.statistics import wilson
-from transfer.tables import (
-    IN_FULL,
-    breakdown_rate,
-    csv,
-    frame,
-    markdown,
-    mean_and_deviation,
-    over_datasets,
-    run_table,
-    summary,
-)
-from transfer.views import as_csv
+from tests.transfer.records.recorded import made, trained
+from tests.transfer.records.test_store import CONTENT, record
+from transfer.records.store import Identity, Record
+from transfer.report.page.section import Section
+from transfer.report.page.sections import as_csv
+from transfer.report.tables.render import IN_FULL, csv, markdown
+from transfer.report.tables.scores import frame, over_datasets, run_table, summary
+from transfer.statistics.intervals import breakdown_rate, mean_and_deviation, wilson
 
 BROKEN = "with breakdowns: with trainings that broke down at chance, or at 0 where chance is not known"
 

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 from backbones.errors import WrongWords
-from tests.transfer.recorded import broken, made, trained
-from transfer.maps import PANEL, largest_stable, last_statistics, stability_map
-from transfer.records import STATUSES, Record
-from transfer.statistics import wilson
-from transfer.tables import NOTES, markdown
+from tests.transfer.records.recorded import broken, made, trained
+from transfer.records.record import STATUSES, Record
+from transfer.report.tables.render import NOTES, markdown
+from transfer.report.tables.stability_map import PANEL, largest_stable, last_statistics, stability_map
+from transfer.statistics.intervals import wilson
 
 
 def grid(trains: dict[float, list[bool]], **given: object) -> list[Record]:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from backbones.errors import UserError
-from tests.transfer.recorded import made
-from transfer.records import Record
-from transfer.results import Run
-from transfer.tables import NOTES
-from transfer.token_tables import layer_table, norm_table
-from transfer.views import Wanted, as_markdown, sections
+from tests.transfer.records.recorded import made
+from transfer.records.record import Record
+from transfer.records.store import Run
+from transfer.report.page.sections import Wanted, as_markdown, sections
+from transfer.report.tables.render import NOTES
+from transfer.report.tables.tokens import layer_table, norm_table
 
 
 def tokens(similarity: float, pearson: float | None = None, **given: Any) -> Record:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from backbones.errors import WrongWords
-from tests.transfer.test_sweep_file import SWEEP, changed, write
-from transfer.grid import Cell, expand
-from transfer.sweep_file import read_sweep
+from tests.transfer.sweep.definition.test_sweep_file import SWEEP, changed, write
+from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.sweep_file import read_sweep
 
 
 def cells_of(folder: Path, content: dict[str, Any], tier: str = "smoke") -> list[Cell]:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import WrongWords
-from tests.transfer.published_runs import cell_of, line_of, lines_of, run_of
-from transfer.grid import Cell, expand
-from transfer.published_rows import rows_of, used_values
-from transfer.sweep import main
-from transfer.sweep_file import TIERS, read_sweep
+from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of
+from transfer.published.rows import rows_of, used_values
+from transfer.sweep.__main__ import main
+from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.sweep_file import TIERS, read_sweep
 
 READ_TWICE = ("1", "2", "3", "5", "6", "7")
 

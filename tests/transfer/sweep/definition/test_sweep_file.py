@@ -7,8 +7,8 @@ import pytest
 
 from backbones.errors import WrongWords
 from backbones.settings import write_yaml
-from transfer.grid import expand
-from transfer.sweep_file import read_sweep, sweep_names
+from transfer.sweep.definition.grid import expand
+from transfer.sweep.definition.sweep_file import read_sweep, sweep_names
 
 SWEEP: dict[str, Any] = {
     "about": "a sweep",

@@ -20,11 +20,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
-from backbones.attention import Attention
 from backbones.attention_functions import (
     divided,
     fitting,
@@ -178,34 +175,3 @@ def _added_up(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
 def _padded(rows: Tensor, count: int) -> Tensor:
     missing = count - len(rows)
     return F.pad(rows, (0, 0) * (rows.ndim - 1) + (0, missing)).contiguous() if missing else rows.contiguous()
-
-
-def share_tokens(model: nn.Module, shards: Shards) -> None:
-    """Has the blocks of a plain ViT work on their rank's tokens while it trains; in evaluation each rank is on its own.
-
-    Raises:
-        WrongWords: blocks that look at other tokens outside of this suite's attention.
-    """
-    blocks = know_ranks(model, shards)
-
-    def split(block: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (shards.split(inputs[0]), *inputs[1:]) if block.training else inputs
-
-    def join(block: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-        return output if shards.tokens is None else shards.join(output)
-
-    blocks[0].register_forward_pre_hook(split)
-    blocks[-1].register_forward_hook(join)
-
-
-def know_ranks(model: nn.Module, shards: Shards) -> list[Any]:
-    """The blocks of a plain ViT, whose attention knows of the ranks from now on. Raises as `share_tokens` does."""
-    blocks: list[Any] = list(model.blocks) if isinstance(model, VisionTransformer) else []
-    if not blocks or not all(isinstance(block.attn, Attention) for block in blocks):
-        raise WrongWords("--sequence-parallel: only plain ViTs whose attention is of this suite share their tokens")
-    for block in blocks:
-        if any(isinstance(part, _BatchNorm) for part in block.modules()):
-            raise WrongWords("--sequence-parallel: a batch norm within the blocks would see this rank's tokens alone")
-        shards.over_ranks(block.attn.core)
-        block.attn.shards = shards
-    return blocks

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import UserError
-from backbones.files import replace_folder, replaced, write_atomic
+from backbones.runtime.files import replace_folder, replaced, write_atomic
 
 
 @contextmanager

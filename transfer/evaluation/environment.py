@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from backbones.engine.context import Context
-from backbones.engine.precision import tf32
+from backbones.runtime.precision import tf32
+from transfer import ROOT
 
 PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "triton", "numpy", "pillow")
 
@@ -50,12 +51,11 @@ def package_version(name: str) -> str | None:
 @cache
 def source_state() -> tuple[str | None, bool | None]:
     """The commit of the suite's checkout and whether files differ from it; (None, None) outside one."""
-    root = Path(__file__).resolve().parent.parent
-    if not (root / ".git").exists():
+    if not (ROOT / ".git").exists():
         return None, None
     try:
-        commit = _git(root, "rev-parse", "HEAD")
-        return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+        commit = _git(ROOT, "rev-parse", "HEAD")
+        return commit, bool(_git(ROOT, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
 

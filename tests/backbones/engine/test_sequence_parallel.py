@@ -13,10 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from backbones.attention import ATTENTIONS, make_attention
 from backbones.backbone import Backbone, create
-from backbones.engine import dist
-from backbones.engine.dist import Ranks
+from backbones.engine.sequence_parallel import share_tokens
 from backbones.errors import WrongWords
-from backbones.sequence_parallel import Shards, share_tokens
+from backbones.runtime import dist
+from backbones.runtime.dist import Ranks
+from backbones.token_shards import Shards
 from tests.support import context, fit_options
 
 SIZE = (32, 48)  # 6 patches and the class token: the ranks of a group have 3 and 4 tokens

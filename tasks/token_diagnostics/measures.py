@@ -1,0 +1,69 @@
+"""The measures of a backbone's tokens over many images, as plain values. Letters: M images."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Subset
+
+from backbones.engine.context import Context
+from backbones.engine.extract import rows_of
+from tasks.token_diagnostics.recorder import Recorder
+from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
+
+CPU_BATCH = 16
+
+
+def evenly(images: int, total: int) -> np.ndarray:
+    """Places of so many images, evenly spaced in a list of `total`."""
+    return np.arange(images) * total // images
+
+
+def observe(
+    recorder: Recorder, images: Subset[tuple[Tensor, Tensor]], context: Context, *, batch_size: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """[M, F] of each place, [M, G] of each attention, the same on every rank."""
+
+    def compute(pixels: Tensor, labels: Tensor) -> Tensor:
+        size = CPU_BATCH if pixels.device.type == "cpu" else len(pixels)
+        return torch.cat([recorder.rows(part) for part in pixels.split(size)])
+
+    values = rows_of(compute, images, context, batch_size=batch_size, label="tokens").numpy()
+    with torch.inference_mode(), context.scoring():  # so that a rank without an image knows the places, too
+        recorder.rows(images[0][0][None].to(context.device))
+    return recorder.columns(values)
+
+
+def layer_facts(recorder: Recorder, places: list[np.ndarray]) -> list[dict[str, Any]]:
+    """Of every place what it is, and the means over the images, as plain values."""
+    return [about | _layer(rows) for about, rows in zip(recorder.layers, places, strict=True)]
+
+
+def attention_facts(recorder: Recorder, attentions: list[np.ndarray]) -> list[dict[str, Any]]:
+    """Of every attention what it is, and the means over the images, as plain values."""
+    return [about | _attention(rows) for about, rows in zip(recorder.attentions, attentions, strict=True)]
+
+
+def _layer(rows: np.ndarray) -> dict[str, Any]:
+    """Means over the images [M, F], None of what is defined for none, and the similarity's deviation between them."""
+    facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(TOKEN_FIELDS)}
+    similarity = rows[:, TOKEN_FIELDS.index("similarity")]
+    defined = similarity[np.isfinite(similarity)]
+    return facts | {"similarity_sd": float(defined.std(ddof=1)) if len(defined) > 1 else None}
+
+
+def _attention(rows: np.ndarray) -> dict[str, Any]:
+    """Means [M, G] over the images; of the smallest and largest row sum the extremes."""
+    facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(ATTENTION_FIELDS)}
+    smallest, largest = (ATTENTION_FIELDS.index(f"row_sum_{which}") for which in ("smallest", "largest"))
+    return facts | {
+        "row_sum_smallest": float(rows[:, smallest].min()),
+        "row_sum_largest": float(rows[:, largest].max()),
+    }
+
+
+def _mean(values: np.ndarray) -> float | None:
+    """Over the values that are defined; None where none is."""
+    defined = values[np.isfinite(values)]
+    return float(defined.mean()) if len(defined) else None

@@ -1,0 +1,45 @@
+"""Runs a command that has been read: prints what it would do, or evaluates it and prints the table of its records."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tasks.task import Task
+    from transfer.cli.command import Command
+    from transfer.evaluation.planned_run import Cell
+    from transfer.records.store import Record
+
+
+def execute(
+    command: "Command", task: "Task", guard: "Callable[[Cell], None] | None" = None
+) -> "tuple[int, list[Record]]":
+    """Runs a command that has been read, and prints the table of its records.
+
+    Args:
+        guard: see `transfer.evaluation.evaluator.evaluate`.
+
+    Returns:
+        The exit status, and the records on the first rank of a job.
+    """
+    spec = command.resolved(task.from_scratch)
+    command.check_flags(spec)
+    task.check_words(spec, command.options)
+    if command.run.dry_run:
+        from backbones.settings import plain, write_yaml
+
+        groups = (command.run, command.backbone, command.options)
+        print(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
+        print("# the backbone\n" + write_yaml({"resolved": spec.plain()}), end="")
+        return 0, []
+    from backbones.engine.context import Stopped
+    from transfer.evaluation.evaluator import evaluate
+    from transfer.report.tables.scores import run_table
+
+    try:
+        evaluation = evaluate(command, task, guard)
+    except Stopped:
+        return Stopped.exit_status, []
+    if evaluation.records and evaluation.first_rank:
+        print(run_table(evaluation.records))
+    return evaluation.exit_status, evaluation.records if evaluation.first_rank else []

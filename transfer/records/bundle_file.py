@@ -1,0 +1,107 @@
+"""The file of a bundle: what a zip archive of runs must look like, and unpacking one without trusting it. No torch."""
+
+import json
+import lzma
+import re
+import stat
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UserError
+from transfer.records.checksums import described
+from transfer.records.store import HISTORY, OPTIONS, OUTCOMES, RECORD
+
+MANIFEST = "manifest.json"
+SCHEMA = 1
+SUPPORT = "support.csv"
+SHARED = (HISTORY, OPTIONS, OUTCOMES, SUPPORT)
+_RUN = re.compile(r"[A-Za-z0-9_+@,-][A-Za-z0-9_.+@,-]*")
+_LARGEST_MANIFEST = 2**28  # bytes: a million runs
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    UnicodeDecodeError,
+)
+
+
+@contextmanager
+def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
+    """The runs of a bundle in a folder that goes away again, each file held against the manifest.
+
+    Args:
+        beside: the folder in which it is made; None: the system's, for temporary files.
+
+    Raises:
+        UserError: not a bundle, one of a newer schema, or one whose files are not those of its manifest.
+    """
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".bundle-") as scratch:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                manifest = _manifest(archive, file)
+                for name, told in manifest.items():
+                    target = Path(scratch) / name
+                    target.parent.mkdir(exist_ok=True)
+                    _extract(archive, name, told["size"], target)
+                    if described(target) != told:
+                        raise UserError(f"{file}: {name} is not the file of the manifest; get the bundle again")
+        except _DAMAGED as error:
+            raise UserError(f"{file}: not a readable bundle ({error}); get it again") from None
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read or unpacked ({error.strerror or error})") from None
+        yield Path(scratch)
+
+
+def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]:
+    """sha256 and size of every file, by its name in the archive, once these names are safe and those of the archive."""
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
+    if MANIFEST not in names or archive.getinfo(MANIFEST).file_size > _LARGEST_MANIFEST:
+        raise UserError(f"{file}: not a bundle of runs: it has no {MANIFEST}")
+    try:
+        content = json.loads(archive.read(MANIFEST))
+        if content["schema"] != SCHEMA:
+            raise UserError(f"{file}: schema {content['schema']}, but this version reads {SCHEMA}; update the suite")
+        manifest = {f"{run}/{name}": told for run, files in content["runs"].items() for name, told in files.items()}
+        bare = [run for run, files in content["runs"].items() if RECORD not in files]
+        wrong = [name for name, told in manifest.items() if not _is_in_place(name) or not _is_described(told)]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{file}: its {MANIFEST} is damaged ({error!r}); get the bundle again") from None
+    wrong += [entry.filename for entry in entries if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG)]
+    wrong += [name for name in names if names.count(name) > 1] if len({*names}) < len(names) else []
+    wrong += sorted({*names} ^ {*manifest, MANIFEST})
+    if wrong:
+        raise UserError(
+            f"{file}: {wrong[0]!r} has no place in a bundle, or is not as its manifest says; nothing is taken"
+        )
+    if bare:
+        raise UserError(f"{file}: its run {bare[0]!r} has no {RECORD}; nothing is taken")
+    return manifest
+
+
+def _is_in_place(name: str) -> bool:
+    run, _, file = name.partition("/")
+    return _RUN.fullmatch(run) is not None and file in (RECORD, *SHARED)
+
+
+def _is_described(told: Any) -> bool:
+    return set(told) == {"sha256", "size"} and isinstance(told["size"], int) and isinstance(told["sha256"], str)
+
+
+def _extract(archive: zipfile.ZipFile, name: str, size: int, target: Path) -> None:
+    """Unpacks no more than the size that the manifest gives, whatever the archive would unfold to."""
+    with archive.open(name) as source, target.open("wb") as file:
+        left = size + 1
+        while left and (part := source.read(min(left, 2**20))):
+            file.write(part)
+            left -= len(part)

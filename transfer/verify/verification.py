@@ -1,0 +1,99 @@
+"""Whether one run's folder is as it was written, and its scores what its per-sample results give."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UserError
+from transfer.records.store import RECORD, Record
+from transfer.verify.checks import check_files, check_identity, check_pictures, check_scores, check_weights
+
+
+@dataclass
+class Verdict:
+    """What was found in one run."""
+
+    folder: Path
+    name: str
+    """What it is called in messages: the folder, or a bundle and the run within."""
+    wrong: list[str] = field(default_factory=list)
+    """What is not as it was written."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be looked at, and what is different on this machine."""
+    record: Record | None = None
+    anew: list[str] = field(default_factory=list)
+    """Scores in the record and computed anew, as lines of a table."""
+    not_anew: str = ""
+    """Why scores that were to be computed anew could not be."""
+
+    @property
+    def right(self) -> bool:
+        """Whether nothing is wrong, and the record is of a version that says what it can be held against."""
+        return bool(not self.wrong and self.record and self.record.files and self.record.identity_content)
+
+    def __str__(self) -> str:
+        said = "WRONG" if self.wrong else "right" if self.right else "not checkable"
+        lines = [f"{said}  {self.name}"]
+        lines += [*self.wrong, self.not_anew] if self.not_anew else self.wrong
+        return "\n       ".join([*lines, *self.anew, *(f"({note})" for note in self.notes)])
+
+
+def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict:
+    """Looks at everything that can be looked at in a run's folder.
+
+    Args:
+        weights: folder in which the weights are looked for, below which they may lie; None: where the run found them.
+        name: of the run in messages, by default its folder.
+    """
+    verdict = Verdict(folder, name or str(folder))
+    try:
+        record = verdict.record = Record.read(folder / RECORD, edited=True)
+    except UserError as error:
+        verdict.wrong.append(str(error).replace(str(folder), verdict.name))
+        return verdict
+    try:
+        Record.read(folder / RECORD)
+    except UserError:
+        verdict.wrong.append(f"{RECORD}: edited after it was written")
+    try:
+        found = [check_files(folder, record), check_identity(folder, record), check_scores(folder, record)]
+        found += [check_pictures(folder), check_weights(folder, record, weights)]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        found = [([f"{RECORD}: holds what no run writes ({error!r})"], [])]
+    for wrong, notes in found:
+        verdict.wrong += wrong
+        verdict.notes += notes
+    differing = differences_here(record)
+    verdict.notes += [f"other than here: {'; '.join(differing)}"] if differing else []
+    return verdict
+
+
+def differences_here(record: Record) -> list[str]:
+    """What differs between the environment that a run was made in and this one, as `name THERE there, HERE here`."""
+    there, here = record.environment, _here()
+    flat_there, flat_here = (
+        {key: value for key, value in given.items() if key != "versions"} | given.get("versions", {})
+        for given in (there, here)
+    )
+    # what a precision resolves to depends on the machine where it was left to it alone
+    said = [name for name in ("precision", "eval_precision") if record.options.get(name) != "auto"]
+    ignored = ("started", "workers", "threads_why", "tf32", *said)
+    names = [name for name in flat_there if name not in ignored]
+    return [
+        f"{name} {flat_there[name]} there, {flat_here.get(name)} here"
+        for name in names
+        if flat_there[name] != flat_here.get(name)
+    ]
+
+
+@lru_cache
+def _here() -> dict[str, Any]:
+    from backbones.engine.context import Context, choose_device
+    from backbones.runtime.dist import ALONE
+    from backbones.runtime.precision import choose_precision
+    from transfer.evaluation.environment import environment
+
+    device = choose_device("auto", ALONE)
+    automatic = choose_precision("auto", device)
+    return environment(Context(device, automatic, automatic))
