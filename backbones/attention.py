@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from backbones import spec_values, user_code
 from backbones.attention_functions import linear_is_cheaper, normalised, own_precision, pointwise, softmax
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from backbones.token_shards import Shards
@@ -103,7 +103,7 @@ class Attention(TimmAttention):
     ) -> None:
         gate = spec_values.gate_kind(gate)
         if gate not in (*GATES, "off"):
-            raise WrongWords(f"`gate: {gate}` is none of off, {', '.join(GATES)}")
+            raise UsageError(f"`gate: {gate}` is none of off, {', '.join(GATES)}")
         super().__init__(dim, heads, qkv_bias=True, qk_norm=qk_norm, gated=gate != "off", norm_layer=HeadNorm)
         if gate != "off":
             self.gating = GATES[gate]
@@ -202,16 +202,16 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
     A function that also takes `scale`, the factor of the scores, can have relative positions.
 
     Raises:
-        WrongWords: an unknown name, or an option that this attention does not take.
+        UsageError: an unknown name, or an option that this attention does not take.
     """
     user_code.check_name("attention", name)
     if not user_code.is_user_part(name):
         core = ATTENTIONS[name]
         if alpha != 1 and (core is softmax or name.endswith("_sum")):
-            raise WrongWords(f"`alpha: {alpha}` has no effect on the attention '{name}', whose weights sum to 1")
+            raise UsageError(f"`alpha: {alpha}` has no effect on the attention '{name}', whose weights sum to 1")
         return Attention(dim, heads, core, alpha=alpha, **options)
     if alpha != 1:
-        raise WrongWords(f"`alpha: {alpha}` has no effect on a user's attention ({name})")
+        raise UsageError(f"`alpha: {alpha}` has no effect on a user's attention ({name})")
     found = user_code.load(name)
     if not isinstance(found, type):
         return Attention(dim, heads, UserFunction(found, user_code.takes(name, "scale")), **options)
@@ -219,5 +219,5 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
     if not isinstance(body, nn.Module):
         raise UserError(f"{name}: an attention is an nn.Module class Name(dim, heads) or a function (q, k, v)")
     if spec_values.gate_kind(options.get("gate", "off")) != "off" or options.get("qk_norm"):
-        raise WrongWords(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
+        raise UsageError(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
     return UserAttention(body)

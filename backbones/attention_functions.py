@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
-from backbones.errors import nearest
+from backbones.errors import did_you_mean
 from backbones.kernels.blocked import product, scale_of, shares
 from backbones.kernels.operator import attend
 
@@ -68,7 +68,7 @@ def pointwise(
     """
     q, k, v = fitting(q, k, v, key_mask)
     if h not in H:
-        raise ValueError(f"h = '{h}'{nearest(h, list(H))} is none of {', '.join(H)}")
+        raise ValueError(f"h = '{h}'{did_you_mean(h, list(H))} is none of {', '.join(H)}")
     if length is not None and length < 1:
         raise ValueError(f"length = {length} is no number of tokens")
     keys = max(k.shape[-2], 1)

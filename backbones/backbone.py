@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from backbones.build import Size, build, step
 from backbones.checkpoints.classifier import BESIDE, Classes, Head
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.spec import BackboneSpec, override, resolve
 from backbones.volo import Box
 from backbones.weights import find_weights
@@ -38,7 +38,7 @@ def create(
         overrides: fields of `BackboneSpec`, e.g. `stem=`, `attention=`, `weights=`, `load=`.
 
     Raises:
-        WrongWords: an unknown name, key or value, or a size that the patch does not divide.
+        UsageError: an unknown name, key or value, or a size that the patch does not divide.
         UserError: weights that are missing, damaged, of another model, or without the classifier asked for.
     """
     spec = resolve(name_or_spec, **overrides) if isinstance(name_or_spec, str) else override(name_or_spec, **overrides)
@@ -58,13 +58,13 @@ def probe(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     """Builds a backbone without its weights and sends an image through it, so that what cannot work is known at once.
 
     Raises:
-        WrongWords: the parts do not fit each other or the image size.
+        UsageError: the parts do not fit each other or the image size.
     """
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
     if spec.drop_path not in (0, overrides.get("drop_path", spec.drop_path)):
-        raise WrongWords(f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}")
+        raise UsageError(f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}")
     if any(side % spec.divisor for side in size):
-        raise WrongWords(f"size {size[0]} x {size[1]}: {step(spec)} of {spec.name} does not divide it")
+        raise UsageError(f"size {size[0]} x {size[1]}: {step(spec)} of {spec.name} does not divide it")
     try:
         backbone = create(spec, img_size=size, **overrides, weights="random", load="strict").eval()
         with torch.inference_mode():
@@ -73,7 +73,7 @@ def probe(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        raise WrongWords(f"backbone {spec.name} takes no image of {size[0]} x {size[1]} pixels: {reason}") from error
+        raise UsageError(f"backbone {spec.name} takes no image of {size[0]} x {size[1]} pixels: {reason}") from error
 
 
 class Backbone(nn.Module):

@@ -12,7 +12,7 @@ import backbones.vit
 from backbones import archs, user_code
 from backbones.checkpoints import exports
 from backbones.checkpoints.classifier import Classes, Head, check_classes, none_trained
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.positions import teach
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec
 from backbones.weights import Located, load_weights, read_weights
@@ -37,7 +37,7 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     """The model of a specification with its weights.
 
     Raises:
-        WrongWords: the parts do not fit each other.
+        UsageError: the parts do not fit each other.
         UserError: the weights do not fit, or hold no classifier where a trained one is asked for.
     """
     check_classes(classes)
@@ -90,7 +90,7 @@ def _statistics(model: Any, located: Located) -> dict[str, Any]:
 
 def _ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
     if any(side % spec.divisor for side in size):
-        raise WrongWords(f"backbone {spec.name}: {step(spec)} does not divide {size[0]} x {size[1]} pixels (H x W)")
+        raise UsageError(f"backbone {spec.name}: {step(spec)} does not divide {size[0]} x {size[1]} pixels (H x W)")
     given = {key: getattr(spec, key) for key in archs.defaults(spec.arch) if key != "patch"}
     given = {key: value for key, value in given.items() if value is not None}  # a record knows fewer fields than we do
     return timm.create_model(
@@ -150,7 +150,7 @@ def _timms(spec: BackboneSpec, located: Located, size: tuple[int, int] | None) -
     try:
         model.reset_classifier(0, backbones.vit.POOLS[spec.pool]) if spec.pool else model.reset_classifier(0)
     except (AssertionError, TypeError, ValueError) as error:
-        raise WrongWords(f"backbone {spec.name}: `pool: {spec.pool}` does not suit {spec.arch} ({error})") from None
+        raise UsageError(f"backbone {spec.name}: `pool: {spec.pool}` does not suit {spec.arch} ({error})") from None
     return model, released
 
 
@@ -165,7 +165,7 @@ def _sized(name: str, size: tuple[int, int] | None, options: dict[str, Any], spe
             refusals.append(str(error))
         except RuntimeError as error:
             raise UserError(f"backbone {spec.name}: {options.get('pretrained_cfg_overlay', name)}: {error}") from error
-    raise WrongWords(
+    raise UsageError(
         f"backbone {spec.name}: timm's {spec.arch} cannot be made so: {refusals[-1]}"
         + ("; give --drop-path 0" if "drop_path" in refusals[-1] else "")
     )

@@ -14,7 +14,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from backbones.attention_functions import own_precision
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 
 Grid = tuple[int, int]
 WAYS: dict[str, dict[str, Any]] = {
@@ -97,9 +97,9 @@ def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -
 
 
 def known_way(way: str) -> str:
-    """A way of resampling that there is. Raises WrongWords for another."""
+    """A way of resampling that there is. Raises UsageError for another."""
     if way not in WAYS:
-        raise WrongWords(f"`pos_resample: {way}` is none of {', '.join(WAYS)}")
+        raise UsageError(f"`pos_resample: {way}` is none of {', '.join(WAYS)}")
     return way
 
 

@@ -13,7 +13,7 @@ import tyro
 import yaml
 from tyro.conf import Positional as Positional
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 
 T = TypeVar("T")
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -23,31 +23,31 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file.
 
     Raises:
-        WrongWords: the file is missing, is not YAML, or holds something else than a mapping with text keys.
+        UsageError: the file is missing, is not YAML, or holds something else than a mapping with text keys.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, IsADirectoryError):
-        raise WrongWords(f"{path}: there is no such file") from None
+        raise UsageError(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise WrongWords(f"{path}: not valid YAML: {error}") from None
+        raise UsageError(f"{path}: not valid YAML: {error}") from None
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise WrongWords(f"{path}: expected `key: value` lines at the top level")
+        raise UsageError(f"{path}: expected `key: value` lines at the top level")
     return content
 
 
 def read_value(text: str, where: str) -> Any:
-    """The value that a piece of YAML stands for. Raises WrongWords naming `where`."""
+    """The value that a piece of YAML stands for. Raises UsageError naming `where`."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise WrongWords(f"{where}: not a YAML value: {error}") from None
+        raise UsageError(f"{where}: not a YAML value: {error}") from None
 
 
 def write_yaml(content: dict[str, Any]) -> str:
@@ -82,7 +82,7 @@ def parse(schema: type[T], words: list[str], *, prog: str, default: T | None = N
             tyro prints its help or its error (with the nearest flags) and leaves.
 
     Raises:
-        WrongWords: a wrong key, type or value in `layer`.
+        UsageError: a wrong key, type or value in `layer`.
         SystemExit: 0 after `--help`, 2 after a wrong flag of the user's own.
     """
     if layer is None:
@@ -93,10 +93,10 @@ def parse(schema: type[T], words: list[str], *, prog: str, default: T | None = N
             # Booleans take a value here: without a default, which a first layer has not, a flag could not say False.
             config = (tyro.conf.FlagConversionOff,)
             return _read(schema, words, prog, default, config)
-    except WrongWords as error:
-        raise WrongWords(f"{layer}: {error}") from None
+    except UsageError as error:
+        raise UsageError(f"{layer}: {error}") from None
     except SystemExit:
-        raise WrongWords(f"{layer}: a wrong key or value\n{text.getvalue().rstrip()}") from None
+        raise UsageError(f"{layer}: a wrong key or value\n{text.getvalue().rstrip()}") from None
 
 
 def _read(schema: type[T], words: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
@@ -107,7 +107,7 @@ def _read(schema: type[T], words: list[str], prog: str, default: T | None, confi
     for name, value in plain(options).items():
         numbers = value if isinstance(value, list) else [value]
         if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
-            raise WrongWords(f"--{name.replace('_', '-')} {value}: must be finite")
+            raise UsageError(f"--{name.replace('_', '-')} {value}: must be finite")
     return options
 
 

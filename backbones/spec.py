@@ -10,7 +10,7 @@ from typing import Any
 from backbones import archs, spec_values, user_code
 from backbones.archs import ARCHS, timm_names
 from backbones.checkpoints import exports, hub
-from backbones.errors import WrongWords, nearest
+from backbones.errors import UsageError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.stems import find_stem
 
@@ -110,7 +110,7 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
         overrides: fields of `BackboneSpec`; None, and "config" for `weights`, leave the field as it is.
 
     Raises:
-        WrongWords: an unknown name, key or value, with the nearest known ones.
+        UsageError: an unknown name, key or value, with the nearest known ones.
     """
     title, values, folder, where = _source(name)
     values, files = _checked(values, where, folder)
@@ -122,7 +122,7 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
         chosen = {key: value for key, value in chosen.items() if key not in kept}
         files = {part: sha for part, sha in files.items() if part not in kept}
     if "arch" not in chosen:
-        raise WrongWords(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
+        raise UsageError(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
     taken = archs.defaults(chosen["arch"])
     chosen = _checked({key: value for key, value in (usual or {}).items() if key in taken}, where, None)[0] | chosen
     left_open, more_files = _left_open(chosen)
@@ -161,8 +161,8 @@ def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     if name.split(".")[0] in timm_names():
         return name, _with_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
     known = [*backbone_names(), *ARCHS, *timm_names()]
-    raise WrongWords(
-        f"unknown backbone '{name}'{nearest(name, known)} (shipped: {', '.join(backbone_names())}; any timm name; "
+    raise UsageError(
+        f"unknown backbone '{name}'{did_you_mean(name, known)} (shipped: {', '.join(backbone_names())}; any timm name; "
         "my.yaml; file.py:Name; hf-hub:<owner/name>; a folder with config.json and model.safetensors)"
     )
 
@@ -180,7 +180,7 @@ def _with_weights(values: dict[str, Any], name: str, *, asked: bool = True) -> d
         return values | {"weights": own}
     if (named == "random" and asked) or not str(named).startswith(("timm", "hf-hub:", "random")):
         return values
-    about = exports.pretraining(Path(own))
+    about = exports.pretraining_facts(Path(own))
     real = about and not about.get("smoke") and about.get("subset") is None
     return values | {"weights": own} if real else values
 
@@ -234,7 +234,7 @@ def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[d
     checked, files = {}, {}
     for key, value in values.items():
         if key not in FIELDS:
-            raise WrongWords(f"{where}: unknown key '{key}'{nearest(key, FIELDS)} (known: {', '.join(FIELDS)})")
+            raise UsageError(f"{where}: unknown key '{key}'{did_you_mean(key, FIELDS)} (known: {', '.join(FIELDS)})")
         if value is None or (key, value) == ("weights", "config"):
             continue
         try:
@@ -244,10 +244,10 @@ def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[d
                 files[key] = user_code.digest(checked[key])
             elif key == "weights" and folder is not None and (folder / value).exists():
                 checked[key] = str(folder / value)
-        except WrongWords as error:
-            raise WrongWords(f"{where}: {error}") from None
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
         except (TypeError, ValueError):
-            raise WrongWords(f"{where}: `{key}: {value}` cannot be read") from None
+            raise UsageError(f"{where}: `{key}: {value}` cannot be read") from None
     return checked, files
 
 
@@ -256,14 +256,14 @@ def _filled(spec: BackboneSpec) -> BackboneSpec:
     usual = archs.defaults(spec.arch)
     for key in archs.CHOSEN:
         if key not in usual and getattr(spec, key) is not None:
-            raise WrongWords(f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; only {archs.takers(key)}")
+            raise UsageError(f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; only {archs.takers(key)}")
     if spec.arch not in ARCHS:
         return replace(spec, pos_resample=spec.pos_resample or usual.get("pos_resample"))
     values = usual | _usual_statistics(spec)
     spec = replace(spec, **{key: value for key, value in values.items() if getattr(spec, key) is None})
     assert spec.stem
     if spec.arch in archs.VOLOS and spec.patch not in archs.VOLO_PATCHES:
-        raise WrongWords(f"backbone {spec.name}: `patch: {spec.patch}`: {spec.arch} takes 4, 8 or 16")
+        raise UsageError(f"backbone {spec.name}: `patch: {spec.patch}`: {spec.arch} takes 4, 8 or 16")
     if "stem" not in spec.files:
         assert spec.patch
         find_stem(spec.stem).layers(ARCHS[spec.arch].dim, spec.patch)

@@ -5,7 +5,7 @@ from typing import Any
 
 from backbones import user_code
 from backbones.archs import ARCHS, timm_names
-from backbones.errors import WrongWords, nearest
+from backbones.errors import UsageError, did_you_mean
 from backbones.stems import find_stem
 
 USERS = ("arch", "stem", "attention", "ffn")
@@ -27,13 +27,13 @@ def proper(key: str, value: Any) -> Any:
     """The value of one field in its proper type.
 
     Raises:
-        WrongWords: with the values that there are.
+        UsageError: with the values that there are.
         TypeError, ValueError: it cannot be read at all.
     """
     if key == "gate":
         value = gate_kind(value)
     if key in _CHOICES and value not in _CHOICES[key]:
-        raise WrongWords(f"`{key}: {value}` is none of {', '.join(_CHOICES[key])}")
+        raise UsageError(f"`{key}: {value}` is none of {', '.join(_CHOICES[key])}")
     if key in (*USERS, "weights"):
         if not isinstance(value, str):
             raise ValueError
@@ -43,15 +43,15 @@ def proper(key: str, value: Any) -> Any:
     if key in ("mean", "std"):
         red, green, blue = (_finite(number) for number in value)
         if key == "std" and min(red, green, blue) <= 0:
-            raise WrongWords(f"`std: {value}`: must be positive")
+            raise UsageError(f"`std: {value}`: must be positive")
         return (red, green, blue)
     if key == "train_size":
         height, width = (value, value) if isinstance(value, int) else value
         return (int(height), int(width))
     if key in _FLAGS and not isinstance(value, bool):
-        raise WrongWords(f"`{key}: {value}` is neither true nor false")
+        raise UsageError(f"`{key}: {value}` is neither true nor false")
     if key == "alpha" and value != "learned" and abs(_finite(value)) > LARGEST_ALPHA:
-        raise WrongWords(f"`alpha: {value}` is not between {-LARGEST_ALPHA} and {LARGEST_ALPHA}")
+        raise UsageError(f"`alpha: {value}` is not between {-LARGEST_ALPHA} and {LARGEST_ALPHA}")
     if key == "drop_path" or (key == "alpha" and value != "learned"):
         return _finite(value)
     if key in ("patch", "depth"):
@@ -79,6 +79,6 @@ def _known(part: str, text: str) -> None:
     if part == "stem":
         find_stem(text)
     elif part == "arch" and text not in ARCHS and text.split(".")[0] not in timm_names():
-        raise WrongWords(f"unknown architecture '{text}'{nearest(text, [*ARCHS, *timm_names()])}")
+        raise UsageError(f"unknown architecture '{text}'{did_you_mean(text, [*ARCHS, *timm_names()])}")
     elif part in ("attention", "ffn"):
         user_code.check_name(part, text)

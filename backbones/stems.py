@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from backbones.errors import WrongWords, nearest
+from backbones.errors import UsageError, did_you_mean
 
 STEMS: dict[str, str] = {
     "patchify": "1Proj",
@@ -84,7 +84,7 @@ class StemSpec:
         """The canonical form at a patch size: strides filled in, kernels and widths that are the defaults left out.
 
         Raises:
-            WrongWords: the strides do not multiply to the patch size.
+            UsageError: the strides do not multiply to the patch size.
         """
         convs = len(self.norms) - 1
         strides = self.strides or ((2, *[1] * (convs - 1), patch // 2) if convs else (patch,))
@@ -92,7 +92,7 @@ class StemSpec:
         for stride in strides:
             product *= stride
         if product != patch:
-            raise WrongWords(
+            raise UsageError(
                 f"stem '{self}': the strides {','.join(map(str, strides))} multiply to {product}, "
                 f"not to the patch size {patch}"
             )
@@ -104,7 +104,7 @@ class StemSpec:
         """The convolutions in order, the projection last.
 
         Raises:
-            WrongWords: strides, kernels or widths do not fit the patch size or the token width.
+            UsageError: strides, kernels or widths do not fit the patch size or the token width.
         """
         sized = self.sized(patch)
         convs = len(self.norms) - 1
@@ -113,7 +113,7 @@ class StemSpec:
         inputs = [channels, *outputs[:-1]]
         for kernel, stride in zip(kernels, sized.strides):
             if stride == 1 and kernel % 2 == 0:
-                raise WrongWords(f"stem '{self}': an even kernel ({kernel}) with stride 1 changes the size of the map")
+                raise UsageError(f"stem '{self}': an even kernel ({kernel}) with stride 1 changes the size of the map")
         biases = [self.bias and not norm for norm in self.norms]
         rows = zip(inputs, outputs, kernels, sized.strides, self.norms, self.activations, biases, strict=True)
         return [ConvLayer(*row) for row in rows]
@@ -123,14 +123,14 @@ def find_stem(text: str) -> StemSpec:
     """The stem of a short name or of a component string.
 
     Raises:
-        WrongWords: neither.
+        UsageError: neither.
     """
     if text in STEMS:
         return parse(STEMS[text])
     if re.search(r"[+@]", text) or re.fullmatch(rf"\d*({'|'.join(COMPONENTS)})", text):
         return parse(text)
-    raise WrongWords(
-        f"unknown stem '{text}'{nearest(text, STEMS)} (known: {', '.join(STEMS)}; "
+    raise UsageError(
+        f"unknown stem '{text}'{did_you_mean(text, STEMS)} (known: {', '.join(STEMS)}; "
         "or a component string such as 3Conv+3BN+3ReLU+1Proj@2,1,1,8; or path/to/file.py:Name)"
     )
 
@@ -139,13 +139,13 @@ def parse(text: str) -> StemSpec:
     """Reads a component string; `parse(str(stem)) == stem`.
 
     Raises:
-        WrongWords: with the place of what does not parse.
+        UsageError: with the place of what does not parse.
     """
     body, *suffixes = text.split("@")
     items = _items(text, body)
     names = [name for name, _ in items]
     if names.count("Proj") != 1:
-        raise WrongWords(f"stem '{text}': exactly one Proj must stand in it")
+        raise UsageError(f"stem '{text}': exactly one Proj must stand in it")
     place = names.index("Proj")
     convs = names.count("Conv")
     norms, activations = _ordered(text, items[convs:place])
@@ -157,7 +157,7 @@ def parse(text: str) -> StemSpec:
         ("activations after Proj", post_activation, 1),
     ):
         if len(found) > most:
-            raise WrongWords(f"stem '{text}': {len(found)} {kind}, but only {most} can be placed")
+            raise UsageError(f"stem '{text}': {len(found)} {kind}, but only {most} can be placed")
     stem = StemSpec(
         norms=("",) * (convs - len(norms)) + norms + (post_norm or ("",)),
         activations=("",) * (convs - len(activations)) + activations + (post_activation or ("",)),
@@ -173,14 +173,14 @@ def _items(text: str, body: str) -> list[tuple[str, int]]:
         match = re.fullmatch(r"\s*([1-9]\d?)?([A-Za-z]+)\s*", word)
         where = f"stem '{text}', character {start + 1}"
         if not match:
-            raise WrongWords(f"{where}: '{word}' is not a count and a component such as 3Conv")
+            raise UsageError(f"{where}: '{word}' is not a count and a component such as 3Conv")
         count, name = int(match[1] or 1), match[2]
         if name not in COMPONENTS:
-            raise WrongWords(
-                f"{where}: unknown component '{name}'{nearest(name, COMPONENTS)} (known: {', '.join(COMPONENTS)})"
+            raise UsageError(
+                f"{where}: unknown component '{name}'{did_you_mean(name, COMPONENTS)} (known: {', '.join(COMPONENTS)})"
             )
         if name == "Conv" and any(known != "Conv" for known, _ in items):
-            raise WrongWords(f"{where}: Conv stands first")
+            raise UsageError(f"{where}: Conv stands first")
         items += [(name, start + 1)] * count
         start += len(word) + 1
     return items
@@ -191,7 +191,7 @@ def _ordered(text: str, items: list[tuple[str, int]]) -> tuple[tuple[str, ...], 
     norms = tuple(name for name, _ in items if name in NORMS)
     for name, place in items[: len(norms)]:
         if name not in NORMS:
-            raise WrongWords(f"stem '{text}', character {place}: norms stand before activations")
+            raise UsageError(f"stem '{text}', character {place}: norms stand before activations")
     return norms, tuple(name for name, _ in items[len(norms) :])
 
 
@@ -201,7 +201,7 @@ def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -
         if suffix == "bias":
             if stem.bias or all(stem.norms[:-1]):
                 why = "twice" if stem.bias else "though no convolution is without a norm, whose shift it would repeat"
-                raise WrongWords(f"stem '{text}': @bias is given {why}")
+                raise UsageError(f"stem '{text}': @bias is given {why}")
             stem = replace(stem, bias=True)
             continue
         kind = {"k": "kernels", "w": "widths"}.get(suffix[:1], "strides")
@@ -209,11 +209,11 @@ def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -
         pattern = r"D(/[1-9]\d*)?|[1-9]\d*" if kind == "widths" else r"[1-9]\d*"
         bad = next((value for value in values if not re.fullmatch(pattern, value)), None)
         if bad is not None:
-            raise WrongWords(f"stem '{text}', '@{suffix}': '{bad}' is not a number for the {kind}")
+            raise UsageError(f"stem '{text}', '@{suffix}': '{bad}' is not a number for the {kind}")
         if len(values) != wanted[kind]:
-            raise WrongWords(f"stem '{text}', '@{suffix}': {len(values)} {kind} for {wanted[kind]} layers")
+            raise UsageError(f"stem '{text}', '@{suffix}': {len(values)} {kind} for {wanted[kind]} layers")
         if getattr(stem, kind):
-            raise WrongWords(f"stem '{text}': the {kind} are given twice")
+            raise UsageError(f"stem '{text}': the {kind} are given twice")
         found: Any = tuple(values) if kind == "widths" else tuple(map(int, values))
         stem = replace(stem, **{kind: found})
     return stem
@@ -233,5 +233,5 @@ def _width(text: str, dim: int, stem: StemSpec) -> int:
         return int(text)
     divisor = int(text[2:] or 1)
     if dim % divisor:
-        raise WrongWords(f"stem '{stem}': the token width {dim} is not a multiple of {divisor} ({text})")
+        raise UsageError(f"stem '{stem}': the token width {dim} is not a multiple of {divisor} ({text})")
     return dim // divisor

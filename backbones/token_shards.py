@@ -31,7 +31,7 @@ from backbones.attention_functions import (
     softmax,
     weighted_and_total,
 )
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 
 Core = Callable[..., Tensor]
 
@@ -63,7 +63,7 @@ class Shards:
         """[B, N, D] on every rank -> this rank's [B, n, D]."""
         self.tokens = x.shape[1]
         if self.tokens < self.size:
-            raise WrongWords(f"--sequence-parallel {self.size}: there are only {self.tokens} tokens to share")
+            raise UsageError(f"--sequence-parallel {self.size}: there are only {self.tokens} tokens to share")
         counts = self.counts(self.tokens)
         return x.narrow(1, sum(counts[: self.rank]), counts[self.rank])
 
@@ -76,7 +76,7 @@ class Shards:
         """An attention's function of q, k, v for this rank's queries, and the keys and values of all.
 
         Raises:
-            WrongWords: a user's function, of which nobody knows how its parts add up.
+            UsageError: a user's function, of which nobody knows how its parts add up.
         """
         kind = getattr(core, "func", core)
         if kind is pointwise:
@@ -85,7 +85,7 @@ class Shards:
             return partial(self._normalised, core.keywords["h"])
         if core is softmax:
             return self._softmax
-        raise WrongWords("--sequence-parallel: a user's attention cannot be shared out over ranks")
+        raise UsageError("--sequence-parallel: a user's attention cannot be shared out over ranks")
 
     def _pointwise(self, core: Core, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         return self._add(core(self._all(q), k, v, **options))

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UsageError, UserError, did_you_mean
 
 _ROOM = Path(__file__).resolve().parent
 _TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTIONS"), "ffn": ("ffn.py", "FFNS")}
@@ -32,11 +32,11 @@ def builtin_names(part: str) -> tuple[str, ...]:
 
 
 def check_name(part: str, text: str) -> None:
-    """Raises WrongWords, with the nearest names, unless `text` is a built-in part or a user's."""
+    """Raises UsageError, with the nearest names, unless `text` is a built-in part or a user's."""
     known = builtin_names(part)
     if text not in known and not is_user_part(text):
-        raise WrongWords(
-            f"unknown {part} '{text}'{nearest(text, known)} (known: {', '.join(known)}; or path/to/file.py:Name)"
+        raise UsageError(
+            f"unknown {part} '{text}'{did_you_mean(text, known)} (known: {', '.join(known)}; or path/to/file.py:Name)"
         )
 
 
@@ -49,7 +49,7 @@ def locate(text: str, folder: Path | None = None) -> str:
     """`file.py:Name` with the file's absolute path, looked for below `folder` (the YAML's) and the working directory.
 
     Raises:
-        WrongWords: there is no such file.
+        UsageError: there is no such file.
     """
     path, _, name = text.rpartition(":")
     places = [place / path for place in (folder, Path.cwd()) if place is not None]
@@ -57,7 +57,7 @@ def locate(text: str, folder: Path | None = None) -> str:
         if place.is_file():
             return f"{place.resolve()}:{name}"
     tried = " and ".join(dict.fromkeys(str(place.resolve()) for place in places))
-    raise WrongWords(f"'{text}': there is no file {tried}")
+    raise UsageError(f"'{text}': there is no file {tried}")
 
 
 def digest(text: str) -> str:
@@ -69,17 +69,17 @@ def load(text: str) -> Any:
     """The class or function that a located `file.py:Name` names.
 
     Raises:
-        WrongWords: the file has no such name.
+        UsageError: the file has no such name.
         UserError: the file is missing, or fails while it is imported; the message gives its line.
     """
     path, _, name = text.rpartition(":")
     module = _module(path)
     if not hasattr(module, name):
         public = [known for known in vars(module) if not known.startswith("_")]
-        raise WrongWords(f"{path}: there is no '{name}' in this file{nearest(name, public)}")
+        raise UsageError(f"{path}: there is no '{name}' in this file{did_you_mean(name, public)}")
     found = getattr(module, name)
     if not callable(found):
-        raise WrongWords(f"{path}: '{name}' is neither a class nor a function")
+        raise UsageError(f"{path}: '{name}' is neither a class nor a function")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backbones import archs
 from backbones.checkpoints import exports, hub
-from backbones.errors import UserError, WrongWords, nearest, some
+from backbones.errors import UsageError, UserError, did_you_mean, shortened
 from backbones.spec import BackboneSpec, resolve
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def find_weights(spec: BackboneSpec) -> Located:
     """Where the weights of a backbone are, without building it.
 
     Raises:
-        WrongWords: the source cannot be understood, or timm has no such tag.
+        UsageError: the source cannot be understood, or timm has no such tag.
         UserError: the weights are not on this machine; the message says how to get them.
     """
     source = spec.weights
@@ -55,8 +55,8 @@ def find_weights(spec: BackboneSpec) -> Located:
             raise UserError(f"backbone {spec.name}: the folder {path} holds none of {', '.join(exports.FILES)}")
         return _file(file)
     if not path.suffix and len(path.parts) == 1:
-        raise WrongWords(
-            f"weights '{source}': no file, no folder, and none of {', '.join(_WORDS)}{nearest(source, _WORDS)}"
+        raise UsageError(
+            f"weights '{source}': no file, no folder, and none of {', '.join(_WORDS)}{did_you_mean(source, _WORDS)}"
         )
     raise UserError(
         f"backbone {spec.name}: there are no weights at {path}; put an export there, "
@@ -87,14 +87,14 @@ def _timms(spec: BackboneSpec, tag: str) -> Located:
     from timm.models import get_pretrained_cfg, list_pretrained
 
     if not tag and spec.kind != "timm":
-        raise WrongWords(f"backbone {spec.name}: {spec.arch} is not timm's; name the weights, as in timm:<arch.tag>")
+        raise UsageError(f"backbone {spec.name}: {spec.arch} is not timm's; name the weights, as in timm:<arch.tag>")
     name = tag or spec.arch
     try:
         config = get_pretrained_cfg(name)
     except RuntimeError:  # timm knows the architecture, but not the tag
         config = None
     if config is None or not config.has_weights:
-        raise WrongWords(f"weights 'timm:{name}': timm has no such weights{nearest(name, list_pretrained())}")
+        raise UsageError(f"weights 'timm:{name}': timm has no such weights{did_you_mean(name, list_pretrained())}")
     full = f"{config.architecture}.{config.tag}" if config.tag else str(config.architecture)
     if not config.hf_hub_id:
         raise UserError(f"weights 'timm:{full}' are not on the Hugging Face hub; give --weights a file of {config.url}")
@@ -129,7 +129,7 @@ def load_weights(
         rows = {"missing": sorted(missing), "unexpected": sorted(unexpected), "of another shape": shapes}
         raise UserError(
             f"{located.path} does not fit backbone {spec.name}: "
-            + "; ".join(f"{title}: {some(names)}" for title, names in rows.items() if names)
+            + "; ".join(f"{title}: {shortened(names)}" for title, names in rows.items() if names)
             + ". `--load partial` takes what fits and leaves the rest as initialised"
         )
     # a bias without its weight is of no use: a module with one tensor that does not fit keeps none
@@ -140,7 +140,7 @@ def load_weights(
         if name not in wrong and name.rpartition(".")[0] not in refused
     }
     if not fitting.keys() & dict(model.named_parameters()).keys():
-        raise UserError(f"{located.path}: not one tensor fits backbone {spec.name}; it holds {some(list(state))}")
+        raise UserError(f"{located.path}: not one tensor fits backbone {spec.name}; it holds {shortened(list(state))}")
     model.load_state_dict(fitting, strict=False)
     return _summary(target, fitting)
 

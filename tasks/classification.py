@@ -12,7 +12,7 @@ from backbones.data.classification import ClassificationData, open_classificatio
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.options import check_ranges
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies
 from backbones.pretrain.augment import AugmentOptions
 from backbones.spec import BackboneSpec
@@ -36,7 +36,7 @@ class ViewOptions:
             parent()
         check_ranges(self, 1, None, "size", "resize", "eval_batch")
         if self.resize is not None and self.resize < self.size:
-            raise WrongWords(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
+            raise UsageError(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
 
     def augmentation(self, **given: Any) -> AugmentOptions:
         """Random resized crop and flip (torchvision's defaults) in training, resize and centre crop in evaluation."""
@@ -73,7 +73,7 @@ class Classification(Task):
         """Labelled images, with a validation split, and a training split where it is needed.
 
         Raises:
-            WrongWords: a data set of another kind.
+            UsageError: a data set of another kind.
             UserError: a split is missing, or what is there is wrong.
         """
         chosen = {

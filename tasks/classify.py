@@ -11,11 +11,11 @@ from typing import Literal
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.checkpoints.exports import pretraining
+from backbones.checkpoints.exports import pretraining_facts
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
 from backbones.pretrain.augment import eval_transform, shorter_side
 from backbones.runtime.finite import NotFinite
@@ -92,14 +92,14 @@ def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Ten
         columns, missing = class_columns(theirs, ours)
         if len(missing) < len(ours):
             best = f"each image gets the best of {len(ours) - len(missing)} classes of ImageNet-1k among {count}"
-            return columns, f"{best}; missing: {some(missing) if missing else 'none'}"
+            return columns, f"{best}; missing: {shortened(missing) if missing else 'none'}"
     raise _other_classes(backbone, dataset, _difference(theirs, ours))
 
 
 def other_view(backbone: Backbone, options: ClassifyOptions) -> str:
     """What the record should say where the weights' own run scored another view of an image; else nothing."""
     folder = find_weights(backbone.spec).folder
-    trained = pretraining(folder).get("options", {}) if folder else {}
+    trained = pretraining_facts(folder).get("options", {}) if folder else {}
     if "size" not in trained:
         return ""
     view = "area" if trained.get("augment") == "bigvision" else "bicubic"
@@ -119,7 +119,7 @@ def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:
     located = find_weights(backbone.spec)
     if located.timm_name:
         return imagenet_synsets(backbone.classes or 0)
-    classes = pretraining(located.folder).get("classes") if located.folder else None
+    classes = pretraining_facts(located.folder).get("classes") if located.folder else None
     return None if classes is None else tuple(map(str, classes))
 
 
@@ -129,7 +129,7 @@ def _difference(theirs: Sequence[str], ours: Sequence[str]) -> str:
         return f"the same, in another order: class {place} is {theirs[place]} there, {ours[place]} here"
     only_there, only_here = sorted({*theirs} - {*ours}), sorted({*ours} - {*theirs})
     sides = ((len(theirs), "there", only_there), (len(ours), "here", only_here))
-    return "; ".join(f"{count} {where}" + f" ({some(only)} only)" * bool(only) for count, where, only in sides)
+    return "; ".join(f"{count} {where}" + f" ({shortened(only)} only)" * bool(only) for count, where, only in sides)
 
 
 def _other_classes(backbone: Backbone, dataset: ClassificationData, difference: str) -> UserError:

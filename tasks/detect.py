@@ -20,7 +20,7 @@ from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.learned import keep_learned
 from backbones.engine.loop import fit
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object
 from backbones.runtime.files import write_atomic
 from backbones.runtime.finite import NotFinite
@@ -79,7 +79,7 @@ class Detect(Task):
         context.micro_batch(options.batch, options.accumulate)
         usable = int(dataset.train.with_objects().sum())
         if usable < options.batch:
-            raise WrongWords(f"--batch {options.batch}: {dataset.name} has {usable} training images with objects")
+            raise UsageError(f"--batch {options.batch}: {dataset.name} has {usable} training images with objects")
         detector = chosen_detector(options, dataset)
         mmlab.load()
         if detector.masks:
@@ -119,7 +119,7 @@ class Detect(Task):
                 return {}
 
         outcome = fit(learner, train_loader(dataset, detector, options, context), options, context, validate)
-        if outcome.broke_down:
+        if outcome.training_failed:
             return {}, {}
         start = time.monotonic()
         try:
@@ -211,7 +211,7 @@ def _truth(data: CocoData, kind: Kind) -> dict[str, Any]:
 def make_learner(
     spec: BackboneSpec, data: CocoData, detector: DetectorSpec, options: DetectOptions, **overrides: Any
 ) -> DetectionLearner:
-    """The detector around the backbone, as trained. Raises WrongWords when the parts do not fit."""
+    """The detector around the backbone, as trained. Raises UsageError when the parts do not fit."""
     return _learner(spec, len(data.classes), detector, options, **overrides)
 
 
@@ -238,9 +238,9 @@ def _learner(
 def _taps(backbone: Backbone, options: DetectOptions) -> tuple[int, ...]:
     depth = len(getattr(backbone.model, "blocks", ()))
     if options.taps and not is_plain(backbone):
-        raise WrongWords(f"--taps: {backbone.spec.name} is no plain ViT, whose blocks could be named")
+        raise UsageError(f"--taps: {backbone.spec.name} is no plain ViT, whose blocks could be named")
     if is_plain(backbone) and depth < 4:
-        raise WrongWords(f"--pyramid taps takes four blocks, {backbone.spec.name} has {depth}: --pyramid simple")
+        raise UsageError(f"--pyramid taps takes four blocks, {backbone.spec.name} has {depth}: --pyramid simple")
     return options.taps or quarters(backbone)
 
 

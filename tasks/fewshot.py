@@ -18,7 +18,7 @@ from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.options import check_ranges
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import shorter_side
 from backbones.runtime.files import check_writable, write_atomic
@@ -71,7 +71,7 @@ class FewshotOptions(FrozenOptions):
         for name in ("shots", "l2", "logistic_l2", "k"):
             values = getattr(self, name)
             if not values or len({*values}) < len(values):
-                raise WrongWords(f"--{name.replace('_', '-')}: give one or more different numbers")
+                raise UsageError(f"--{name.replace('_', '-')}: give one or more different numbers")
             setattr(self, name, tuple(sorted(values)))  # their order changes nothing
         self.resize = shorter_side(self.size, self.resize)
 
@@ -113,7 +113,7 @@ class Fewshot(Classification):
         if options.block is not None:
             backbone = create(spec, img_size=options.size, weights="random", load="strict")
             if not -backbone.depth <= options.block < backbone.depth:
-                raise WrongWords(f"--block {options.block}: {spec.name} has {backbone.depth} blocks, counted from 0")
+                raise UsageError(f"--block {options.block}: {spec.name} has {backbone.depth} blocks, counted from 0")
         options.support_sets(dataset)
         if context.features:
             check_writable(context.features, FLAG)

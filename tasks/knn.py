@@ -12,7 +12,7 @@ from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.options import check_ranges
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.neighbours import TOP, true_class_places
@@ -39,7 +39,7 @@ class KnnOptions(FrozenOptions):
         check_ranges(self, 1, None, "k", "other_k")
         check_ranges(self, 1e-9, None, "temperature")
         if len({self.k, *self.other_k}) <= len(self.other_k):
-            raise WrongWords(f"--other-k {self.other_k}: a number stands there twice, or is --k {self.k}")
+            raise UsageError(f"--other-k {self.other_k}: a number stands there twice, or is --k {self.k}")
 
 
 class Knn(Classification):

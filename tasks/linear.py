@@ -20,7 +20,7 @@ from backbones.engine.learned import keep_learned
 from backbones.engine.loop import fit
 from backbones.engine.optim import freeze_others
 from backbones.engine.options import FitOptions, check_ranges
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, image_outcomes
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.runtime.dist import broadcast_object
@@ -54,7 +54,7 @@ class LinearOptions(ViewOptions, FitOptions):
         check_ranges(self, 1, None, "batch", "blocks", "validate_every")
         self.augmentation(crop_area=self.crop_area, flip=self.flip)
         if self.batch % self.accumulate:
-            raise WrongWords(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
+            raise UsageError(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
 
 
 class Linear(Classification):
@@ -69,9 +69,9 @@ class Linear(Classification):
         assert dataset.train is not None
         backbone = create(spec, img_size=options.size, weights="random", load="strict")
         if isinstance(backbone.model, VisionTransformer) and options.blocks > backbone.depth:
-            raise WrongWords(f"--blocks {options.blocks}: backbone {spec.name} has {backbone.depth}")
+            raise UsageError(f"--blocks {options.blocks}: backbone {spec.name} has {backbone.depth}")
         if options.avgpool and not isinstance(backbone.model, VisionTransformer):
-            raise WrongWords(
+            raise UsageError(
                 f"--avgpool: backbone {spec.name} ({spec.arch}) is no plain vision transformer; leave it out"
             )
         if len(dataset.train) < options.batch:
@@ -110,7 +110,7 @@ class Linear(Classification):
 
         outcome = fit(learner, train_loader(dataset, backbone, options, context), options, context, validate)
         context.cost.eval_seconds += seconds
-        if outcome.broke_down:
+        if outcome.training_failed:
             return {}, {}
         try:
             report_broken(learner.last[:, 0] < 0, dataset.val.names, "logits of the val split")

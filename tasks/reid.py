@@ -26,7 +26,7 @@ from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions, check_ranges
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object, gather_rows
 from backbones.runtime.finite import NotFinite, check_finite
 from backbones.runtime.seeding import seed_torch
@@ -93,11 +93,11 @@ class ReidOptions(FitOptions):
         check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin", "draw")
         check_ranges(self, 1, None, "size", "eval_batch", "rerank_k1", "rerank_k2")
         if self.drop_path == 1 or self.identity_weight + self.triplet_weight == 0:
-            raise WrongWords("--drop-path must be below 1, and one of --identity-weight and --triplet-weight above 0")
+            raise UsageError("--drop-path must be below 1, and one of --identity-weight and --triplet-weight above 0")
         if self.identities < 2 or self.instances < 2:
-            raise WrongWords("--identities and --instances must be at least 2: triplets need both kinds of pairs")
+            raise UsageError("--identities and --instances must be at least 2: triplets need both kinds of pairs")
         if self.identities % self.accumulate:
-            raise WrongWords(f"--accumulate {self.accumulate} must divide --identities {self.identities}")
+            raise UsageError(f"--accumulate {self.accumulate} must divide --identities {self.identities}")
 
 
 class ReidLearner(Learner):
@@ -161,7 +161,7 @@ class Reid(Task):
             )
         per_micro_batch = options.identities // options.accumulate * options.instances
         if per_micro_batch % context.ranks.world:
-            raise WrongWords(
+            raise UsageError(
                 f"a batch of {per_micro_batch} images cannot be shared evenly by {context.ranks.world} ranks"
             )
 
@@ -175,7 +175,7 @@ class Reid(Task):
         context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
         learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
         outcome = fit(learner, train_loader(dataset.train, backbone, options, context), options, context)
-        if outcome.broke_down:
+        if outcome.training_failed:
             return {}, {}
         start = time.monotonic()
         try:

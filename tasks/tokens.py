@@ -20,7 +20,7 @@ from backbones.data.classification import ClassificationData, SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.options import check_ranges
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.runtime.finite import NotFinite, check_finite
@@ -66,7 +66,7 @@ class Tokens(Classification):
         find_places(create(spec, img_size=options.size, weights="random", load="strict"))
         assert dataset.val is not None
         if options.images is not None and options.images > len(dataset.val):
-            raise WrongWords(f"--images {options.images}: {dataset.name} has {len(dataset.val)} for validation")
+            raise UsageError(f"--images {options.images}: {dataset.name} has {len(dataset.val)} for validation")
 
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context

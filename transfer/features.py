@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.settings import Positional, parse
-from transfer.cli.command import guarded
+from transfer.cli.command import exit_on_user_error
 
 if TYPE_CHECKING:
     from tasks.probing.feature_store import Entry
@@ -41,13 +41,13 @@ class FeaturesOptions:
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
-    return guarded(_main, argv, usage=USAGE)
+    return exit_on_user_error(_main, argv, usage=USAGE)
 
 
 def _main(argv: list[str]) -> int:
     verb = argv[0]
     if verb not in VERBS:
-        raise WrongWords(f"unknown word {verb!r}{nearest(verb, VERBS)}\n{USAGE}")
+        raise UsageError(f"unknown word {verb!r}{did_you_mean(verb, VERBS)}\n{USAGE}")
     options = parse(FeaturesOptions, argv[1:], prog=f"python -m transfer.features {verb}")
     chosen = _chosen(options)
     if verb == "free":
@@ -124,7 +124,7 @@ def _free(chosen: "list[Entry]", options: FeaturesOptions) -> int:
     from tasks.probing.feature_store import free
 
     if not (options.entries or options.stale or options.all or options.backbone or options.images):
-        raise WrongWords("free: name entries, or give --stale, --backbone, --images or --all")
+        raise UsageError("free: name entries, or give --stale, --backbone, --images or --all")
     kept = 0
     freed = 0
     for entry in chosen:

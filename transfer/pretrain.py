@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UsageError, UserError, did_you_mean
 
 if TYPE_CHECKING:
     from transfer.cli.command import Recipe
     from transfer.cli.options import PretrainRunOptions
-    from transfer.evaluation.planned_run import Cell
+    from transfer.evaluation.planned_run import PlannedRun
     from transfer.records.store import Record
 
 USAGE = """usage: python -m transfer.pretrain RECIPE --backbone NAME [--dataset NAME] [flags]
@@ -29,9 +29,9 @@ exit status: 0 weights exported, 3 the training broke down (recorded, nothing ex
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
-    from transfer.cli.command import guarded
+    from transfer.cli.command import exit_on_user_error
 
-    return guarded(_main, argv, usage=USAGE)
+    return exit_on_user_error(_main, argv, usage=USAGE)
 
 
 def _main(argv: list[str]) -> int:
@@ -40,7 +40,7 @@ def _main(argv: list[str]) -> int:
     if argv[0] == "--list":
         return _list()
     if argv[0].startswith("-"):
-        raise WrongWords(f"the recipe comes first, before {argv[0]}\n{USAGE}")
+        raise UsageError(f"the recipe comes first, before {argv[0]}\n{USAGE}")
     recipe = pretraining_recipe(argv[0])
     method = _method_of(recipe)
     check_names_in(argv[1:])
@@ -74,8 +74,8 @@ def _method_of(recipe: "Recipe") -> str:
 
     name = read_yaml(recipe.path).get("method")
     if name not in _methods():
-        raise WrongWords(
-            f"{recipe.path}: `method` is {name!r}{nearest(str(name), _methods())}: {', '.join(_methods())}"
+        raise UsageError(
+            f"{recipe.path}: `method` is {name!r}{did_you_mean(str(name), _methods())}: {', '.join(_methods())}"
         )
     return str(name)
 
@@ -94,9 +94,9 @@ def _run(recipe: "Recipe", name: str, words: list[str]) -> int:
     run = command.run
     assert isinstance(run, PretrainRunOptions)
     if run.method != name:
-        raise WrongWords(f"--method {run.method}: the recipe {recipe.name} is for {name}; choose another recipe")
+        raise UsageError(f"--method {run.method}: the recipe {recipe.name} is for {name}; choose another recipe")
     if len(run.dataset) > 1:
-        raise WrongWords("--dataset: pretraining takes one")
+        raise UsageError("--dataset: pretraining takes one")
     check_epochs(run.tokens_at, command.options.epochs)
     if command.launch.launcher == "slurm" and not run.dry_run:
         from transfer.launch.single_job import launch
@@ -115,7 +115,7 @@ def _target(run: "PretrainRunOptions", backbone: str) -> Path:
     return run.weights_to / (run.name or backbone)
 
 
-def _guard(cell: "Cell", run: "PretrainRunOptions") -> None:
+def _guard(cell: "PlannedRun", run: "PretrainRunOptions") -> None:
     from backbones.runtime.files import check_writable
     from transfer.evaluation.weights_export import check_target
 
@@ -126,7 +126,7 @@ def _guard(cell: "Cell", run: "PretrainRunOptions") -> None:
 
 def _publish(record: "Record", run: "PretrainRunOptions") -> None:
     """Puts the run's weights in their place, unless they are there; what others have put there meanwhile stays."""
-    from backbones.checkpoints.exports import WEIGHTS, pretraining
+    from backbones.checkpoints.exports import WEIGHTS, pretraining_facts
     from backbones.engine.context import EXPORT
     from backbones.weights import sha256
     from transfer.evaluation.weights_export import check_target, publish
@@ -134,7 +134,7 @@ def _publish(record: "Record", run: "PretrainRunOptions") -> None:
     target, source = _target(run, record.backbone["name"]), run.out / record.run_id / EXPORT
     weights = target / WEIGHTS
     same = weights.is_file() and f"sha256:{sha256(weights)}" == record.export
-    if not same or pretraining(target).get("identity") != record.identity:
+    if not same or pretraining_facts(target).get("identity") != record.identity:
         if not source.is_dir():
             raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
         if not run.replace:

@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from transfer.evaluation.execute import execute
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ exit status: 0 scores obtained or reused, 3 a training broke down (recorded), 1 
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
-    from transfer.cli.command import guarded
+    from transfer.cli.command import exit_on_user_error
 
-    return guarded(_main, argv, usage=USAGE)
+    return exit_on_user_error(_main, argv, usage=USAGE)
 
 
 def _main(argv: list[str]) -> int:
@@ -35,7 +35,7 @@ def _main(argv: list[str]) -> int:
     if argv[0] == "--list":
         return _list()
     if argv[0].startswith("-"):
-        raise WrongWords(f"the task comes first, before {argv[0]}\n{USAGE}")
+        raise UsageError(f"the task comes first, before {argv[0]}\n{USAGE}")
     recipe = task_recipe(argv[0])
     check_names_in(argv[1:])
     return _run(recipe, argv[1:])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 
 Classes = int | Literal["trained"] | None
 BESIDE = "_classifier"
@@ -16,10 +16,10 @@ BESIDE = "_classifier"
 
 
 def check_classes(classes: Any) -> None:
-    """Raises WrongWords unless `classes` is None, a positive integer or "trained"."""
+    """Raises UsageError unless `classes` is None, a positive integer or "trained"."""
     if classes in (None, "trained") or (isinstance(classes, int) and not isinstance(classes, bool) and classes > 0):
         return
-    raise WrongWords(f"classes={classes!r}: a positive number, or 'trained' for the classifier that the weights hold")
+    raise UsageError(f"classes={classes!r}: a positive number, or 'trained' for the classifier that the weights hold")
 
 
 class Head:

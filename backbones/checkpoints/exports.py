@@ -90,7 +90,7 @@ def folder_of(weights: str) -> Path | None:
     return folder if inside and (folder / CONFIG).is_file() else None
 
 
-def pretraining(folder: Path) -> dict[str, Any]:
+def pretraining_facts(folder: Path) -> dict[str, Any]:
     """What `pretrain.json` in an exported folder says about the run behind it; empty where there is none.
 
     Raises:

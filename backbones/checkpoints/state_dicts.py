@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 
 # which entry of a checkpoint is the model, in this order: DINO is evaluated by its teacher
 _ENTRIES = ("teacher", "model", "state_dict", "student")
@@ -53,7 +53,7 @@ def model_tensors(content: Mapping[str, Any], known: Collection[str], where: str
     while not any(isinstance(value, Tensor) for value in content.values()):
         entry = next((name for name in _ENTRIES if isinstance(content.get(name), Mapping)), None)
         if entry is None:
-            raise UserError(f"{where}: holds no tensors and none of {', '.join(_ENTRIES)}, but {some(content)}")
+            raise UserError(f"{where}: holds no tensors and none of {', '.join(_ENTRIES)}, but {shortened(content)}")
         content = content[entry]
     state = {name: value for name, value in content.items() if isinstance(value, Tensor)}
     for owner in _OWNERS:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from backbones.data.formats.cifar import cifar
-from backbones.data.formats.folders import Form, Found, image_folder
+from backbones.data.formats.folders import Form, FoundLayout, image_folder
 from backbones.data.formats.hub import hf
 from backbones.data.formats.imagenet import imagenet, imagenet21k
 from backbones.data.formats.official_split import cub200, dtd, oxford_pets, stanford_cars
@@ -24,11 +24,11 @@ from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.integrity import check_split
 from backbones.data.splits.split import Split
 from backbones.data.splits.subsets import share_of, subset_of
-from backbones.errors import UserError, WrongWords, nearest, some
+from backbones.errors import UsageError, UserError, did_you_mean, shortened
 
 __all__ = ["ClassificationData", "Split", "SplitDataset", "open_classification"]
 
-READERS: dict[str, Callable[[DatasetSpec, Path | None], Found]] = {
+READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "image_folder": image_folder,
     "imagenet": imagenet,
     "imagenet21k": imagenet21k,
@@ -94,7 +94,7 @@ def open_classification(
 
     Raises:
         UserError: not found, incomplete, inconsistent, or with a damaged image.
-        WrongWords: the data set is not one for classification, or its YAML file asks for something that does not exist.
+        UsageError: the data set is not one for classification, or its YAML file asks for something that does not exist.
     """
     check_format(spec, READERS, "classification")
     found = READERS[spec.format](spec, root)
@@ -106,7 +106,7 @@ def open_classification(
         splits["train"] = share_of(splits["train"], label_fraction, seed=fraction_seed, skip_unreadable=skip_unreadable)
     sound = splits
     if skip_unreadable or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
-        sound = {name: _sound(spec, split, found.classes, skip_unreadable) for name, split in splits.items()}
+        sound = {name: _decodable(spec, split, found.classes, skip_unreadable) for name, split in splits.items()}
     return ClassificationData(
         name=spec.name,
         version=spec.version,
@@ -121,7 +121,7 @@ def open_classification(
     )
 
 
-def _sound(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool) -> Split:
+def _decodable(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool) -> Split:
     """The split without damaged images. Raises UserError when a class has none left."""
     bad = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
     if not len(bad):
@@ -129,7 +129,7 @@ def _sound(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool
     rest = split.select(np.setdiff1d(np.arange(len(split)), bad))
     lost = np.setdiff1d(split.labels, rest.labels)
     if len(lost):
-        names = some([classes[label] for label in lost])
+        names = shortened([classes[label] for label in lost])
         raise UserError(f"{spec.name}: all {split.name} images of {len(lost)} class(es) are damaged: {names}")
     return rest
 
@@ -139,12 +139,12 @@ def _check_counts(spec: DatasetSpec, splits: dict[str, Split]) -> None:
     found, wrong = _counts(splits), []
     for split, expected in (spec.counts or {}).items():
         if split not in ("train", "val") or not isinstance(expected, dict):
-            hint = nearest(str(split), ("train", "val"))
-            raise WrongWords(f"{spec.name}: `counts` has an unknown entry {split!r}{hint} (train: {{images: N}})")
+            hint = did_you_mean(str(split), ("train", "val"))
+            raise UsageError(f"{spec.name}: `counts` has an unknown entry {split!r}{hint} (train: {{images: N}})")
         for unit, number in expected.items():
             if unit not in ("images", "classes"):
-                hint = nearest(str(unit), ("images", "classes"))
-                raise WrongWords(f"{spec.name}: `counts` has an unknown entry {split} {unit!r}{hint}")
+                hint = did_you_mean(str(unit), ("images", "classes"))
+                raise UsageError(f"{spec.name}: `counts` has an unknown entry {split} {unit!r}{hint}")
             if split in found and found[split][unit] != number:
                 wrong.append(f"  {split} {unit}: expected {number}, found {found[split][unit]}")
     if wrong:

@@ -12,7 +12,7 @@ from typing import Any
 
 from backbones.data.archives import Archive, read_archives
 from backbones.data.layouts import FORMATS
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_yaml
 
 ADAPTER = "torchreid:"
@@ -53,7 +53,7 @@ def resolve_dataset(name: str) -> DatasetSpec:
     """A shipped name, a path to a YAML file, or `torchreid:NAME` -> its facts.
 
     Raises:
-        WrongWords: the name is unknown, the file is missing, or one of its keys is unknown or of the wrong type.
+        UsageError: the name is unknown, the file is missing, or one of its keys is unknown or of the wrong type.
     """
     if name.startswith(ADAPTER):
         return DatasetSpec(name=name, format="torchreid", options={"set": name.removeprefix(ADAPTER)})
@@ -61,8 +61,8 @@ def resolve_dataset(name: str) -> DatasetSpec:
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(path, folder=path.resolve().parent)
     if name not in dataset_names():
-        raise WrongWords(
-            f"unknown data set {name!r}{nearest(name, dataset_names())}\n"
+        raise UsageError(
+            f"unknown data set {name!r}{did_you_mean(name, dataset_names())}\n"
             f"known: {', '.join(dataset_names())}; or a YAML file, or {ADAPTER}NAME"
         )
     return _from_yaml(CONFIGS / "datasets" / f"{name}.yaml", folder=None)
@@ -73,51 +73,53 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
     content = read_yaml(path)
     kind = content.get("format")
     if not isinstance(kind, str) or kind not in FORMATS:
-        raise WrongWords(f"{path}: `format` is {kind!r}{nearest(str(kind), FORMATS)}\nknown: {', '.join(FORMATS)}")
+        raise UsageError(f"{path}: `format` is {kind!r}{did_you_mean(str(kind), FORMATS)}\nknown: {', '.join(FORMATS)}")
     common = {entry.name for entry in fields(DatasetSpec)} - {"options"}
     known = common | set(FORMATS[kind].keys)
     for key in content:
         if key not in known:
-            raise WrongWords(f"{path}: unknown key {key!r}{nearest(key, known)}\nknown: {', '.join(sorted(known))}")
+            raise UsageError(
+                f"{path}: unknown key {key!r}{did_you_mean(key, known)}\nknown: {', '.join(sorted(known))}"
+            )
     facts = {key: value for key, value in content.items() if key in common and value is not None}
     for key in facts.keys() - {"root", "counts", "archives"}:
         if not isinstance(facts[key], str):
-            raise WrongWords(f"{path}: `{key}` is {facts[key]!r}; it must be text (put it in quotes)")
+            raise UsageError(f"{path}: `{key}` is {facts[key]!r}; it must be text (put it in quotes)")
     if not isinstance(facts.get("counts", {}), dict):
-        raise WrongWords(f"{path}: `counts` is {facts['counts']!r}; it must be a mapping")
+        raise UsageError(f"{path}: `counts` is {facts['counts']!r}; it must be a mapping")
     facts["archives"] = read_archives(facts.get("archives", []), path)
     options = {key: value for key, value in content.items() if key not in common}
     facts["root"] = _roots(facts.get("root", []), path, folder)
     if FORMATS[kind].trees and not facts["root"] and "generator" not in options:
-        raise WrongWords(f"{path}: `root` is missing; it names the folder that holds the images")
+        raise UsageError(f"{path}: `root` is missing; it names the folder that holds the images")
     return DatasetSpec(**{"name": path.stem, **facts, "options": options})
 
 
 def _roots(value: object, path: Path, folder: Path | None) -> tuple[str, ...]:
     entries = [value] if isinstance(value, str) else value
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-        raise WrongWords(f"{path}: `root` is {value!r}; it must be a folder or a list of folders")
+        raise UsageError(f"{path}: `root` is {value!r}; it must be a folder or a list of folders")
     near = [str(folder / Path(entry).expanduser()) for entry in entries] if folder else []
     return tuple(dict.fromkeys(near + [str(Path(entry).expanduser()) for entry in entries]))
 
 
 def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> None:
-    """Raises WrongWords that names the sets which serve, when the format of `spec` is not one of `formats`."""
+    """Raises UsageError that names the sets which serve, when the format of `spec` is not one of `formats`."""
     formats = list(formats)
     if spec.format in formats:
         return
     fitting = [name for name in dataset_names() if resolve_dataset(name).format in formats]
-    raise WrongWords(
+    raise UsageError(
         f"{spec.name}: format {spec.format} does not serve for {purpose}\nthese do: {', '.join(fitting)}, or a YAML "
         f"file with one of the formats {', '.join(formats)}"
     )
 
 
 def text_option(spec: DatasetSpec, key: str) -> str | None:
-    """The value of a key of the format, None when it is not given. Raises WrongWords when it is not text."""
+    """The value of a key of the format, None when it is not given. Raises UsageError when it is not text."""
     value = spec.options.get(key)
     if value is not None and not isinstance(value, str):
-        raise WrongWords(f"{spec.name}: `{key}` is {value!r}; it must be text (put it in quotes)")
+        raise UsageError(f"{spec.name}: `{key}` is {value!r}; it must be text (put it in quotes)")
     return value
 
 

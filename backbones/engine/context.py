@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from backbones.data.loading.loader import RunLoader
 from backbones.engine.outcome import Outcome
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import ALONE, Ranks
 from backbones.runtime.files import cannot_write
 from backbones.runtime.precision import Precision, autocast, scoring
@@ -189,12 +189,12 @@ class Context:
         """Images of a rank in one of the `parts` micro-batches of a step, which takes `batch` of all ranks.
 
         Raises:
-            WrongWords: the ranks cannot share them evenly.
+            UsageError: the ranks cannot share them evenly.
         """
         world = self.ranks.data.world
         images, rest = divmod(batch // parts, world)
         if rest:
-            raise WrongWords(f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
+            raise UsageError(f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
         return images
 
     def not_finite(self, reason: object) -> None:

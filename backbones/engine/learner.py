@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.token_shards import Shards
 
 Batch = Any
@@ -56,9 +56,9 @@ class Learner(nn.Module):
         """Has the ranks of a group share the tokens of the same images.
 
         Raises:
-            WrongWords: this method, or its model, cannot.
+            UsageError: this method, or its model, cannot.
         """
-        raise WrongWords(f"--sequence-parallel {shards.size}: not with {type(self).__name__}")
+        raise UsageError(f"--sequence-parallel {shards.size}: not with {type(self).__name__}")
 
     def chance(self) -> tuple[str, float] | None:
         """Name of a statistic and the value that the best constant prediction gives it."""

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from backbones.data.loading.loader import Place
+from backbones.data.loading.loader import StreamPosition
 from backbones.engine.checkpoint import History, load_state, save_state
 from backbones.engine.context import Context, Stopped
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.options import FitOptions
-from backbones.engine.outcome import Outcome, Watch
+from backbones.engine.outcome import DivergenceMonitor, Outcome
 from backbones.engine.step import Stepper
 from backbones.engine.track import Tracker
 
@@ -20,7 +20,7 @@ Validate = Callable[[int], dict[str, Any]]
 class Loader(Protocol):
     """What `fit` reads from: `backbones.data.loading.loader.RunLoader`, or anything with its `stream`."""
 
-    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[Place, Batch]]:
+    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Batch]]:
         """Places and batches from a step on."""
 
 
@@ -63,7 +63,7 @@ class _Run:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.options, self.context = options, context
         self.stepper = Stepper(learner, options, context)
-        self.watch = Watch(options, learner.chance(), learner.collapsed, learner.moving_targets)
+        self.watch = DivergenceMonitor(options, learner.chance(), learner.collapsed, learner.moving_targets)
         self.progress, self.done, self.outcome = _Progress(), False, Outcome()
         # Only the first rank writes; ranks without a folder keep nothing.
         self.folder = context.folder if context.ranks.first else None
@@ -148,7 +148,7 @@ class _Run:
         self.context.cost.eval_seconds += now - clock
         return now
 
-    def step(self, place: Place, batch: Batch) -> tuple[Outcome | None, bool]:
+    def step(self, place: StreamPosition, batch: Batch) -> tuple[Outcome | None, bool]:
         """One step: train, note, judge. Returns the verdict, and whether a signal asks to stop."""
         number = self.progress.step + 1
         moment = self.stepper.schedule.clock(place.epoch, place.index, place.length)
@@ -173,7 +173,7 @@ class _Run:
         self.context.cost.train_seconds += now - clock
         return now
 
-    def _timed(self, stream: Iterator[tuple[Place, Batch]]) -> Iterator[tuple[Place, Batch]]:
+    def _timed(self, stream: Iterator[tuple[StreamPosition, Batch]]) -> Iterator[tuple[StreamPosition, Batch]]:
         """The stream, with the time spent waiting for it on the account."""
         while True:
             before = time.monotonic()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from backbones.engine.options import FitOptions
-from backbones.errors import WrongWords, nearest
+from backbones.errors import UsageError, did_you_mean
 
 NORM = "norm:"  # begins a pattern of `no_decay` that means norm layers alone
 ROUNDING = 1e-9  # epochs: a step at 2 + 3 / 7 is one at 2.428571428571429, which rounds otherwise
@@ -18,13 +18,13 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
     """Leaves gradients only to those trained parameters whose names match a shell pattern.
 
     Raises:
-        WrongWords: a pattern matches none of them.
+        UsageError: a pattern matches none of them.
     """
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     for pattern in patterns:
         if not fnmatch.filter(named, pattern):
-            hint = nearest(pattern, named) or f"; there are {', '.join([*named][:3])}, ..."
-            raise WrongWords(f"--trainable {pattern!r}: no parameter that trains has such a name{hint}")
+            hint = did_you_mean(pattern, named) or f"; there are {', '.join([*named][:3])}, ..."
+            raise UsageError(f"--trainable {pattern!r}: no parameter that trains has such a name{hint}")
     for name, parameter in named.items():
         parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
 
@@ -54,10 +54,10 @@ def parameter_groups(
         inside: what the names of the backbone's parameters begin with.
 
     Raises:
-        WrongWords: a layer decay, and a backbone without layers.
+        UsageError: a layer decay, and a backbone without layers.
     """
     if options.layer_decay != 1 and backbone is not None and not backbone.depth:
-        raise WrongWords(f"--layer-decay {options.layer_decay:g} has no effect: what trains here has no layers")
+        raise UsageError(f"--layer-decay {options.layer_decay:g} has no effect: what trains here has no layers")
     norms = _norm_parameters(model)
     groups: dict[tuple[float, float, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 
 
 @dataclass(kw_only=True)
@@ -89,21 +89,21 @@ class FitOptions:
         check_ranges(self, 0, None, "clip", "sam_rho")
         check_ranges(self, 0, 1, "momentum", "layer_decay")
         if not self.trainable:
-            raise WrongWords("--trainable: name at least one pattern ('*' trains everything)")
+            raise UsageError("--trainable: name at least one pattern ('*' trains everything)")
         if self.layer_decay == 0 or self.clip == 0:
-            raise WrongWords("--layer-decay and --clip must be positive (--clip None for no clipping)")
+            raise UsageError("--layer-decay and --clip must be positive (--clip None for no clipping)")
         apart = self.cooldown_epochs + (self.warmup_epochs if self.warmup_prefix else 0)
         if apart >= self.epochs:
-            raise WrongWords(
+            raise UsageError(
                 f"--warmup-epochs {self.warmup_epochs:g} and --cooldown-epochs {self.cooldown_epochs:g}: leave nothing "
                 f"of --epochs {self.epochs}"
             )
         if self.warmup_inclusive and self.schedule != "step":
-            raise WrongWords("--warmup-inclusive counts steps: it needs --schedule step")
+            raise UsageError("--warmup-inclusive counts steps: it needs --schedule step")
         if list(self.milestones) != sorted({*self.milestones}) or any(not 0 < m < self.epochs for m in self.milestones):
-            raise WrongWords(f"--milestones {self.milestones}: give epochs between 0 and --epochs, each once, rising")
+            raise UsageError(f"--milestones {self.milestones}: give epochs between 0 and --epochs, each once, rising")
         if self.clip_each and self.clip is None:
-            raise WrongWords("--clip-each needs a norm to clip to: give --clip")
+            raise UsageError("--clip-each needs a norm to clip to: give --clip")
         self._check_rates()
         self._check_decay_and_sam()
 
@@ -111,20 +111,20 @@ class FitOptions:
         """No epoch is held at a rate of 0, unless that is the rate asked for, and a held warm-up is one of epochs."""
         held = self.schedule == "epoch"
         if held and self.warmup_epochs % 1:
-            raise WrongWords(
+            raise UsageError(
                 f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch: the "
                 "whole of an epoch would train at what a part of it is meant for; give whole epochs, or --schedule step"
             )
         offset = self.schedule_offset if held else 0
         if self.lr and held and self.warmup_epochs and not self.warmup_from and offset <= 0:
-            raise WrongWords(
+            raise UsageError(
                 f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch: the "
                 f"first {_epochs(1 - offset)} would train at 0; give --schedule step, --warmup-from above 0 (DeiT's is "
                 "1e-6) or --schedule-offset 1"
             )
         last = math.floor(self.cooldown_epochs + max(offset, 0))
         if self.lr and last and not self.cosine_to and not self.milestones:
-            raise WrongWords(
+            raise UsageError(
                 f"--cosine-to 0: the last {_epochs(last)} would train at 0 (--cooldown-epochs "
                 f"{self.cooldown_epochs:g}, --schedule {self.schedule}); give it above 0, or neither a cool-down nor "
                 "--schedule-offset"
@@ -132,13 +132,13 @@ class FitOptions:
 
     def _check_decay_and_sam(self) -> None:
         if self.decay_scale == "schedule" and self.optimizer == "sgd":
-            raise WrongWords("--decay-scale schedule: the decay of SGD is part of the gradient; use --optimizer adamw")
+            raise UsageError("--decay-scale schedule: the decay of SGD is part of the gradient; use --optimizer adamw")
         if self.decay_scale == "schedule" and self.lr * self.bias_factor == 0:
-            raise WrongWords("--decay-scale schedule divides by the peak rate: --lr and --bias-factor must be positive")
+            raise UsageError("--decay-scale schedule divides by the peak rate: --lr and --bias-factor must be positive")
         if self.sam != "none" and self.sam_rho == 0:
-            raise WrongWords(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
+            raise UsageError(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
         if self.sam == "none" and self.sam_sync:
-            raise WrongWords("--sam-sync: there is no perturbation without --sam sam or --sam asam")
+            raise UsageError("--sam-sync: there is no perturbation without --sam sam or --sam asam")
 
 
 def _epochs(count: int) -> str:
@@ -146,10 +146,10 @@ def _epochs(count: int) -> str:
 
 
 def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:
-    """Raises WrongWords for the first field outside [low, high] or not a number; None and None values are no limits."""
+    """Raises UsageError for the first field outside [low, high] or not a number; None and None values are no limits."""
     for name in names:
         value = getattr(options, name)
         for number in value if isinstance(value, tuple) else (value,):
             if number is not None and not (low <= number <= (float("inf") if high is None else high)):
                 limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
-                raise WrongWords(f"--{name.replace('_', '-')} {value}: must be {limits}")
+                raise UsageError(f"--{name.replace('_', '-')} {value}: must be {limits}")

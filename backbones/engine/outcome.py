@@ -28,7 +28,7 @@ class Outcome:
     step: int = 0
 
     @property
-    def broke_down(self) -> bool:
+    def training_failed(self) -> bool:
         """Whether the training failed as a training (a process that was killed never gets an outcome)."""
         return self.status != "completed"
 
@@ -53,7 +53,7 @@ class RunningMean:
 
 
 @dataclass
-class Watch:
+class DivergenceMonitor:
     """Follows the statistics of a training and says when it has broken down.
 
     Args:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from backbones.attention import Attention
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.token_shards import Shards
 
 
@@ -15,7 +15,7 @@ def share_tokens(model: nn.Module, shards: Shards) -> None:
     """Has the blocks of a plain ViT work on their rank's tokens while it trains; in evaluation each rank is on its own.
 
     Raises:
-        WrongWords: blocks that look at other tokens outside of this suite's attention.
+        UsageError: blocks that look at other tokens outside of this suite's attention.
     """
     blocks = know_ranks(model, shards)
 
@@ -33,10 +33,10 @@ def know_ranks(model: nn.Module, shards: Shards) -> list[Any]:
     """The blocks of a plain ViT, whose attention knows of the ranks from now on. Raises as `share_tokens` does."""
     blocks: list[Any] = list(model.blocks) if isinstance(model, VisionTransformer) else []
     if not blocks or not all(isinstance(block.attn, Attention) for block in blocks):
-        raise WrongWords("--sequence-parallel: only plain ViTs whose attention is of this suite share their tokens")
+        raise UsageError("--sequence-parallel: only plain ViTs whose attention is of this suite share their tokens")
     for block in blocks:
         if any(isinstance(part, _BatchNorm) for part in block.modules()):
-            raise WrongWords("--sequence-parallel: a batch norm within the blocks would see this rank's tokens alone")
+            raise UsageError("--sequence-parallel: a batch norm within the blocks would see this rank's tokens alone")
         shards.over_ranks(block.attn.core)
         block.attn.shards = shards
     return blocks

@@ -16,7 +16,7 @@ from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import Schedule, build_optimizer, freeze_others
 from backbones.engine.options import FitOptions
 from backbones.engine.sam import buffers_kept, perturbed, put_back
-from backbones.errors import UserError, WrongWords, some
+from backbones.errors import UsageError, UserError, shortened
 from backbones.runtime import dist
 from backbones.runtime.seeding import seed_torch
 from backbones.token_shards import Shards
@@ -45,7 +45,7 @@ class Stepper:
                 self.model = DistributedDataParallel(learner, devices, broadcast_buffers=not options.sync_bn)
         self.still = frozen_norms(learner, learner.averages())
         if self.still:
-            names = some([*self.still])
+            names = shortened([*self.still])
             context.note(f"batch norms of frozen parts normalise by their statistics, and keep them: {names}")
         self.scaler = torch.amp.GradScaler(context.device.type, enabled=context.precision == "fp16")
         groups = learner.parameter_groups(options)
@@ -56,9 +56,9 @@ class Stepper:
     def _share_tokens(self) -> None:
         sharing, options = self.context.ranks.sharing, self.options
         if options.compile:
-            raise WrongWords(f"--sequence-parallel {sharing} has collectives within the model: train with --no-compile")
+            raise UsageError(f"--sequence-parallel {sharing} has collectives within the model: train with --no-compile")
         if options.sam != "none" and not options.sam_sync:
-            raise WrongWords(f"--sequence-parallel {sharing}: ranks with a share of an image each need --sam-sync")
+            raise UsageError(f"--sequence-parallel {sharing}: ranks with a share of an image each need --sam-sync")
         self.learner.share_tokens(Shards(sharing))
 
     def step(

@@ -21,7 +21,7 @@ from torchvision.transforms import functional as F
 
 from backbones.data.loading.erasing import RandomErasing
 from backbones.engine.options import check_ranges
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.pretrain.inception import AreaCrop, InceptionCrop, SquashCrop
 from backbones.pretrain.randaugment import RandAugment
 
@@ -75,16 +75,16 @@ class AugmentOptions:
         for name in ("crop_area", "crop_ratio"):
             low, high = getattr(self, name)
             if not 0 < low <= high:
-                raise WrongWords(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
+                raise UsageError(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
         for name in ("auto_augment", "color_jitter", "erase", "pad", "randaug"):
             if getattr(self, name) and name not in USED[self.augment]:
                 off = "None" if name in ("auto_augment", "randaug") else "0"
                 flag = name.replace("_", "-")
-                raise WrongWords(f"--{flag}: --augment {self.augment} has none; give `--{flag} {off}`")
+                raise UsageError(f"--{flag}: --augment {self.augment} has none; give `--{flag} {off}`")
         if self.interpolation == "random" and self.augment != "timm":
-            raise WrongWords(f"--interpolation random: only --augment timm draws it, not {self.augment}")
+            raise UsageError(f"--interpolation random: only --augment timm draws it, not {self.augment}")
         if self.interpolation != "bilinear" and self.augment == "bigvision":
-            raise WrongWords(f"--interpolation {self.interpolation}: --augment bigvision is bilinear")
+            raise UsageError(f"--interpolation {self.interpolation}: --augment bigvision is bilinear")
 
 
 class Augmentation:
@@ -127,7 +127,7 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
         std: likewise.
 
     Raises:
-        WrongWords: timm does not know the auto_augment description.
+        UsageError: timm does not know the auto_augment description.
     """
     flip = RandomHorizontalFlip(options.flip)
     if options.augment == "crop":
@@ -159,7 +159,7 @@ def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tu
         )
     except (AssertionError, KeyError, ValueError) as error:
         known = "see timm.data.auto_augment (rand-m9-mstd0.5-inc1 is DeiT's), or None"
-        raise WrongWords(f"--auto-augment {options.auto_augment}: {error or 'unknown to timm'}; {known}") from None
+        raise UsageError(f"--auto-augment {options.auto_augment}: {error or 'unknown to timm'}; {known}") from None
     for op in _operations(colour.transforms):
         if op.name.startswith("Posterize"):
             op.aug_fn = posterize
@@ -201,11 +201,11 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
             (big_vision), `squash` to a square, bilinear without antialias (big_vision's few-shot probes).
 
     Raises:
-        WrongWords: `resize` is below `size`.
+        UsageError: `resize` is below `size`.
     """
     resize = shorter_side(size, resize)
     if resize < size:
-        raise WrongWords(f"--resize {resize}: below the size {size} of the centre crop")
+        raise UsageError(f"--resize {resize}: below the size {size} of the centre crop")
     if view == "area":
         return [AreaCrop(size, resize)]
     if view == "squash":

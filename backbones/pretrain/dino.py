@@ -15,7 +15,7 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.loop import fit
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.dino_learner import DinoLearner
@@ -72,7 +72,7 @@ class Dino(Method):
             return context.observe(chosen, epoch) | self.rescore(outcomes)
 
         outcome = fit(learner, train_loader(data.train, options, context), options, context, validate)
-        if outcome.broke_down:
+        if outcome.training_failed:
             return {}, {}
         start = time.monotonic()
         try:
@@ -94,19 +94,19 @@ class Dino(Method):
 
 
 def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
-    """Raises WrongWords where the backbone cannot be trained on crops of both sizes."""
+    """Raises UsageError where the backbone cannot be trained on crops of both sizes."""
     probe(spec, options.size, drop_path=options.drop_path)
     if not options.local_crops:
         return
     if spec.divisor and options.local_size % spec.divisor:
-        raise WrongWords(f"--local-size {options.local_size}: {spec.name} needs a multiple of {spec.divisor} pixels")
+        raise UsageError(f"--local-size {options.local_size}: {spec.name} needs a multiple of {spec.divisor} pixels")
     backbone = create(spec, img_size=options.size, weights="random", load="strict").eval()
     try:
         with torch.inference_mode():
             backbone.pooled(torch.zeros(1, 3, options.local_size, options.local_size))
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise WrongWords(
+        raise UsageError(
             f"backbone {spec.name}: made for --size {options.size}, not for --local-size {options.local_size}: {reason}"
         ) from error
 

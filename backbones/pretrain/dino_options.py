@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backbones.engine.options import check_ranges
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.pretrain.method import PretrainOptions
 
 
@@ -70,18 +70,18 @@ class DinoOptions(PretrainOptions):
         check_ranges(self, 0, 1, "drop_path", "teacher_momentum", "center_momentum", "global_area", "local_area")
         for name in ("student_temp", "teacher_temp", "warmup_teacher_temp", "knn_temperature"):
             if not getattr(self, name) > 0:
-                raise WrongWords(f"--{name.replace('_', '-')} {getattr(self, name)}: must be above 0")
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be above 0")
         for name in ("global_area", "local_area"):
             low, high = getattr(self, name)
             if not 0 < low <= high:
-                raise WrongWords(
+                raise UsageError(
                     f"--{name.replace('_', '-')} {low} {high}: shares of an image's area, the smaller first"
                 )
         if self.drop_path == 1:
-            raise WrongWords("--drop-path must be below 1")
+            raise UsageError("--drop-path must be below 1")
         if self.resize is not None and self.resize < self.size:
-            raise WrongWords(f"--resize {self.resize}: must be at least --size {self.size}")
+            raise UsageError(f"--resize {self.resize}: must be at least --size {self.size}")
         if self.local_size == self.size and self.local_crops and not self.local_bn:
-            raise WrongWords("--no-local-bn: crops of one size share a pass, give --local-size other than --size")
+            raise UsageError("--no-local-bn: crops of one size share a pass, give --local-size other than --size")
         if self.batch % self.accumulate:
-            raise WrongWords(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
+            raise UsageError(f"--accumulate {self.accumulate} must divide --batch {self.batch}")

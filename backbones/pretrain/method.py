@@ -9,7 +9,7 @@ import numpy as np
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
 from backbones.engine.options import FitOptions, check_ranges
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.spec import BackboneSpec, override
 
 Scores = dict[str, float]
@@ -32,9 +32,9 @@ class PretrainOptions(FitOptions):
         check_ranges(self, 0, 1, "label_fraction")
         check_ranges(self, 0, None, "fraction_seed")
         if self.label_fraction == 0:
-            raise WrongWords("--label-fraction must be above 0")
+            raise UsageError("--label-fraction must be above 0")
         if 0 in self.validate_at:
-            raise WrongWords(f"--validate-at {self.validate_at}: epochs count from 1, or from -1 for the last")
+            raise UsageError(f"--validate-at {self.validate_at}: epochs count from 1, or from -1 for the last")
 
     def validates(self, epoch: int) -> bool:
         """Whether the validation split is scored after this epoch (from 0)."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from backbones.data.loading.images import seeded
 from backbones.engine.options import check_ranges
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.runtime.seeding import key_seed
 
 
@@ -42,7 +42,7 @@ class MixOptions:
         check_ranges(self, 0, None, "mixup", "cutmix")
         check_ranges(self, 0, 1, "mix_prob", "switch_prob", "smoothing")
         if self.mixing == "bigvision" and (self.cutmix or self.mix_prob != 1):
-            raise WrongWords("--mixing bigvision: has mixup alone, in every step; give `--cutmix 0 --mix-prob 1`")
+            raise UsageError("--mixing bigvision: has mixup alone, in every step; give `--cutmix 0 --mix-prob 1`")
 
     @property
     def mixes(self) -> bool:
@@ -68,14 +68,14 @@ def mix(
         step: of the run; the same in every process.
 
     Raises:
-        WrongWords: timm's mixing of an odd batch, where the middle image would have no partner.
+        UsageError: timm's mixing of an odd batch, where the middle image would have no partner.
     """
     if not options.mixes:
         return images, mixup_target(labels, classes, smoothing=options.smoothing)
     if options.mixing == "bigvision":
         return _mix_with_next(images, labels, classes, options, share(options.mixup, seed, step))
     if len(images) % 2:
-        raise WrongWords(
+        raise UsageError(
             f"--mixup and --cutmix pair the images of a batch, and {len(images)} in one process is odd: give a batch "
             "that every process cuts into even parts, or `--mixup 0 --cutmix 0`"
         )

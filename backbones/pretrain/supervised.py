@@ -18,7 +18,7 @@ from backbones.data.loading.samplers import repeated_batches, shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.loop import fit
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.pretrain.method import Method, Outcomes, Scores, as_trained_here
@@ -45,7 +45,7 @@ class Supervised(Method):
     ) -> tuple[Scores, Outcomes]:
         """Trains on the training split, scores the validation split, exports."""
         learner = train(spec, data, options, context)
-        if context.outcome.broke_down:
+        if context.outcome.training_failed:
             return {}, {}
         start = time.monotonic()
         try:
@@ -68,12 +68,12 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
     """What can be known to fail: the backbone and the size, the batch and its parts, too few images, label maps.
 
     Raises:
-        WrongWords: the words do not fit each other.
+        UsageError: the words do not fit each other.
         UserError: the data does not fit them.
     """
     probe(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
     if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
-        raise WrongWords(
+        raise UsageError(
             f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; take "
             f"one of {', '.join(VOLOS)}, or --dense-weight 0"
         )
@@ -93,7 +93,7 @@ def _check_batch(options: SupervisedOptions, context: Context) -> None:
     share = context.micro_batch(options.batch, options.accumulate)
     if options.mixes and options.mixing == "timm" and share % 2:
         ranks = context.ranks.data.world
-        raise WrongWords(
+        raise UsageError(
             f"--batch {options.batch}: {options.accumulate} micro-batches on {ranks} ranks have {share} images each, "
             "and --mixup and --cutmix pair the images of one: give a batch that makes this number even"
         )

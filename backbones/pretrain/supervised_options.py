@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from backbones.engine.options import check_ranges
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.pretrain.augment import AugmentOptions
 from backbones.pretrain.method import PretrainOptions
 from backbones.pretrain.mixing import MixOptions
@@ -46,21 +46,21 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
         check_ranges(self, 0, None, "dense_weight")
         check_ranges(self, 0, 1, "drop_path", "ema")
         if self.drop_path == 1 or self.ema == 1:
-            raise WrongWords("--drop-path and --ema must be below 1")
+            raise UsageError("--drop-path and --ema must be below 1")
         if self.export == "ema" and self.ema is None:
-            raise WrongWords("--export ema: there is no average; give --ema its decay, for instance 0.9999")
+            raise UsageError("--export ema: there is no average; give --ema its decay, for instance 0.9999")
         if self.batch % self.accumulate:
-            raise WrongWords(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
+            raise UsageError(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
         if self.resize is not None and self.resize < self.size:
-            raise WrongWords(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
+            raise UsageError(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
         self._check_tokens()
 
     def _check_tokens(self) -> None:
         if self.token_labels is not None and not self.dense_weight:
-            raise WrongWords("--token-labels are for the tokens' own loss: give --dense-weight, 0.5 as in VOLO")
+            raise UsageError("--token-labels are for the tokens' own loss: give --dense-weight, 0.5 as in VOLO")
         if self.token_labels is not None and self.augment not in ("timm", "crop"):
-            raise WrongWords(f"--token-labels: maps follow a resized crop; --augment {self.augment} has none")
+            raise UsageError(f"--token-labels: maps follow a resized crop; --augment {self.augment} has none")
         if self.dense_weight and self.mixes:
-            raise WrongWords("--dense-weight mixes tokens of two images; give --mixup 0 --cutmix 0 beside it")
+            raise UsageError("--dense-weight mixes tokens of two images; give --mixup 0 --cutmix 0 beside it")
         if self.dense_weight and self.loss == "sigmoid":
-            raise WrongWords("--dense-weight: the tokens' loss is a cross-entropy; give --loss softmax")
+            raise UsageError("--dense-weight: the tokens' loss is a cross-entropy; give --loss softmax")

@@ -20,7 +20,7 @@ from torchvision.transforms.v2 import functional
 
 from backbones.data.classification import Split
 from backbones.data.loading.images import Transform
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 
 SUFFIXES = (".pt", ".npy")
 INTERPOLATIONS = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
@@ -50,7 +50,8 @@ class LabelMaps:
         if lacking:
             raise UserError(
                 f"--token-labels {folder}: no label map for {len(lacking)} of {len(stems)} training images "
-                f"({some(lacking)}); a map lies under its image's name, with .pt or .npy; without --token-labels the "
+                f"({shortened(lacking)}); a map lies under its image's name, with .pt or .npy; without "
+                "--token-labels the "
                 "image's label is taken"
             )
         self.paths = [present[str(_near(stem, present))] for stem in stems]

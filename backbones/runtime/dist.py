@@ -10,7 +10,7 @@ import torch.distributed as dist
 from timm.layers import BatchNormAct2d, convert_sync_batchnorm
 from torch import Tensor, nn
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ def ranks_from_environment(sharing: int = 1) -> Ranks:
     """What `torchrun` says in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; a world of one without it.
 
     Raises:
-        WrongWords: groups of `sharing` ranks would leave some over.
+        UsageError: groups of `sharing` ranks would leave some over.
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     found = [int(os.environ.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1"))]
     if found[1] % sharing:
-        raise WrongWords(
+        raise UsageError(
             f"--sequence-parallel {sharing}: {found[1]} ranks do not make groups of {sharing}; start a multiple of it "
             f"with torchrun --nproc-per-node {sharing} -m transfer..."
         )

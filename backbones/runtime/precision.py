@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 
 Precision = Literal["bf16", "fp16", "fp32"]
 DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -20,13 +20,13 @@ def choose_precision(name: str, device: torch.device, flag: str = "--precision")
         flag: which said so, for messages.
 
     Raises:
-        WrongWords: bf16 on a GPU without it.
+        UsageError: bf16 on a GPU without it.
     """
     native = torch.cuda.is_bf16_supported(False) if device.type == "cuda" else _cpu_has_bf16()
     if name == "auto":
         return "bf16" if native else "fp32"
     if name == "bf16" and device.type == "cuda" and not native:
-        raise WrongWords(f"{flag} bf16: this GPU does not have it; fp16 and fp32 remain")
+        raise UsageError(f"{flag} bf16: this GPU does not have it; fp16 and fp32 remain")
     assert name in ("bf16", "fp16", "fp32")
     return name  # type: ignore[return-value]
 
@@ -34,7 +34,7 @@ def choose_precision(name: str, device: torch.device, flag: str = "--precision")
 def precisions(options: Any, device: torch.device) -> tuple[Precision, Precision]:
     """Of training and of scoring, as `precision` and `eval_precision` of a command's options say.
 
-    Where nothing trains there is no `precision`, and the first is the second. Raises WrongWords.
+    Where nothing trains there is no `precision`, and the first is the second. Raises UsageError.
     """
     scoring, flag = options.eval_precision, "--eval-precision"
     if not hasattr(options, "precision"):

@@ -18,7 +18,7 @@ from backbones.data.spec import (
     text_option,
     the_one,
 )
-from backbones.errors import UserError, WrongWords, nearest, some
+from backbones.errors import UsageError, UserError, did_you_mean, shortened
 from tasks.data.coco_images import Splits, Stats, checked_images, chosen, stats_of
 from tasks.data.coco_split import WORDS, Classes, CocoSplit, read_split
 from tasks.data.toy_coco import GENERATORS
@@ -103,7 +103,7 @@ def open_coco(
         Absent: it is not there, or a part of it is not.
         UserError: annotations that are not in COCO's format or contradict themselves, each other or the images; a
             missing or damaged image; nothing to train on, or nothing to score by.
-        WrongWords: the data set is not one for detection, or its YAML file asks for something that does not exist.
+        UsageError: the data set is not one for detection, or its YAML file asks for something that does not exist.
     """
     check_format(spec, ("coco",), "detection")
     layout = _layout(spec)
@@ -143,7 +143,7 @@ def _layout(spec: DatasetSpec) -> dict[str, tuple[str, str]]:
         folder = text_option(spec, f"{name}_images") or f"{name}2017"
         layout[name] = (file or f"annotations/instances_{name}2017.json", folder)
     if not layout:
-        raise WrongWords(f"{spec.name}: `train_annotations` and `val_annotations` are both null; nothing is left")
+        raise UsageError(f"{spec.name}: `train_annotations` and `val_annotations` are both null; nothing is left")
     return layout
 
 
@@ -153,7 +153,9 @@ def _root(spec: DatasetSpec, data: Path | None, layout: dict[str, tuple[str, str
     if generator is not None:
         if generator not in GENERATORS:
             known = ", ".join(GENERATORS)
-            raise WrongWords(f"{spec.name}: unknown generator {generator!r}{nearest(generator, GENERATORS)} ({known})")
+            raise UsageError(
+                f"{spec.name}: unknown generator {generator!r}{did_you_mean(generator, GENERATORS)} ({known})"
+            )
         return GENERATORS[generator]()
     named, under = places(spec, data, itself=True)
     found = the_one(spec, named, under, lambda path: not _lacking(path, layout))
@@ -185,7 +187,8 @@ def _shared_classes(read: dict[Path, Classes]) -> Classes:
         if classes != theirs:
             odd = sorted(classes.items() ^ theirs.items())
             raise UserError(
-                f"{file} and {other} have different categories (id, name): {some(odd)}; write both files with the same"
+                f"{file} and {other} have different categories (id, name): {shortened(odd)}; write both files "
+                "with the same"
             )
     return classes
 
@@ -210,7 +213,7 @@ def _check_counts(spec: DatasetSpec, found: dict[str, Any], root: Path) -> None:
         for counts in (found, spec.counts or {})
     )  # fmt: skip
     for key in expected.keys() - known.keys():
-        raise WrongWords(f"{spec.name}: `counts` has an unknown entry {key!r}{nearest(key, known)}")
+        raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, known)}")
     wrong = [
         f"  {key}: expected {number}, found {known[key]}" for key, number in expected.items() if known[key] != number
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 
 Test = Callable[[Any], bool]
 LARGEST = 2.0**53
@@ -116,7 +116,7 @@ def _check_entries(file: Path, key: str, entries: list[Any]) -> None:
 def _check_unique(file: Path, key: str, values: list[Any], name: str) -> None:
     if len(set(values)) < len(values):
         twice = sorted(value for value, count in Counter(values).items() if count > 1)
-        raise UserError(f"{file}: `{key}` has {len(twice)} values of `{name}` more than once: {some(twice)}; "
+        raise UserError(f"{file}: `{key}` has {len(twice)} values of `{name}` more than once: {shortened(twice)}; "
                         "every one needs its own: write the file anew")  # fmt: skip
 
 

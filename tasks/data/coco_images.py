@@ -19,7 +19,7 @@ from backbones.data.spec import DatasetSpec
 from backbones.data.splits.integrity import stat_files
 from backbones.data.splits.split import FileSplit, PackedNames
 from backbones.data.splits.subsets import content_digests
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 from backbones.runtime.threads import usable_cores
 from tasks.data.coco_split import WORDS, CocoSplit
 
@@ -44,7 +44,7 @@ def checked_images(spec: DatasetSpec, splits: Splits, stats: Stats, *, skip: boo
     bad = sorted(path for path, size in sizes.items() if size is None)
     if bad and not skip:
         raise UserError(
-            f"{spec.name}: {len(bad)} of {len(sizes)} images cannot be decoded: {some(bad)}\n"
+            f"{spec.name}: {len(bad)} of {len(sizes)} images cannot be decoded: {shortened(bad)}\n"
             "restore them, or leave them out with `--skip-unreadable`"
         )
     for split in splits.values():

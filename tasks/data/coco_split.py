@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 from tasks.data.coco_checks import parsed, rle_fault
 from tasks.data.packed import Packed
 
@@ -174,7 +174,7 @@ def _places(file: Path, given: list[int], known: list[int], name: str, table: st
     if unknown.any():
         raise UserError(
             f"{file}: {int(unknown.sum())} annotations have an `{name}` that `{table}` does not list: "
-            f"{some(np.unique(values[unknown]).tolist())}; take the annotations out, or list these in `{table}`"
+            f"{shortened(np.unique(values[unknown]).tolist())}; take the annotations out, or list these in `{table}`"
         )
     return np.searchsorted(ids, values)
 

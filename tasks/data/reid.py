@@ -12,7 +12,7 @@ from typing import Any
 
 from backbones.data.spec import DatasetSpec, check_format, find_root, manifest_digest
 from backbones.data.splits.integrity import check_images, stat_files
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UsageError, UserError, did_you_mean
 from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
 from tasks.data.reid_subset import choose, matched
 from tasks.data.torchreid_sets import torchreid_set
@@ -68,7 +68,7 @@ def open_reid(
     Raises:
         UserError: not found, incomplete, with a name that does not parse, with a damaged image, or without any query
             that has a match.
-        WrongWords: the data set is not one for re-identification, or its YAML file asks for something that does not
+        UsageError: the data set is not one for re-identification, or its YAML file asks for something that does not
             exist.
     """
     check_format(spec, FORMATS, "re-identification")
@@ -101,13 +101,15 @@ def open_reid(
 
 
 def reid_root(spec: DatasetSpec, data: Path | None) -> Path:
-    """The folder of the data set; a drawn one is drawn on first use. Raises UserError, WrongWords."""
+    """The folder of the data set; a drawn one is drawn on first use. Raises UserError, UsageError."""
     generator = spec.options.get("generator")
     if generator is None:
         return find_root(spec, data)
     if not isinstance(generator, str) or generator not in GENERATORS:
         known = ", ".join(GENERATORS)
-        raise WrongWords(f"{spec.name}: unknown generator {generator!r}{nearest(str(generator), GENERATORS)} ({known})")
+        raise UsageError(
+            f"{spec.name}: unknown generator {generator!r}{did_you_mean(str(generator), GENERATORS)} ({known})"
+        )
     return GENERATORS[generator]()
 
 
@@ -122,7 +124,7 @@ def _check_counts(spec: DatasetSpec, splits: Splits, root: Path) -> None:
         if key in has and has[key] != expected:
             wrong.append(f"  {key}: expected {expected}, found {has[key]}")
         elif key not in has and not (splits.val is None and key.split()[0] in ("val", "train_val")):
-            raise WrongWords(f"{spec.name}: `counts` has an unknown entry {key!r}{nearest(key, has)}")
+            raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, has)}")
     if wrong:
         mend = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import DatasetSpec
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UsageError, UserError, did_you_mean
 from tasks.data.reid_layouts import Sample, Splits
 
 
@@ -17,13 +17,13 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
 
     Raises:
         UserError: torchreid is not installed, or it does not find the data set or parts of it.
-        WrongWords: torchreid knows no such data set.
+        UsageError: torchreid knows no such data set.
     """
     known = _classes()
     name = str(spec.options.get("set"))
     if name not in known:
-        raise WrongWords(
-            f"torchreid knows no image data set {name!r}{nearest(name, known)}\nknown: {', '.join(sorted(known))}"
+        raise UsageError(
+            f"torchreid knows no image data set {name!r}{did_you_mean(name, known)}\nknown: {', '.join(sorted(known))}"
         )
     opened = _open(known[name], root, spec.name)
     train, query, gallery = (_samples(getattr(opened, part)) for part in ("train", "query", "gallery"))

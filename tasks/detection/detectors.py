@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_yaml
 from tasks.detection import mmlab
 from tasks.detection.maps import StageMaps, VitMaps
@@ -48,25 +48,25 @@ def resolve_detector(name: str) -> DetectorSpec:
     """A shipped name, or a YAML file with the same keys.
 
     Raises:
-        WrongWords: the name or a key is unknown, or a value is of the wrong type.
+        UsageError: the name or a key is unknown, or a value is of the wrong type.
     """
     path = Path(name).expanduser()
     if path.suffix not in (".yaml", ".yml"):
         if name not in detector_names():
             known = ", ".join(detector_names())
-            raise WrongWords(
-                f"unknown detector {name!r}{nearest(name, detector_names())} (detectors: {known}; or a YAML)"
+            raise UsageError(
+                f"unknown detector {name!r}{did_you_mean(name, detector_names())} (detectors: {known}; or a YAML)"
             )
         path = CONFIGS / "detectors" / f"{name}.yaml"
     content = {"name": path.stem, "model": {}, **read_yaml(path)}
     known_keys = {item.name: {"masks": bool, "model": dict}.get(item.name, str) for item in fields(DetectorSpec)}
     for key, value in content.items():
         if key not in known_keys:
-            raise WrongWords(f"{path}: unknown key {key!r}{nearest(key, known_keys)}")
+            raise UsageError(f"{path}: unknown key {key!r}{did_you_mean(key, known_keys)}")
         if not isinstance(value, known_keys[key]):
-            raise WrongWords(f"{path}: `{key}` is {value!r}; it must be of type {known_keys[key].__name__}")
+            raise UsageError(f"{path}: `{key}` is {value!r}; it must be of type {known_keys[key].__name__}")
     if missing := known_keys.keys() - content.keys():
-        raise WrongWords(f"{path}: missing: {', '.join(sorted(missing))}")
+        raise UsageError(f"{path}: missing: {', '.join(sorted(missing))}")
     return DetectorSpec(**content)
 
 
@@ -92,7 +92,7 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
 
     Raises:
         UserError: mmdetection is missing or has no such base.
-        WrongWords: the overlay does not fit, or the maps do not serve the pyramid.
+        UsageError: the overlay does not fit, or the maps do not serve the pyramid.
     """
     mmlab.load()
     config = _config(spec, classes)
@@ -115,7 +115,7 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
     try:
         levels_seen = freeze_unreached(detector)
     except (RuntimeError, AssertionError, ValueError, TypeError) as error:
-        raise WrongWords(
+        raise UsageError(
             f"{maps.backbone.spec.name} and detector {spec.name} do not fit, or the backbone cannot take images of "
             f"other sizes than its own: {_worded(error)}"
         ) from error
@@ -135,7 +135,7 @@ def _built(spec: DetectorSpec, config: dict[str, Any]) -> Any:
     """mmdetection's detector, initialised unless on the meta device.
 
     Raises:
-        WrongWords: it cannot be built, or is not what its file says.
+        UsageError: it cannot be built, or is not what its file says.
     """
     from mmdet.registry import MODELS
     from mmengine.config import ConfigDict
@@ -143,12 +143,12 @@ def _built(spec: DetectorSpec, config: dict[str, Any]) -> Any:
     try:
         detector = MODELS.build(ConfigDict(config))
     except (TypeError, KeyError, ValueError, AssertionError, AttributeError, RuntimeError) as error:
-        raise WrongWords(f"detector {spec.name}: mmdetection cannot build it: {_worded(error)}") from error
+        raise UsageError(f"detector {spec.name}: mmdetection cannot build it: {_worded(error)}") from error
     if getattr(detector, "with_roi_head", True) is False:
-        raise WrongWords(f"detector {spec.name}: without `roi_head` it finds no classes")
+        raise UsageError(f"detector {spec.name}: without `roi_head` it finds no classes")
     if detector.with_mask != spec.masks:
         found, said = ("masks", "true") if detector.with_mask else ("no masks", "false")
-        raise WrongWords(f"detector {spec.name}: it predicts {found}, so its file must say `masks: {said}`")
+        raise UsageError(f"detector {spec.name}: it predicts {found}, so its file must say `masks: {said}`")
     if not any(parameter.is_meta for parameter in detector.parameters()):  # which have no values
         with _quietly():
             detector.init_weights()
@@ -166,7 +166,7 @@ def _check_strides(spec: DetectorSpec, detector: Any, sides: list[int]) -> None:
     width = 2 * detector.data_preprocessor.pad_size_divisor
     if [max(width // stride, 1) for stride in wanted] != sides:
         found = [width // side for side in sides]
-        raise WrongWords(f"detector {spec.name}: anchors of strides {wanted}, but the levels have strides {found}")
+        raise UsageError(f"detector {spec.name}: anchors of strides {wanted}, but the levels have strides {found}")
 
 
 def freeze_unreached(detector: Any) -> list[int]:
@@ -206,12 +206,12 @@ def _config(spec: DetectorSpec, classes: int) -> dict[str, Any]:
     path = Path(mmdet.__file__).parent / ".mim" / "configs" / "_base_" / "models" / f"{spec.base}.py"
     if not path.is_file():
         bases = [file.stem for file in path.parent.glob("*.py")]
-        raise UserError(f"detector {spec.name}: mmdetection has no base {spec.base!r}{nearest(spec.base, bases)}")
+        raise UserError(f"detector {spec.name}: mmdetection has no base {spec.base!r}{did_you_mean(spec.base, bases)}")
     config = Config.fromfile(path)
     config.merge_from_dict({"model": copy.deepcopy(spec.model)} if spec.model else {})
     model: dict[str, Any] = config.model.to_dict()
     if not isinstance(model.get("neck"), dict) or model.get("type") in UNSERVED:
-        raise WrongWords(f"detector {spec.name}: {spec.base} is no detector of classes with a feature pyramid (FPN)")
+        raise UsageError(f"detector {spec.name}: {spec.base} is no detector of classes with a feature pyramid (FPN)")
     _set(model, "num_classes", classes)
     return model
 
@@ -243,5 +243,5 @@ def _levels(maps: VitMaps | StageMaps, pyramid: Pyramid, config: dict[str, Any])
 
 def _taps(maps: VitMaps | StageMaps) -> TapScales:
     if len(maps.strides) != 4:
-        raise WrongWords(f"--pyramid taps needs the maps of four blocks, not {len(maps.strides)}: --pyramid simple")
+        raise UsageError(f"--pyramid taps needs the maps of four blocks, not {len(maps.strides)}: --pyramid simple")
     return TapScales(maps.channels[0], maps.strides[0])

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from backbones.attention import Attention, UserAttention, takes_scale
 from backbones.backbone import Backbone
 from backbones.engine.sequence_parallel import know_ranks
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.positions import Grid, patch_positions
 from backbones.token_shards import Shards
 from tasks.detection.options import check_relative
@@ -56,7 +56,7 @@ class VitMaps(nn.Module):
         backbone: of a plain ViT; its parts are used and changed. Blocks behind the last tap are taken out.
 
     Raises:
-        WrongWords: taps or global blocks that do not exist, or a part that cannot be windowed.
+        UsageError: taps or global blocks that do not exist, or a part that cannot be windowed.
     """
 
     def __init__(self, backbone: Backbone, options: MapOptions) -> None:
@@ -66,20 +66,20 @@ class VitMaps(nn.Module):
         self.backbone, self.options = backbone, options
         self.taps = [_index(tap, depth, "taps") for tap in options.taps]
         if len({*self.taps}) < len(self.taps):
-            raise WrongWords(f"{backbone.spec.name}: taps {self.taps}: four different blocks are needed")
+            raise UsageError(f"{backbone.spec.name}: taps {self.taps}: four different blocks are needed")
         chosen = quarters(backbone) if options.global_blocks is None else options.global_blocks
         self.windowed = [
             bool(options.window) and number not in {_index(block, depth, "global blocks") for block in chosen}
             for number in range(depth)
         ]
         if options.window and not any(self.windowed):
-            raise WrongWords(
+            raise UsageError(
                 f"{backbone.spec.name}: --window {options.window} has no effect: all {depth} blocks are global; name "
                 "fewer with --global-blocks, or --window 0"
             )
         del model.blocks[max(self.taps) + 1 :]
         if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
-            raise WrongWords(f"{backbone.spec.name}: its blocks are not timm's plain ones: --window 0 --no-relative")
+            raise UsageError(f"{backbone.spec.name}: its blocks are not timm's plain ones: --window 0 --no-relative")
         if options.relative:
             self._add_relative(model)
         self.channels, self.strides = [backbone.dim] * len(self.taps), [backbone.stride] * len(self.taps)
@@ -89,10 +89,10 @@ class VitMaps(nn.Module):
         """Has the global blocks work on their rank's tokens while they train.
 
         Raises:
-            WrongWords: as `backbones.engine.sequence_parallel.share_tokens`, and for relative positions.
+            UsageError: as `backbones.engine.sequence_parallel.share_tokens`, and for relative positions.
         """
         if self.options.relative:
-            raise WrongWords(f"--sequence-parallel {shards.size}: not with relative positions: --no-relative")
+            raise UsageError(f"--sequence-parallel {shards.size}: not with relative positions: --no-relative")
         know_ranks(self.backbone.model, shards)
         self.shards = shards
 
@@ -100,7 +100,7 @@ class VitMaps(nn.Module):
         for block, windowed in zip(model.blocks, self.windowed):
             if not isinstance(block.attn, Attention) or not takes_scale(block.attn.core):
                 check_relative(self.backbone.spec)
-                raise WrongWords(
+                raise UsageError(
                     f"{self.backbone.spec.name}: relative positions need an attention of this suite: --no-relative"
                 )
             size = (self.options.window,) * 2 if windowed else self.options.grid
@@ -182,14 +182,14 @@ class StageMaps(nn.Module):
             all of these (VOLO, XCiT), the last.
 
     Raises:
-        WrongWords: the model gives no maps.
+        UsageError: the model gives no maps.
     """
 
     def __init__(self, backbone: Backbone, stages: Sequence[int] | None = None) -> None:
         super().__init__()
         info = getattr(backbone.model, "feature_info", None)
         if not info or not hasattr(backbone.model, "forward_intermediates"):
-            raise WrongWords(f"{backbone.spec.name}: {backbone.spec.arch} gives pooled features only, no maps")
+            raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} gives pooled features only, no maps")
         strides = [int(entry["reduction"]) for entry in info]
         if stages is None:
             last = {stride: number for number, stride in enumerate(strides)}
@@ -210,7 +210,7 @@ def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
         return VitMaps(backbone, options)
     if options.window or options.relative or options.checkpoint:
         mend = "--window 0 --no-relative --no-checkpoint"
-        raise WrongWords(f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: {mend}")
+        raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: {mend}")
     return StageMaps(backbone)
 
 
@@ -255,5 +255,5 @@ def _side_by_side(parts: list[Tensor], dim: int) -> Tensor:
 
 def _index(number: int, depth: int, what: str) -> int:
     if not -depth <= number < depth:
-        raise WrongWords(f"{what}: there is no block {number}; the backbone has {depth}, counted from 0")
+        raise UsageError(f"{what}: there is no block {number}; the backbone has {depth}, counted from 0")
     return number % depth

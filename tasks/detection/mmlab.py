@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from timm.layers import LayerNorm2d
 
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 from tasks.detection.ops import Bridge
 from tasks.detection.suppression import class_offsets_in_float64
 
@@ -66,7 +66,7 @@ def ops_source() -> Literal["compiled", "bridge"]:
 
 def _check_installed() -> None:
     if missing := [name for name in PACKAGES if name not in sys.modules and find_spec(name) is None]:
-        raise UserError(f"detection needs {some(missing)}: {INSTALL}")
+        raise UserError(f"detection needs {shortened(missing)}: {INSTALL}")
     for fork, officials in PACKAGES.values():
         if (both := [name for name in (fork, *officials) if _installed(name)])[1:]:
             names = " ".join(both)

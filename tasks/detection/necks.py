@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 
 STRIDES = (4, 8, 16, 32)
 """Of a pyramid's levels, as far as they come from the backbone."""
@@ -19,10 +19,10 @@ def scales(stride: int) -> list[float]:
     """The factors that bring a map of this stride to `STRIDES`.
 
     Raises:
-        WrongWords: a stride for which there are none.
+        UsageError: a stride for which there are none.
     """
     if stride not in (4, 8, 16):
-        raise WrongWords(f"maps of stride {stride}: pyramids are made from patches of 4, 8 and 16 pixels")
+        raise UsageError(f"maps of stride {stride}: pyramids are made from patches of 4, 8 and 16 pixels")
     return [stride / wanted for wanted in STRIDES]
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backbones.engine.options import FitOptions, check_ranges
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.spec import BackboneSpec
 from backbones.user_code import is_user_part, takes
 
@@ -56,27 +56,27 @@ class DetectOptions(FitOptions):
         check_ranges(self, 0, None, "window", "draw")
         check_ranges(self, 0, 1, "flip", "drop_path")
         if self.drop_path == 1:
-            raise WrongWords("--drop-path must be below 1")
+            raise UsageError("--drop-path must be below 1")
         if self.sync_bn and self.norm_eval:
-            raise WrongWords("--sync-bn has no effect while batch norms keep their statistics: --no-norm-eval")
+            raise UsageError("--sync-bn has no effect while batch norms keep their statistics: --no-norm-eval")
         if self.size[0] > self.size[1]:
-            raise WrongWords(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
+            raise UsageError(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
         if self.batch % self.accumulate:
-            raise WrongWords(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
+            raise UsageError(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
         if self.taps is not None and (self.pyramid != "taps" or len(self.taps) != 4 or len({*self.taps}) != 4):
-            raise WrongWords(f"--taps {self.taps}: give four different blocks, with --pyramid taps")
+            raise UsageError(f"--taps {self.taps}: give four different blocks, with --pyramid taps")
         if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
-            raise WrongWords(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
+            raise UsageError(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
 
 
 def check_relative(spec: BackboneSpec) -> None:
     """Whether a user's own attention can have relative positions, as far as its file says so; it is not run.
 
     Raises:
-        WrongWords: it cannot.
+        UsageError: it cannot.
     """
     if spec.attention is not None and is_user_part(spec.attention) and not takes(spec.attention, "scale"):
-        raise WrongWords(
+        raise UsageError(
             f"{spec.attention} cannot have relative positions: give --no-relative, or make it a function of "
             "(q, k, v, scale=None), whose scores are scale q k^T where a scale is given, with values narrower than q"
         )

@@ -15,7 +15,7 @@ import numpy as np
 
 from backbones.data.classification import ClassificationData
 from backbones.data.splits.subsets import all_digests
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 
 Rule = Literal["digest", "bigvision"]
 
@@ -130,7 +130,7 @@ def draw_support_sets(
         raise UserError(f"{data.name}: there is one class, {data.classes[0]!r}; a probe tells two or more apart")
     empty = np.setdiff1d(np.arange(len(data.classes)), labels)
     if len(empty):
-        names = some([data.classes[label] for label in empty])
+        names = shortened([data.classes[label] for label in empty])
         raise UserError(f"{data.name}: {len(empty)} class(es) have no training image to draw: {names}")
     train, test = all_digests(data.train), all_digests(data.val)
     groups = [np.flatnonzero(labels == label) for label in range(len(data.classes))]

@@ -14,7 +14,7 @@ from tasks.reference.at_hand import BATCH, AtHand
 from tasks.reference.compared import Recomputed, Row, Values, close, compare
 from tasks.reference.metrics.tokens import attention_facts, facts, similarity
 from tasks.token_diagnostics.attention import weights_shown
-from tasks.token_diagnostics.places import Place, find_places
+from tasks.token_diagnostics.places import TokenPlace, find_places
 
 SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
 Found = dict[str, list[dict[str, float]]]
@@ -78,7 +78,7 @@ def _output(show: Callable[[Tensor], None]) -> Callable[..., None]:
     return lambda module, inputs, output: show(output)
 
 
-def _shower(place: Place, name: str, class_token: bool, tokens: Found) -> Callable[[Tensor], None]:
+def _shower(place: TokenPlace, name: str, class_token: bool, tokens: Found) -> Callable[[Tensor], None]:
     def show(x: Tensor) -> None:
         found = place.tokens(x, class_token)
         for image in [] if found is None else found.numpy():

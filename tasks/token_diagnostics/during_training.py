@@ -9,7 +9,7 @@ from torch.utils.data import Subset
 from backbones.backbone import Backbone, create
 from backbones.data.classification import ClassificationData, SplitDataset
 from backbones.engine.context import Context
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.pretrain.augment import eval_transform
 from backbones.spec import BackboneSpec
 from tasks.token_diagnostics.measures import attention_facts, evenly, layer_facts, observe
@@ -23,14 +23,14 @@ PER_CHANNEL = ("scale", "shift", "penalty")
 
 
 def check_epochs(at: Sequence[int], epochs: int) -> None:
-    """Raises WrongWords for an epoch (from 1, or from -1 for the last) that a training does not have."""
+    """Raises UsageError for an epoch (from 1, or from -1 for the last) that a training does not have."""
     if any(not 1 <= abs(epoch) <= epochs for epoch in at):
         said = " ".join(map(str, at))
-        raise WrongWords(f"--tokens-at {said}: epochs count from 1 to {epochs}, or from -1 for the last")
+        raise UsageError(f"--tokens-at {said}: epochs count from 1 to {epochs}, or from -1 for the last")
 
 
 def check_backbone(spec: BackboneSpec, size: int) -> None:
-    """Raises WrongWords for a backbone whose tokens are not known."""
+    """Raises UsageError for a backbone whose tokens are not known."""
     find_places(create(spec, img_size=size, weights="random", load="strict"))
 
 

@@ -13,7 +13,7 @@ from timm.models.volo import VOLO, Outlooker
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 
 ACTIVATION = re.compile(
     r"relu|elu|glu|silu|swish|mish|sigmoid|tanh|softplus|softsign|shrink|threshold|activation", re.IGNORECASE
@@ -21,7 +21,7 @@ ACTIVATION = re.compile(
 
 
 @dataclass(frozen=True)
-class Place:
+class TokenPlace:
     """A module whose output is a set of tokens; of an activation the input is another.
 
     Attributes:
@@ -50,37 +50,39 @@ class Place:
         return x if class_token else x[:, self.prefix :]
 
 
-def find_places(backbone: Backbone) -> list[Place]:
+def find_places(backbone: Backbone) -> list[TokenPlace]:
     """The places of a plain vision transformer or a VOLO; blocks are counted from 1, as the paper's figure does.
 
     Raises:
-        WrongWords: the backbone is neither.
+        UsageError: the backbone is neither.
     """
     model = backbone.model
     if isinstance(model, VisionTransformer):
         prefix = model.num_prefix_tokens
-        blocks = [Place(f"block {index + 1}", "block", block, prefix) for index, block in enumerate(model.blocks)]
+        blocks = [TokenPlace(f"block {index + 1}", "block", block, prefix) for index, block in enumerate(model.blocks)]
         rest = [
-            Place("stem", "stem", model.patch_embed),
-            Place("positions", "positions", model.norm_pre, prefix),
+            TokenPlace("stem", "stem", model.patch_embed),
+            TokenPlace("positions", "positions", model.norm_pre, prefix),
             *blocks,
         ]
-        norm = [] if isinstance(model.norm, nn.Identity) else [Place("final norm", "final norm", model.norm, prefix)]
+        norm = (
+            [] if isinstance(model.norm, nn.Identity) else [TokenPlace("final norm", "final norm", model.norm, prefix)]
+        )
         return [*stem_activations(model.patch_embed), *rest, *norm]
     if isinstance(model, VOLO):
-        stem = Place("stem", "stem", model.patch_embed, channels_first=True)
+        stem = TokenPlace("stem", "stem", model.patch_embed, channels_first=True)
         return [*stem_activations(model.patch_embed), stem, *_of_volo(model)]
-    raise WrongWords(
+    raise UsageError(
         f"backbone {backbone.spec.name}: {backbone.spec.arch} is neither a plain vision transformer nor VOLO; what its "
         "tokens are is not known here"
     )
 
 
-def stem_activations(stem: nn.Module) -> list[Place]:
+def stem_activations(stem: nn.Module) -> list[TokenPlace]:
     """The activations that are modules of a stem: torch's, timm's, ours and users' all say it in their class's name."""
     mixed = any(is_channels_last(module) for module in stem.modules())
     return [
-        Place(f"stem {name}", "activation", module, channels_first=None if mixed else True)
+        TokenPlace(f"stem {name}", "activation", module, channels_first=None if mixed else True)
         for name, module in stem.named_modules()
         if is_activation(module)
     ]
@@ -96,18 +98,18 @@ def is_activation(module: nn.Module) -> bool:
     return bool(ACTIVATION.search(type(module).__name__)) and not [*module.children()]
 
 
-def _of_volo(model: VOLO) -> list[Place]:
+def _of_volo(model: VOLO) -> list[TokenPlace]:
     """Outlookers, the convolution that halves the grid, positions, transformer blocks, blocks of class attention."""
-    found: list[Place] = []
+    found: list[TokenPlace] = []
     counts: Counter[str] = Counter()
 
     def add(kind: str, module: nn.Module, prefix: int = 0) -> None:
         counts[kind] += 1
-        found.append(Place(f"{kind} {counts[kind]}", kind, module, prefix))
+        found.append(TokenPlace(f"{kind} {counts[kind]}", kind, module, prefix))
 
     for index, stage in enumerate(model.network):
         if index == 2:
-            found.append(Place("positions", "positions", model.pos_drop))
+            found.append(TokenPlace("positions", "positions", model.pos_drop))
         if not isinstance(stage, nn.Sequential):
             add("downsampling", stage)
             continue
@@ -116,4 +118,4 @@ def _of_volo(model: VOLO) -> list[Place]:
     prefix = 1 if model.post_network else 0
     for block in model.post_network or []:
         add("class attention", block, prefix)
-    return [*found, Place("final norm", "final norm", model.norm, prefix)]
+    return [*found, TokenPlace("final norm", "final norm", model.norm, prefix)]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbones.attention import ATTENTIONS, Attention, HeadNorm, make_attention, normalised, pointwise, softmax
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 
 # the h of arXiv 2309.08586, Figure 2, on one number; of GELU both forms
@@ -179,7 +179,7 @@ def test_alpha_can_be_learned():
 
 @pytest.mark.parametrize("name", ["softmax", "relu_sum"])
 def test_alpha_without_effect_is_refused(name):
-    with pytest.raises(WrongWords, match="alpha"):
+    with pytest.raises(UsageError, match="alpha"):
         make_attention(name, 8, 2, alpha=0.5)
 
 
@@ -219,14 +219,14 @@ def test_a_users_attention(tmp_path):
     torch.testing.assert_close(module(x, attn_mask=None), module.body(x))
     with pytest.raises(UserError, match=r"Name\(dim, heads\)"):
         make_attention(f"{tmp_path}/mine.py:NoModule", 8, 2)
-    with pytest.raises(WrongWords, match=r"`alpha: 0\.5` has no effect"):
+    with pytest.raises(UsageError, match=r"`alpha: 0\.5` has no effect"):
         make_attention(f"{tmp_path}/mine.py:linear", 8, 2, alpha=0.5)
-    with pytest.raises(WrongWords, match="do not reach"):
+    with pytest.raises(UsageError, match="do not reach"):
         make_attention(f"{tmp_path}/mine.py:Mean", 8, 2, gate=True)
 
 
 def test_an_unknown_name():
-    with pytest.raises(WrongWords, match="did you mean 'relu'"):
+    with pytest.raises(UsageError, match="did you mean 'relu'"):
         make_attention("reluu", 8, 2)
 
 
@@ -312,7 +312,7 @@ def test_tensors_that_are_no_numbers():
 def test_an_alpha_that_is_not_finite(alpha):
     with pytest.raises(ValueError, match=f"alpha = {alpha} is not finite"):
         pointwise(*qkv(), alpha=alpha)
-    with pytest.raises(WrongWords, match=f"`alpha: {alpha}`"):
+    with pytest.raises(UsageError, match=f"`alpha: {alpha}`"):
         resolve("tiny", attention="relu", alpha=alpha)
     assert pointwise(*qkv(), alpha=torch.tensor(alpha)).isnan().all()  # a training is told by its numbers
 
@@ -320,7 +320,7 @@ def test_an_alpha_that_is_not_finite(alpha):
 def test_an_alpha_beyond_all_numbers():
     with pytest.raises(ValueError, match=r"alpha = -4000.0: 5\^4000.0 is larger than any number"):
         pointwise(*qkv(), alpha=-4000.0)
-    with pytest.raises(WrongWords, match="between -8 and 8"):
+    with pytest.raises(UsageError, match="between -8 and 8"):
         resolve("tiny", attention="relu", alpha=-400)
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import backbones
 from backbones.backbone import Backbone, create
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 
 IMAGES = torch.rand(2, 3, 64, 32, generator=torch.Generator().manual_seed(0))
@@ -134,7 +134,7 @@ def test_pooling_of_timms_models():
     images = torch.rand(1, 3, 224, 224)
     backbone = create("deit_tiny_patch16_224", weights="random", pool="mean").eval()
     torch.testing.assert_close(backbone.pooled(images), backbone.tokens(images, norm=True)[-1][:, 1:].mean(1))
-    with pytest.raises(WrongWords, match="`pool: cls` does not suit resnet18"):
+    with pytest.raises(UsageError, match="`pool: cls` does not suit resnet18"):
         create("resnet18", weights="random", pool="cls")
 
 
@@ -175,7 +175,7 @@ def test_a_users_whole_model(tmp_path):
         create(f"{file}:maps")
     with pytest.raises(UserError, match=r"nn\.Module class Name"):
         create(f"{file}:number")
-    with pytest.raises(WrongWords, match="`stem` does not apply"):
+    with pytest.raises(UsageError, match="`stem` does not apply"):
         create(f"{file}:Net", stem="conv")
 
 
@@ -198,7 +198,7 @@ def test_users_parts_in_ours(tmp_path, monkeypatch):
 
 
 def test_sizes_that_do_not_fit():
-    with pytest.raises(WrongWords, match="patch size 16 does not divide 100 x 64"):
+    with pytest.raises(UsageError, match="patch size 16 does not divide 100 x 64"):
         create("tiny", img_size=(100, 64))
     with pytest.raises(ValueError, match="100 x 64 pixels"):
         tiny().pooled(torch.rand(1, 3, 100, 64))

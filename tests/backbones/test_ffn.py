@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.ffn import FFNS, make_ffn
 
 
@@ -62,6 +62,6 @@ def test_a_users_ffn(tmp_path):
 
 
 def test_an_unknown_name():
-    with pytest.raises(WrongWords, match="did you mean 'conv1d'"):
+    with pytest.raises(UsageError, match="did you mean 'conv1d'"):
         make_ffn("conv1", 4, 8)
     assert set(FFNS) == {"mlp", "mlp_tanh", "relu", "conv1d_bn", "conv1d", "no_norm"}

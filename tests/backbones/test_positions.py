@@ -11,7 +11,7 @@ import torch
 
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.positions import WAYS, fit_positions, patch_positions, resampled, sincos2d
 from backbones.spec import override, resolve
 
@@ -245,8 +245,8 @@ def test_who_says_how_positions_are_resampled(tmp_path):
     assert resolve("vit_small_patch16_224.dino", usual=usual).pos_resample == "bilinear"
     assert resolve("resnet18", usual=usual).pos_resample is None
     assert override(resolve("vit_tiny_patch16_224"), arch="resnet18").pos_resample is None
-    with pytest.raises(WrongWords, match=r"`pos_resample` does not apply to resnet18; only .* plain vision transf"):
+    with pytest.raises(UsageError, match=r"`pos_resample` does not apply to resnet18; only .* plain vision transf"):
         resolve("resnet18", pos_resample="bicubic")
-    with pytest.raises(WrongWords, match="`pos_resample: cubic` is none of antialias, bicubic, dino"):
+    with pytest.raises(UsageError, match="`pos_resample: cubic` is none of antialias, bicubic, dino"):
         resolve("vit_tiny", pos_resample="cubic")
     assert resolve("vit_tiny", usual=usual).identity() != resolve("vit_tiny").identity()

@@ -9,7 +9,7 @@ import torch
 
 from backbones.archs import ARCHS
 from backbones.build import build
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.spec import IMAGENET_MEAN, BackboneSpec, backbone_names, override, resolve, timm_names
 from backbones.weights import Located
 
@@ -162,7 +162,7 @@ def test_a_yaml_of_the_users(tmp_path):
 )
 def test_errors_name_the_file_and_what_mends_them(content, said, tmp_path):
     (tmp_path / "mine.yaml").write_text(content)
-    with pytest.raises(WrongWords, match=said):
+    with pytest.raises(UsageError, match=said):
         resolve(str(tmp_path / "mine.yaml"))
 
 
@@ -171,14 +171,14 @@ def test_errors_name_the_file_and_what_mends_them(content, said, tmp_path):
     [("dino_s16_konvstem", "dino_s16_convstem"), ("resnet81", "resnet18"), ("vitt_s", "vit_s"), ("tyny", "tiny")],
 )
 def test_unknown_names(name, near):
-    with pytest.raises(WrongWords, match=f"unknown backbone '{name}'; did you mean .*'{near}'"):
+    with pytest.raises(UsageError, match=f"unknown backbone '{name}'; did you mean .*'{near}'"):
         resolve(name)
 
 
 def test_unknown_overrides():
-    with pytest.raises(WrongWords, match="unknown key 'atention'; did you mean 'attention'"):
+    with pytest.raises(UsageError, match="unknown key 'atention'; did you mean 'attention'"):
         resolve("tiny", atention="relu")
-    with pytest.raises(WrongWords, match="`depth` does not apply to resnet18"):
+    with pytest.raises(UsageError, match="`depth` does not apply to resnet18"):
         resolve("resnet18", depth=3)
     with pytest.raises(UserError, match="not in the local Hugging Face cache"):
         resolve("hf-hub:nobody/nothing")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.stem_layers import IBN, ScaledReLU, StemEmbed
 from backbones.stems import ACTIVATIONS, NORMS, STEMS, StemSpec, find_stem, parse
 
@@ -199,7 +199,7 @@ def test_spellings_of_one_stem_have_one_canonical_form():
     ],
 )
 def test_errors_say_where_and_what(text, said):
-    with pytest.raises(WrongWords, match=said):
+    with pytest.raises(UsageError, match=said):
         find_stem(text)
 
 
@@ -212,7 +212,7 @@ def test_errors_say_where_and_what(text, said):
     ],
 )
 def test_stems_that_cannot_be_built(text, said):
-    with pytest.raises(WrongWords, match=said):
+    with pytest.raises(UsageError, match=said):
         find_stem(text).layers(32, 16)
 
 

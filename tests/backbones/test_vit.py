@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import backbones.vit
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.positions import sincos2d
 
 VARIANTS = [
@@ -189,5 +189,5 @@ def test_options_that_would_be_lost():
 
 def test_unknown_parts():
     for wrong in ({"stem": "konv"}, {"attention": "softmaxx"}, {"ffn": "mlpp"}):
-        with pytest.raises(WrongWords, match="did you mean"):
+        with pytest.raises(UsageError, match="did you mean"):
             timm.create_model("vit_tiny", **wrong)

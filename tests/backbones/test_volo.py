@@ -11,7 +11,7 @@ import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
 from backbones.engine.flops import flops
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.volo import random_box
 from tests.backbones.checkpoints.test_exports import trained
 from tests.backbones.engine.test_flops import counted
@@ -191,7 +191,7 @@ def test_other_sizes_resample_the_position_grid():
     torch.testing.assert_close(backbone.pooled(images), made_for_it.pooled(images))
     with pytest.raises(ValueError, match=r"3 x 4 tokens .* cannot be halved"):
         backbone.pooled(torch.rand(1, 3, 24, 32))
-    with pytest.raises(WrongWords, match=r"twice \(16\) the patch size 8 does not divide 64 x 40"):
+    with pytest.raises(UsageError, match=r"twice \(16\) the patch size 8 does not divide 64 x 40"):
         tiny(img_size=(64, 40))
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 from backbones.weights import changed_parts, find_weights
 from tests.backbones.test_positions import plainly
@@ -365,11 +365,11 @@ def test_other_architectures_from_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "weights", "kind", "said"),
     [
-        ("tiny", "randm", WrongWords, "did you mean 'random'"),
+        ("tiny", "randm", UsageError, "did you mean 'random'"),
         ("tiny", "weights/none", UserError, "no weights at weights/none; put an export there"),
         ("tiny", "weights/none", UserError, "pretrain RECIPE --backbone tiny --dataset DATA` makes them"),
-        ("vit_s", "timm", WrongWords, "name the weights, as in timm:"),
-        ("tiny", "timm:vit_small_patch16_224.dinoo", WrongWords, "did you mean 'vit_small_patch16_224.dino'"),
+        ("vit_s", "timm", UsageError, "name the weights, as in timm:"),
+        ("tiny", "timm:vit_small_patch16_224.dinoo", UsageError, "did you mean 'vit_small_patch16_224.dino'"),
         ("dino_s16", "config", UserError, "hf download timm/vit_small_patch16_224.dino"),
         ("tiny", "hf-hub:me/mine@v1", UserError, "hf download me/mine --revision v1"),
         ("dino_s16_convstem", "config", UserError, "weights/dino_s16_convstem"),

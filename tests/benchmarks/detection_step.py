@@ -111,7 +111,7 @@ def train(
         return {}
 
     fit(learner, train_loader(data, chosen_detector(options, data), options, context), options, context, between)
-    if context.outcome.broke_down:
+    if context.outcome.training_failed:
         raise UserError(f"the training broke down: {context.outcome.reason}")
 
 

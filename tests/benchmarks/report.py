@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from itertools import islice, product
 from pathlib import Path
 
-from transfer.records.checksums import sealed
+from transfer.records.checksums import with_checksum
 from transfer.records.record import Identity, Record
 from transfer.records.store import RECORD, Store
 
@@ -57,7 +57,7 @@ def make(source: Path, target: Path, number: int) -> None:
     for record in islice(copies(records), number):
         folder = target / record.run_id
         folder.mkdir()
-        (folder / RECORD).write_bytes(sealed(asdict(record)))
+        (folder / RECORD).write_bytes(with_checksum(asdict(record)))
     sizes = [path.stat().st_size for path in target.glob(f"*/{RECORD}")]
     print(f"{len(sizes)} records, {statistics.mean(sizes):.0f} bytes each, from {len(records)} runs", flush=True)
 

@@ -81,11 +81,11 @@ def _of_scores(record: Record, status: int) -> list[str]:
     found = []
     if record.outcome["status"] not in STATUSES:
         found.append(f"outcome {record.outcome['status']!r}")
-    if record.broke_down != (status == 3):
+    if record.training_failed != (status == 3):
         found.append(f"exit status {status} with outcome {record.outcome['status']}")
-    if record.broke_down and (record.scores or not record.outcome["reason"]):
+    if record.training_failed and (record.scores or not record.outcome["reason"]):
         found.append("a training that broke down has scores, or no reason")
-    if not record.broke_down and record.primary not in record.scores:
+    if not record.training_failed and record.primary not in record.scores:
         found.append(f"no {record.primary}")
     for name, score in record.scores.items():
         low, high = record.metrics[name]["bounds"]
@@ -117,7 +117,7 @@ def _of_history(folder: Path, record: Record) -> list[str]:
     steps = [line for line in lines_of(folder) if "loss" in line]
     numbers = [line["step"] for line in steps]
     found = ["the steps of the history are not 1, 2, 3, ..."] * (numbers != list(range(1, len(steps) + 1)))
-    if record.broke_down:
+    if record.training_failed:
         return found
     for line in steps:
         wrong = {name: value for name, value in line.items() if not isinstance(value, float | int)}

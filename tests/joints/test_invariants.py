@@ -17,7 +17,7 @@ from tests.joints.equalities import grouped
 from tests.joints.invariants import broken, of_run
 from tests.joints.options import USUAL
 from tests.joints.places import Places
-from transfer.records.checksums import sealed
+from transfer.records.checksums import with_checksum
 
 ROW = USUAL | {"work": "linear"}
 
@@ -42,7 +42,7 @@ def edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads(path.read_text())
     change(content)
     content.pop("digest")
-    path.write_bytes(sealed(content))
+    path.write_bytes(with_checksum(content))
 
 
 def history(folder: Path, change: Callable[[list[str]], list[str]]) -> None:

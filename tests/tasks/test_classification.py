@@ -9,7 +9,7 @@ import pytest
 
 from backbones.data.formats.folders import root_of
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.settings import CONFIGS, read_yaml
 from tasks.task import load_task
 from tests.tasks.support import smoke_options
@@ -41,7 +41,7 @@ def test_the_recipe_is_complete_and_the_only_source_of_values(task: str) -> None
 
 @pytest.mark.parametrize("task", TASKS)
 def test_people_are_no_classes(task: str) -> None:
-    with pytest.raises(WrongWords, match="toy_digits"):
+    with pytest.raises(UsageError, match="toy_digits"):
         opened(task, "toy_market")
 
 
@@ -60,7 +60,7 @@ def test_a_missing_split_is_named_with_what_mends_it(task: str, tmp_path: Path) 
 @pytest.mark.parametrize("task", TASKS)
 def test_words_that_cannot_work(task: str) -> None:
     for words in (["--resize", "16"], ["--size", "0"], ["--eval-batch", "0"]):
-        with pytest.raises(WrongWords, match=words[0]):
+        with pytest.raises(UsageError, match=words[0]):
             smoke_options(task, *words)
 
 

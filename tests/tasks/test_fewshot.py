@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from backbones.backbone import create
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
 from tasks.probing.draws import spread
@@ -181,7 +181,7 @@ def test_a_missing_split_is_named() -> None:
     ],
 )
 def test_words_that_cannot_work(words: list[str], said: str) -> None:
-    with pytest.raises(WrongWords, match=said):
+    with pytest.raises(UsageError, match=said):
         smoke_options("fewshot", *words)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
 from tests.tasks.support import digits, run_task, smoke_options
@@ -78,7 +78,7 @@ def test_more_neighbours_than_images() -> None:
     ],
 )
 def test_words_that_cannot_work(words: list[str], said: str) -> None:
-    with pytest.raises(WrongWords, match=said):
+    with pytest.raises(UsageError, match=said):
         smoke_options("knn", *words)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import tasks.linear
 from backbones.backbone import create
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 from tasks.probing.linear_learner import LinearLearner, make_encoder
 from tests.support import context
@@ -148,8 +148,8 @@ def test_a_run_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("words", "backbone", "error", "said"),
     [
-        (["--blocks", "3"], "tiny", WrongWords, "--blocks 3.*has 2"),
-        (["--avgpool", "--size", "64", "--resize", "64"], "resnet10t", WrongWords, "--avgpool"),
+        (["--blocks", "3"], "tiny", UsageError, "--blocks 3.*has 2"),
+        (["--avgpool", "--size", "64", "--resize", "64"], "resnet10t", UsageError, "--avgpool"),
         (["--batch", "512"], "tiny", UserError, "200 training images.*--batch 512"),
     ],
 )
@@ -161,7 +161,7 @@ def test_what_cannot_work_is_said_before_training(
 
 
 def test_what_cannot_train_is_said_before_features_are_extracted() -> None:
-    with pytest.raises(WrongWords, match="neck"):
+    with pytest.raises(UsageError, match="neck"):
         tasks.linear.TASK.check(
             resolve("tiny"), digits(20), smoke_options("linear", "--trainable", "*neck*"), context()
         )
@@ -169,5 +169,5 @@ def test_what_cannot_train_is_said_before_features_are_extracted() -> None:
 
 def test_words_that_cannot_work() -> None:
     for words in (["--blocks", "0"], ["--validate-every", "0"], ["--crop-area", "1", "0.5"], ["--accumulate", "3"]):
-        with pytest.raises(WrongWords, match=words[0]):
+        with pytest.raises(UsageError, match=words[0]):
             smoke_options("linear", *words)

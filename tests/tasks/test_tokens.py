@@ -6,7 +6,7 @@ import torch
 
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.spec import resolve
 from tasks.tokens import TASK
 from tests.support import context
@@ -72,9 +72,9 @@ def test_broken_weights_are_an_outcome(tmp_path: Path) -> None:
 
 
 def test_words_that_cannot_work() -> None:
-    with pytest.raises(WrongWords, match="--images 0"):
+    with pytest.raises(UsageError, match="--images 0"):
         smoke_options("tokens", "--images", "0")
-    with pytest.raises(WrongWords, match="--images 400: toy_digits has 355"):
+    with pytest.raises(UsageError, match="--images 400: toy_digits has 355"):
         run_images("--images", "400", data=digits(task="tokens"))
-    with pytest.raises(WrongWords, match="resnet18 is neither"):
+    with pytest.raises(UsageError, match="resnet18 is neither"):
         run_task("tokens", digits(3, "tokens"), spec=resolve("resnet18", weights="random"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, plain, read_yaml, recast, unchecked
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 
@@ -38,7 +38,7 @@ class Command:
         return f"pretrain-{self.run.method}" if isinstance(self.run, PretrainRunOptions) else self.task
 
     def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
-        """Raises WrongWords for a flag that changes nothing, see `transfer.cli.ignored_options`.
+        """Raises UsageError for a flag that changes nothing, see `transfer.cli.ignored_options`.
 
         Args:
             spec: the backbone, as soon as it is known: what has no effect on it is refused too.
@@ -50,7 +50,7 @@ class Command:
         if self.run.idle_flags == "refuse" and (
             reason := refused(known(self.work, values, spec.plain() if spec else None), self.written)
         ):
-            raise WrongWords(reason)
+            raise UsageError(reason)
 
     def resolved(self, from_scratch: bool, **more: Any) -> "BackboneSpec":
         """The backbone that the words name. Raises as `backbones.spec.resolve`."""
@@ -82,9 +82,9 @@ def task_names() -> list[str]:
 
 
 def task_recipe(name: str) -> Recipe:
-    """The recipe of a task. Raises WrongWords for an unknown one."""
+    """The recipe of a task. Raises UsageError for an unknown one."""
     if name not in task_names():
-        raise WrongWords(f"unknown task {name!r}{nearest(name, task_names())} (tasks: {', '.join(task_names())})")
+        raise UsageError(f"unknown task {name!r}{did_you_mean(name, task_names())} (tasks: {', '.join(task_names())})")
     path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("tasks", "smoke"))
     return Recipe(name, f"python -m transfer.run {name}", path, smoke)
 
@@ -95,13 +95,15 @@ def pretraining_names() -> list[str]:
 
 
 def pretraining_recipe(name: str) -> Recipe:
-    """A shipped recipe, or a user's YAML (also the options.yaml of a run). Raises WrongWords for an unknown one."""
+    """A shipped recipe, or a user's YAML (also the options.yaml of a run). Raises UsageError for an unknown one."""
     program = f"python -m transfer.pretrain {name}"
     if Path(name).suffix in (".yaml", ".yml"):
         return Recipe(Path(name).stem, program, Path(name), CONFIGS / "smoke" / Path(name).name)
     known = pretraining_names()
     if name not in known:
-        raise WrongWords(f"unknown recipe {name!r}{nearest(name, known)} (recipes: {', '.join(known)}; or a YAML file)")
+        raise UsageError(
+            f"unknown recipe {name!r}{did_you_mean(name, known)} (recipes: {', '.join(known)}; or a YAML file)"
+        )
     path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("pretrain", "smoke"))
     return Recipe(name, program, path, smoke)
 
@@ -110,7 +112,7 @@ def check_names_in(words: list[str]) -> None:
     """Looks at data sets named in flags before anything heavy is imported.
 
     Raises:
-        WrongWords: an unknown one, with the nearest names.
+        UsageError: an unknown one, with the nearest names.
     """
     for position, word in enumerate(words):
         if word.startswith("--dataset="):
@@ -130,14 +132,14 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
         run: the one of those that all commands of its kind share.
 
     Raises:
-        WrongWords: a layer with a wrong key or value (it is named), no backbone, no data set.
+        UsageError: a layer with a wrong key or value (it is named), no backbone, no data set.
         SystemExit: after `--help`, or a wrong flag; tyro has printed why.
     """
     own_layers = _config_files(words)
     layers = [recipe.path, *own_layers]
     if "--smoke" in words:
         if not recipe.smoke.is_file():
-            raise WrongWords(
+            raise UsageError(
                 f"--smoke: {recipe.path} has no sizes for it; give them as flags, with --subset for the data"
             )
         layers.append(recipe.smoke)
@@ -149,9 +151,9 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
     command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, usual, written)
     command.check_flags()
     if not command.run.backbone:
-        raise WrongWords("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
+        raise UsageError("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
     if not command.run.dataset:
-        raise WrongWords(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
+        raise UsageError(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
     return command
 
 
@@ -172,10 +174,10 @@ def _stacked(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], w
     _check_renamed(recipe.name, groups["options"], words)
     try:
         return parse(schema, words, prog=recipe.program, default=recast(stacked, schema))
-    except WrongWords as error:
+    except UsageError as error:
         if str(error) not in contradictions:
             raise
-        raise WrongWords(f"{contradictions[str(error)]}: {error}") from None
+        raise UsageError(f"{contradictions[str(error)]}: {error}") from None
 
 
 def _contradiction(options: Any) -> str:
@@ -184,17 +186,17 @@ def _contradiction(options: Any) -> str:
         for group in vars(options).values():
             if hasattr(group, "__post_init__"):
                 group.__post_init__()
-    except WrongWords as error:
+    except UsageError as error:
         return str(error)
     return ""
 
 
 def _check_renamed(task: str, options: type[Any], words: list[str], where: str = "") -> None:
-    """Raises WrongWords for a flag that this task had under another name, and says that name."""
+    """Raises UsageError for a flag that this task had under another name, and says that name."""
     for old, new in getattr(options, "renamed", {}).items():
         was, now = (f"--{name.replace('_', '-')}" for name in (old, new))
         if any(word == was or word.startswith(f"{was}=") for word in words):
-            raise WrongWords(f"{where}{was} is called {now} now: {task} trains no network")
+            raise UsageError(f"{where}{was} is called {now} now: {task} trains no network")
 
 
 def _left_to_recipe(backbone: BackboneOptions, words: list[str], said: set[str]) -> dict[str, Any]:
@@ -223,7 +225,7 @@ def _written(words: list[str]) -> tuple[str, ...]:
 def _beside(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
     """The layer with the files that it names, and that lie beside it, by their full paths."""
     if "config" in content:
-        raise WrongWords(f"{layer}: `config` cannot stand in a YAML; give both files to --config")
+        raise UsageError(f"{layer}: `config` cannot stand in a YAML; give both files to --config")
 
     def found(value: Any) -> Any:
         if isinstance(value, list):
@@ -257,12 +259,12 @@ def _config_file(name: str) -> Path:
         return path
     shipped = config_names("schedules")
     if name not in shipped:
-        known = f"{nearest(name, shipped)} (schedules: {', '.join(shipped)})"
-        raise WrongWords(f"--config {name}: there is no such file or schedule{known}")
+        known = f"{did_you_mean(name, shipped)} (schedules: {', '.join(shipped)})"
+        raise UsageError(f"--config {name}: there is no such file or schedule{known}")
     return CONFIGS / "schedules" / f"{name}.yaml"
 
 
-def guarded(main: Callable[[list[str]], int], argv: list[str], *, usage: str = "") -> int:
+def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usage: str = "") -> int:
     """Runs a command's body; errors meant for the user become one message on stderr and an exit status.
 
     Args:

@@ -22,27 +22,27 @@ FROZEN = ("knn", "fewshot", "classify", "tokens")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Condition:
     """What a value must be, where that is not one value, in words that follow the name of the option."""
 
     words: str
     holds: Callable[[Any], bool]
 
 
-ON, OFF = Wanted("given", bool), Wanted("none or 0", lambda value: not value)
-ONE = Wanted("of one value", lambda value: len(value) == 1)
-UNCERTAIN = Wanted("", lambda value: value is not False)
+ON, OFF = Condition("given", bool), Condition("none or 0", lambda value: not value)
+ONE = Condition("of one value", lambda value: len(value) == 1)
+UNCERTAIN = Condition("", lambda value: value is not False)
 """Of a fact that may be unknown."""
 
 
-def but(*others: Any) -> Wanted:
+def but(*others: Any) -> Condition:
     """Any value but these."""
-    return Wanted(f"other than {' and '.join(map(str, others))}", lambda value: value not in others)
+    return Condition(f"other than {' and '.join(map(str, others))}", lambda value: value not in others)
 
 
-def of(*values: Any) -> Wanted:
+def of(*values: Any) -> Condition:
     """One of these values."""
-    return Wanted(" or ".join(map(str, values)), lambda value: value in values)
+    return Condition(" or ".join(map(str, values)), lambda value: value in values)
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ class Rule:
 
 def _is(value: Any, wanted: Any) -> bool:
     try:
-        return bool(wanted.holds(value)) if isinstance(wanted, Wanted) else bool(value == wanted)
+        return bool(wanted.holds(value)) if isinstance(wanted, Condition) else bool(value == wanted)
     except (AttributeError, TypeError):  # a value of another kind, as only another version could have written
         return False
 
 
 def _worded(wanted: Any) -> str:
-    if isinstance(wanted, Wanted):
+    if isinstance(wanted, Condition):
         return wanted.words
     return {True: "on", False: "off"}[wanted] if isinstance(wanted, bool) else "none" if wanted is None else str(wanted)
 
@@ -112,10 +112,10 @@ def _rule(options: str, because: str = "", *, refused: bool = True, **when: Any)
 FACTS = ("task", "batch_norm", "ours", "plain")
 """What a rule can ask for besides options and fields of the backbone, see `known`."""
 _NO_NORM = "with a backbone that has no batch norm"
-_USERS = Wanted("file.py:Name", lambda value: is_user_part(str(value)))
-_UNSCALED = Wanted("softmax, *_sum or file.py:Name", lambda value: value == "softmax" or value.endswith("_sum"))
-_OWN_FILE = Wanted("a YAML file", lambda value: str(value).endswith((".yaml", ".yml")))
-_SHIPPED = Wanted("a shipped one", lambda value: not _OWN_FILE.holds(value))
+_USERS = Condition("file.py:Name", lambda value: is_user_part(str(value)))
+_UNSCALED = Condition("softmax, *_sum or file.py:Name", lambda value: value == "softmax" or value.endswith("_sum"))
+_OWN_FILE = Condition("a YAML file", lambda value: str(value).endswith((".yaml", ".yml")))
+_SHIPPED = Condition("a shipped one", lambda value: not _OWN_FILE.holds(value))
 
 # fmt: off
 RULES: tuple[Rule, ...] = (
@@ -125,7 +125,7 @@ RULES: tuple[Rule, ...] = (
     _rule("momentum", optimizer="adamw"),
     _rule("decay_scale", optimizer="sgd"),
     _rule("no_decay decay_norm decay_scale", weight_decay=0, weight_decay_to=OFF),
-    _rule("decay_norm", no_decay=Wanted("without 1d", lambda patterns: "1d" not in patterns)),
+    _rule("decay_norm", no_decay=Condition("without 1d", lambda patterns: "1d" not in patterns)),
     _rule("decay_norm", "in linear, which trains no norm", task="linear"),
     _rule("layer_decay", "in linear, whose backbone is frozen", task="linear"),
     _rule("schedule_offset", schedule="step"),
@@ -162,7 +162,7 @@ RULES: tuple[Rule, ...] = (
     _rule("crop_area crop_ratio", augment="pad"),
     # timm's rule, but for the policies that bring colour jitter along
     _rule("color_jitter", augment=of("timm", "pad"),
-          auto_augment=Wanted("given", lambda text: bool(text) and "3a" not in text)),
+          auto_augment=Condition("given", lambda text: bool(text) and "3a" not in text)),
     # DINO
     _rule("local_size local_area local_bn", local_crops=0),
     _rule("warmup_teacher_temp", warmup_teacher_temp_epochs=0),
@@ -231,7 +231,7 @@ def known(task: str, options: Mapping[str, Any], backbone: Mapping[str, Any] | N
     return values
 
 
-def idle(values: Mapping[str, Any]) -> dict[str, Rule]:
+def ignored_options(values: Mapping[str, Any]) -> dict[str, Rule]:
     """The options and fields that change nothing among these values, each with the first rule that says so."""
     found: dict[str, Rule] = {}
     for rule in _answerable(frozenset(values)):

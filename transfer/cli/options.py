@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 
 
 @dataclass(kw_only=True)
@@ -58,19 +58,19 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.subset is not None and self.subset < 2:
-            raise WrongWords(f"--subset {self.subset}: must be at least 2")
+            raise UsageError(f"--subset {self.subset}: must be at least 2")
         if self.workers is not None and self.workers < 0:
-            raise WrongWords(f"--workers {self.workers}: must be 0 or more")
+            raise UsageError(f"--workers {self.workers}: must be 0 or more")
         if self.threads is not None and self.threads < 1:
-            raise WrongWords(f"--threads {self.threads}: must be 1 or more")
+            raise UsageError(f"--threads {self.threads}: must be 1 or more")
         if self.sequence_parallel < 1:
-            raise WrongWords(f"--sequence-parallel {self.sequence_parallel}: must be 1 or more")
+            raise UsageError(f"--sequence-parallel {self.sequence_parallel}: must be 1 or more")
         if self.checkpoint_seconds < 0:
-            raise WrongWords(f"--checkpoint-seconds {self.checkpoint_seconds}: must be 0 or more")
+            raise UsageError(f"--checkpoint-seconds {self.checkpoint_seconds}: must be 0 or more")
         if any(seed < 0 for seed in self.seeds) or not self.seeds or len({*self.seeds}) < len(self.seeds):
-            raise WrongWords("--seeds: give one or more different numbers, 0 or above")
+            raise UsageError("--seeds: give one or more different numbers, 0 or above")
         if len({*self.dataset}) < len(self.dataset):
-            raise WrongWords("--dataset: a name stands there twice")
+            raise UsageError("--dataset: a name stands there twice")
 
 
 # How a run is executed, or what is looked at on its way, not what it is: never part of its identity.
@@ -110,12 +110,12 @@ class PretrainRunOptions(RunOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.seeds) > 1:
-            raise WrongWords("--seeds: pretraining takes one; give each seed's weights a --name of their own")
+            raise UsageError("--seeds: pretraining takes one; give each seed's weights a --name of their own")
         if self.name is not None and (not self.name.strip(".") or "/" in self.name):
-            raise WrongWords(f"--name {self.name}: a plain name, without folders (--weights-to names the folder)")
+            raise UsageError(f"--name {self.name}: a plain name, without folders (--weights-to names the folder)")
 
 
-LEAST = {"nodes": 1, "gpus": 0, "processes": 1, "cpus": 1, "minutes": 1}
+MINIMUM = {"nodes": 1, "gpus": 0, "processes": 1, "cpus": 1, "minutes": 1}
 """Of the resources that are counted."""
 
 
@@ -148,14 +148,14 @@ class LaunchOptions:
     """As of sbatch."""
 
     def __post_init__(self) -> None:
-        for name, least in LEAST.items():
+        for name, least in MINIMUM.items():
             value = getattr(self, name)
             if value is not None and value < least:
-                raise WrongWords(f"--{name} {value}: must be {least} or more")
+                raise UsageError(f"--{name} {value}: must be {least} or more")
         if self.memory_gb is not None and self.memory_gb <= 0:
-            raise WrongWords(f"--memory-gb {self.memory_gb}: must be above 0")
+            raise UsageError(f"--memory-gb {self.memory_gb}: must be above 0")
         if self.gpus and self.processes not in (None, self.gpus):
-            raise WrongWords(
+            raise UsageError(
                 f"--processes {self.processes}: there is one for each GPU; with --gpus 0 there can be more"
             )
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.settings import Positional, parse
-from transfer.cli.command import guarded
-from transfer.doctor.check_result import Finding
+from transfer.cli.command import exit_on_user_error
+from transfer.doctor.check_result import CheckResult
 from transfer.evaluation.environment import PACKAGES, package_version
 
 EXTRAS = {
@@ -45,7 +45,7 @@ class DataOptions(DoctorOptions):
 
 def main(argv: list[str]) -> int:
     """Prints the findings; 1 when something is broken, or, of data sets alone, incomplete or not fetched."""
-    return guarded(_data if argv[:1] == ["data"] else _main, argv)
+    return exit_on_user_error(_data if argv[:1] == ["data"] else _main, argv)
 
 
 def _data(argv: list[str]) -> int:
@@ -62,9 +62,9 @@ def _data(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
-        raise WrongWords(f"unknown word {argv[0]!r}{nearest(argv[0], WORDS)} (`data`, or flags alone)")
+        raise UsageError(f"unknown word {argv[0]!r}{did_you_mean(argv[0], WORDS)} (`data`, or flags alone)")
     options = parse(DoctorOptions, argv, prog="python -m transfer.doctor")
-    sections: dict[str, Callable[[], Iterator[Finding]]] = {
+    sections: dict[str, Callable[[], Iterator[CheckResult]]] = {
         "software": _software,
         "machine": _machine,
         "extras": _extras,
@@ -80,18 +80,22 @@ def _main(argv: list[str]) -> int:
     return 1 if broken else 0
 
 
-def _guarded(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _guarded(look: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
     try:
         yield from look()
     except ImportError as error:
-        yield Finding("broken", f"cannot look: {error}", "mend what is broken above first")
+        yield CheckResult("broken", f"cannot look: {error}", "mend what is broken above first")
 
 
-def _software() -> Iterator[Finding]:
-    yield Finding("ok", f"python {sys.version.split()[0]}")
+def _software() -> Iterator[CheckResult]:
+    yield CheckResult("ok", f"python {sys.version.split()[0]}")
     for name in PACKAGES:
         found = package_version(name)
-        yield Finding("ok", f"{name} {found}") if found else Finding("broken", f"{name}: missing", "pip install -e .")
+        yield (
+            CheckResult("ok", f"{name} {found}")
+            if found
+            else CheckResult("broken", f"{name}: missing", "pip install -e .")
+        )
     for name in ("torch", "torchvision", "timm"):
         try:
             importlib.import_module(name)
@@ -99,14 +103,14 @@ def _software() -> Iterator[Finding]:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             # A CPU build of one and a CUDA build of the other do not load each other's operators.
             mend = "pip install --force-reinstall torch torchvision   (both from the same index)"
-            yield Finding("broken", f"import {name}: {reason}", mend)
+            yield CheckResult("broken", f"import {name}: {reason}", mend)
     found = package_version("timm")
     if found and not (1, 0, 31) <= _numbers(found) < (1, 1):
-        yield Finding("broken", f"timm {found}: outside >=1.0.31,<1.1", "pip install 'timm>=1.0.31,<1.1'")
+        yield CheckResult("broken", f"timm {found}: outside >=1.0.31,<1.1", "pip install 'timm>=1.0.31,<1.1'")
     for ours, theirs in RIVALS:
         if package_version(ours) and package_version(theirs):
             mend = f"pip uninstall -y {theirs} {ours} && pip install -e '.[detection]'"
-            yield Finding("broken", f"{ours} and {theirs} are both installed and overwrite each other", mend)
+            yield CheckResult("broken", f"{ours} and {theirs} are both installed and overwrite each other", mend)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -114,48 +118,48 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part or 0) for part in digits)
 
 
-def _machine() -> Iterator[Finding]:
+def _machine() -> Iterator[CheckResult]:
     import torch
 
     from backbones.runtime.precision import choose_precision
     from backbones.runtime.threads import usable_cores
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    yield Finding("ok", f"{usable_cores()} usable cores of {os.cpu_count()}, {memory:.0f} GiB of memory")
+    yield CheckResult("ok", f"{usable_cores()} usable cores of {os.cpu_count()}, {memory:.0f} GiB of memory")
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             size = torch.cuda.get_device_properties(number).total_memory / 2**30
-            yield Finding("ok", f"GPU {number}: {torch.cuda.get_device_name(number)}, {size:.0f} GiB")
+            yield CheckResult("ok", f"GPU {number}: {torch.cuda.get_device_name(number)}, {size:.0f} GiB")
         device = torch.device("cuda")
     else:
         build = torch.version.cuda
         mend = "" if build else "this torch is a CPU build; a CUDA build is needed for GPUs"
-        yield Finding("absent", "GPU: torch sees none", mend)
+        yield CheckResult("absent", "GPU: torch sees none", mend)
         device = torch.device("cpu")
     precision = choose_precision("auto", device)
     speed = "" if precision == "bf16" else " (no native bf16: training takes about three times as long)"
-    yield Finding("ok", f"precision auto is {precision} on {device.type}{speed}")
+    yield CheckResult("ok", f"precision auto is {precision} on {device.type}{speed}")
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[CheckResult]:
     for extra, packages in EXTRAS.items():
         missing = [name for name in packages if not package_version(name)]
         if missing:
-            yield Finding("absent", f"{extra}: {', '.join(missing)} missing", f"pip install -e '.[{extra}]'")
+            yield CheckResult("absent", f"{extra}: {', '.join(missing)} missing", f"pip install -e '.[{extra}]'")
         else:
-            yield Finding("ok", f"{extra}: " + ", ".join(f"{name} {version(name)}" for name in packages))
+            yield CheckResult("ok", f"{extra}: " + ", ".join(f"{name} {version(name)}" for name in packages))
             if extra == "detection":
                 yield _operators()
 
 
-def _operators() -> Finding:
+def _operators() -> CheckResult:
     from tasks.detection.mmlab import ops_source
 
     told = {"compiled": "compiled ones of mmcv", "bridge": "built in, over torchvision's; no compiler needed"}
-    return Finding("ok", f"operators of mmdetection: {told[ops_source()]}")
+    return CheckResult("ok", f"operators of mmdetection: {told[ops_source()]}")
 
 
-def _datasets(data: Path | None) -> Iterator[Finding]:
+def _datasets(data: Path | None) -> Iterator[CheckResult]:
     from backbones.data.spec import dataset_names, find_root, resolve_dataset
 
     others = []
@@ -163,23 +167,23 @@ def _datasets(data: Path | None) -> Iterator[Finding]:
         spec = resolve_dataset(name)
         try:
             if "generator" not in spec.options:
-                yield Finding("ok", f"{name}: {find_root(spec, data)}")
+                yield CheckResult("ok", f"{name}: {find_root(spec, data)}")
         except UserError:
             others.append(name)
     if others:
         mend = "`python -m transfer.doctor data` looks at each thoroughly, also for Parquet files and hub copies"
-        yield Finding("absent", f"no folder found of {', '.join(others)}", mend)
+        yield CheckResult("absent", f"no folder found of {', '.join(others)}", mend)
 
 
-def _weights() -> Iterator[Finding]:
+def _weights() -> Iterator[CheckResult]:
     from backbones.spec import backbone_names, resolve
     from backbones.weights import find_weights
 
     for name in backbone_names():
         try:
-            yield Finding("ok", f"{name}: {find_weights(resolve(name)).weights_id}")
+            yield CheckResult("ok", f"{name}: {find_weights(resolve(name)).weights_id}")
         except UserError as error:
-            yield Finding("absent", name, str(error))
+            yield CheckResult("absent", name, str(error))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ MARKS = {"ok": "ok         ", "absent": "absent     ", "incomplete": "INCOMPLETE
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """`absent` limits what can be run; `incomplete` is there, but cannot be used; `broken` stops everything."""
 
     state: Literal["ok", "absent", "incomplete", "broken"]

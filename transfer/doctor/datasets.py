@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import Absent, DatasetSpec, data_folder, dataset_names, resolve_dataset
-from backbones.errors import UserError, WrongWords
-from transfer.doctor.check_result import Finding
+from backbones.errors import UsageError, UserError
+from transfer.doctor.check_result import CheckResult
 from transfer.doctor.download import fetch
 
 
-def look(names: Sequence[str], data: Path | None) -> Iterator[Finding]:
+def look(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
     """A finding for each data set: every list is read, every count compared, every image decoded once.
 
     Args:
@@ -21,16 +21,16 @@ def look(names: Sequence[str], data: Path | None) -> Iterator[Finding]:
         yield _finding(resolve_dataset(name), data, brief=not names)
 
 
-def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[Finding]:
+def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
     """Fetches data sets that are not here, and says what came of each.
 
     Raises:
-        WrongWords: an unknown name, or no data folder.
+        UsageError: an unknown name, or no data folder.
     """
     specs = [resolve_dataset(name) for name in names]
     folder = data_folder(data)
     if folder is None:
-        raise WrongWords("--fetch: name the folder that gets the data with `--data FOLDER` or TRANSFER_DATA=FOLDER")
+        raise UsageError("--fetch: name the folder that gets the data with `--data FOLDER` or TRANSFER_DATA=FOLDER")
     for spec in specs:
         before = _finding(spec, data)
         if before.state == "ok":
@@ -39,24 +39,24 @@ def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[Finding]:
         try:
             fetch(spec, folder, print)
         except UserError as error:
-            yield Finding("broken", f"{spec.name}: not fetched", str(error))
+            yield CheckResult("broken", f"{spec.name}: not fetched", str(error))
         else:
             after = _finding(spec, data)
-            yield Finding("ok" if after.state == "ok" else "broken", after.what, after.mend)
+            yield CheckResult("ok" if after.state == "ok" else "broken", after.what, after.mend)
 
 
-def _finding(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> Finding:
+def _finding(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> CheckResult:
     if "generator" in spec.options:
-        return Finding("ok", f"{spec.name}: embedded, made when first used")
+        return CheckResult("ok", f"{spec.name}: embedded, made when first used")
     try:
-        return Finding("ok", f"{spec.name}: complete{_described(open_any(spec, data))}")
+        return CheckResult("ok", f"{spec.name}: complete{_described(open_any(spec, data))}")
     except Absent as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
         looked = f"`python -m transfer.doctor data {spec.name}` shows where it was looked for\nto get it: {spec.how}"
         text = looked if brief else str(error).removeprefix(f"{spec.name}: ")
-        return Finding("absent", spec.name, text + fetchable)
+        return CheckResult("absent", spec.name, text + fetchable)
     except UserError as error:
-        return Finding("incomplete", spec.name, str(error).removeprefix(f"{spec.name}: "))
+        return CheckResult("incomplete", spec.name, str(error).removeprefix(f"{spec.name}: "))
 
 
 def open_any(spec: DatasetSpec, data: Path | None) -> Any:

@@ -10,7 +10,7 @@ import torch
 
 from backbones.engine.context import Context, Cost, auto_threads, auto_workers, choose_device
 from backbones.engine.outcome import Outcome
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.runtime import dist
 from backbones.runtime.files import write_atomic
 from backbones.runtime.precision import precisions
@@ -18,7 +18,7 @@ from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.cli.ignored_options import apart
 from transfer.evaluation.environment import source_state
-from transfer.evaluation.planned_run import Cell
+from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.preflight import find_all
 from transfer.records.grouping import value_label
 from transfer.records.protocol import processes
@@ -39,10 +39,10 @@ class Evaluation:
         """1 when something failed (2 when only words were wrong), else 3 when a training broke down, else 0."""
         if self.failures:
             return min(self.failures)
-        return 3 if any(record.broke_down for record in self.records) else 0
+        return 3 if any(record.training_failed for record in self.records) else 0
 
 
-def evaluate(command: Command, task: Task, guard: Callable[[Cell], None] | None = None) -> Evaluation:
+def evaluate(command: Command, task: Task, guard: Callable[[PlannedRun], None] | None = None) -> Evaluation:
     """Runs every cell of a command that has no record yet; the failure of one does not keep the next from running.
 
     Args:
@@ -54,13 +54,13 @@ def evaluate(command: Command, task: Task, guard: Callable[[Cell], None] | None 
     """
     context, store = make_context(command), Store(command.run.out)
     if context.ranks.sharing > 1 and not task.shares_tokens:
-        raise WrongWords(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
+        raise UsageError(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
     dist.start(context.ranks, context.device)
     try:
         present = find_all(command, task, context, store)
         result = Evaluation([], [], context.ranks.first)
         cells = [
-            Cell(command, task, present, words, dataset, seed, context.precision, context.eval_precision)
+            PlannedRun(command, task, present, words, dataset, seed, context.precision, context.eval_precision)
             for words, dataset in present.datasets
             for seed in command.run.seeds
         ]
@@ -98,11 +98,11 @@ def make_context(command: Command) -> Context:
     )
 
 
-def _evaluate_cell(cell: Cell, context: Context, store: Store, result: Evaluation) -> None:
+def _evaluate_cell(cell: PlannedRun, context: Context, store: Store, result: Evaluation) -> None:
     try:
         record = _record(cell, context, store)
         result.records.append(record)
-        if context.ranks.first and not record.broke_down:
+        if context.ranks.first and not record.training_failed:
             cell.task.finish(store.folder(cell.run_id), cell.dataset, cell.command.options)
     except Exception as error:
         if context.ranks.world > 1:
@@ -112,7 +112,7 @@ def _evaluate_cell(cell: Cell, context: Context, store: Store, result: Evaluatio
         result.failures.append(error.exit_status if isinstance(error, UserError) else 1)
 
 
-def _record(cell: Cell, context: Context, store: Store) -> Record:
+def _record(cell: PlannedRun, context: Context, store: Store) -> Record:
     """The cell's record: the one that exists, or a new one. The first rank of a job decides for all."""
     run_id, identity = cell.run_id, cell.identity
 
@@ -136,7 +136,7 @@ def _record(cell: Cell, context: Context, store: Store) -> Record:
     return found
 
 
-def _otherwise(found: Record, cell: Cell, context: Context) -> str:
+def _otherwise(found: Record, cell: PlannedRun, context: Context) -> str:
     """How a record was made otherwise than this command would make it, in brackets."""
     world, own, said = processes(found), cell.options, []
     if world not in (None, context.ranks.data.world):
@@ -151,7 +151,7 @@ def _otherwise(found: Record, cell: Cell, context: Context) -> str:
     return f" (made {', '.join(said)})" if said else ""
 
 
-def _run(cell: Cell, shared: Context, store: Store) -> Record:
+def _run(cell: PlannedRun, shared: Context, store: Store) -> Record:
     """Runs the task and writes the record; `error.txt` says what went wrong if it cannot."""
     folder, started = store.folder(cell.run_id), datetime.now(UTC).isoformat(timespec="seconds")
     context = replace(

@@ -7,12 +7,12 @@ if TYPE_CHECKING:
 
     from tasks.task import Task
     from transfer.cli.command import Command
-    from transfer.evaluation.planned_run import Cell
+    from transfer.evaluation.planned_run import PlannedRun
     from transfer.records.store import Record
 
 
 def execute(
-    command: "Command", task: "Task", guard: "Callable[[Cell], None] | None" = None
+    command: "Command", task: "Task", guard: "Callable[[PlannedRun], None] | None" = None
 ) -> "tuple[int, list[Record]]":
     """Runs a command that has been read, and prints the table of its records.
 

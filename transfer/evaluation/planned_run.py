@@ -10,10 +10,10 @@ from backbones.engine.context import Context, peak_mib
 from backbones.settings import plain, write_yaml
 from tasks.task import Scores, Task
 from transfer.cli.command import Command
-from transfer.cli.ignored_options import idle, known, usual
+from transfer.cli.ignored_options import ignored_options, known, usual
 from transfer.cli.options import EXECUTION
 from transfer.evaluation.environment import environment, source_state
-from transfer.evaluation.preflight import Present
+from transfer.evaluation.preflight import ResolvedInputs
 from transfer.records.store import Identity, Record
 
 # Options that say where a run is written or how a command was put together, not what to repeat.
@@ -38,12 +38,12 @@ def _content(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedRun:
     """One run to be: a data set (with the words that named it) and a seed, under a command."""
 
     command: Command
     task: Task
-    present: Present
+    present: ResolvedInputs
     words: str
     dataset: Any
     seed: int
@@ -65,7 +65,7 @@ class Cell:
         for name, value in vars(self.command.options).items():
             if isinstance(value, Path):
                 options[name] = _content(value)
-        without = idle(self.values)
+        without = ignored_options(self.values)
         precision = {"precision": self.precision} if "precision" in options else {}
         content = self.task.content(dataset, self.command.options)
         # a file that an option names counts by its content, wherever it lies

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.archs import CHOSEN
-from backbones.checkpoints.exports import pretraining
+from backbones.checkpoints.exports import pretraining_facts
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
 from backbones.errors import UserError
@@ -19,7 +19,7 @@ from transfer.records.store import Store
 
 
 @dataclass
-class Present:
+class ResolvedInputs:
     """What was found: the backbone, what is known of its weights, the opened data sets and the words for them."""
 
     spec: BackboneSpec
@@ -29,14 +29,14 @@ class Present:
     datasets: list[tuple[str, Any]] = field(default_factory=list)
 
 
-def find_all(command: Command, task: Task, context: Context, store: Store) -> Present:
+def find_all(command: Command, task: Task, context: Context, store: Store) -> ResolvedInputs:
     """Looks for everything a command needs.
 
     Raises:
         UserError: with all that is missing, and what mends each.
     """
     run, problems = command.run, _Problems()
-    present = Present(command.resolved(task.from_scratch))
+    present = ResolvedInputs(command.resolved(task.from_scratch))
     with problems.collected():
         present.spec, present.weights_id, present.origin = _weights(present.spec, command, context)
         _say_what_changes(present.spec, command, context)
@@ -70,7 +70,7 @@ def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[Ba
         if not command.run.smoke or command.backbone.weights != "config":
             raise
         own = Path("weights") / spec.name
-        if spec.weights != str(own) and pretraining(own):
+        if spec.weights != str(own) and pretraining_facts(own):
             # Those of a smoke run take the place of released ones in smoke runs alone.
             return _weights(command.resolved(from_scratch=False, weights=str(own)), command, context)
         context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
@@ -92,7 +92,7 @@ def _say_what_changes(spec: BackboneSpec, command: Command, context: Context) ->
 
 def _say_what_is_passed_over(spec: BackboneSpec, context: Context) -> None:
     own = Path("weights") / spec.name
-    about = pretraining(own) if spec.weights != str(own) else {}
+    about = pretraining_facts(own) if spec.weights != str(own) else {}
     if about:
         kind = "a smoke run" if about.get("smoke") else "a training"
         context.note(f"{own} holds weights of {kind} that are not taken by name: --weights {own} takes them")
@@ -100,7 +100,7 @@ def _say_what_is_passed_over(spec: BackboneSpec, context: Context) -> None:
 
 def _say_whose(located: Located, context: Context) -> dict[str, Any]:
     """Weights of a toy pretraining are marked in every record that they lead to. Returns their origin."""
-    about = pretraining(located.folder) if located.folder else {}
+    about = pretraining_facts(located.folder) if located.folder else {}
     if about:
         context.say(f"weights: {located.folder}, from the run {about.get('run')}")
     origin = origin_of(about)

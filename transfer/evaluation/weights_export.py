@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from backbones.checkpoints.exports import pretraining
+from backbones.checkpoints.exports import pretraining_facts
 from backbones.errors import UserError
 from backbones.runtime.files import cannot_write, replace_folder
 from backbones.settings import differences, read_yaml
@@ -30,7 +30,7 @@ def check_target(target: Path, identity: str, runs: Path | None, options: dict[s
     """
     mend = "give this one another --name, or --replace to let it take the place"
     if target.exists():
-        about = pretraining(target)
+        about = pretraining_facts(target)
         if about.get("identity") != identity:
             whose = f"those of {about['run']}{_differing(about.get('options', {}), options)}" if about else "no export"
             raise UserError(f"{target}: there are other weights ({whose}); {mend}")

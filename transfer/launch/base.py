@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
-class Work:
+class ProcessSpec:
     """One process to be: `python -m WORDS`."""
 
     words: tuple[str, ...]
@@ -35,17 +35,17 @@ class Launcher(Protocol):
     def slots(self) -> int | None:
         """How many can be under way at once; None where somebody else, as Slurm, decides."""
 
-    def fits(self, work: Work) -> bool:
+    def fits(self, work: ProcessSpec) -> bool:
         """Whether it can be started now. Raises UserError when it never can."""
 
-    def start(self, works: Sequence[Work]) -> Sequence[Job]:
+    def start(self, works: Sequence[ProcessSpec]) -> Sequence[Job]:
         """Starts processes, or puts them into a queue. Raises UserError."""
 
     def close(self) -> None:
         """Lets go of what is under way: stops it with its state saved, or leaves it to the cluster and says so."""
 
 
-def python_words(work: Work, gpus: int) -> list[str]:
+def python_words(work: ProcessSpec, gpus: int) -> list[str]:
     """The command line of a work: by torchrun where it takes several GPUs."""
     ranks = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus), "-m"] if gpus > 1 else []
     return [sys.executable, "-m", *ranks, *work.words]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from backbones.errors import UserError
 from backbones.runtime.files import cannot_write
 from backbones.runtime.threads import SIDE_BY_SIDE
-from transfer.launch.base import Work, python_words
+from transfer.launch.base import ProcessSpec, python_words
 
 GRACE_SECONDS = 120.0  # for a process that was asked to stop to save its state
 
@@ -57,7 +57,7 @@ class LocalLauncher:
         """See `Launcher`."""
         return self.workers
 
-    def start(self, works: Sequence[Work]) -> list[LocalJob]:
+    def start(self, works: Sequence[ProcessSpec]) -> list[LocalJob]:
         """See `Launcher`.
 
         Raises:
@@ -65,7 +65,7 @@ class LocalLauncher:
         """
         return [self._start(work) for work in works]
 
-    def fits(self, work: Work) -> bool:
+    def fits(self, work: ProcessSpec) -> bool:
         """Whether a slot and the GPUs that a work takes are free now. Raises UserError when they never are."""
         wanted = self._wanted_gpus(work)
         if int(work.resources.get("nodes", 1)) > 1:
@@ -89,7 +89,7 @@ class LocalLauncher:
             except subprocess.TimeoutExpired:
                 job.kill()
 
-    def _start(self, work: Work) -> LocalJob:
+    def _start(self, work: ProcessSpec) -> LocalJob:
         gpus = tuple(self._free_gpus()[: self._wanted_gpus(work)])
         words = python_words(work, len(gpus))
         environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else {})
@@ -119,7 +119,7 @@ class LocalLauncher:
         taken = {gpu for job in self._running() for gpu in job.gpus}
         return [gpu for gpu in self.gpus if gpu not in taken]
 
-    def _wanted_gpus(self, work: Work) -> int:
+    def _wanted_gpus(self, work: ProcessSpec) -> int:
         """One if there is one; several must be there."""
         asked = int(work.resources.get("gpus", 1))
         return min(asked, len(self.gpus)) if asked <= 1 else asked

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
 from transfer.cli.options import RESOURCES
-from transfer.launch.base import Work
+from transfer.launch.base import ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import RECORD, Record, Store
 
@@ -39,7 +39,7 @@ def launch(program: str, words: list[str], command: "Command") -> int:
     given = (program, *without_launch(words), "--launcher", "local")
     name = hashlib.sha256("\0".join(given).encode()).hexdigest()[:12]
     receipt = (command.run.receipt or folder / f"{name}.json").absolute()
-    work = Work((*given, "--receipt", str(receipt)), folder / f"{name}.log", command.launch.resources())
+    work = ProcessSpec((*given, "--receipt", str(receipt)), folder / f"{name}.log", command.launch.resources())
     receipt.unlink(missing_ok=True)
     (job,) = launcher.start([work])
     try:

@@ -14,7 +14,7 @@ from types import ModuleType
 
 from backbones.errors import UserError
 from backbones.runtime.files import cannot_write, check_writable
-from transfer.launch.base import Work
+from transfer.launch.base import ProcessSpec
 from transfer.launch.slurm_child import STOPPED
 from transfer.launch.slurm_queue import ENDED, NEVER, Queue, need_slurm, refusal
 from transfer.launch.slurm_resources import child, sbatch_parameters
@@ -123,7 +123,7 @@ class SlurmLauncher:
         _submitit()
         self.folder = self.folder.absolute()
 
-    def start(self, works: Sequence[Work]) -> list[SlurmJob]:
+    def start(self, works: Sequence[ProcessSpec]) -> list[SlurmJob]:
         """See `transfer.launch.base.Launcher`. What is under way from an earlier command is not submitted again.
 
         Raises:
@@ -153,7 +153,7 @@ class SlurmLauncher:
         self.jobs += started
         return started
 
-    def fits(self, work: Work) -> bool:
+    def fits(self, work: ProcessSpec) -> bool:
         """See `transfer.launch.base.Launcher`: what does not fit now waits in the queue."""
         return True
 
@@ -174,7 +174,7 @@ class SlurmLauncher:
         live = sorted(ids & self.queue.live())
         return {_words_in(self.folder / f"{id}{ending}"): id for id in live}
 
-    def _submit(self, works: Sequence[Work]) -> list[SlurmJob]:
+    def _submit(self, works: Sequence[ProcessSpec]) -> list[SlurmJob]:
         """One array of works that take the same resources."""
         resources = works[0].resources
         parameters = sbatch_parameters(resources, self.array_parallelism or len(works))

@@ -4,16 +4,16 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import WrongWords, nearest
+from backbones.errors import UsageError, did_you_mean
 from transfer import ROOT
-from transfer.cli.options import LEAST, RESOURCES, LaunchOptions
-from transfer.launch.base import Work
+from transfer.cli.options import MINIMUM, RESOURCES, LaunchOptions
+from transfer.launch.base import ProcessSpec
 from transfer.launch.slurm_child import Child
 
 NAMES = ("partition", "account", "qos", "constraint")
 
 
-def child(work: Work, delay: int, tables: bool) -> Child:
+def child(work: ProcessSpec, delay: int, tables: bool) -> Child:
     """What the job of a work runs; `delay` is the time in seconds from Slurm's notice to its end."""
     given = work.resources
     return Child(
@@ -33,11 +33,11 @@ def ranks(resources: dict[str, Any]) -> int:
     """Processes on each node: one for each GPU; without GPUs as many as `processes` says.
 
     Raises:
-        WrongWords: both are given and differ.
+        UsageError: both are given and differ.
     """
     gpus, processes = resources.get("gpus") or 0, resources.get("processes")
     if gpus and processes not in (None, gpus):
-        raise WrongWords(f"processes {processes} on {gpus} GPUs: there is one for each GPU; leave processes out")
+        raise UsageError(f"processes {processes} on {gpus} GPUs: there is one for each GPU; leave processes out")
     return gpus or processes or 1
 
 
@@ -48,7 +48,7 @@ def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any
         parallel: elements of an array that may run at once.
 
     Raises:
-        WrongWords: an unknown resource, or a value that cannot be.
+        UsageError: an unknown resource, or a value that cannot be.
     """
     _check(resources)
     minutes, cpus, memory = (
@@ -78,12 +78,12 @@ def _check(resources: dict[str, Any]) -> None:
     known = (*RESOURCES, "extra")
     for name, value in resources.items():
         if name not in known:
-            raise WrongWords(f"resources: unknown {name!r}{nearest(name, known)} ({', '.join(known)})")
+            raise UsageError(f"resources: unknown {name!r}{did_you_mean(name, known)} ({', '.join(known)})")
         if value is None:
             continue
-        if name in LEAST and (type(value) is not int or value < LEAST[name]):
-            raise WrongWords(f"resources: {name} is {value!r}; expected a whole number of at least {LEAST[name]}")
+        if name in MINIMUM and (type(value) is not int or value < MINIMUM[name]):
+            raise UsageError(f"resources: {name} is {value!r}; expected a whole number of at least {MINIMUM[name]}")
         if name == "memory_gb" and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
-            raise WrongWords(f"resources: memory_gb is {value!r}; expected a number above 0")
+            raise UsageError(f"resources: memory_gb is {value!r}; expected a number above 0")
         if name == "extra" and not isinstance(value, dict):
-            raise WrongWords(f"resources: extra is {value!r}; expected options of sbatch, as `mail-user: NAME`")
+            raise UsageError(f"resources: extra is {value!r}; expected options of sbatch, as `mail-user: NAME`")

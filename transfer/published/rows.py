@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from backbones.errors import WrongWords, nearest
+from backbones.errors import UsageError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_yaml
 from transfer.published.checks import (
     as_items,
@@ -27,12 +27,12 @@ from transfer.published.checks import (
     text_of,
     texts_of,
 )
-from transfer.published.schema import CRASH, Cost, Paper, Row, Table, Value, called
+from transfer.published.schema import CRASH, Cost, Paper, PublishedTable, Row, Value, called
 
 __all__ = [
     "Paper",
+    "PublishedTable",
     "Row",
-    "Table",
     "Value",
     "paper_names",
     "parse_paper",
@@ -59,22 +59,23 @@ def read_paper(name: str) -> Paper:
     """The published numbers of a paper.
 
     Raises:
-        WrongWords: an unknown paper; an unknown or missing key or a wrong type, with the file and the row.
+        UsageError: an unknown paper; an unknown or missing key or a wrong type, with the file and the row.
     """
     if name not in paper_names():
-        raise WrongWords(
-            f"unknown paper {name!r}{nearest(name, paper_names())} (there are numbers of {', '.join(paper_names())})"
+        raise UsageError(
+            f"unknown paper {name!r}{did_you_mean(name, paper_names())} (there are numbers of "
+            f"{', '.join(paper_names())})"
         )
     path = CONFIGS / "published" / f"{name}.yaml"
     return parse_paper(name, read_yaml(path), str(path))
 
 
-def table_of(paper: str, table: str) -> Table:
-    """A table of a paper, or one of its figures as `figure1`. Raises WrongWords for an unknown one."""
+def table_of(paper: str, table: str) -> PublishedTable:
+    """A table of a paper, or one of its figures as `figure1`. Raises UsageError for an unknown one."""
     tables = read_paper(paper).tables | {f"figure{name}": value for name, value in read_paper(paper).figures.items()}
     if table not in tables:
         there = [found.called for found in tables.values()]
-        raise WrongWords(f"{paper} has no {called(table)} (there are {', '.join(there)})")
+        raise UsageError(f"{paper} has no {called(table)} (there are {', '.join(there)})")
     return tables[table]
 
 
@@ -94,7 +95,7 @@ def parse_paper(name: str, content: dict[str, Any], where: str) -> Paper:
     tables = mapping(content.get("tables", {}), f"{where}: tables")
     figures = mapping(content.get("figures", {}), f"{where}: figures")
     if not tables and not figures:
-        raise WrongWords(f"{where}: neither `tables` nor `figures`")
+        raise UsageError(f"{where}: neither `tables` nor `figures`")
     return Paper(
         name=name,
         title=text_of(content["title"], f"{where}: title"),
@@ -126,23 +127,23 @@ def parse_paper(name: str, content: dict[str, Any], where: str) -> Paper:
     )
 
 
-def _table(paper: str, name: Any, content: Any, where: str) -> Table:
+def _table(paper: str, name: Any, content: Any, where: str) -> PublishedTable:
     check_keys(mapping(content, where), _TABLE_KEYS, where, needed=("title", "rows"))
     rows = [
         _row(row, f"{where}: row {number}") for number, row in enumerate(as_items(content["rows"], f"{where}: rows"), 1)
     ]
     labels = [row.label for row in rows]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise WrongWords(f"{where}: two rows are called {twice[0]!r}")
+        raise UsageError(f"{where}: two rows are called {twice[0]!r}")
     title, notes = text_of(content["title"], f"{where}: title"), texts_of(content.get("notes", []), f"{where}: notes")
-    return Table(paper, text_of(name, f"{where}: its name"), title, notes, tuple(rows))
+    return PublishedTable(paper, text_of(name, f"{where}: its name"), title, notes, tuple(rows))
 
 
-def _figure(paper: str, name: Any, content: Any, where: str) -> Table:
+def _figure(paper: str, name: Any, content: Any, where: str) -> PublishedTable:
     check_keys(mapping(content, where), _FIGURE_KEYS, where, needed=("title", "claims"))
     title, claims = text_of(content["title"], f"{where}: title"), texts_of(content["claims"], f"{where}: claims")
     costs = [_cost(one, f"{where}: costs: {number}") for number, one in enumerate(content.get("costs", []), 1)]
-    return Table(
+    return PublishedTable(
         paper,
         f"figure{text_of(name, f'{where}: its name')}",
         title,
@@ -167,14 +168,14 @@ def _row(content: Any, where: str) -> Row:
     steps = {key: _options(value, f"{where}: {key}") for key, value in content.items() if key not in _ROW_KEYS}
     reference = text_of(content.get("reference", ""), f"{where}: reference")
     if bool(steps) == bool(reference):
-        raise WrongWords(f"{where}: give the options of its steps, or `reference: WHY`")
+        raise UsageError(f"{where}: give the options of its steps, or `reference: WHY`")
     values = tuple(
         value for entry in as_items(content.get("values"), f"{where}: values") for value in _values(entry, where)
     )
     for value in values:
         if not reference and value.step not in steps:
-            raise WrongWords(
-                f"{where}: a value of the step {value.step!r}{nearest(value.step, steps)}, which has no options"
+            raise UsageError(
+                f"{where}: a value of the step {value.step!r}{did_you_mean(value.step, steps)}, which has no options"
             )
     return Row(label, steps, values, reference)
 
@@ -194,9 +195,9 @@ def _values(content: Any, where: str) -> Iterator[Value]:
     scores = {key: value for key, value in content.items() if key not in ("step", "dataset", "epoch")}
     epoch = content.get("epoch")
     if epoch is not None and (type(epoch) is not int or epoch < 1):
-        raise WrongWords(f"{where}: epoch: {epoch!r} is no number of an epoch, from 1")
+        raise UsageError(f"{where}: epoch: {epoch!r} is no number of an epoch, from 1")
     if not scores:
-        raise WrongWords(f"{where}: no score beside step and dataset")
+        raise UsageError(f"{where}: no score beside step and dataset")
     for metric, score in scores.items():
         here = f"{where}: {metric}"
         if isinstance(score, dict):
@@ -206,4 +207,4 @@ def _values(content: Any, where: str) -> Iterator[Value]:
         elif score == CRASH or (is_number(score) and 0 <= score <= 100):
             yield Value(step, dataset, metric, str(score), epoch=epoch)
         else:
-            raise WrongWords(f"{here}: {score!r} is neither a number in percent, nor `crash`, nor {{printed, doubt}}")
+            raise UsageError(f"{here}: {score!r} is neither a number in percent, nor `crash`, nor {{printed, doubt}}")

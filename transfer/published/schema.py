@@ -76,7 +76,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """A table of a paper, or a figure: rows with numbers, or claims without."""
 
     paper: str
@@ -116,8 +116,8 @@ class Paper:
     versions: dict[str, str]
     needs: dict[str, dict[str, str]]
     open: dict[str, tuple[str, ...]]
-    tables: dict[str, Table]
-    figures: dict[str, Table]
+    tables: dict[str, PublishedTable]
+    figures: dict[str, PublishedTable]
 
 
 def called(table: str) -> str:

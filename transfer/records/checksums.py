@@ -14,7 +14,7 @@ EXPORT = "export"
 _EVENTS = "events.out."  # TensorBoard's, which may be open still
 
 
-def sealed(content: dict[str, Any]) -> bytes:
+def with_checksum(content: dict[str, Any]) -> bytes:
     """The bytes of a record: JSON whose last entry, `digest`, is the sha256 (hex) of all bytes before that entry.
 
     Raises:
@@ -25,7 +25,7 @@ def sealed(content: dict[str, Any]) -> bytes:
     return body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
-def is_edited(raw: bytes, seal: object, files: Collection[str]) -> bool:
+def is_modified(raw: bytes, seal: object, files: Collection[str]) -> bool:
     """Whether a record's bytes were changed after `sealed` made them.
 
     Args:

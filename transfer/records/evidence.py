@@ -40,13 +40,13 @@ class Arm:
         """The runs of each unit that have a score; none where all that was tried broke down."""
         found: dict[Unit, list[Record]] = {label: [] for label in (*self.labels, *self.lost_labels)}
         for record, label in zip(self.records, self.labels, strict=True):
-            found[label] += [] if record.broke_down else [record]
+            found[label] += [] if record.training_failed else [record]
         return found
 
     @property
     def absent(self) -> list[Unit]:
         """A label for each training that broke down."""
-        return [label for record, label in zip(self.records, self.labels) if record.broke_down] + self.lost_labels
+        return [label for record, label in zip(self.records, self.labels) if record.training_failed] + self.lost_labels
 
     @property
     def broken(self) -> int:
@@ -127,7 +127,7 @@ class Evidence:
 
     @cached_property
     def _breakdowns(self) -> list[tuple[Record, str]]:
-        broken = [record for record in self.known if record.broke_down]
+        broken = [record for record in self.known if record.training_failed]
         return list(zip(broken, configurations(broken, self.exports), strict=True))
 
     def _path(self, record: Record) -> "list[_Step]":

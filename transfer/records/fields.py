@@ -5,7 +5,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from backbones.errors import UserError, WrongWords, nearest
+from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.stems import STEMS, StemSpec, find_stem
 from backbones.user_code import is_user_part
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
@@ -88,11 +88,13 @@ def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> li
 
 
 def check_fields(names: Iterable[str], records: Iterable[Record], exports: Mapping[str, Record]) -> None:
-    """Raises WrongWords, with the nearest names, for a field that no record has."""
+    """Raises UsageError, with the nearest names, for a field that no record has."""
     known = known_fields(records, exports)
     for name in names:
         if name not in known:
-            raise WrongWords(f"no run has a field '{name}'{nearest(name, known)} (fields: {', '.join(sorted(known))})")
+            raise UsageError(
+                f"no run has a field '{name}'{did_you_mean(name, known)} (fields: {', '.join(sorted(known))})"
+            )
 
 
 def order(value: Any) -> tuple[int, float, str]:

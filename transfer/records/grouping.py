@@ -18,11 +18,11 @@ from transfer.records.protocol import (
     configurations,
     differences,
     digest_of,
+    displayed_fields,
+    distinguishing_fields,
     in_pretraining,
     lineage,
     processes,
-    stated,
-    telling,
 )
 from transfer.records.store import Record
 from transfer.records.task_versions import between
@@ -195,7 +195,7 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: Mapping[str, Recor
         if chain := lineage(group.first, exports):
             same.setdefault(group.pretraining, []).append((group, _trainings(chain, in_pretraining(without, {}))))
     for several in same.values():
-        names = list(telling(content for _, content in several))
+        names = list(distinguishing_fields(content for _, content in several))
         for group, content in several if names else ():
             group.pretraining += f", {content_label(content, names)}"
     if not same and len({group.pretraining for group in groups}) == 1:
@@ -205,9 +205,11 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: Mapping[str, Recor
 
 def _trainings(chain: Sequence[Record], without: Collection[str]) -> dict[str, Any]:
     """The protocols of a lineage in one dict, those behind the last run under names of their own."""
-    found = {name: value for name, value in stated(chain[0], without).items() if name not in ("task", "dataset")}
+    found = {
+        name: value for name, value in displayed_fields(chain[0], without).items() if name not in ("task", "dataset")
+    }
     for number, record in enumerate(chain[1:], 2):
-        found |= {f"{name} of run {number}": value for name, value in stated(record).items()}
+        found |= {f"{name} of run {number}": value for name, value in displayed_fields(record).items()}
     return found
 
 
@@ -219,7 +221,7 @@ def _letter_protocols(groups: Sequence[Group], without: Collection[str]) -> list
         of_task.setdefault(group.first.task, []).append(group)
     for several in of_task.values():
         contents = _comparable(several, without)
-        names = list(telling(contents))
+        names = list(distinguishing_fields(contents))
         letters: dict[str, str] = {}
         for group, content in zip(several, contents, strict=True) if names else ():
             said = content_label({name: _said(group.first, name, content) for name in names}, names)
@@ -238,7 +240,7 @@ def _comparable(groups: Sequence[Group], without: Collection[str]) -> list[dict[
 
     What a data set holds is the same for all rows of its name and version unless these have several contents.
     """
-    contents = [stated(group.first, without) for group in groups]
+    contents = [displayed_fields(group.first, without) for group in groups]
     held = [name for name in dict.fromkeys(name for one in contents for name in one) if name.startswith(OF_DATA)]
     for name in held:
         several: dict[tuple[Any, Any], set[Any]] = {}

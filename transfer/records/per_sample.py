@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backbones.errors import some
+from backbones.errors import shortened
 from transfer.records.record import Record
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def read(path: Path) -> Outcomes:
         raise Unfit("has no samples")
     if len({*found["sample"].tolist()}) < len(found["sample"]):
         names, times = np.unique(found["sample"], return_counts=True)
-        twice = some(sorted(map(str, names[times > 1])), 3)
+        twice = shortened(sorted(map(str, names[times > 1])), 3)
         raise Unfit(f"several samples have one name ({twice}), so they cannot be paired")
     return found
 
@@ -95,7 +95,7 @@ def values_of(record: Record, name: str, outcomes: Outcomes) -> np.ndarray | Non
         if values.shape != outcomes["sample"].shape:
             raise ValueError(f"{name}: {len(values)} values of {len(outcomes['sample'])} samples")
         if len(places := np.flatnonzero(np.isinf(values))):
-            raise ValueError(f"{name}: infinite for {some([str(one) for one in outcomes['sample'][places]], 3)}")
+            raise ValueError(f"{name}: infinite for {shortened([str(one) for one in outcomes['sample'][places]], 3)}")
     counted = values[~np.isnan(values)]
     agrees(record, name, float(counted.mean()) if len(counted) else np.nan)
     return values

@@ -13,7 +13,7 @@ from typing import Any
 from backbones.errors import UserError
 from backbones.stems import find_stem
 from backbones.user_code import is_user_part
-from transfer.cli.ignored_options import apart, idle, known, usual
+from transfer.cli.ignored_options import apart, ignored_options, known, usual
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
 from transfer.records.store import Record
 
@@ -82,7 +82,7 @@ def _processes(record: Record, values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _options(record: Record, values: Mapping[str, Any], all_said: bool) -> dict[str, Any]:
-    left_out = _LEFT_OUT.union(idle(values))
+    left_out = _LEFT_OUT.union(ignored_options(values))
     if (record.task, record.task_version) == ("detect", 1):
         left_out -= {"eval_batch"}  # images of a batch were padded to one size
     said = {name: value for name, value in record.options.items() if name not in left_out}
@@ -117,10 +117,10 @@ def differing(records: Iterable[Record], without: Collection[str] = ()) -> dict[
 
     A field that is the same wherever it has an effect is not among them: it is another one that takes the effect away.
     """
-    return telling(stated(record, without) for record in records)
+    return distinguishing_fields(displayed_fields(record, without) for record in records)
 
 
-def stated(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
+def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """`protocol`, to be read: options that it leaves out because they have no effect are there and say so.
 
     Of an older record, which does not tell them from others, `options` says that all count.
@@ -138,7 +138,7 @@ def stated(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     return content | dict.fromkeys(gone, NO_EFFECT)
 
 
-def telling(contents: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def distinguishing_fields(contents: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Of what `stated` gives, the fields that tell the protocols apart, see `differing`."""
     once = list({digest_of(content): content for content in contents}.values())
     found = differences(once)
@@ -166,7 +166,7 @@ def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]
         without: see `protocol`; nothing is left out, but nothing of these takes the effect from another field.
     """
     values = {name: value for name, value in record.backbone.items() if name not in ("weights", "files")}
-    values = usual(values, idle(_values(record, without)))
+    values = usual(values, ignored_options(_values(record, without)))
     files: dict[str, str] = record.backbone.get("files") or {}
     stem, patch = values.get("stem"), values.get("patch")
     if stem and patch and "stem" not in files and not is_user_part(stem):

@@ -10,7 +10,7 @@ from typing import Any
 
 from backbones.errors import UserError
 from backbones.spec_values import gate_kind
-from transfer.records.checksums import is_edited
+from transfer.records.checksums import is_modified
 
 SCHEMA = 1
 
@@ -115,7 +115,7 @@ class Record:
         return self.scale(name) * self.scores[name]
 
     @property
-    def broke_down(self) -> bool:
+    def training_failed(self) -> bool:
         """Whether the training failed as a training."""
         return self.outcome["status"] != "completed"
 
@@ -166,7 +166,7 @@ class Record:
         wrong = wrong or _misshapen(content)
         if wrong:
             raise unreadable(path, ", ".join(wrong))
-        if not edited and is_edited(raw, seal, content["files"]):
+        if not edited and is_modified(raw, seal, content["files"]):
             raise UserError(
                 f"{path}: edited after it was written; `python -m transfer.verify {path.parent}` says what differs. "
                 "Put the old file back, or delete its folder to run it again"

@@ -14,7 +14,7 @@ import numpy as np
 
 from backbones.errors import UserError
 from backbones.runtime.files import cannot_write, check_writable, replaced, write_atomic
-from transfer.records.checksums import listed, sealed
+from transfer.records.checksums import listed, with_checksum
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Identity, Record, unreadable
 
@@ -104,7 +104,7 @@ class Store:
         else:
             (folder / OUTCOMES).unlink(missing_ok=True)
         whole = replace(record, files=listed(folder, besides=NOT_LISTED, export=record.export is not None))
-        write_atomic(folder / RECORD, sealed(asdict(whole)))
+        write_atomic(folder / RECORD, with_checksum(asdict(whole)))
         for name in (STATE, ERROR, LOCK):
             (folder / name).unlink(missing_ok=True)
         return whole

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.runtime.files import check_writable, write_atomic
 from backbones.settings import Positional, flag, parse
-from transfer.cli.command import guarded
+from transfer.cli.command import exit_on_user_error
 from transfer.records.store import Run, merged, store_in
 
 
@@ -70,15 +70,15 @@ class ReportOptions:
 
     def __post_init__(self) -> None:
         if self.table is not None and self.figure is not None:
-            raise WrongWords("--table and --figure exclude each other")
+            raise UsageError("--table and --figure exclude each other")
         if (self.paper is None) != (self.table is None and self.figure is None):
-            raise WrongWords("--paper and --table belong together, as --paper scaled_relu --table 4; or --figure 1")
+            raise UsageError("--paper and --table belong together, as --paper scaled_relu --table 4; or --figure 1")
         if not 100 <= self.draws <= 1_000_000:
-            raise WrongWords(f"--draws {self.draws}: must be between 100 and 1000000")
+            raise UsageError(f"--draws {self.draws}: must be between 100 and 1000000")
         if self.margin is not None and not 0 < self.margin < float("inf"):
-            raise WrongWords(f"--margin {self.margin:g}: a difference in points, above 0")
+            raise UsageError(f"--margin {self.margin:g}: a difference in points, above 0")
         if self.hub and not self.output:
-            raise WrongWords("--hub: name the folder to write with --output")
+            raise UsageError("--hub: name the folder to write with --output")
         self._check_idle()
 
     @property
@@ -88,18 +88,18 @@ class ReportOptions:
         return (self.paper, table) if self.paper is not None and table is not None else None
 
     def _check_idle(self) -> None:
-        """Raises WrongWords for a flag that changes nothing."""
+        """Raises UsageError for a flag that changes nothing."""
         shows = bool(
             self.paper or self.compare or self.interaction or self.map or self.cost or self.layers or self.each
         )
         actions = {"bundle": self.bundle, "import": self.import_, "card": self.card, "hub": self.hub}
         given = [f"--{name}" for name, value in actions.items() if value]
         if len(given) > 1:
-            raise WrongWords(f"{' and '.join(given)} exclude each other")
+            raise UsageError(f"{' and '.join(given)} exclude each other")
         if self.output and (self.bundle or self.import_):
-            raise WrongWords(f"--output: has no effect with {given[0]}")
+            raise UsageError(f"--output: has no effect with {given[0]}")
         if self.import_ and len(self.runs) > 1:
-            raise WrongWords("--import: name one folder of runs, to which they are added")
+            raise UsageError("--import: name one folder of runs, to which they are added")
         elsewhere = bool(given)
         for name, idle, needs in (
             ("--by", self.by and not self.map, "--map"),
@@ -116,12 +116,12 @@ class ReportOptions:
             ("--format", self.format != "markdown" and elsewhere, "none of --bundle, --import, --card, --hub"),
         ):
             if idle:
-                raise WrongWords(f"{name}: has an effect only with {needs}")
+                raise UsageError(f"{name}: has an effect only with {needs}")
 
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
-    return guarded(_main, argv)
+    return exit_on_user_error(_main, argv)
 
 
 def _main(argv: list[str]) -> int:
@@ -191,9 +191,9 @@ def _runs(count: int) -> str:
 
 
 def _render(shown: Sequence[Run], known: Sequence[Run], options: ReportOptions) -> str:
-    from transfer.report.page.sections import Wanted, as_csv, as_markdown, sections
+    from transfer.report.page.sections import ReportRequest, as_csv, as_markdown, sections
 
-    wanted = Wanted(
+    wanted = ReportRequest(
         each=options.each,
         paper=options.published,
         compare=(options.compare,) if options.compare else (),

@@ -17,7 +17,7 @@ from backbones.errors import UserError
 from backbones.runtime.files import cannot_write, check_writable, replaced
 from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import _DAMAGED, MANIFEST, SCHEMA, SHARED, SUPPORT, unpacked
-from transfer.records.checksums import described, sealed
+from transfer.records.checksums import described, with_checksum
 from transfer.records.store import OPTIONS, OUTCOMES, RECORD, Record, Run, Store, merged, same_result, unlike
 from transfer.share.strip_paths import PLACES, found_in, short_values, without_paths
 from transfer.verify.checks import check_files
@@ -84,7 +84,7 @@ def _shared_copy(run: Run, folder: Path) -> Path:
     files = {path.name: described(path) for path in sorted(folder.iterdir())}
     left_out = sorted(record.files.keys() - files.keys())
     shared = record.shared or {"left_out": left_out, "record": described(run.folder / RECORD)["sha256"]}
-    (folder / RECORD).write_bytes(sealed(asdict(replace(without_paths(record), files=files, shared=shared))))
+    (folder / RECORD).write_bytes(with_checksum(asdict(replace(without_paths(record), files=files, shared=shared))))
     return folder
 
 

@@ -37,7 +37,7 @@ def marks_of(records: Sequence[Record]) -> list[str]:
         "Made with `--smoke`: embedded toy data and a few seconds of training. No result.": smoke,
         "Made from a subset of the data.": subset,
         "Made by source code that was changed after its commit.": dirty,
-        "Its training broke down.": any(r.broke_down for r in records),
+        "Its training broke down.": any(r.training_failed for r in records),
     }
     return [text for text, held in found.items() if held]
 
@@ -79,7 +79,7 @@ def scores(records: Sequence[Record]) -> str:
     """A row for each protocol and score, as tables print it."""
     rows = []
     for group in by_protocol(records):
-        trained = [record for record in group if not record.broke_down]
+        trained = [record for record in group if not record.training_failed]
         seeds = ", ".join(str(record.seed) for record in group)
         broken = len(group) - len(trained)
         ended = f"{len(trained)} completed" + (f", {broken} broke down" if broken else "")

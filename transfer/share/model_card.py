@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from backbones.checkpoints.exports import CONFIG, PRETRAIN, WEIGHTS, pretraining, read_config
+from backbones.checkpoints.exports import CONFIG, PRETRAIN, WEIGHTS, pretraining_facts, read_config
 from backbones.errors import UserError
 from backbones.runtime.files import cannot_write, check_writable, replace_folder
 from backbones.settings import write_yaml
@@ -83,7 +83,7 @@ def hub_layout(run: Run, weights: Path | None, folder: Path, runs: Sequence[Run]
         raise UserError(f"{source / WEIGHTS}: {found}, but the record of {run.record.run_id} is about {wanted}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--output {folder}: is there already; choose a folder that does not exist, or an empty one")
-    config, about, card = read_config(source), pretraining(source), model_card(run, runs)
+    config, about, card = read_config(source), pretraining_facts(source), model_card(run, runs)
     config["model_args"] = short_values(config.get("model_args", {}))
     check_writable(folder.parent, "--output")
     try:
@@ -128,7 +128,7 @@ def _front_matter(record: Record, scored: Sequence[Record], marks: Sequence[str]
     tags = ["image-feature-extraction", "vit-transfer", *(["smoke"] if record.smoke else [])]
     front: dict[str, Any] = {"library_name": "timm", "license": UNKNOWN, "tags": tags}
     front["pipeline_tag"] = "image-feature-extraction"
-    groups = [[r for r in group if not r.broke_down and r.scores] for group in by_protocol(scored)]
+    groups = [[r for r in group if not r.training_failed and r.scores] for group in by_protocol(scored)]
     results = [_hub_result(group) for group in groups if group and not marks and not marks_of(group)]
     name = record.backbone.get("name", UNKNOWN)
     return front | ({"model-index": [{"name": name, "results": results}]} if results else {})

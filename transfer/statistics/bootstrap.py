@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 from transfer.records import per_sample as outcomes_of
 from transfer.records.per_sample import OUTCOMES, PREFIXES
 from transfer.records.store import Run
@@ -110,7 +110,7 @@ def _order(first: Run, firsts: dict[str, np.ndarray], run: Run, outcomes: dict[s
     ids = first.record.run_id, run.record.run_id
     if here != there:
         lacking = f"{len(here - there)} samples of {ids[0]} are missing in {ids[1]}, {len(there - here)} the other way"
-        examples = some(sorted(map(str, here ^ there)), 3)
+        examples = shortened(sorted(map(str, here ^ there)), 3)
         raise UserError(f"not scored on the same samples: {lacking} ({examples})")
     if np.array_equal(wanted, names):
         return np.arange(len(names))
@@ -172,7 +172,7 @@ def _check_paired(runs: Sequence[Run], name: str, columns: Sequence[np.ndarray],
     first = np.isnan(columns[0])
     for run, values in zip(runs[1:], columns[1:]):
         if len(places := np.flatnonzero(np.isnan(values) != first)):
-            examples = some([str(one) for one in samples[places]], 3)
+            examples = shortened([str(one) for one in samples[places]], 3)
             alone = f"{len(places)} of {len(samples)} samples count in one of them alone ({examples})"
             raise NotPaired(name, f"{runs[0].record.run_id} and {run.record.run_id} are not paired in {name}: {alone}")
 

@@ -16,7 +16,7 @@ from transfer.records.store import Record, Run
 from transfer.statistics.bootstrap import AP_DRAWS, DRAWS, Resampled, resample
 from transfer.statistics.contrasts import UNKNOWN, contrast
 from transfer.statistics.intervals import LEVEL, Estimate
-from transfer.statistics.pairing import Match
+from transfer.statistics.pairing import MatchedRuns
 from transfer.statistics.systems import Parts, in_pairs
 
 
@@ -85,7 +85,7 @@ class Units:
         latest: dict[tuple[str, int], tuple[Run, Unit]] = {}
         labelled = zip(runs, arm.labels, strict=True)
         for run, label in sorted(labelled, key=lambda one: str(one[0].record.environment.get("started") or "")):
-            if not run.record.broke_down:
+            if not run.record.training_failed:
                 latest[run.record.weights_id, run.record.seed] = run, label
         kept = list(latest.values())
         return cls([run for run, _ in kept], [label for _, label in kept], arm)
@@ -107,7 +107,7 @@ def averaged(values: np.ndarray, labels: Sequence[Unit]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Found:
+class Estimates:
     """What is known of one score."""
 
     means: list[float]
@@ -142,7 +142,7 @@ class _System:
         return cls(averaged(scores, labels), averaged(drawn, labels), apart, list(dict.fromkeys(labels)))
 
 
-def estimates(units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], how: Bootstrap) -> dict[str, Found]:
+def estimates(units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], how: Bootstrap) -> dict[str, Estimates]:
     """For each score the mean of each side, and the contrasts."""
     runs = [run for one in units for run in one.runs]
     names, several = score_names([run.record for run in runs], how), len(units) > 1
@@ -162,7 +162,7 @@ def estimates(units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], ho
             # parts that are right in differences of runs alone say nothing of a constant
             kept = replace(one, parts=None) if one.comparing_only else one
             more = _contrasts(counted, kept, contrasts, runs, name, how.level)
-        found[name] = Found(means, made, more)
+        found[name] = Estimates(means, made, more)
     return found
 
 
@@ -246,7 +246,7 @@ def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
         yield f"{said}: for so unlike numbers the interval is wide, and covers 94 to 99 %"
 
 
-def seed_notes(one: Match, evidence: Evidence, *, interval: bool) -> list[str]:
+def seed_notes(one: MatchedRuns, evidence: Evidence, *, interval: bool) -> list[str]:
     """What a row's seeds do not say.
 
     Args:
@@ -268,13 +268,15 @@ def seed_notes(one: Match, evidence: Evidence, *, interval: bool) -> list[str]:
             same = own.seeds[0][0] == "weights" and len(own.seeds) == 1
             why = "seeds change nothing here" if same else "those of one pretraining are averaged"
             notes.append(f"{one.label}: {len(own.labels)} runs of {letter} count as {len(own.seeds)}, since {why}")
-    dropped = sum(not run.record.broke_down for runs in one.sides for run in runs) - sum(len(own.runs) for own in units)
+    dropped = sum(not run.record.training_failed for runs in one.sides for run in runs) - sum(
+        len(own.runs) for own in units
+    )
     if dropped:
         notes.append(f"{one.label}: {dropped} repeated seed and weights of a later run, which counts alone")
     return notes
 
 
-def few_notes(one: Match, name: str, found: Found) -> list[str]:
+def few_notes(one: MatchedRuns, name: str, found: Estimates) -> list[str]:
     """Where fewer clusters differ than could show anything, or a few large ones decide; each once."""
     notes = []
     for effect, estimate in found.contrasts.items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import WrongWords, nearest, some
+from backbones.errors import UsageError, did_you_mean, shortened
 from backbones.user_code import digest, is_user_part
 from transfer.records.fields import as_value, check_fields, value_of
 from transfer.records.grouping import content_label, value_label
@@ -29,7 +29,7 @@ Exports = Mapping[str, Record]
 
 
 @dataclass(frozen=True)
-class Side:
+class ArmSelection:
     """Some runs, how they were chosen, and the fields that chose them."""
 
     text: str
@@ -38,7 +38,7 @@ class Side:
 
 
 @dataclass
-class Match:
+class MatchedRuns:
     """Runs of each side under one protocol, and equal in all of the backbone and its pretraining that can be equal."""
 
     sides: list[list[Run]]
@@ -60,7 +60,7 @@ class Match:
         return f"{text} ({self.setting})" if self.setting else text
 
 
-def select(text: str, runs: Sequence[Run], exports: Exports) -> Side:
+def select(text: str, runs: Sequence[Run], exports: Exports) -> ArmSelection:
     """The runs that a selector means.
 
     Args:
@@ -68,30 +68,30 @@ def select(text: str, runs: Sequence[Run], exports: Exports) -> Side:
             `transfer.records.fields.value_of` knows them.
 
     Raises:
-        WrongWords: it means none.
+        UsageError: it means none.
     """
     if own := [run for run in runs if text.rstrip("/") == run.record.run_id or _is_folder(text, run.folder)]:
-        return Side(text, own)
+        return ArmSelection(text, own)
     if "=" in text:
         return _by_fields(text, runs, exports)
     if own := [run for run in runs if run.record.backbone.get("name") == text]:
-        return Side(text, own)
+        return ArmSelection(text, own)
     names = sorted({str(run.record.backbone.get("name")) for run in runs})
     ids = [run.record.run_id for run in runs]
-    raise WrongWords(
-        f"'{text}' is neither a run nor a backbone of these runs{nearest(text, [*names, *ids])} "
-        f"(backbones: {some(names, 10)}; or choose with field=value, as stem=conv)"
+    raise UsageError(
+        f"'{text}' is neither a run nor a backbone of these runs{did_you_mean(text, [*names, *ids])} "
+        f"(backbones: {shortened(names, 10)}; or choose with field=value, as stem=conv)"
     )
 
 
-def select_apart(texts: Sequence[str], runs: Sequence[Run], exports: Exports) -> list[Side]:
-    """A side for each selector. Raises WrongWords where one means none, or two mean the same run."""
+def select_apart(texts: Sequence[str], runs: Sequence[Run], exports: Exports) -> list[ArmSelection]:
+    """A side for each selector. Raises UsageError where one means none, or two mean the same run."""
     sides = [select(text, runs, exports) for text in texts]
     for place, side in enumerate(sides):
         for other in sides[:place]:
             ids = {run.record.run_id for run in side.runs}
             if both := [run.record.run_id for run in other.runs if run.record.run_id in ids]:
-                raise WrongWords(f"'{other.text}' and '{side.text}' both mean {some(both, 3)}")
+                raise UsageError(f"'{other.text}' and '{side.text}' both mean {shortened(both, 3)}")
     return sides
 
 
@@ -99,7 +99,7 @@ def _is_folder(text: str, folder: Path) -> bool:
     return Path(text).is_dir() and Path(text).resolve() == folder.resolve()
 
 
-def _by_fields(text: str, runs: Sequence[Run], exports: Exports) -> Side:
+def _by_fields(text: str, runs: Sequence[Run], exports: Exports) -> ArmSelection:
     wanted = {}
     for part in re.split(r",(?=[A-Za-z_][\w.]*=)", text):
         name, _, value = part.partition("=")
@@ -110,9 +110,11 @@ def _by_fields(text: str, runs: Sequence[Run], exports: Exports) -> Side:
         own = [run for run in left if has_value(run.record, name, value, exports)]
         if not own:
             there = sorted({value_label(value_of(run.record, name, exports)) for run in left})
-            raise WrongWords(f"'{text}': no run has {name}={value}{nearest(value, there)} (there is {some(there, 10)})")
+            raise UsageError(
+                f"'{text}': no run has {name}={value}{did_you_mean(value, there)} (there is {shortened(there, 10)})"
+            )
         left = own
-    return Side(text, left, tuple(wanted))
+    return ArmSelection(text, left, tuple(wanted))
 
 
 def has_value(record: Record, name: str, text: str, exports: Exports) -> bool:
@@ -134,7 +136,7 @@ def is_value(value: Any, text: str) -> bool:
         return False
 
 
-def match(sides: Sequence[Side], exports: Exports) -> tuple[list[Match], list[str]]:
+def match(sides: Sequence[ArmSelection], exports: Exports) -> tuple[list[MatchedRuns], list[str]]:
     """Groups of runs that can be compared, in order of task and data set, and notes on what cannot.
 
     The protocol must be equal but for the fields that chose the sides. So must be every field of the backbone and of
@@ -147,7 +149,7 @@ def match(sides: Sequence[Side], exports: Exports) -> tuple[list[Match], list[st
         for run in side.runs:
             key = digest_of(protocol(run.record, without))
             protocols.setdefault(key, [[] for _ in sides])[place].append(run)
-    matches: list[Match] = []
+    matches: list[MatchedRuns] = []
     notes = _unmatched(sides, protocols, without)
     for group in protocols.values():
         if all(group):
@@ -158,7 +160,7 @@ def match(sides: Sequence[Side], exports: Exports) -> tuple[list[Match], list[st
     return sorted(matches, key=lambda one: (one.first.task, str(one.first.dataset.get("name")), one.setting)), notes
 
 
-def _left_over(sides: Sequence[Side], matches: Sequence[Match], exports: Exports) -> list[str]:
+def _left_over(sides: Sequence[ArmSelection], matches: Sequence[MatchedRuns], exports: Exports) -> list[str]:
     """How many runs are in no match, so that none is dropped without a word."""
     used = {run.folder for one in matches for runs in one.sides for run in runs}
     notes = []
@@ -168,7 +170,7 @@ def _left_over(sides: Sequence[Side], matches: Sequence[Match], exports: Exports
             if run.folder not in used:
                 left.setdefault(f"{run.record.task} on {run.record.dataset.get('name')}", []).append(run)
         for place, runs in left.items():
-            broken = sum(run.record.broke_down for run in runs)
+            broken = sum(run.record.training_failed for run in runs)
             said = f", {broken} of which broke down" if broken else ""
             notes.append(f"{place}: {count_of(runs)} of '{side.text}' in no row{said}")
             others = (_lost(other, runs, exports) for other in sides if other is not side)
@@ -176,16 +178,18 @@ def _left_over(sides: Sequence[Side], matches: Sequence[Match], exports: Exports
     return notes
 
 
-def _lost(side: Side, runs: Sequence[Run], exports: Exports) -> str:
+def _lost(side: ArmSelection, runs: Sequence[Run], exports: Exports) -> str:
     """Where runs have no counterpart since all that it would have started from broke down."""
     before = {parent.task for run in runs if (parent := pretraining(run.record, exports))}
     own = [run for run in side.runs if run.record.task in (runs[0].record.task, *before)]
-    if not own or not all(run.record.broke_down and run.record.task in before for run in own):
+    if not own or not all(run.record.training_failed and run.record.task in before for run in own):
         return ""
     return f"'{side.text}' has nothing there, since {len(own)} of {len(own)} trainings before it broke down"
 
 
-def _unmatched(sides: Sequence[Side], protocols: Mapping[str, list[list[Run]]], without: Collection[str]) -> list[str]:
+def _unmatched(
+    sides: Sequence[ArmSelection], protocols: Mapping[str, list[list[Run]]], without: Collection[str]
+) -> list[str]:
     """What is on several sides, but never under one protocol."""
     places: dict[tuple[str, Any], list[list[list[Run]]]] = {}
     for group in protocols.values():
@@ -204,8 +208,8 @@ def _unmatched(sides: Sequence[Side], protocols: Mapping[str, list[list[Run]]], 
 
 
 def _settings(
-    group: list[list[Run]], sides: Sequence[Side], without: Collection[str], exports: Exports
-) -> tuple[list[Match], list[str]]:
+    group: list[list[Run]], sides: Sequence[ArmSelection], without: Collection[str], exports: Exports
+) -> tuple[list[MatchedRuns], list[str]]:
     """The matches of one protocol."""
     facts = [[_facts(run.record, without, exports) for run in runs] for runs in group]
     names = list(dict.fromkeys(name for one in facts for fact in one for name in fact))
@@ -220,7 +224,7 @@ def _settings(
             key = digest_of(common)
             of_key[key] = common
             found.setdefault(key, [[] for _ in sides])[place].append(run)
-    full = {key: Match(runs) for key, runs in found.items() if all(runs)}
+    full = {key: MatchedRuns(runs) for key, runs in found.items() if all(runs)}
     telling = _telling([of_key[key] for key in full])
     matches, notes = [], []
     for key, one in full.items():
@@ -259,7 +263,7 @@ def _of_weights(record: Record, without: Collection[str], exports: Exports) -> d
 
 
 def _check(
-    one: Match, sides: Sequence[Side], apart: Sequence[str], without: Collection[str], exports: Exports
+    one: MatchedRuns, sides: Sequence[ArmSelection], apart: Sequence[str], without: Collection[str], exports: Exports
 ) -> list[str]:
     """Notes on the fields that the sides never share; returns what makes a side a mixture, which is not compared."""
     contents = []
@@ -281,7 +285,7 @@ def _check(
     return []
 
 
-def _values(one: Match, name: str, exports: Exports) -> list[Any]:
+def _values(one: MatchedRuns, name: str, exports: Exports) -> list[Any]:
     return [value_of(run.record, name, exports) for runs in one.sides for run in runs]
 
 

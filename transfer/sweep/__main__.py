@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 
 if TYPE_CHECKING:
     from transfer.launch.base import Launcher
@@ -73,16 +73,16 @@ class SweepOptions:
         for name, least in (("workers", 1), ("gpus", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise WrongWords(f"--{name} {value}: must be at least {least}")
+                raise UsageError(f"--{name} {value}: must be at least {least}")
         if self.speed is not None and self.speed <= 0:
-            raise WrongWords(f"--speed {self.speed}: must be above 0")
+            raise UsageError(f"--speed {self.speed}: must be above 0")
 
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
-    from transfer.cli.command import guarded
+    from transfer.cli.command import exit_on_user_error
 
-    return guarded(_main, argv, usage=USAGE)
+    return exit_on_user_error(_main, argv, usage=USAGE)
 
 
 def _main(argv: list[str]) -> int:
@@ -94,7 +94,7 @@ def _main(argv: list[str]) -> int:
         return 0
     name, words = ("", ["--help"]) if argv[0] == "--help-all" else (argv[0], argv[1:])
     if name.startswith("-"):
-        raise WrongWords(f"the sweep comes first, before {name}\n{USAGE}")
+        raise UsageError(f"the sweep comes first, before {name}\n{USAGE}")
     options = parse(SweepOptions, words, prog="python -m transfer.sweep NAME")
     return _sweep(_read(name, options), options)
 
@@ -106,13 +106,13 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
     parts = {part: value for part in ("stem", "attention", "ffn") if (value := getattr(options, part))}
     if sweep.vary is None:
         if parts or options.against:
-            raise WrongWords(f"--{next(iter(parts), 'against')}: sweep {name} has no part to vary; use bench, or --set")
+            raise UsageError(f"--{next(iter(parts), 'against')}: sweep {name} has no part to vary; use bench, or --set")
         return sweep
     if len(parts) != 1 or not options.against:
-        raise WrongWords(f"sweep {name}: give the part to compare and others, as --stem mine.py:Stem --against conv")
+        raise UsageError(f"sweep {name}: give the part to compare and others, as --stem mine.py:Stem --against conv")
     ((part, mine),) = parts.items()
     if mine in options.against or len({*options.against}) < len(options.against):
-        raise WrongWords("--against: name others, each once")
+        raise UsageError("--against: name others, each once")
     return sweep.comparing(part, mine, options.against)
 
 
@@ -188,7 +188,7 @@ def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None")
         print(f"failed: {progress.cell.name}: {progress.reason}", file=sys.stderr)
     if failed:
         return 1
-    return 3 if any(progress.broke_down for progress in sweeper.cells.values()) else 0
+    return 3 if any(progress.training_failed for progress in sweeper.cells.values()) else 0
 
 
 def command() -> None:

@@ -41,7 +41,7 @@ class Bracket:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of a search."""
 
     brackets: tuple[Bracket, ...]
@@ -93,7 +93,7 @@ class Search:
     ratio: float = 1.5
     probes: list[Probe] = field(default_factory=list)
 
-    def plan(self) -> Generator[tuple[float, int], bool, Found]:
+    def plan(self) -> Generator[tuple[float, int], bool, SearchResult]:
         """A generator of (rate, seed) that is sent whether the training was stable, and returns what was found."""
         brackets: list[Bracket] = []
         for place, seed in enumerate(self.seeds):
@@ -102,7 +102,7 @@ class Search:
             if allowance <= 0:
                 break
             brackets.append((yield from self._bracket(seed, brackets[-1] if brackets else None, allowance)))
-        return Found(tuple(brackets), tuple(self.probes), tuple(_violations(self.probes)))
+        return SearchResult(tuple(brackets), tuple(self.probes), tuple(_violations(self.probes)))
 
     def _bracket(self, seed: int, near: Bracket | None, allowance: int) -> Generator[tuple[float, int], bool, Bracket]:
         before = len(self.probes)
@@ -169,7 +169,7 @@ def _rounded(rate: float) -> float:
     return float(f"{rate:.4g}")
 
 
-def largest_stable(search: Search, probe: Callable[[float, int], bool]) -> Found:
+def search_largest_stable(search: Search, probe: Callable[[float, int], bool]) -> SearchResult:
     """Runs a whole search; `probe(rate, seed)` says whether the training at a rate is stable."""
     plan = search.plan()
     try:
@@ -177,7 +177,7 @@ def largest_stable(search: Search, probe: Callable[[float, int], bool]) -> Found
         while True:
             asked = plan.send(probe(*asked))
     except StopIteration as end:
-        found: Found = end.value
+        found: SearchResult = end.value
         return found
 
 

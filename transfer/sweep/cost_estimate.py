@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
-from transfer.launch.base import Work, python_words
-from transfer.sweep.definition.grid import Cell, receipt
+from transfer.launch.base import ProcessSpec, python_words
+from transfer.sweep.definition.grid import SweepJob, receipt
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.model_check import Built, operations_at, recipe_of, side_of, views_of
 
@@ -19,7 +19,7 @@ UTILISATION = 0.3  # of what a large matrix product reaches
 
 def plan(
     sweep: SweepFile,
-    cells: list[Cell],
+    cells: list[SweepJob],
     out: Path,
     extra: tuple[str, ...],
     gpus: int | None,
@@ -68,14 +68,14 @@ def plan(
     return "\n".join([*lines, "", markdown(table), "", *(_command(cell, out, extra, gpus) for cell in cells)])
 
 
-def _command(cell: Cell, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
+def _command(cell: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
     """What a person would type for a cell."""
     wanted = cell.step.resources.get("gpus", 1) if gpus is None else gpus
-    work = Work((*cell.words(out), *extra), out)
+    work = ProcessSpec((*cell.words(out), *extra), out)
     return shlex.join(["python", *python_words(work, int(wanted))[1:]])
 
 
-def _predicted(cell: Cell) -> tuple[float | None, str]:
+def _predicted(cell: SweepJob) -> tuple[float | None, str]:
     """The operations of a cell; or None, and why they are not known."""
     try:
         operations = cell_operations(cell)
@@ -86,7 +86,7 @@ def _predicted(cell: Cell) -> tuple[float | None, str]:
     return operations, "" if operations is not None else f"{cell.dataset} does not say how many images it holds"
 
 
-def cell_operations(cell: Cell) -> float | None:
+def cell_operations(cell: SweepJob) -> float | None:
     """Floating-point operations of a cell's training and feature extraction; None where the images are not counted."""
     recipe = recipe_of(cell)
     counts = resolve_dataset(cell.dataset).counts or {}

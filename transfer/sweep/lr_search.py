@@ -5,10 +5,10 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.settings import read_yaml
-from transfer.sweep.bisection import Found, Search
-from transfer.sweep.definition.grid import Cell, expand, make_cell
+from transfer.sweep.bisection import Search, SearchResult
+from transfer.sweep.definition.grid import SweepJob, expand, make_cell
 from transfer.sweep.definition.step import Step, as_list, check_option, parse_seeds, step_options
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Progress
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class _Group:
     """One search: the cell it varies, its plan, and what it has found."""
 
-    cell: Cell
-    plan: Generator[tuple[float, int], bool, Found]
+    cell: SweepJob
+    plan: Generator[tuple[float, int], bool, SearchResult]
     search: Search
-    found: Found | None = None
+    found: SearchResult | None = None
     failed: str = ""
     endings: list[str] = field(default_factory=list)
     """How the trainings that broke down did."""
@@ -45,27 +45,27 @@ class Searches:
             low, high = float(given["low"]), float(given["high"])
             budget, ratio = int(given.get("budget", 12)), float(given.get("ratio", 1.5))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise WrongWords(
+            raise UsageError(
                 f"sweep {self.sweep.name}: search: `low`, `high`, `budget` and `ratio` are numbers ({error})"
             ) from None
         seeds = parse_seeds(as_list(given.get("seeds", [0, 1, 2])), f"sweep {self.sweep.name}: search")
         if budget < 2 * len(seeds) - 1:
-            raise WrongWords(f"sweep {self.sweep.name}: search: `budget` {budget} is too small for {len(seeds)} seeds")
+            raise UsageError(f"sweep {self.sweep.name}: search: `budget` {budget} is too small for {len(seeds)} seeds")
         if not (0 < low < high < math.inf and ratio > 1 and budget >= 1 and seeds):
-            raise WrongWords(
+            raise UsageError(
                 f"sweep {self.sweep.name}: search: needs 0 < low < high, ratio above 1, a budget and seeds"
             )
         step = str(given.get("step", list(self.sweep.steps)[-1]))
         if step not in self.sweep.steps:
-            raise WrongWords(f"sweep {self.sweep.name}: search: there is no step {step!r}")
+            raise UsageError(f"sweep {self.sweep.name}: search: there is no step {step!r}")
         if later := [one.name for one in self.sweep.steps.values() if one.after == step]:
-            raise WrongWords(f"sweep {self.sweep.name}: search: steps after the searched one cannot run: {later[0]!r}")
+            raise UsageError(f"sweep {self.sweep.name}: search: steps after the searched one cannot run: {later[0]!r}")
         try:
             check_option(self.option, step_options(self.sweep.steps[step]))
             _check_rate(self.option, self.sweep.steps[step])
-        except WrongWords as error:
-            raise WrongWords(f"sweep {self.sweep.name}: search: {error}") from None
-        self.first: list[Cell] = []
+        except UsageError as error:
+            raise UsageError(f"sweep {self.sweep.name}: search: {error}") from None
+        self.first: list[SweepJob] = []
         for cell in expand(self.sweep):
             if cell.step.name != step:
                 self.first.append(cell)
@@ -73,11 +73,11 @@ class Searches:
                 search = Search(low, high, seeds, budget, ratio)
                 self.groups.append(_Group(cell, search.plan(), search))
 
-    def start(self) -> list[Cell]:
+    def start(self) -> list[SweepJob]:
         """The first cells: what the searched step needs, and the first training of every search."""
         return [*self.first, *(self._cell(group, next(group.plan)) for group in self.groups)]
 
-    def next_cells(self, progress: Progress) -> Sequence[Cell]:
+    def next_cells(self, progress: Progress) -> Sequence[SweepJob]:
         """The next training of the search that a finished cell belongs to."""
         group = self.asked.get(progress.cell.name)
         if group is None or group.found is not None:
@@ -85,9 +85,9 @@ class Searches:
         if progress.record is None:
             group.failed = f"{progress.cell.name} {progress.status}: {progress.reason}"
             return ()
-        group.endings += [progress.status] * progress.broke_down
+        group.endings += [progress.status] * progress.training_failed
         try:
-            return [self._cell(group, group.plan.send(not progress.broke_down))]
+            return [self._cell(group, group.plan.send(not progress.training_failed))]
         except StopIteration as end:
             group.found = end.value
             return ()
@@ -114,7 +114,7 @@ class Searches:
             "note": "; ".join(_remarks(group, found)),
         }
 
-    def _cell(self, group: _Group, asked: tuple[float, int]) -> Cell:
+    def _cell(self, group: _Group, asked: tuple[float, int]) -> SweepJob:
         rate, seed = asked
         old = group.cell
         options = old.options | {self.option: rate}
@@ -126,13 +126,13 @@ class Searches:
 
 
 def _check_rate(option: str, step: Step) -> None:
-    """Raises WrongWords for an option that is no number in the step's recipe."""
+    """Raises UsageError for an option that is no number in the step's recipe."""
     value = read_yaml(step.source.path).get(option)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise WrongWords(f"`{option}` is no number (it is {value!r} in the recipe {step.recipe}), so it has no range")
+        raise UsageError(f"`{option}` is no number (it is {value!r} in the recipe {step.recipe}), so it has no range")
 
 
-def _remarks(group: _Group, found: Found) -> Iterator[str]:
+def _remarks(group: _Group, found: SearchResult) -> Iterator[str]:
     """What keeps the number from being one."""
     low, high = group.search.low, group.search.high
     for bracket in found.brackets:
@@ -151,17 +151,17 @@ def _remarks(group: _Group, found: Found) -> Iterator[str]:
     yield from found.violations
 
 
-def _alike(cell: Cell, other: Cell, option: str) -> bool:
+def _alike(cell: SweepJob, other: SweepJob, option: str) -> bool:
     """Whether two cells belong to one search: they differ in nothing but the seed and the rate."""
     ours, theirs = ({k: v for k, v in one.options.items() if k != option} for one in (cell, other))
     return (cell.backbone, cell.dataset, cell.parent, ours) == (other.backbone, other.dataset, other.parent, theirs)
 
 
-def _axes(cell: Cell) -> tuple[str, ...]:
+def _axes(cell: SweepJob) -> tuple[str, ...]:
     varied = dict.fromkeys((*cell.step.varied, "stem", "attention", "ffn"))
     return tuple(name for name in varied if name in cell.options)
 
 
-def _options(cell: Cell, option: str) -> str:
+def _options(cell: SweepJob, option: str) -> str:
     shown = {name: cell.options[name] for name in dict.fromkeys(_axes(cell)) if name != option}
     return ", ".join(f"{name}={value}" for name, value in shown.items())

@@ -8,10 +8,10 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.settings import read_yaml
 from backbones.spec_values import proper
-from transfer.sweep.definition.grid import Cell
+from transfer.sweep.definition.grid import SweepJob
 from transfer.sweep.definition.step import BACKBONE_OPTIONS
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ class Built:
     """Why, by the name of the cell"""
 
     def raise_if_any(self) -> None:
-        """Names each cell that cannot be built. Raises WrongWords."""
+        """Names each cell that cannot be built. Raises UsageError."""
         if self.failed:
             lines = [f"{name}: {reason}" for name, reason in self.failed.items()]
-            raise WrongWords("\n".join([f"{len(lines)} cells cannot be built:", *lines]))
+            raise UsageError("\n".join([f"{len(lines)} cells cannot be built:", *lines]))
 
 
-def build_all(cells: Sequence[Cell]) -> Built:
+def build_all(cells: Sequence[SweepJob]) -> Built:
     """Builds the model of every cell, that of several cells once; an image goes through those with a user's part."""
     begin, known = time.perf_counter(), dict[str, str]()
     built = Built(0, 0.0)
@@ -55,7 +55,7 @@ def build_all(cells: Sequence[Cell]) -> Built:
     return built
 
 
-def _reason(cell: Cell) -> str:
+def _reason(cell: SweepJob) -> str:
     """Why a cell's model cannot be built; empty where it can."""
     try:
         if cell.step.recipe != DETECT:
@@ -71,7 +71,7 @@ def _reason(cell: Cell) -> str:
     return ""
 
 
-def _build_around(cell: Cell) -> None:
+def _build_around(cell: SweepJob) -> None:
     """What a task builds around the backbone, by the options that the cell's command has."""
     from tasks.task import Task, load_task
     from transfer.cli.command import read_command
@@ -86,14 +86,14 @@ def _build_around(cell: Cell) -> None:
     _on_meta(lambda: task.build(spec, command.options), spec)
 
 
-def _model_of(cell: Cell) -> str:
+def _model_of(cell: SweepJob) -> str:
     """Equal for cells that share a model: what they say of how it is trained does not count."""
     recipe = recipe_of(cell)
     around = [recipe.get(name) for name in AROUND] if cell.step.recipe == DETECT else views_of(recipe)
     return json.dumps([cell.step.recipe == DETECT, cell.backbone, _overrides(cell), around], default=str)
 
 
-def _overrides(cell: Cell) -> Overrides:
+def _overrides(cell: SweepJob) -> Overrides:
     """Parts of the backbone as a cell's command names them, without the weights.
 
     An exponent other than 1 stands for all of them: it has no tensors and takes no operations.
@@ -105,7 +105,7 @@ def _overrides(cell: Cell) -> Overrides:
     return tuple((name, value) for name, value in named.items() if name not in ("weights", "load"))
 
 
-def operations_at(cell: Cell, size: Any) -> float:
+def operations_at(cell: SweepJob, size: Any) -> float:
     """Operations of a forward pass of one image of a size, in pixels or (height, width), through a cell's backbone.
 
     Raises what cannot be built, or takes no image of this size.
@@ -166,7 +166,7 @@ def side_of(recipe: dict[str, Any]) -> Any:
     return hashable(recipe.get("size") or 224)
 
 
-def recipe_of(cell: Cell) -> dict[str, Any]:
+def recipe_of(cell: SweepJob) -> dict[str, Any]:
     """The values that a cell's command stacks: recipe, smoke layer, options."""
     source = cell.step.source
     layer = _read(source.smoke) if cell.options.get("smoke") and source.smoke.is_file() else {}

@@ -12,8 +12,8 @@ from backbones.runtime.files import write_atomic
 from transfer.records.store import Run, Store
 from transfer.report.page.html import page
 from transfer.report.page.section import Section
-from transfer.report.page.sections import Wanted, as_markdown, sections
-from transfer.sweep.definition.grid import Cell
+from transfer.report.page.sections import ReportRequest, as_markdown, sections
+from transfer.sweep.definition.grid import SweepJob
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Progress, Sweeper
 
@@ -54,12 +54,12 @@ class SweepReport:
 
     def text(self) -> str:
         """The tables."""
-        parts = [*self.first, *(sections(self.runs, self.runs, Wanted()) if self.runs else [])]
+        parts = [*self.first, *(sections(self.runs, self.runs, ReportRequest()) if self.runs else [])]
         return "\n\n".join([as_markdown(parts), *self.missing])
 
     def write_page(self) -> Path:
         """Writes everything that can be shown to OUT/report.html. Raises UserError."""
-        wanted = Wanted(everything=True, pictures=True)
+        wanted = ReportRequest(everything=True, pictures=True)
         parts = [*self.first, *(sections(self.runs, self.runs, wanted) if self.runs else [])]
         parts += [Section(title="Not shown", note="\n".join(self.missing))] if self.missing else []
         tier = f", {self.sweep.tier}" if self.sweep.tiers else ""
@@ -68,13 +68,13 @@ class SweepReport:
         return self.sweeper.out / PAGE
 
 
-def _wanted(sweep: SweepFile) -> list[Wanted]:
+def _wanted(sweep: SweepFile) -> list[ReportRequest]:
     said: dict[str, Any] = sweep.report
-    found = [Wanted(paper=sweep.paper)] if sweep.paper else []
-    found += [Wanted(compare=[(str(a), str(b))]) for a, b in said.get("compare", ())]
-    found += [Wanted(interaction=tuple(said["interaction"]))] if "interaction" in said else []
-    found += [Wanted(map=tuple(said["map"]), by=tuple(said.get("by", ())))] if "map" in said else []
-    return [*found, *([Wanted(cost=True)] if said.get("cost") else [])]
+    found = [ReportRequest(paper=sweep.paper)] if sweep.paper else []
+    found += [ReportRequest(compare=[(str(a), str(b))]) for a, b in said.get("compare", ())]
+    found += [ReportRequest(interaction=tuple(said["interaction"]))] if "interaction" in said else []
+    found += [ReportRequest(map=tuple(said["map"]), by=tuple(said.get("by", ())))] if "map" in said else []
+    return [*found, *([ReportRequest(cost=True)] if said.get("cost") else [])]
 
 
 def _cells(sweeper: Sweeper) -> Section:
@@ -112,7 +112,7 @@ def _arm(value: str) -> str:
     return Path(value.partition(".py:")[0]).name if ".py:" in value else value
 
 
-def _place(cell: Cell) -> str:
+def _place(cell: SweepJob) -> str:
     """Where a cell belongs: its task, with the data set where its step has several."""
     task = "pretraining" if cell.step.kind == "pretrain" else cell.step.recipe
     return f"{task} on {Path(cell.dataset).stem}" if len(cell.step.dataset) > 1 else task
@@ -120,7 +120,9 @@ def _place(cell: Cell) -> str:
 
 def _how(group: Sequence[Progress]) -> str:
     """How an arm's runs of one task ended, those that broke down; empty where none did."""
-    broken = [(end.status, end.record.outcome["step"], end.cell.seed) for end in group if end.record and end.broke_down]
+    broken = [
+        (end.status, end.record.outcome["step"], end.cell.seed) for end in group if end.record and end.training_failed
+    ]
     if len(group) == 1 or not broken:
         return "".join(f"{status} at step {step}" for status, step, _ in broken)
     said = ", ".join(f"{status} at step {step} (seed {seed})" for status, step, seed in broken)

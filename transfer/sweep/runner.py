@@ -16,10 +16,10 @@ from typing import IO
 from backbones.checkpoints import exports
 from backbones.errors import UserError
 from backbones.runtime.files import cannot_write, check_writable, write_atomic
-from transfer.launch.base import Job, Launcher, Work
+from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import Record, Store
-from transfer.sweep.definition.grid import Cell, receipt
+from transfer.sweep.definition.grid import SweepJob, receipt
 
 POLL_SECONDS = 0.2
 TRIED_AGAIN = 1  # times that a failed cell is started again
@@ -30,7 +30,7 @@ WRONG_WORDS, STOPPED = 2, 143
 class Progress:
     """A cell and how far it is."""
 
-    cell: Cell
+    cell: SweepJob
     status: str = "waiting"
     """waiting, running, failed, blocked, or the outcome of its training"""
     reason: str = ""
@@ -49,9 +49,9 @@ class Progress:
         return self.status not in ("waiting", "running")
 
     @property
-    def broke_down(self) -> bool:
+    def training_failed(self) -> bool:
         """Whether its training failed as a training: a result."""
-        return self.record is not None and self.record.broke_down
+        return self.record is not None and self.record.training_failed
 
 
 @dataclass
@@ -69,12 +69,12 @@ class Sweeper:
     out: Path
     launcher: Launcher
     extra: tuple[str, ...] = ()
-    ended: Callable[[Progress], Sequence[Cell]] = lambda progress: ()
+    ended: Callable[[Progress], Sequence[SweepJob]] = lambda progress: ()
     gpus: int | None = None
     recheck: bool = False
     cells: dict[str, Progress] = field(default_factory=dict)
 
-    def add(self, cells: Sequence[Cell]) -> None:
+    def add(self, cells: Sequence[SweepJob]) -> None:
         """More cells; those already here stay as they are."""
         for cell in cells:
             self.cells.setdefault(cell.name, Progress(cell))
@@ -110,7 +110,7 @@ class Sweeper:
     def _block_or_reuse(self, progress: Progress) -> None:
         parent = self._parent(progress)
         if parent is not None and parent.ended and parent.status != "completed":
-            how = f"broke down ({parent.status})" if parent.broke_down else parent.status
+            how = f"broke down ({parent.status})" if parent.training_failed else parent.status
             self._end(progress, "blocked", f"{parent.cell.name} {how}")
         elif parent is None or parent.ended:
             record = None if self.recheck or progress.looked else self._done(progress.cell)
@@ -150,11 +150,11 @@ class Sweeper:
             progress.attempts += 1
             self.say(progress, "starts" if progress.attempts == 1 else "is tried again")
 
-    def _work(self, progress: Progress) -> Work:
+    def _work(self, progress: Progress) -> ProcessSpec:
         cell = progress.cell
         words = (*cell.words(self.out), *self.extra)
         resources = cell.step.resources if self.gpus is None else {**cell.step.resources, "gpus": self.gpus}
-        return Work(words, self.out / "cells" / f"{cell.name}.log", resources)
+        return ProcessSpec(words, self.out / "cells" / f"{cell.name}.log", resources)
 
     def _finish(self, progress: Progress, status: int) -> None:
         """What the end of a process says: its record, if it left one; else it failed, and is tried once more."""
@@ -190,7 +190,7 @@ class Sweeper:
 
     # A cell that has ended need not be started to find its record again.
 
-    def _done(self, cell: Cell) -> Record | None:
+    def _done(self, cell: SweepJob) -> Record | None:
         try:
             content = json.loads(self._memory(cell).read_text(encoding="utf-8"))
             runs, key = content["runs"], content["key"]
@@ -199,20 +199,20 @@ class Sweeper:
         record = self._read(runs) if key == self._key(cell) else None
         return record if record is not None and self._has_weights(cell, record) else None
 
-    def _has_weights(self, cell: Cell, record: Record) -> bool:
+    def _has_weights(self, cell: SweepJob, record: Record) -> bool:
         """Whether the weights that later cells start from are in their place, where the run has left any."""
         folder = self.out / "weights" / cell.name
-        whose = exports.pretraining(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
+        whose = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
         return record.export is None or cell.step.kind != "pretrain" or whose == record.identity
 
-    def _remember(self, cell: Cell, record: Record) -> None:
+    def _remember(self, cell: SweepJob, record: Record) -> None:
         content = {"runs": [record.run_id], "key": self._key(cell)}
         write_atomic(self._memory(cell), json.dumps(content).encode())
 
-    def _memory(self, cell: Cell) -> Path:
+    def _memory(self, cell: SweepJob) -> Path:
         return self.out / "cells" / f"{cell.name}.done.json"
 
-    def _key(self, cell: Cell) -> str:
+    def _key(self, cell: SweepJob) -> str:
         """Of the words, where the data lie, and the weights it starts from; users' files count in the name.
 
         What changes within a data folder is only seen by the command itself: `recheck` starts it.
@@ -230,7 +230,7 @@ class Sweeper:
         return None
 
 
-def _weights_there(cell: Cell) -> list[tuple[int, int]]:
+def _weights_there(cell: SweepJob) -> list[tuple[int, int]]:
     """Size and time of change of the weights that a cell finds by their path, or by the name of its backbone."""
     named = Path(str(cell.options.get("weights", f"weights/{Path(cell.backbone).stem}")))
     found = [path.stat() for path in (named, named / exports.WEIGHTS) if path.is_file()]
@@ -242,7 +242,7 @@ def _ending(progress: Progress) -> str:
     if record is None:
         return progress.status + reason
     seconds = "reused" if progress.reused else f"{progress.seconds:.0f} s"
-    if record.broke_down:
+    if record.training_failed:
         return f"broke down, {progress.status} at step {record.outcome['step']} ({seconds}){reason}"
     score = f", {record.primary} {record.shown(record.primary):.2f}" if record.primary in record.scores else ""
     return f"completed{score} ({seconds})"

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.settings import Positional, parse
-from transfer.cli.command import guarded
+from transfer.cli.command import exit_on_user_error
 from transfer.records.store import RECORD, Run, Store, merged, store_in
 from transfer.verify.recompute import Search
 from transfer.verify.verification import Verdict, verify
@@ -37,20 +37,20 @@ class VerifyOptions:
 
     def __post_init__(self) -> None:
         if self.subset is not None and self.subset < 1:
-            raise WrongWords(f"--subset {self.subset}: must be 1 or more")
+            raise UsageError(f"--subset {self.subset}: must be 1 or more")
         if not self.recompute and (self.subset is not None or self.data is not None):
-            raise WrongWords("--subset and --data belong to --recompute")
+            raise UsageError("--subset and --data belong to --recompute")
 
 
 def main(argv: list[str]) -> int:
     """Prints a verdict on each run; 1 when anything is wrong."""
-    return guarded(_main, argv)
+    return exit_on_user_error(_main, argv)
 
 
 def _main(argv: list[str]) -> int:
     options = parse(VerifyOptions, argv, prog="python -m transfer.verify")
     if not options.runs:
-        raise WrongWords("name a run's folder, a folder of runs, or a bundle; --help says more")
+        raise UsageError("name a run's folder, a folder of runs, or a bundle; --help says more")
     verdicts = []
     with ExitStack() as opened:
         for folder, name in _folders(options.runs, opened):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backbones.checkpoints.exports import FILES, WEIGHTS, pretraining
+from backbones.checkpoints.exports import FILES, WEIGHTS, pretraining_facts
 from backbones.errors import UserError
 from backbones.weights import sha256
 from tasks.pictures import PICTURES, SUMS, read_sums
@@ -195,7 +195,7 @@ def _published(record: Record, elsewhere: Path | None) -> Iterator[Path]:
     name = record.options.get("name") or record.backbone.get("name", "")
     usual = [Path(record.options["weights_to"]) / name] if "weights_to" in record.options else []
     for folder in _below(elsewhere) if elsewhere else usual:
-        if (folder / WEIGHTS).is_file() and pretraining(folder).get("identity") == record.identity:
+        if (folder / WEIGHTS).is_file() and pretraining_facts(folder).get("identity") == record.identity:
             yield folder
 
 

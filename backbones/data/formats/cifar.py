@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.formats.folders import Found, root_of
+from backbones.data.formats.folders import FoundLayout, root_of
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.arrow_split import Source
 from backbones.data.splits.pixel_split import PixelSplit
@@ -20,7 +20,7 @@ BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 MEND = "extract the archive again"
 
 
-def cifar(spec: DatasetSpec, data: Path | None) -> Found:
+def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """`cifar-100-python/{train,test,meta}` with fine labels, or `cifar-10-batches-py/{data_batch_1..5,test_batch,...}`.
 
     Raises:
@@ -39,7 +39,7 @@ def cifar(spec: DatasetSpec, data: Path | None) -> Found:
     empty = sorted(set(range(len(classes))) - set(splits["train"].labels.tolist()))
     if empty:
         raise UserError(f"{root}: {len(empty)} class(es) without training images, the first is {classes[empty[0]]}")
-    return Found(classes=tuple(classes), train=splits["train"], val=splits["val"])
+    return FoundLayout(classes=tuple(classes), train=splits["train"], val=splits["val"])
 
 
 def _split(name: str, paths: Sequence[Path], kind: str, count: int) -> PixelSplit:

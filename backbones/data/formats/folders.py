@@ -13,7 +13,7 @@ from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.split import FileSplit, PackedNames, Split
 from backbones.data.toy.digits import toy_digits
 from backbones.data.toy.layouts import TOYS
-from backbones.errors import UserError, WrongWords, nearest, some
+from backbones.errors import UsageError, UserError, did_you_mean, shortened
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 VALIDATION = ("val", "validation", "test")
@@ -24,7 +24,7 @@ SCANNERS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundLayout:
     """What a reader of a format found: whole splits, before any choice of images."""
 
     classes: tuple[str, ...]
@@ -47,7 +47,7 @@ class ClassFolder:
     ignored: int
 
 
-def image_folder(spec: DatasetSpec, data: Path | None) -> Found:
+def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """`train/CLASS/image.jpg` and `val/CLASS/image.jpg`; keys `train` and `val` name other folders.
 
     Raises:
@@ -68,17 +68,17 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> Found:
         ignored += more
     if not splits:
         raise UserError(f"{spec.name}: {root} has no folder train/, nor one of {', '.join(VALIDATION)}")
-    return Found(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
+    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
 
 
 def root_of(spec: DatasetSpec, data: Path | None) -> Path:
-    """The folder of the data set; an embedded one is made on first use. Raises UserError, WrongWords."""
+    """The folder of the data set; an embedded one is made on first use. Raises UserError, UsageError."""
     generator = text_option(spec, "generator")
     if generator is None:
         return find_root(spec, data)
     if generator not in GENERATORS:
         known = ", ".join(GENERATORS)
-        raise WrongWords(f"{spec.name}: unknown generator {generator!r}{nearest(generator, GENERATORS)} ({known})")
+        raise UsageError(f"{spec.name}: unknown generator {generator!r}{did_you_mean(generator, GENERATORS)} ({known})")
     return GENERATORS[generator]()
 
 
@@ -96,7 +96,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     stray = [entry.name for entry in shown if _is_image(entry.name) and not entry.is_dir()]
     if stray:
         raise UserError(
-            f"{folder}: {len(stray)} image(s) beside the class folders: {some(stray)}; an image belongs into the "
+            f"{folder}: {len(stray)} image(s) beside the class folders: {shortened(stray)}; an image belongs into the "
             "folder of its class"
         )
     names = tuple(entry.name for entry in shown if entry.is_dir())
@@ -125,7 +125,9 @@ def read_split(
         found = list(pool.map(scan_images, [folder / entry for entry in listed]))
     empty = [entry for entry, images in zip(listed, found, strict=True) if not images.names]
     if empty:
-        raise UserError(f"{folder}: {len(empty)} class folder(s) without images: {some(empty)}; fill or remove them")
+        raise UserError(
+            f"{folder}: {len(empty)} class folder(s) without images: {shortened(empty)}; fill or remove them"
+        )
     labels = np.repeat([label_of[entry] for entry in listed], [len(images.names) for images in found])
     split = FileSplit(
         name=name,
@@ -187,5 +189,5 @@ def _difference(train: Sequence[str], val: Sequence[str], train_folder: Path | N
     for mine, theirs, folder in ((train, val, train_folder), (val, train, val_folder)):
         only = sorted(set(mine) - set(theirs))
         if only:
-            lines.append(f"  only in {folder}: {some(only)}")
+            lines.append(f"  only in {folder}: {shortened(only)}")
     return "\n".join(lines)

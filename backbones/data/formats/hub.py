@@ -3,14 +3,14 @@
 import re
 from pathlib import Path
 
-from backbones.data.formats.folders import Found
+from backbones.data.formats.folders import FoundLayout
 from backbones.data.formats.parquet import VALIDATION, found_in, quiet
 from backbones.data.spec import DatasetSpec, text_option
 from backbones.data.splits.arrow_split import Source
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 
 
-def hf(spec: DatasetSpec, data: Path | None) -> Found:
+def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """The snapshot of one revision in the hub's cache (`HF_HUB_CACHE`, `HF_HOME`).
 
     Keys: `hub` (its id), `revision` (a commit, 40 hex digits), `config`, `train`, `val` (names of splits), `image`,
@@ -21,16 +21,16 @@ def hf(spec: DatasetSpec, data: Path | None) -> Found:
         data: unused; every reader takes it.
 
     Raises:
-        WrongWords: `hub` or `revision` is missing or malformed.
+        UsageError: `hub` or `revision` is missing or malformed.
         UserError: it is not in the cache, or its splits, columns or labels do not serve.
     """
     from datasets import load_dataset_builder
 
     hub, revision = text_option(spec, "hub"), text_option(spec, "revision")
     if not hub:
-        raise WrongWords(f"{spec.name}: `hub` is missing; it is the id of a data set, e.g. OWNER/NAME")
+        raise UsageError(f"{spec.name}: `hub` is missing; it is the id of a data set, e.g. OWNER/NAME")
     if not revision or not re.fullmatch("[0-9a-f]{40}", revision):
-        raise WrongWords(
+        raise UsageError(
             f"{spec.name}: `revision` is {revision!r}; it must be a commit of {hub} (40 hex digits): branches move"
         )
     with quiet(f"{spec.name} ({hub}@{revision})"):
@@ -57,7 +57,7 @@ def _snapshot(name: str, hub: str, revision: str) -> Path:
     try:
         return Path(snapshot_download(hub, repo_type="dataset", revision=revision, local_files_only=True))
     except HFValidationError as error:
-        raise WrongWords(f"{name}: `hub` is {hub!r}: {error}") from None
+        raise UsageError(f"{name}: `hub` is {hub!r}: {error}") from None
     except LocalEntryNotFoundError:
         raise UserError(
             f"{name}: {hub} at {revision} is not in the cache of the Hugging Face hub; where there is a network, fetch "
@@ -77,7 +77,7 @@ def cached_revisions(name: str, hub: str) -> list[str]:
     """The commits of a data set whose Parquet files are in the hub's cache, sorted.
 
     Raises:
-        WrongWords: `hub` is no id of a data set.
+        UsageError: `hub` is no id of a data set.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
@@ -85,7 +85,7 @@ def cached_revisions(name: str, hub: str) -> list[str]:
     try:
         validate_repo_id(hub)
     except HFValidationError as error:
-        raise WrongWords(f"{name}: the id {hub!r} under `hub`: {error}") from None
+        raise UsageError(f"{name}: the id {hub!r} under `hub`: {error}") from None
     snapshots = cache_of(hub) / "snapshots"
     if not snapshots.is_dir():
         return []

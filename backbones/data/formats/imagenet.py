@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.formats.folders import Found, class_names, read_split, scan_images
+from backbones.data.formats.folders import FoundLayout, class_names, read_split, scan_images
 from backbones.data.formats.imagenet_labels import ground_truth
 from backbones.data.spec import DatasetSpec, find_root
 from backbones.data.splits.split import FileSplit, PackedNames
-from backbones.errors import UserError, WrongWords, some
+from backbones.errors import UsageError, UserError, shortened
 
 KAGGLE = "ILSVRC/Data/CLS-LOC"
 
@@ -22,7 +22,7 @@ def wnids(name: str) -> tuple[str, ...]:
     return tuple(ImageNetInfo(name).label_names())
 
 
-def imagenet(spec: DatasetSpec, data: Path | None) -> Found:
+def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """ImageNet-1k: `train/WNID`, and `val/WNID` or all validation images in `val/` beside their ground truth.
 
     The ground truth is Kaggle's LOC_val_solution.csv, or the extracted devkit. The folder may also be the one that
@@ -42,7 +42,8 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> Found:
         lacking = sorted(set(classes) - set(_known(spec, folder, classes)))
         if lacking:
             raise UserError(
-                f"{folder}: {len(lacking)} of {len(classes)} classes have no folder: {some(lacking)}; restore them, or "
+                f"{folder}: {len(lacking)} of {len(classes)} classes have no folder: {shortened(lacking)}; "
+                "restore them, or "
                 "describe the variant in a YAML file with `classes: N`"
             )
     splits, ignored = {}, 0
@@ -51,10 +52,10 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> Found:
     if val:
         splits["val"], more = (_flat_split if flat else read_split)("val", val, classes)
         ignored += more
-    return Found(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
+    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
 
 
-def imagenet21k(spec: DatasetSpec, data: Path | None) -> Found:
+def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """ImageNet-21k: one folder for each WordNet id, all for training.
 
     Labels are positions in the list of 21,843 ids that published models were trained on (timm's
@@ -67,7 +68,7 @@ def imagenet21k(spec: DatasetSpec, data: Path | None) -> Found:
     root = find_root(spec, data)
     classes = _classes(spec, "imagenet21k_goog", [root])
     train, ignored = read_split("train", root, classes, present=_known(spec, root, classes))
-    return Found(classes=classes, train=train, val=None, ignored=ignored)
+    return FoundLayout(classes=classes, train=train, val=None, ignored=ignored)
 
 
 def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tuple[str, ...]:
@@ -76,7 +77,7 @@ def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tupl
     if count is None:
         return wnids(published)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise WrongWords(f"{spec.name}: `classes` is {count!r}; it must be a number of classes")
+        raise UsageError(f"{spec.name}: `classes` is {count!r}; it must be a number of classes")
     if not folders:
         raise UserError(f"{spec.name}: no class folders to take the {count} classes from")
     names = class_names(folders[0])
@@ -91,7 +92,8 @@ def _known(spec: DatasetSpec, folder: Path, classes: Sequence[str]) -> tuple[str
     others = sorted(set(names) - set(classes))
     if others:
         raise UserError(
-            f"{folder}: {len(others)} folder(s) that are not among the {len(classes)} classes: {some(others)}; remove "
+            f"{folder}: {len(others)} folder(s) that are not among the {len(classes)} classes: "
+            f"{shortened(others)}; remove "
             "them, or describe the variant in a YAML file with `classes: N`"
         )
     return names

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.formats.folders import Found
+from backbones.data.formats.folders import FoundLayout
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.integrity import stat_files
 from backbones.data.splits.split import FileSplit, PackedNames
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def label_from(text: str, count: int, place: str) -> int:
     return number - 1
 
 
-def found_listed(spec: DatasetSpec, classes: Sequence[str], train: Listed, val: Listed) -> Found:
+def found_listed(spec: DatasetSpec, classes: Sequence[str], train: Listed, val: Listed) -> FoundLayout:
     """Both splits, once every image they name is there.
 
     Raises:
@@ -63,13 +63,13 @@ def found_listed(spec: DatasetSpec, classes: Sequence[str], train: Listed, val: 
     twice = [path for path, count in Counter(paths).items() if count > 1]
     if twice:
         sources = " and ".join(dict.fromkeys((str(train.source), str(val.source))))
-        raise UserError(f"{sources}: {len(twice)} image(s) listed more than once: {some(twice)}")
+        raise UserError(f"{sources}: {len(twice)} image(s) listed more than once: {shortened(twice)}")
     empty = sorted(set(range(len(classes))) - set(train.labels))
     if empty:
-        names = some([classes[label] for label in empty])
+        names = shortened([classes[label] for label in empty])
         raise UserError(f"{train.source}: {len(empty)} class(es) without training images: {names}")
     splits = {name: _split(spec, name, part) for name, part in (("train", train), ("val", val))}
-    return Found(classes=tuple(classes), train=splits["train"], val=splits["val"])
+    return FoundLayout(classes=tuple(classes), train=splits["train"], val=splits["val"])
 
 
 def _split(spec: DatasetSpec, name: str, part: Listed) -> FileSplit:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.formats.folders import Found, class_names, root_of
+from backbones.data.formats.folders import FoundLayout, class_names, root_of
 from backbones.data.formats.list_files import Listed, found_listed, label_from, number_from, numbered_lines
 from backbones.data.layouts import CUB_LISTS
 from backbones.data.spec import DatasetSpec
-from backbones.errors import UserError, WrongWords, some
+from backbones.errors import UsageError, UserError, shortened
 
 PARTITIONS = 10
 LABELLED = "cars_test_annos_withlabels.mat"
 
 
-def cub200(spec: DatasetSpec, data: Path | None) -> Found:
+def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """CUB-200-2011: `images/NNN.Name/*.jpg`, and lists `ID VALUE` of paths, classes and the split (1: training).
 
     Raises:
@@ -30,7 +30,7 @@ def cub200(spec: DatasetSpec, data: Path | None) -> Found:
     for name, table in zip(CUB_LISTS[1:3], (numbers, parts)):
         odd = sorted(paths.keys() ^ table.keys())
         if odd:
-            raise UserError(f"{root}: {CUB_LISTS[0]} and {name} do not list the same images: ids {some(odd)}")
+            raise UserError(f"{root}: {CUB_LISTS[0]} and {name} do not list the same images: ids {shortened(odd)}")
     if sorted(names) != list(range(1, len(names) + 1)):
         raise UserError(f"{root / CUB_LISTS[3]}: the classes are not numbered from 1 to {len(names)}")
     split: dict[str, tuple[list[str], list[int]]] = {"1": ([], []), "0": ([], [])}
@@ -59,7 +59,7 @@ def _table(path: Path) -> dict[int, tuple[str, str]]:
     return table
 
 
-def stanford_cars(spec: DatasetSpec, data: Path | None) -> Found:
+def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Stanford Cars: `cars_train/` and `cars_test/` (or Kaggle's `cars_train/cars_train/`), labels in MATLAB files.
 
     Raises:
@@ -107,7 +107,7 @@ def _variable(path: Path, name: str) -> np.ndarray:
         raise UserError(f"{path}: cannot be read as a MATLAB file ({reason}); extract the archive again") from None
 
 
-def dtd(spec: DatasetSpec, data: Path | None) -> Found:
+def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """DTD: `images/CLASS/*.jpg`; the key `partition` (1..10, default 1) says which `labels/{train,test}N.txt` hold.
 
     The validation images of `labels/valN.txt` are left out.
@@ -115,11 +115,11 @@ def dtd(spec: DatasetSpec, data: Path | None) -> Found:
     Raises:
         Absent: it is not there.
         UserError: a list is missing or malformed, names an unknown class, or an image is missing.
-        WrongWords: there is no such partition.
+        UsageError: there is no such partition.
     """
     partition = spec.options.get("partition", 1)
     if not isinstance(partition, int) or isinstance(partition, bool) or not 1 <= partition <= PARTITIONS:
-        raise WrongWords(f"{spec.name}: `partition` is {partition!r}; it must be a number from 1 to {PARTITIONS}")
+        raise UsageError(f"{spec.name}: `partition` is {partition!r}; it must be a number from 1 to {PARTITIONS}")
     root = root_of(spec, data)
     classes = class_names(root / "images")
     train, test = (_textures(root, f"{part}{partition}.txt", classes) for part in ("train", "test"))
@@ -142,7 +142,7 @@ def _textures(root: Path, name: str, classes: Sequence[str]) -> Listed:
     return Listed(source, root / "images", images, labels)
 
 
-def oxford_pets(spec: DatasetSpec, data: Path | None) -> Found:
+def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Oxford-IIIT Pets: `images/*.jpg` and lists `IMAGE CLASS SPECIES BREED`; `Abyssinian_100` is an Abyssinian.
 
     Raises:
@@ -177,4 +177,4 @@ def _pets(root: Path, name: str, names: dict[int, str]) -> Listed:
 
 
 def _numbers(names: dict[int, str]) -> str:
-    return some([f"{label + 1} {names[label]}" for label in sorted(names)])
+    return shortened([f"{label + 1} {names[label]}" for label in sorted(names)])

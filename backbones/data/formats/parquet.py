@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backbones.data.formats.folders import Form, Found
+from backbones.data.formats.folders import Form, FoundLayout
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.data.splits.split import PackedNames
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -27,7 +27,7 @@ VALIDATION = ("validation", "val", "test")
 PATTERNS = ("{}.parquet", "{}-*.parquet", "data/{}-*.parquet")
 
 
-def parquet(spec: DatasetSpec, data: Path | None) -> Found:
+def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Parquet files; keys `train`, `val` (a file or a pattern), `image`, `label` (columns).
 
     Raises:
@@ -70,8 +70,8 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
         stamps.append(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}")
     source = Source(tuple(map(str, paths)), tuple(rows), "\n".join(stamps))
     if not sum(rows):
-        raise UserError(f"{some(source.files)}: there are no rows")
-    with quiet(some(source.files)):
+        raise UserError(f"{shortened(source.files)}: there are no rows")
+    with quiet(shortened(source.files)):
         return Dataset.from_parquet([str(path) for path in paths]), source
 
 
@@ -100,7 +100,9 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def found_in(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, form: Form, origin: str = "") -> Found:
+def found_in(
+    spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, form: Form, origin: str = ""
+) -> FoundLayout:
     """Splits from tables ("train", "val"). Raises UserError when columns or labels do not serve, or classes differ."""
     classes: dict[str, list[str] | None] = {}
     splits = {}
@@ -115,7 +117,7 @@ def found_in(spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, 
     names = tuple(named[0] or map(str, range(count)))
     for split in splits.values():
         _check_labels(split, names)
-    return Found(classes=names, train=splits.get("train"), val=splits.get("val"), form=form, origin=origin)
+    return FoundLayout(classes=names, train=splits.get("train"), val=splits.get("val"), form=form, origin=origin)
 
 
 def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, str]:
@@ -184,7 +186,7 @@ def _check_labels(split: RowSplit, classes: Sequence[str]) -> None:
         )
     empty = np.setdiff1d(np.arange(len(classes)), split.labels)
     if split.name == "train" and len(empty):
-        names = some([classes[label] for label in empty])
+        names = shortened([classes[label] for label in empty])
         raise UserError(f"{', '.join(split.source.files)}: {len(empty)} class(es) without training images: {names}")
 
 

@@ -11,18 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.data.formats.folders import Found
+from backbones.data.formats.folders import FoundLayout
 from backbones.data.formats.hub import cache_of, cached_revisions, hf
 from backbones.data.formats.parquet import PATTERNS, VALIDATION, found_in, read_files
 from backbones.data.formats.unofficial_split import KeyRule, divided
 from backbones.data.spec import Absent, DatasetSpec, places, the_one
 from backbones.data.splits.arrow_split import RowSplit, Source
-from backbones.errors import UserError, WrongWords, nearest, some
+from backbones.errors import UsageError, UserError, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-Reader = Callable[[DatasetSpec, Path | None], Found]
+Reader = Callable[[DatasetSpec, Path | None], FoundLayout]
 KEYS = ("id", "revision", "config", "train", "val", "image", "label")
 USUAL = {"train": ("train",), "val": VALIDATION}
 
@@ -39,7 +39,7 @@ def published(read: Reader, key: KeyRule | None = None) -> Reader:
         key: of a set that has one split on the hub, and is divided by the file names of its rows (see `divided`).
     """
 
-    def reader(spec: DatasetSpec, data: Path | None) -> Found:
+    def reader(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         hub = _hub(spec)
         try:
             return read(spec, data)
@@ -56,27 +56,29 @@ def published(read: Reader, key: KeyRule | None = None) -> Reader:
 
 
 def _hub(spec: DatasetSpec) -> dict[str, str | None] | None:
-    """The mapping `hub` with all its keys, None where there is none. Raises WrongWords."""
+    """The mapping `hub` with all its keys, None where there is none. Raises UsageError."""
     given = spec.options.get("hub")
     if given is None or "generator" in spec.options:
         return None
     if not isinstance(given, dict):
-        raise WrongWords(f"{spec.name}: `hub` is {given!r}; it must be a mapping with the keys {', '.join(KEYS)}")
+        raise UsageError(f"{spec.name}: `hub` is {given!r}; it must be a mapping with the keys {', '.join(KEYS)}")
     for key, value in given.items():
         if key not in KEYS:
-            hint = nearest(str(key), KEYS)
-            raise WrongWords(f"{spec.name}: `hub` has an unknown key {key!r}{hint}\nknown: {', '.join(KEYS)}")
+            hint = did_you_mean(str(key), KEYS)
+            raise UsageError(f"{spec.name}: `hub` has an unknown key {key!r}{hint}\nknown: {', '.join(KEYS)}")
         if value is not None and not isinstance(value, str):
-            raise WrongWords(f"{spec.name}: `hub`: `{key}` is {value!r}; it must be text (put it in quotes)")
+            raise UsageError(f"{spec.name}: `hub`: `{key}` is {value!r}; it must be text (put it in quotes)")
     revision = given.get("revision")
     if not given.get("id"):
-        raise WrongWords(f"{spec.name}: `hub`: `id` is missing; it is the id of a data set, e.g. OWNER/NAME")
+        raise UsageError(f"{spec.name}: `hub`: `id` is missing; it is the id of a data set, e.g. OWNER/NAME")
     if revision is not None and not re.fullmatch("[0-9a-f]{40}", revision):
-        raise WrongWords(f"{spec.name}: `hub`: `revision` is {revision!r}; it must be a commit (40 hex digits) or null")
+        raise UsageError(f"{spec.name}: `hub`: `revision` is {revision!r}; it must be a commit (40 hex digits) or null")
     return {key: given.get(key) for key in KEYS}
 
 
-def _parquet(spec: DatasetSpec, hub: dict[str, str | None], data: Path | None, key: KeyRule | None) -> Found | None:
+def _parquet(
+    spec: DatasetSpec, hub: dict[str, str | None], data: Path | None, key: KeyRule | None
+) -> FoundLayout | None:
     named, under = places(spec, data, itself=True)
     wanted = ("train",) if key else ("train", "val")
     folder = the_one(spec, named, under, lambda path: any(_files(path, hub, part) for part in wanted))
@@ -108,13 +110,14 @@ def _everywhere(tables: dict[str, tuple["Dataset", Source]], column: str | None)
     return column is not None and all(column in table.features for table, _ in tables.values())
 
 
-def _cached(spec: DatasetSpec, hub: dict[str, str | None]) -> Found | None:
+def _cached(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayout | None:
     """The pinned revision in the hub's cache; where none is pinned, the only one that is there."""
     name, pinned = str(hub["id"]), hub["revision"]
     there = cached_revisions(spec.name, name)
     if pinned and there and pinned not in there:
         raise UserError(
-            f"{spec.name}: the cache of the Hugging Face hub has {name} at {some(there)}, but {pinned} is pinned: the "
+            f"{spec.name}: the cache of the Hugging Face hub has {name} at {shortened(there)}, but {pinned} is "
+            "pinned: the "
             f"revision moved; fetch the pinned one where there is a network:\n  `{_download(hub)}`\n"
             "or pin the other by `revision` in a YAML file of your own"
         )
@@ -122,7 +125,8 @@ def _cached(spec: DatasetSpec, hub: dict[str, str | None]) -> Found | None:
         return None
     if not pinned and len(there) > 1:
         raise UserError(
-            f"{spec.name}: no revision of {name} is pinned, and {cache_of(name)} has several: {some(there)}; remove "
+            f"{spec.name}: no revision of {name} is pinned, and {cache_of(name)} has several: "
+            f"{shortened(there)}; remove "
             "all but one, or pin it by `revision` in a YAML file of your own"
         )
     if not pinned:
@@ -130,7 +134,7 @@ def _cached(spec: DatasetSpec, hub: dict[str, str | None]) -> Found | None:
     return hf(replace(spec, options={**hub, "hub": name, "revision": pinned or there[0]}), None)
 
 
-def _finished(spec: DatasetSpec, hub: dict[str, str | None], found: Found, key: KeyRule | None) -> Found:
+def _finished(spec: DatasetSpec, hub: dict[str, str | None], found: FoundLayout, key: KeyRule | None) -> FoundLayout:
     """Checks what was found and divides it by the file names, where the set has one split."""
     lacking = [name for name, split in (("train", found.train), ("val", found.val)) if split is None]
     if lacking and not (key and lacking == ["val"]):

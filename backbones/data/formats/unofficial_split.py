@@ -11,18 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.formats.folders import Found, class_names, read_split, root_of
+from backbones.data.formats.folders import FoundLayout, class_names, read_split, root_of
 from backbones.data.layouts import TISSUES
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.split import Split
-from backbones.errors import UserError, WrongWords, some
+from backbones.errors import UsageError, UserError, shortened
 
 KeyRule = Callable[[str, str], str]
 """(class name, file name) -> the key of an image in TFDS."""
 CALTECH, SHOTS, SEED = "101_ObjectCategories", 30, 1234
 
 
-def caltech101(spec: DatasetSpec, data: Path | None) -> Found:
+def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Caltech-101: `101_ObjectCategories/CLASS/image_NNNN.jpg`, itself or one level below.
 
     BACKGROUND_Google is one of the classes. 30 images of each are for training, the others are scored. They are drawn
@@ -48,29 +48,29 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> Found:
         chosen.append(stream.choice(own, SHOTS, replace=False))
     train = np.sort(np.concatenate(chosen))
     rest = np.setdiff1d(np.arange(len(whole)), train)
-    return _divided(Found(classes=classes, train=whole, val=None, ignored=ignored), whole, train, rest)
+    return _divided(FoundLayout(classes=classes, train=whole, val=None, ignored=ignored), whole, train, rest)
 
 
-def colorectal_histology(spec: DatasetSpec, data: Path | None) -> Found:
+def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Kather et al. 2016: `01_TUMOR/*.tif` to `08_EMPTY/*.tif`; the key `train_images: N` says how many are trained on.
 
     Raises:
         Absent: it is not there.
         UserError: a class is empty or has no training image, or there are too few images.
-        WrongWords: `train_images` is missing.
+        UsageError: `train_images` is missing.
     """
     return _by_folders(spec, root_of(spec, data), TISSUES, tissue_key)
 
 
-def uc_merced(spec: DatasetSpec, data: Path | None) -> Found:
+def uc_merced(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """UC Merced Land Use: `Images/CLASS/CLASSNN.tif`; `train_images` and errors as for `colorectal_histology`."""
     folder = root_of(spec, data) / "Images"
     return _by_folders(spec, folder, class_names(folder), file_key)
 
 
-def _by_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str], key: KeyRule) -> Found:
+def _by_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str], key: KeyRule) -> FoundLayout:
     whole, ignored = read_split("train", folder, folders)
-    found = Found(classes=tuple(map(_plain, folders)), train=whole, val=None, ignored=ignored)
+    found = FoundLayout(classes=tuple(map(_plain, folders)), train=whole, val=None, ignored=ignored)
     return divided(spec, found, list(whole.names), key)
 
 
@@ -101,7 +101,7 @@ def tfds_order(keys: Sequence[str]) -> list[int]:
     return sorted(range(len(keys)), key=lambda index: (digests[index], keys[index]))
 
 
-def divided(spec: DatasetSpec, found: Found, paths: Sequence[str | None], key: KeyRule) -> Found:
+def divided(spec: DatasetSpec, found: FoundLayout, paths: Sequence[str | None], key: KeyRule) -> FoundLayout:
     """`found`, whose only split is all M images, as two: the first N of `tfds_order` for training, the rest is scored.
 
     Both parts keep that order, so they are the same in folders and in Parquet.
@@ -115,11 +115,11 @@ def divided(spec: DatasetSpec, found: Found, paths: Sequence[str | None], key: K
     Raises:
         UserError: file names are missing or not the published ones, there are not more than N images, or a class is
             without training images.
-        WrongWords: `train_images` is missing or not a number.
+        UsageError: `train_images` is missing or not a number.
     """
     count = spec.options.get("train_images")
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise WrongWords(f"{spec.name}: `train_images` is {count!r}; it must be a number of images")
+        raise UsageError(f"{spec.name}: `train_images` is {count!r}; it must be a number of images")
     whole = found.train
     if whole is None or found.val is not None:
         raise UserError(f"{spec.name}: one split is expected that holds all images (key `train`)")
@@ -141,10 +141,10 @@ def divided(spec: DatasetSpec, found: Found, paths: Sequence[str | None], key: K
     return _divided(found, whole, order[:count], order[count:])
 
 
-def _divided(found: Found, whole: Split, train: np.ndarray, rest: np.ndarray) -> Found:
+def _divided(found: FoundLayout, whole: Split, train: np.ndarray, rest: np.ndarray) -> FoundLayout:
     parts = [replace(whole.select(keep), name=name) for name, keep in (("train", train), ("val", rest))]
     empty = np.setdiff1d(np.arange(len(found.classes)), parts[0].labels)
     if len(empty):
-        names = some([found.classes[label] for label in empty])
+        names = shortened([found.classes[label] for label in empty])
         raise UserError(f"{len(empty)} class(es) without training images: {names}")
     return replace(found, train=parts[0], val=parts[1])

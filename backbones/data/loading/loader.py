@@ -23,7 +23,7 @@ Key = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Place:
+class StreamPosition:
     """Where a step stands: its epoch, its index in it, and the epoch's length in steps; all count from 0."""
 
     epoch: int
@@ -62,7 +62,7 @@ class RunLoader:
         self.dataset, self.epoch_batches = dataset, epoch_batches
         self.workers, self.parts, self.ranks, self.pin_memory = workers, parts, ranks, pin_memory
 
-    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[Place, Any]]:
+    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Any]]:
         """Yields the place and this rank's part of every batch, from step `index` of `epoch` to the end of `epochs`."""
         loader = DataLoader(
             self.dataset,
@@ -75,12 +75,12 @@ class RunLoader:
         )
         return zip(self.places(epoch, index, epochs), plain_errors(loader))
 
-    def places(self, epoch: int, index: int, epochs: int) -> Iterator[Place]:
+    def places(self, epoch: int, index: int, epochs: int) -> Iterator[StreamPosition]:
         """The places of `stream` alone."""
         for current in range(epoch, epochs):
             length = len(self.epoch_batches(current))
             for step in range(index if current == epoch else 0, length):
-                yield Place(current, step, length)
+                yield StreamPosition(current, step, length)
 
 
 class _Keys:

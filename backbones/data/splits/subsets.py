@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
 from backbones.data.splits.split import Split
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.runtime.threads import usable_cores
 
 BYTES = hashlib.sha256().digest_size
@@ -26,11 +26,11 @@ def share_of(split: Split, share: float, *, seed: int = 0, skip_unreadable: bool
     """The first ceil(share * n) of each class's n images, ranked by content and seed; shares of a seed are nested.
 
     Raises:
-        WrongWords: the share is not in (0, 1].
+        UsageError: the share is not in (0, 1].
         UserError: an image cannot be read, or is damaged and `skip_unreadable` is off.
     """
     if not 0 < share <= 1:
-        raise WrongWords(f"label fraction {share}: it must be above 0 and at most 1")
+        raise UsageError(f"label fraction {share}: it must be above 0 and at most 1")
     exact = Fraction(str(share))  # 0.1 * 30 is above 3 in floating point
     if share == 1:
         return split
@@ -41,11 +41,11 @@ def subset_of(split: Split, n: int, *, skip_unreadable: bool = False) -> Split:
     """N images of each class, or all of a smaller one, ranked by content; subsets are nested.
 
     Raises:
-        WrongWords: N is below 1.
+        UsageError: N is below 1.
         UserError: an image cannot be read, or is damaged and `skip_unreadable` is off.
     """
     if n < 1:
-        raise WrongWords(f"subset {n}: it must be at least 1 image per class")
+        raise UsageError(f"subset {n}: it must be at least 1 image per class")
     return first_by_content(split, lambda _: n, seed=0, skip=skip_unreadable)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.detection.coco.tables import Detections, Objects, Table, mask_library
+from tasks.detection.coco.tables import Detections, FlatArrays, Objects, mask_library
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 AREAS = np.array([(0, 1e10), (0, 32**2), (32**2, 96**2), (96**2, 1e10)])
@@ -47,7 +47,7 @@ def candidates(found: Detections, objects: Objects) -> Pairs:
     return Pairs(detection[enough], target[enough], iou[enough])
 
 
-def box_iou(found: Table, objects: Objects, detection: np.ndarray, target: np.ndarray) -> np.ndarray:
+def box_iou(found: FlatArrays, objects: Objects, detection: np.ndarray, target: np.ndarray) -> np.ndarray:
     """[P] intersection over union of boxes; over the detection's area for crowds."""
     one, other = found.boxes[detection].T, objects.boxes[target].T
     sides = [

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class FlatArrays:
     """Objects or detections, one a row [M]."""
 
     image: np.ndarray
@@ -42,7 +42,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Objects(Table):
+class Objects(FlatArrays):
     """What is to be found, by image and category; within these in the order of the file."""
 
     crowd: np.ndarray
@@ -62,7 +62,7 @@ class Objects(Table):
 
 
 @dataclass(frozen=True, eq=False)
-class Detections(Table):
+class Detections(FlatArrays):
     """What was found, by image and category; within these by falling score."""
 
     score: np.ndarray
@@ -108,14 +108,14 @@ def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: s
     """
     wanted = "bbox" if kind == "bbox" else "segmentation"
     if lacking := [place for place, one in enumerate(results) if not one.get(wanted)]:
-        raise ValueError(f"{len(lacking)} results have no `{wanted}`: numbers {some(lacking)}")
+        raise ValueError(f"{len(lacking)} results have no `{wanted}`: numbers {shortened(lacking)}")
     image = _places([one["image_id"] for one in results], objects.ids, "image")
     category = _places([one["category_id"] for one in results], objects.categories, "category")
     score = np.array([one["score"] for one in results], dtype=np.float64)
     corners = _boxes(results) if kind == "bbox" else np.zeros((len(results), 4))
     odd = ~(np.isfinite(score) & np.isfinite(corners).all(axis=1))
     if odd.any():
-        where = some(np.unique(objects.names[image[odd]]).tolist())
+        where = shortened(np.unique(objects.names[image[odd]]).tolist())
         raise ValueError(f"{int(odd.sum())} of {len(score)} results have a score or a box that is not finite: {where}")
     order = np.lexsort((-score, category, image))
     starts = np.flatnonzero(np.diff(image[order], prepend=-1) | np.diff(category[order], prepend=-1))
@@ -134,7 +134,7 @@ def _places(given: list[int], known: np.ndarray, what: str) -> np.ndarray:
     places = np.searchsorted(known, values)
     missing = np.setdiff1d(values, known)
     if missing.size:
-        raise ValueError(f"the data set has no {what} {some(missing.tolist())}")
+        raise ValueError(f"the data set has no {what} {shortened(missing.tolist())}")
     return places
 
 

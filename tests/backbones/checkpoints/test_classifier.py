@@ -11,7 +11,7 @@ import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
 from backbones.engine.flops import flops
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tests.backbones.test_weights import hub
 
 SIZE = (64, 32)
@@ -47,7 +47,7 @@ def test_a_fresh_classifier_changes_nothing_else():
 
 @pytest.mark.parametrize("wrong", [0, -1, True, "train", 2.5])
 def test_no_number_of_classes(wrong):
-    with pytest.raises(WrongWords, match="a positive number, or 'trained'"):
+    with pytest.raises(UsageError, match="a positive number, or 'trained'"):
         tiny(classes=wrong)
 
 

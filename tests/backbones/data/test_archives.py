@@ -4,7 +4,7 @@ import pytest
 
 from backbones.data.archives import Archive, read_archives
 from backbones.data.spec import dataset_names, resolve_dataset
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 
 URL, SHA, MD5 = "https://host/a.tar.gz", "0" * 64, "f" * 32
 FILE = Path("set.yaml")
@@ -33,7 +33,7 @@ def test_an_archive_is_read() -> None:
     ],
 )
 def test_what_is_wrong_is_named(value: object, said: str) -> None:
-    with pytest.raises(WrongWords, match=rf"^set.yaml: .*{said}"):
+    with pytest.raises(UsageError, match=rf"^set.yaml: .*{said}"):
         read_archives(value, FILE)
 
 

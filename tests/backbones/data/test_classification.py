@@ -4,7 +4,7 @@ from backbones.data import classification
 from backbones.data.classification import open_classification
 from backbones.data.layouts import FORMATS
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 
 from .layouts import encoded, spec, write_folders
 
@@ -24,7 +24,7 @@ def damage(root, *names):
 
 
 def test_another_kind_of_data_set_is_refused():
-    with pytest.raises(WrongWords) as error:
+    with pytest.raises(UsageError) as error:
         open_classification(resolve_dataset("market1501"), None)
     for part in ("format market1501 does not serve for classification", "toy_digits", "imagenet1k", "image_folder"):
         assert part in str(error.value)
@@ -40,7 +40,7 @@ def test_counts_are_compared(root):
     with pytest.raises(UserError, match="train images: expected 16, found 15"):
         open_classification(spec("image_folder", root, counts={"train": {"images": 16}}), None)
     for counts in ({"training": {"images": 15}}, {"train": {"image": 15}}, {"train": 15}):
-        with pytest.raises(WrongWords, match="unknown entry"):
+        with pytest.raises(UsageError, match="unknown entry"):
             open_classification(spec("image_folder", root, counts=counts), None)
 
 
@@ -73,8 +73,8 @@ def test_large_sets_are_decoded_up_front_only_to_skip(root, monkeypatch):
 def test_subset_bounds_both_splits_and_the_fraction_takes_of_it(root):
     data = opened(root, subset=4, label_fraction=0.5)
     assert (data.counts["train"]["images"], data.counts["val"]["images"]) == (6, 6)
-    with pytest.raises(WrongWords, match="subset 0"):
+    with pytest.raises(UsageError, match="subset 0"):
         opened(root, subset=0)
     for share in (0.0, 1.1):
-        with pytest.raises(WrongWords, match="label fraction"):
+        with pytest.raises(UsageError, match="label fraction"):
             opened(root, label_fraction=share)

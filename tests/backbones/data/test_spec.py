@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from backbones.data.spec import DatasetSpec, dataset_names, find_root, manifest_digest, resolve_dataset, text_option
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 
 
 @pytest.fixture(autouse=True)
@@ -39,12 +39,12 @@ def test_no_torch():
 
 
 def test_unknown_name():
-    with pytest.raises(WrongWords, match="did you mean 'market1501'"):
+    with pytest.raises(UsageError, match="did you mean 'market1501'"):
         resolve_dataset("market1510")
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(WrongWords, match=r"absent\.yaml"):
+    with pytest.raises(UsageError, match=r"absent\.yaml"):
         resolve_dataset(str(tmp_path / "absent.yaml"))
 
 
@@ -79,7 +79,7 @@ def test_a_users_file(tmp_path):
     ],
 )
 def test_wrong_words_name_file_and_key(tmp_path, text, message):
-    with pytest.raises(WrongWords) as error:
+    with pytest.raises(UsageError) as error:
         written(tmp_path / "mine.yaml", text)
     assert message in str(error.value)
     assert "mine.yaml" in str(error.value)
@@ -186,5 +186,5 @@ def test_folders_that_the_file_names_are_not_looked_for(tmp_path):
 def test_text_options():
     spec = DatasetSpec(name="mine", format="parquet", options={"train": "a.parquet", "val": 3})
     assert (text_option(spec, "train"), text_option(spec, "image")) == ("a.parquet", None)
-    with pytest.raises(WrongWords, match="mine: `val` is 3"):
+    with pytest.raises(UsageError, match="mine: `val` is 3"):
         text_option(spec, "val")

@@ -16,7 +16,7 @@ from backbones.engine.learner import Batch
 from backbones.engine.loop import fit
 from backbones.engine.outcome import Outcome
 from backbones.engine.step import Stepper, clip_each, compile_errors
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tests.backbones.runtime.test_files import files_of_at_most
 from tests.support import Classifier, context, fit_options, loader, tensors
 
@@ -103,7 +103,7 @@ def test_frozen_parameters_stay_and_the_rest_trains(tmp_path: Path) -> None:
     fit(model, loader(), fit_options(trainable=("head.*",)), context())
     moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     assert moved == {"head.weight", "head.bias"}
-    with pytest.raises(WrongWords, match=r"--trainable 'haed\.\*'"):
+    with pytest.raises(UsageError, match=r"--trainable 'haed\.\*'"):
         fit(Classifier(), loader(), fit_options(trainable=("haed.*",)), context(tmp_path))
 
 

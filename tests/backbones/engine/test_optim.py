@@ -10,7 +10,7 @@ from torch import nn
 
 from backbones.attention import HeadNorm
 from backbones.engine.optim import Schedule, build_optimizer, cosine, freeze_others, parameter_groups
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.runtime.dist import SyncBatchNorm
 from tests.support import fit_options
 
@@ -129,7 +129,7 @@ class Layers:
 
 def test_layer_decay_without_layers_is_refused() -> None:
     model = nn.Linear(2, 2)
-    with pytest.raises(WrongWords, match=r"--layer-decay 0\.5 has no effect"):
+    with pytest.raises(UsageError, match=r"--layer-decay 0\.5 has no effect"):
         parameter_groups(model, fit_options(layer_decay=0.5), Layers({}, depth=0))
     for backbone in (None, Layers({}, depth=1)):
         assert parameter_groups(model, fit_options(layer_decay=0.5), backbone)[0]["scale"] == 1.0
@@ -194,9 +194,9 @@ def test_only_what_is_named_trains() -> None:
     assert trained == {"stem.1.weight", "stem.1.bias", "head.weight"}
     groups = parameter_groups(model, fit_options())
     assert sum(len(group["params"]) for group in groups) == 3
-    with pytest.raises(WrongWords, match=r"'haed\.weight'.*did you mean 'head\.weight'"):
+    with pytest.raises(UsageError, match=r"'haed\.weight'.*did you mean 'head\.weight'"):
         freeze_others(model, ("stem.*", "haed.weight"))
-    with pytest.raises(WrongWords, match=r"'head\.bias'"):
+    with pytest.raises(UsageError, match=r"'head\.bias'"):
         freeze_others(model, ("head.bias",))
 
 
@@ -256,7 +256,7 @@ def test_sgd_is_the_plain_statement() -> None:
      {"decay_scale": "schedule"}, {"decay_scale": "schedule", "optimizer": "adamw", "lr": 0.0}],
 )  # fmt: skip
 def test_impossible_options_are_named(wrong: dict[str, Any]) -> None:
-    with pytest.raises(WrongWords, match=f"--{next(iter(wrong))}".replace("_", "-")):
+    with pytest.raises(UsageError, match=f"--{next(iter(wrong))}".replace("_", "-")):
         fit_options(**wrong)
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from backbones.engine.learner import Learner
-from backbones.engine.outcome import Outcome, Watch
+from backbones.engine.outcome import DivergenceMonitor, Outcome
 from tests.support import fit_options
 
 STEPS = 10  # per epoch
@@ -11,7 +11,9 @@ STEPS = 10  # per epoch
 
 def run(losses: list[float], chance: float | None = None, spread: float = 0.5, **options: float) -> Outcome:
     """Feeds losses to a watch, one per step."""
-    watch = Watch(fit_options(**options), ("loss", chance) if chance is not None else None, Learner().collapsed)
+    watch = DivergenceMonitor(
+        fit_options(**options), ("loss", chance) if chance is not None else None, Learner().collapsed
+    )
     for step, loss in enumerate(losses, 1):
         verdict = watch.update(step, step / STEPS, {"loss": loss, "grad_norm": 1.0, "spread": spread})
         if verdict:
@@ -26,7 +28,7 @@ def test_a_falling_loss_completes() -> None:
 @pytest.mark.parametrize("name", ["loss", "grad_norm", "triplet_loss"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_the_first_nonfinite_statistic_is_named_with_its_step(name: str, value: float) -> None:
-    watch = Watch(fit_options())
+    watch = DivergenceMonitor(fit_options())
     assert watch.update(1, 0.1, {"loss": 1.0, "grad_norm": 1.0, "triplet_loss": 1.0}) is None
     verdict = watch.update(2, 0.2, {"loss": 1.0, "grad_norm": 1.0, "triplet_loss": 1.0, name: value})
     assert verdict
@@ -35,7 +37,7 @@ def test_the_first_nonfinite_statistic_is_named_with_its_step(name: str, value: 
 
 
 def test_fp16_counts_only_skips_in_a_row() -> None:
-    watch = Watch(fit_options())
+    watch = DivergenceMonitor(fit_options())
     broken = {"loss": 1.0, "grad_norm": math.inf}
     for step in range(1, 20):
         assert watch.update(step, 0.1, broken, skipped=True) is None
@@ -48,7 +50,7 @@ def test_fp16_counts_only_skips_in_a_row() -> None:
 
 
 def test_fp16_ends_when_the_loss_scale_is_used_up() -> None:
-    watch = Watch(fit_options())
+    watch = DivergenceMonitor(fit_options())
     assert watch.update(1, 0.1, {"loss": 1.0, "grad_norm": 1.0, "scale": 1.0}) is None
     verdict = watch.update(2, 0.1, {"loss": 1.0, "grad_norm": 1.0, "scale": 0.5})
     assert verdict
@@ -106,7 +108,7 @@ def test_a_loss_that_rises_through_chance_diverged() -> None:
 
 def test_the_low_start_of_a_loss_against_moving_targets_is_no_mark() -> None:
     def verdict(losses: list[float]) -> Outcome | None:
-        watch = Watch(fit_options(judge_after=200), moving_targets=True)
+        watch = DivergenceMonitor(fit_options(judge_after=200), moving_targets=True)
         found = (watch.update(step, step / STEPS, {"loss": loss}) for step, loss in enumerate(losses, 1))
         return next(filter(None, found), None)
 
@@ -128,7 +130,7 @@ def test_a_method_says_what_looks_collapsed_and_only_steps_in_a_row_count() -> N
         def collapsed(self, stats: dict[str, float]) -> str:
             return "the teacher was uniform" if stats["entropy"] > 0.99 else ""
 
-    watch = Watch(fit_options(), None, Uniform().collapsed)
+    watch = DivergenceMonitor(fit_options(), None, Uniform().collapsed)
     for step in range(1, 200):
         entropy = 0.5 if step % 20 == 0 else 1.0
         assert watch.update(step, step / STEPS, {"loss": 1.0, "entropy": entropy}) is None
@@ -137,11 +139,11 @@ def test_a_method_says_what_looks_collapsed_and_only_steps_in_a_row_count() -> N
 
 
 def test_state_survives_a_checkpoint() -> None:
-    one = Watch(fit_options())
+    one = DivergenceMonitor(fit_options())
     losses = [2.0] * 15 + [10.0] * 40
     for step, loss in enumerate(losses[:20], 1):
         one.update(step, step / STEPS, {"loss": loss, "grad_norm": 1.0})
-    two = Watch(fit_options())
+    two = DivergenceMonitor(fit_options())
     two.load(one.state())
     for step, loss in enumerate(losses[20:], 21):
         stats = {"loss": loss, "grad_norm": 1.0}

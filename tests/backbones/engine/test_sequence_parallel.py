@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from backbones.attention import ATTENTIONS, make_attention
 from backbones.backbone import Backbone, create
 from backbones.engine.sequence_parallel import share_tokens
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.runtime import dist
 from backbones.runtime.dist import Ranks
 from backbones.token_shards import Shards
@@ -190,18 +190,18 @@ class OneRank(Shards):
     ],
 )
 def test_models_that_cannot_share(name: str, given: dict[str, Any], match: str) -> None:
-    with pytest.raises(WrongWords, match=match):
+    with pytest.raises(UsageError, match=match):
         share_tokens(create(name, **given).model, OneRank(2))
 
 
 def test_a_users_attention_cannot_share(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def first(q, k, v):\n    return v\n")
-    with pytest.raises(WrongWords, match="user's attention"):
+    with pytest.raises(UsageError, match="user's attention"):
         share_tokens(create("tiny", attention=f"{tmp_path}/mine.py:first").model, OneRank(2))
 
 
 def test_more_ranks_than_tokens() -> None:
-    with pytest.raises(WrongWords, match="only 7 tokens"):
+    with pytest.raises(UsageError, match="only 7 tokens"):
         OneRank(8).split(torch.zeros(1, 7, 4))
 
 
@@ -210,7 +210,7 @@ def test_options_that_do_not_fit(given: dict[str, Any], match: str) -> None:
     from backbones.engine.step import Stepper
     from tests.support import Classifier
 
-    with pytest.raises(WrongWords, match=match):
+    with pytest.raises(UsageError, match=match):
         Stepper(Classifier(), fit_options(**given), context(ranks=Ranks(0, 2, 0, 2, sharing=2)))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from backbones.engine.learner import Batch
-from backbones.engine.outcome import Watch
+from backbones.engine.outcome import DivergenceMonitor
 from backbones.engine.step import Stepper
 from backbones.pretrain.ema import WeightAverage
 from tests.backbones.pretrain.dino_support import crops, dino_options, make
@@ -102,7 +102,7 @@ def test_the_teacher_and_its_center_stay_where_they_are(broken: str) -> None:
 
 
 def test_numbers_of_a_skipped_step_enter_no_mean() -> None:
-    watch = Watch(fit_options(), ("loss", 1.0))
+    watch = DivergenceMonitor(fit_options(), ("loss", 1.0))
     watch.update(1, 0.1, {"loss": 2.0, "grad_norm": 1.0})
     before = watch.state()
     watch.update(2, 0.2, {"loss": 9.0, "grad_norm": math.inf}, skipped=True)
@@ -111,6 +111,6 @@ def test_numbers_of_a_skipped_step_enter_no_mean() -> None:
 
 
 def test_a_training_of_skipped_steps_alone_ends_without_a_verdict() -> None:
-    watch = Watch(fit_options(judge_after=0), ("loss", 1.0))
+    watch = DivergenceMonitor(fit_options(judge_after=0), ("loss", 1.0))
     watch.update(1, 0.1, {"loss": math.nan, "grad_norm": math.nan}, skipped=True)
-    assert not watch.final(1).broke_down
+    assert not watch.final(1).training_failed

@@ -11,7 +11,7 @@ from torchvision import transforms as T
 
 from backbones.data.loading.images import seeded
 from backbones.engine.options import check_ranges
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.pretrain.augment import (
     AugmentOptions,
     PaddedCrop,
@@ -255,18 +255,18 @@ def test_evaluation_draws_nothing():
     ],
 )
 def test_options_that_cannot_be(values, message):
-    with pytest.raises(WrongWords, match=message):
+    with pytest.raises(UsageError, match=message):
         options(**values)
 
 
 @pytest.mark.parametrize("description", ["rand-x9", "autumn", "augmix-q3"])
 def test_unknown_auto_augment(description):
-    with pytest.raises(WrongWords, match=rf"--auto-augment {description}: .*rand-m9-mstd0\.5-inc1"):
+    with pytest.raises(UsageError, match=rf"--auto-augment {description}: .*rand-m9-mstd0\.5-inc1"):
         train_transform(32, options(auto_augment=description), MEAN, STD)
 
 
 def test_evaluation_crop_larger_than_the_image():
-    with pytest.raises(WrongWords, match="--resize 30: below the size 32"):
+    with pytest.raises(UsageError, match="--resize 30: below the size 32"):
         eval_transform(32, 30)
 
 
@@ -296,5 +296,5 @@ def test_every_parent_checks(combined, flag, value):
     mixing = {"mixing": "timm", "mixup": 0.8, "cutmix": 1.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.1}
     values = {**PLAIN, **mixing, "epochs": 1}
     combined(**values)
-    with pytest.raises(WrongWords, match=f"--{flag} "):
+    with pytest.raises(UsageError, match=f"--{flag} "):
         combined(**{**values, flag: value})

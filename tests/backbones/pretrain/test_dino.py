@@ -15,7 +15,7 @@ from backbones.data.classification import ClassificationData, open_classificatio
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import EXPORT
 from backbones.engine.loop import fit
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.pretrain.dino import METHOD
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.pretrain.method import load_method
@@ -77,7 +77,7 @@ def test_the_recipe_is_the_vanilla_run_of_the_reference() -> None:
     ],
 )
 def test_impossible_options_are_named(given: dict[str, Any], named: str) -> None:
-    with pytest.raises(WrongWords, match=named):
+    with pytest.raises(UsageError, match=named):
         dino_options(**given)
 
 
@@ -87,9 +87,9 @@ def test_impossible_options_are_named(given: dict[str, Any], named: str) -> None
 @pytest.mark.parametrize(
     ("given", "spec", "error", "named"),
     [
-        ({"size": 36, "resize": None}, {}, WrongWords, "size 36 x 36: .* 8"),
-        ({"local_size": 20}, {}, WrongWords, "--local-size 20: .* 8"),
-        ({"drop_path": 0.2}, {"drop_path": 0.1}, WrongWords, "--drop-path 0.1"),
+        ({"size": 36, "resize": None}, {}, UsageError, "size 36 x 36: .* 8"),
+        ({"local_size": 20}, {}, UsageError, "--local-size 20: .* 8"),
+        ({"drop_path": 0.2}, {"drop_path": 0.1}, UsageError, "--drop-path 0.1"),
         ({"batch": 81}, {}, UserError, "80 training images, but a batch takes --batch 81"),
         ({"knn_k": 200}, {}, UserError, "fewer than --knn-k 200"),
     ],
@@ -103,13 +103,13 @@ def test_what_cannot_work_is_known_before_training(
 
 
 def test_a_batch_that_the_ranks_cannot_share(digits: ClassificationData) -> None:
-    with pytest.raises(WrongWords, match=r"--batch 4 in 2 micro-batches .* 3 ranks"):
+    with pytest.raises(UsageError, match=r"--batch 4 in 2 micro-batches .* 3 ranks"):
         METHOD.check(resolve("tiny", **SMALL), digits, dino_options(accumulate=2), context(ranks=Ranks(0, 3, 0, 3)))
 
 
 def test_a_backbone_of_one_image_size_is_refused(digits: ClassificationData) -> None:
     spec = resolve("mixer_s32_224", weights="random")
-    with pytest.raises(WrongWords, match="--local-size 96"):
+    with pytest.raises(UsageError, match="--local-size 96"):
         METHOD.check(spec, digits, dino_options(size=224, local_size=96, resize=None), context())
 
 

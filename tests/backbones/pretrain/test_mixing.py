@@ -6,7 +6,7 @@ import torch
 from timm.data.mixup import Mixup
 
 from backbones.data.loading.images import seeded
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.pretrain.mixing import MixOptions, mix, share
 
 C = 7
@@ -166,7 +166,7 @@ def test_keeps_type_and_memory_format(base):
 
 def test_odd_batches_have_no_pairs():
     images, labels = batch(5)
-    with pytest.raises(WrongWords, match=r"5 in one process is odd.*--mixup 0 --cutmix 0"):
+    with pytest.raises(UsageError, match=r"5 in one process is odd.*--mixup 0 --cutmix 0"):
         mix(images, labels, C, options(), seed=0, step=0)
 
 
@@ -181,5 +181,5 @@ def test_odd_batches_have_no_pairs():
     ],
 )
 def test_options_that_cannot_be(base, values, message):
-    with pytest.raises(WrongWords, match=message):
+    with pytest.raises(UsageError, match=message):
         options(base, **values)

@@ -21,7 +21,7 @@ from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Stopped
 from backbones.engine.loop import fit
 from backbones.engine.step import Stepper
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.mixing import mix
@@ -278,7 +278,7 @@ def test_a_breakdown_exports_nothing(data: ClassificationData, tmp_path: Path) -
     here = context(tmp_path)
     broken = options(optimizer="sgd", lr=1e12, epochs=3)
     assert METHOD.run(tiny(), data, broken, here) == ({}, {})
-    assert here.outcome.broke_down
+    assert here.outcome.training_failed
     assert not (tmp_path / "export").exists()
 
 
@@ -298,7 +298,7 @@ def test_what_cannot_work_is_known_before_the_training(
 
 
 def test_a_batch_that_ranks_cannot_share_is_refused(data: ClassificationData) -> None:
-    with pytest.raises(WrongWords, match="cannot be shared evenly by 3 ranks"):
+    with pytest.raises(UsageError, match="cannot be shared evenly by 3 ranks"):
         check(tiny(), data, options(), context(ranks=Ranks(0, 3, 0, 3)))
     with pytest.raises(UserError, match="no training split"):
         check(tiny(), replace(data, train=None), options(), context())
@@ -320,7 +320,7 @@ def test_a_batch_that_ranks_cannot_share_is_refused(data: ClassificationData) ->
     ],
 )
 def test_options_that_contradict_each_other_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(WrongWords):
+    with pytest.raises(UsageError):
         options(**given)
 
 
@@ -373,5 +373,5 @@ def test_tokens_have_their_images_label_without_maps() -> None:
 
 
 def test_a_backbone_without_a_classifier_for_tokens_is_refused(data: ClassificationData) -> None:
-    with pytest.raises(WrongWords, match="tiny has no classifier for its tokens"):
+    with pytest.raises(UsageError, match="tiny has no classifier for its tokens"):
         check(tiny(), data, options(**VOLO), context())

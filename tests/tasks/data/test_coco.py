@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from backbones.data.spec import Absent, resolve_dataset
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tasks.data import coco_images
 from tasks.data.coco import open_coco
 from tests.tasks.data.coco_tree import CROWD, SQUARE, changed, content, objects, opened, spec, written
@@ -75,7 +75,7 @@ def test_a_split_that_is_null(tmp_path):
     data = open_coco(spec(written(tmp_path), options={"train_annotations": None}), None)
     assert data.train is None
     assert data.counts.keys() == {"val", "classes"}
-    with pytest.raises(WrongWords, match="both null"):
+    with pytest.raises(UsageError, match="both null"):
         open_coco(spec(tmp_path, options={"train_annotations": None, "val_annotations": None}), None)
 
 
@@ -104,7 +104,7 @@ def test_found_in_the_data_folder_or_as_it(tmp_path):
 
 @pytest.mark.parametrize("counts", [{"train": {"objcts": 3}}, {"trian": {"images": 4}}, {"train": 4}])
 def test_a_misspelt_count_is_not_passed_over(tmp_path, counts):
-    with pytest.raises(WrongWords, match="unknown entry"):
+    with pytest.raises(UsageError, match="unknown entry"):
         open_coco(spec(written(tmp_path), counts=counts), None)
 
 
@@ -271,12 +271,12 @@ def test_subsets_depend_on_the_content_of_images_alone(tmp_path):
 
 
 def test_other_formats_and_generators_are_refused(tmp_path):
-    with pytest.raises(WrongWords, match=r"toy_market: format market1501 .*detection\n.*coco2017, toy_coco"):
+    with pytest.raises(UsageError, match=r"toy_market: format market1501 .*detection\n.*coco2017, toy_coco"):
         open_coco(resolve_dataset("toy_market"), None)
     path = tmp_path / "mine.yaml"
     path.write_text("format: coco\ngenerator: toy_cooc\n")
-    with pytest.raises(WrongWords, match="did you mean 'toy_coco'"):
+    with pytest.raises(UsageError, match="did you mean 'toy_coco'"):
         open_coco(resolve_dataset(str(path)), None)
     path.write_text("format: coco\nroot: x\ntrain_annotations: 7\n")
-    with pytest.raises(WrongWords, match="`train_annotations` is 7"):
+    with pytest.raises(UsageError, match="`train_annotations` is 7"):
         open_coco(resolve_dataset(str(path)), None)

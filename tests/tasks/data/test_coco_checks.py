@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tasks.data.coco_checks import rle_fault
 from tests.tasks.data.coco_tree import CROWD, changed, opened, written
 
@@ -50,7 +50,7 @@ def test_files_that_are_not_cocos(tmp_path, given, message):
         opened(written(tmp_path, train=given))
     assert message in str(error.value)
     assert str(tmp_path / "annotations" / "instances_train2017.json") in str(error.value)
-    assert not isinstance(error.value, WrongWords)
+    assert not isinstance(error.value, UsageError)
 
 
 def test_a_file_that_is_not_text(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from backbones.data.layouts import FORMATS as LAYOUTS
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tasks.data.reid import FORMATS, open_reid
 from tests.tasks.data.layouts import MARKET, draw, market, msmt17, spec
 
@@ -86,7 +86,7 @@ def test_right_counts_pass(tmp_path):
 
 @pytest.mark.parametrize("counts", [{"trian": {"images": 3}}, {"train": {"image": 3}}, {"train": 3}])
 def test_a_misspelt_count_is_not_passed_over(tmp_path, counts):
-    with pytest.raises(WrongWords, match="unknown entry"):
+    with pytest.raises(UsageError, match="unknown entry"):
         open_reid(spec(market(tmp_path / "set"), counts=counts), None)
 
 
@@ -217,7 +217,7 @@ def test_damaged_junk_does_not_matter(tmp_path):
 def test_unknown_generator(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("format: market1501\ngenerator: toy_markt\n")
-    with pytest.raises(WrongWords, match="did you mean 'toy_market'"):
+    with pytest.raises(UsageError, match="did you mean 'toy_market'"):
         open_reid(resolve_dataset(str(path)), None)
 
 
@@ -270,5 +270,5 @@ def test_a_subset_that_cannot_be(drawn, number):
 
 
 def test_a_set_for_another_purpose_is_refused_with_those_that_serve() -> None:
-    with pytest.raises(WrongWords, match=r"toy_digits: format image_folder .*re-identification\n.*market1501"):
+    with pytest.raises(UsageError, match=r"toy_digits: format image_folder .*re-identification\n.*market1501"):
         open_reid(resolve_dataset("toy_digits"), None)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tasks.data.reid import open_reid
 from tests.tasks.data.layouts import market, spec
 
@@ -48,7 +48,7 @@ def test_an_incomplete_set(tmp_path):
 
 def test_an_unknown_set(tmp_path):
     pytest.importorskip("torchreid")
-    with pytest.raises(WrongWords, match="did you mean 'market1501'"):
+    with pytest.raises(UsageError, match="did you mean 'market1501'"):
         open_reid(resolve_dataset("torchreid:markt1501"), tmp_path)
 
 

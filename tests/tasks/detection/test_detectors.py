@@ -4,7 +4,7 @@ from timm.layers import LayerNorm2d
 from torch import nn
 
 from backbones.backbone import create
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tasks.detection import mmlab
 from tasks.detection.detectors import build_detector, detector_names, resolve_detector
 from tasks.detection.maps import MapOptions, make_maps
@@ -91,12 +91,12 @@ def test_an_overlay_changes_the_base(tmp_path) -> None:
 def test_what_is_wrong_in_a_file_is_named(tmp_path, text: str, said: str) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
-    with pytest.raises(WrongWords, match=said):
+    with pytest.raises(UsageError, match=said):
         resolve_detector(str(file))
 
 
 def test_unknown_names(tmp_path) -> None:
-    with pytest.raises(WrongWords, match="did you mean 'mask_rcnn'"):
+    with pytest.raises(UsageError, match="did you mean 'mask_rcnn'"):
         resolve_detector("mask_rcn")
     file = tmp_path / "mine.yaml"
     file.write_text("base: faster-rcnn_r50_fpm\nmasks: false\n")

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from backbones.attention import softmax
 from backbones.backbone import create
 from backbones.engine.flops import flops
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from tasks.detection.maps import MapOptions, StageMaps, VitMaps, make_maps
 from tasks.detection.relative import Relative, distances
 from tests.backbones.test_positions import plainly
@@ -179,10 +179,10 @@ def test_models_with_stages_give_four_maps() -> None:
     ],
 )
 def test_what_cannot_work_is_named(name: str, options: MapOptions, said: str) -> None:
-    with pytest.raises(WrongWords, match=said):
+    with pytest.raises(UsageError, match=said):
         make_maps(create(name, weights="random"), options)
 
 
 def test_relative_positions_need_an_attention_of_this_suite() -> None:
-    with pytest.raises(WrongWords, match="need an attention of this suite: --no-relative"):
+    with pytest.raises(UsageError, match="need an attention of this suite: --no-relative"):
         make_maps(create("vit_tiny_patch16_224", weights="random"), MapOptions(taps=(-1,), relative=True))

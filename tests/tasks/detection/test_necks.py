@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from tasks.detection.necks import SimplePyramid, TapScales, scales
 
 
@@ -26,5 +26,5 @@ def test_only_the_last_map_enters_the_simple_pyramid() -> None:
 
 
 def test_a_stride_without_pyramid_is_named() -> None:
-    with pytest.raises(WrongWords, match="stride 32"):
+    with pytest.raises(UsageError, match="stride 32"):
         scales(32)

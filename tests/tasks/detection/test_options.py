@@ -3,7 +3,7 @@ from dataclasses import fields
 import pytest
 
 from backbones.engine.options import FitOptions
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.settings import CONFIGS, read_yaml
 from tasks.detection.options import DetectOptions
 from tests.support import PLAIN
@@ -66,5 +66,5 @@ def test_what_is_allowed(given):
     ],
 )
 def test_what_is_out_of_range_is_named(given, said):
-    with pytest.raises(WrongWords, match=said):
+    with pytest.raises(UsageError, match=said):
         options(**given)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from backbones.attention import ATTENTIONS
 from backbones.backbone import create
 from backbones.engine.flops import flops
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.kernels import operator
 from tasks.detection.learner import collate
 from tasks.detection.maps import MapOptions, VitMaps
@@ -277,5 +277,5 @@ def test_a_users_function_that_takes_the_scale_has_them(tmp_path: Path) -> None:
     torch.testing.assert_close(core(q, k, v), scores.tanh() @ v, rtol=1e-5, atol=1e-5)
     assert flops(maps, 64)["method"] == "counter"
     for name in ("fixed", "Whole"):
-        with pytest.raises(WrongWords, match=f"mine.py:{name} cannot have relative positions: give --no-relative"):
+        with pytest.raises(UsageError, match=f"mine.py:{name} cannot have relative positions: give --no-relative"):
             VitMaps(create("tiny", weights="random", attention=f"{tmp_path}/mine.py:{name}"), options)

@@ -6,12 +6,12 @@ from types import ModuleType
 
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.settings import CONFIGS, as_flags, config_names, parse, plain, read_yaml
 from tasks.reid import ReidOptions
 from tasks.task import load_task
 from transfer import features, pretrain, run
-from transfer.cli.command import Command, guarded, read_command, task_names, task_recipe
+from transfer.cli.command import Command, exit_on_user_error, read_command, task_names, task_recipe
 from transfer.run import main
 
 
@@ -38,7 +38,7 @@ def test_the_recipe_says_how_positions_are_resampled_where_it_applies(tmp_path: 
     assert read(*own, *said).resolved(False).pos_resample == "bilinear"
     assert read("--backbone", "resnet18").resolved(False).pos_resample is None
     for words in (["--pos-resample", "bilinear"], ["--pos-resample=bilinear"], ["--pos_resample", "bilinear"], said):
-        with pytest.raises(WrongWords, match="`pos_resample` does not apply to resnet18"):
+        with pytest.raises(UsageError, match="`pos_resample` does not apply to resnet18"):
             read("--backbone", "resnet18", *words).resolved(False)
 
 
@@ -72,9 +72,9 @@ def test_values_of_a_layer_that_a_later_one_or_a_flag_makes_fit(tmp_path: Path) 
     assert read("--config", str(one), str(two)).options == read("--config", str(two), str(one)).options
     assert read("--config", str(one), "--warmup-epochs", "1").options.warmup_epochs == 1
     assert read("--config", str(one), "--smoke").options.epochs == 20
-    with pytest.raises(WrongWords, match=r"one\.yaml: --warmup-epochs 5"):
+    with pytest.raises(UsageError, match=r"one\.yaml: --warmup-epochs 5"):
         read("--config", str(one))
-    with pytest.raises(WrongWords, match=r"^--warmup-epochs 3"):
+    with pytest.raises(UsageError, match=r"^--warmup-epochs 3"):
         read("--config", str(one), str(two), "--warmup-epochs", "3")
 
 
@@ -97,7 +97,7 @@ def test_smoke_stands_between_configs_and_flags(tmp_path: Path) -> None:
 def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    with pytest.raises(WrongWords) as caught:
+    with pytest.raises(UsageError) as caught:
         read("--config", str(path))
     assert "mine.yaml" in str(caught.value)
     assert named in str(caught.value)
@@ -154,8 +154,8 @@ def test_usage_is_printed_on_request_and_without_words(command: ModuleType, caps
 
 
 def test_a_command_without_usage_reads_its_own_help() -> None:
-    assert guarded(len, []) == 0
-    assert guarded(len, ["--help"]) == 1
+    assert exit_on_user_error(len, []) == 0
+    assert exit_on_user_error(len, ["--help"]) == 1
 
 
 def test_the_dry_run_prints_what_would_run_and_runs_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +197,7 @@ def test_a_shipped_schedule_is_a_layer_by_its_name(capsys: pytest.CaptureFixture
     words = ["--backbone", "tiny", "--config", "detect_1x"]
     options = read_command(task_recipe("detect"), load_task("detect").options, words).options
     assert (options.epochs, options.batch, options.view) == (12, 16, "resize")
-    with pytest.raises(WrongWords, match=r"detect_2x.*did you mean.*detect_1x"):
+    with pytest.raises(UsageError, match=r"detect_2x.*did you mean.*detect_1x"):
         read_command(task_recipe("detect"), load_task("detect").options, [*words, "detect_2x"])
 
 

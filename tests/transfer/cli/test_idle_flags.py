@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.pretrain.method import load_method
 from backbones.settings import plain
 from tasks.task import load_task
 from tests.transfer.cli.test_ignored_options import PLAIN, made
 from transfer.cli.command import pretraining_recipe, read_command, task_recipe
-from transfer.cli.ignored_options import idle, known, refused
+from transfer.cli.ignored_options import ignored_options, known, refused
 from transfer.cli.options import PretrainRunOptions
 from transfer.sweep.definition.grid import expand
 from transfer.sweep.definition.sweep_file import read_sweep
@@ -48,7 +48,7 @@ def test_idle_flags_are_refused_or_passed_over(task: str) -> None:
 
     for line in REFUSED[task]:
         flag = next(word for word in reversed(line.split()) if word.startswith("--"))
-        with pytest.raises(WrongWords, match=f"^{flag} has no effect (with|without|in) "):
+        with pytest.raises(UsageError, match=f"^{flag} has no effect (with|without|in) "):
             checked(*line.split())
     checked(*REFUSED[task][0].split(), "--idle-flags", "pass")
     checked("--stem", "conv", "--attention", "relu")
@@ -61,9 +61,9 @@ def test_a_sweep_passes_over_what_is_idle_in_a_cell() -> None:
     for cell in cells[:1]:
         _, recipe, *words = cell.words(Path("out"))
         command = read_command(pretraining_recipe(recipe), method.options, words, PretrainRunOptions)
-        assert "no_decay" in idle(known(command.work, plain(command.options)))
+        assert "no_decay" in ignored_options(known(command.work, plain(command.options)))
         command.run.idle_flags = "refuse"
-        with pytest.raises(WrongWords, match="--decay-norm has no effect with --weight-decay 0 and without"):
+        with pytest.raises(UsageError, match="--decay-norm has no effect with --weight-decay 0 and without"):
             command.check_flags()
     assert cells
 

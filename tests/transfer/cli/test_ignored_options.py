@@ -18,11 +18,11 @@ from tests.transfer.cli import option_values
 from tests.transfer.cli.option_values import ACTIVE, BACKBONE, HELD, NEVER, OF_TASK, VALUES
 from tests.transfer.records.test_store import record
 from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
-from transfer.cli.ignored_options import APART, RULES, Rule, Wanted, apart, idle, known
+from transfer.cli.ignored_options import APART, RULES, Condition, Rule, apart, ignored_options, known
 from transfer.cli.option_table import METHODS, page
 from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
-from transfer.evaluation.planned_run import Cell
-from transfer.evaluation.preflight import Present
+from transfer.evaluation.planned_run import PlannedRun
+from transfer.evaluation.preflight import ResolvedInputs
 from transfer.records.protocol import configurations, digest
 from transfer.records.record import Record
 
@@ -62,7 +62,9 @@ def made(work: str, spec: BackboneSpec = CONV, weights: str = "random", world: i
         name=given.get("dataset", "toy"), version="1", digest="d" * 64, skipped=given.get("skipped", 0)
     )
     precision = {"precision": given.get("precision", "fp32"), "eval_precision": given.get("eval_precision", "fp32")}
-    cell = Cell(command, task, Present(spec, weights), "toy", data, run.get("seed", 0), *precision.values())
+    cell = PlannedRun(
+        command, task, ResolvedInputs(spec, weights), "toy", data, run.get("seed", 0), *precision.values()
+    )
     if "precision" not in plain(command.options):
         precision["precision"] = None
     return record(
@@ -148,7 +150,7 @@ def held(rule: Rule) -> Iterator[tuple[str, BackboneSpec, dict[str, Any]]]:
         asked = {name: _holding(name, value) for name, value in rule.when.items() if name not in ("task", "dataset")}
         given = {name: value for name, value in asked.items() if name in options}
         task = rule.when.get("task", work)
-        if not (task.holds(work) if isinstance(task, Wanted) else task == work) or not {*rule.options} & {
+        if not (task.holds(work) if isinstance(task, Condition) else task == work) or not {*rule.options} & {
             *options,
             *parts,
         }:
@@ -162,7 +164,7 @@ def held(rule: Rule) -> Iterator[tuple[str, BackboneSpec, dict[str, Any]]]:
 
 
 def _holding(name: str, wanted: Any) -> Any:
-    return next(filter(wanted.holds, HELD[name])) if isinstance(wanted, Wanted) else wanted
+    return next(filter(wanted.holds, HELD[name])) if isinstance(wanted, Condition) else wanted
 
 
 @pytest.mark.parametrize("rule", RULES[1:], ids=lambda rule: f"{' '.join(rule.options)} {rule.condition()}")
@@ -189,11 +191,11 @@ def test_an_idle_option_changes_neither_identity_nor_protocol(rule: Rule) -> Non
 
 
 def test_of_what_a_record_does_not_say_nothing_is_concluded() -> None:
-    assert idle(known("reid", {})) == {}
-    assert "momentum" in idle(known("reid", {"optimizer": "adamw"}))
-    assert "sync_bn" not in idle(known("reid", {"sync_bn": False}, {"arch": "resnet50"}))
-    assert "sync_bn" in idle(known("reid", {"sync_bn": False}, {"arch": "vit_small_patch16_224.dino"}))
-    assert idle(known("fewshot", {"probe": "ridge", "l2": 1.0})).keys() == {
+    assert ignored_options(known("reid", {})) == {}
+    assert "momentum" in ignored_options(known("reid", {"optimizer": "adamw"}))
+    assert "sync_bn" not in ignored_options(known("reid", {"sync_bn": False}, {"arch": "resnet50"}))
+    assert "sync_bn" in ignored_options(known("reid", {"sync_bn": False}, {"arch": "vit_small_patch16_224.dino"}))
+    assert ignored_options(known("fewshot", {"probe": "ridge", "l2": 1.0})).keys() == {
         *("logistic_l2", "k", "temperature", "drop_path")
     }
 

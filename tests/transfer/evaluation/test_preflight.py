@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import export, pretraining
+from backbones.checkpoints.exports import export, pretraining_facts
 from backbones.errors import UserError
 from transfer.evaluation.preflight import origin_of
 from transfer.records.store import Record
@@ -33,7 +33,7 @@ def test_marks_go_on_from_one_export_to_the_next(about: dict[str, Any], origin: 
 def test_an_origin_of_another_form_is_damage(tmp_path: Path) -> None:
     (tmp_path / "pretrain.json").write_text('{"run": "a", "origin": ["smoke"]}')
     with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
-        pretraining(tmp_path)
+        pretraining_facts(tmp_path)
 
 
 def test_weights_of_a_smoke_run_that_are_passed_over_are_said(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backbones.checkpoints.exports import pretraining
+from backbones.checkpoints.exports import pretraining_facts
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable
 from backbones.settings import write_yaml
@@ -87,8 +87,8 @@ def test_an_unfinished_run_for_the_same_weights_is_in_the_way(tmp_path: Path) ->
 def test_a_damaged_description_is_named(tmp_path: Path) -> None:
     (tmp_path / "pretrain.json").write_text("{")
     with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
-        pretraining(tmp_path)
-    assert pretraining(tmp_path / "nowhere") == {}
+        pretraining_facts(tmp_path)
+    assert pretraining_facts(tmp_path / "nowhere") == {}
 
 
 def test_a_run_for_the_same_weights_that_is_under_way_is_in_the_way(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tests.transfer.evaluation.test_processes import WORDS, assert_equal_runs
 from tests.transfer.launch.test_slurm_child import wait_until
 from transfer.launch import slurm
-from transfer.launch.base import Work
+from transfer.launch.base import ProcessSpec
 from transfer.launch.single_job import without_launch
 from transfer.launch.slurm import SlurmJob, SlurmLauncher
 from transfer.launch.slurm_queue import TOOLS, Queue, refusal
@@ -98,7 +98,7 @@ def test_what_slurm_is_asked_for() -> None:
 
 def test_ranks_are_gpus_or_processes() -> None:
     assert [ranks(given) for given in ({}, {"gpus": 4}, {"gpus": 0, "processes": 2})] == [1, 4, 2]
-    with pytest.raises(WrongWords, match="one for each GPU"):
+    with pytest.raises(UsageError, match="one for each GPU"):
         ranks({"gpus": 2, "processes": 4})
 
 
@@ -108,7 +108,7 @@ def test_ranks_are_gpus_or_processes() -> None:
      ({"memory_gb": "8G"}, "memory_gb is '8G'"), ({"extra": "--x"}, "extra is")],
 )  # fmt: skip
 def test_wrong_resources_are_named(resources: dict[str, object], named: str) -> None:
-    with pytest.raises(WrongWords, match=named):
+    with pytest.raises(UsageError, match=named):
         sbatch_parameters(resources, 1)
 
 
@@ -160,7 +160,7 @@ def test_a_silent_slurm_refuses_and_leaves_nothing(tmp_path: Path, monkeypatch: 
         tool(tmp_path, name, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(UserError, match="scontrol ping"):
-        SlurmLauncher(tmp_path / "jobs").start([Work(("this",), tmp_path / "log")])
+        SlurmLauncher(tmp_path / "jobs").start([ProcessSpec(("this",), tmp_path / "log")])
     assert not (tmp_path / "jobs").exists()
 
 
@@ -214,7 +214,9 @@ print("here", os.getcwd())
 def test_works_are_elements_of_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(MODULE)
-    works = [Work(("mine", word), tmp_path / f"{word}.log", {"minutes": 2}) for word in ("ends", "dies", "stays")]
+    works = [
+        ProcessSpec(("mine", word), tmp_path / f"{word}.log", {"minutes": 2}) for word in ("ends", "dies", "stays")
+    ]
     launcher = SlurmLauncher(tmp_path / "jobs")
     jobs = launcher.start(works)
     assert len({job.id.partition("_")[0] for job in jobs}) == 1

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from backbones.archs import ARCHS
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.stems import find_stem
-from transfer.published.rows import Table, paper_names, parse_paper, read_paper, rows_of, used_values
+from transfer.published.rows import PublishedTable, paper_names, parse_paper, read_paper, rows_of, used_values
 from transfer.sweep.definition.grid import expand
 from transfer.sweep.definition.sweep_file import TIERS, read_sweep, sweep_names
 
@@ -40,7 +40,7 @@ def test_every_cell_of_the_tables_is_there() -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=SWEEP)
-def test_a_table_has_a_sweep_that_runs_each_of_its_cells(table: Table) -> None:
+def test_a_table_has_a_sweep_that_runs_each_of_its_cells(table: PublishedTable) -> None:
     sweep = read_sweep(table.sweep, "full")
     assert sweep.paper == (table.paper, table.name)
     runnable = [row for row in table.rows if not row.reference]
@@ -56,14 +56,14 @@ def test_a_table_has_a_sweep_that_runs_each_of_its_cells(table: Table) -> None:
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=SWEEP)
-def test_the_sweep_of_a_figure_names_it(figure: Table) -> None:
+def test_the_sweep_of_a_figure_names_it(figure: PublishedTable) -> None:
     sweep = read_sweep(figure.sweep, "smoke")
     assert sweep.paper == (figure.paper, figure.name)
     assert not {row["label"] for row in sweep.rows} & {cost.claim for cost in figure.costs}, "rows of its own"
 
 
 @pytest.mark.parametrize("table", TABLES, ids=SWEEP)
-def test_stems_and_rates_of_rows(table: Table) -> None:
+def test_stems_and_rates_of_rows(table: PublishedTable) -> None:
     for row in table.rows:
         for step, options in row.steps.items():
             patch, arch = (8, "volo_d1") if step == "volo" else (16, "vit_s")
@@ -77,7 +77,7 @@ def test_stems_and_rates_of_rows(table: Table) -> None:
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("table", [table for table in [*TABLES, *FIGURES] if table.paper != "anchors"], ids=SWEEP)
-def test_every_table_and_figure_has_its_tiers(table: Table, tier: str) -> None:
+def test_every_table_and_figure_has_its_tiers(table: PublishedTable, tier: str) -> None:
     assert table.sweep in sweep_names()
     cells = expand(read_sweep(table.sweep, tier))
     assert all(bool(cell.options.get("smoke")) == (tier == "smoke") for cell in cells)
@@ -132,12 +132,12 @@ def test_a_wrong_file_names_the_place(path: tuple[Any, ...], value: Any, said: s
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
-    with pytest.raises(WrongWords, match=said):
+    with pytest.raises(UsageError, match=said):
         parse_paper("p", wrong, "file")
 
 
 def test_two_rows_of_one_label_are_refused() -> None:
     wrong = content()
     wrong["tables"]["1"]["rows"] *= 2
-    with pytest.raises(WrongWords, match="two rows are called 'baseline'"):
+    with pytest.raises(UsageError, match="two rows are called 'baseline'"):
         parse_paper("p", wrong, "file")

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables import test_comparison as knn
 from transfer.cli.ignored_options import FROZEN
@@ -198,7 +198,7 @@ def test_weights_choose_a_side(tmp_path: Path) -> None:
     plain = knn.made(tmp_path, "patchify", weights_id="timm:a")
     table = compare([*conv, plain], "stem=conv,weights=timm:a", "stem=patchify", draws=100)
     assert knn.row(table, score="top1")["a"] == pytest.approx(100 * conv[0].record.scores["top1"])
-    with pytest.raises(WrongWords, match="weights=timm:c; did you mean"):
+    with pytest.raises(UsageError, match="weights=timm:c; did you mean"):
         compare([*conv, plain], "weights=timm:c", "stem=patchify", draws=100)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from tests.transfer.records.recorded import made, trained
 from transfer.records.fields import as_value, check_fields, known_fields, order, value_of
 from transfer.records.protocol import by_export
@@ -36,7 +36,7 @@ def test_every_known_field_is_one_that_check_takes() -> None:
 
 
 def test_an_unknown_field_is_named_with_the_nearest() -> None:
-    with pytest.raises(WrongWords, match=r"no run has a field 'warmup'; did you mean 'warmup_epochs'"):
+    with pytest.raises(UsageError, match=r"no run has a field 'warmup'; did you mean 'warmup_epochs'"):
         check_fields(["lr", "warmup"], [made()], {})
 
 

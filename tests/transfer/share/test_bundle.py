@@ -15,7 +15,7 @@ from backbones.errors import UserError
 from tasks.ranking.metrics import rank
 from tasks.reid import TASK
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.records.checksums import sealed
+from transfer.records.checksums import with_checksum
 from transfer.records.record import Identity, Record
 from transfer.records.store import Run, Store
 from transfer.share.bundle import bundle, import_bundle
@@ -136,7 +136,7 @@ def test_runs_that_are_there_stay_and_conflicts_are_named(runs: list[Run], file:
     result = import_bundle(file, store)
     assert (len(result.added), len(result.equal), result.conflicts) == (0, 2, [])
     mine = replace(runs[0].record, scores=runs[0].record.scores | {"mAP": 0.001})
-    (runs[0].folder / "record.json").write_bytes(sealed(asdict(mine)))
+    (runs[0].folder / "record.json").write_bytes(with_checksum(asdict(mine)))
     result = import_bundle(file, store)
     assert (len(result.added), len(result.equal)) == (0, 1)
     assert "mAP" in result.conflicts[0]
@@ -186,7 +186,7 @@ def forged(files: Files, change: Callable[[Record], Record]) -> None:
 
     name = named(files, "record.json")
     mine = change(Record.parse(files[name], Path(name)))
-    files[name] = sealed(asdict(mine))
+    files[name] = with_checksum(asdict(mine))
     told = {"sha256": hashlib.sha256(files[name]).hexdigest(), "size": len(files[name])}
     manifest(files, lambda content: content["runs"][name.partition("/")[0]].update({"record.json": told}))
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transfer.sweep.bisection import Search, largest_stable
+from transfer.sweep.bisection import Search, search_largest_stable
 
 
 @pytest.mark.parametrize("problem", range(300))
 def test_the_limit_is_found_within_the_ratio_and_the_budget(problem: int) -> None:
     limit = 10 ** random.Random(problem).uniform(-5, 1)
     search = Search(1e-5, 10, seeds=(0, 1, 2), budget=12, ratio=1.5)
-    found = largest_stable(search, lambda rate, seed: rate < limit)
+    found = search_largest_stable(search, lambda rate, seed: rate < limit)
     assert len(found.probes) <= 12
     assert len(found.brackets) == 3
     for bracket in found.brackets:
@@ -44,7 +44,7 @@ def test_gradient_descent_on_a_quadratic_has_the_limit_two_over_its_largest_curv
             optimizer.step()
         return math.isfinite(loss().item()) and loss().item() <= first
 
-    found = largest_stable(Search(1e-4, 100, seeds=(0, 1, 2), budget=12), trains)
+    found = search_largest_stable(Search(1e-4, 100, seeds=(0, 1, 2), budget=12), trains)
     limit = 2 / 7
     assert len(found.probes) <= 12
     assert limit / 1.5 <= found.estimate <= 1.5 * limit
@@ -53,10 +53,10 @@ def test_gradient_descent_on_a_quadratic_has_the_limit_two_over_its_largest_curv
 
 
 def test_a_range_without_a_limit_in_it_is_said_so() -> None:
-    always = largest_stable(Search(1e-3, 1, seeds=(0,), budget=12), lambda rate, seed: True)
+    always = search_largest_stable(Search(1e-3, 1, seeds=(0,), budget=12), lambda rate, seed: True)
     assert always.brackets[0].low == 1
     assert always.brackets[0].high == math.inf
-    never = largest_stable(Search(1e-3, 1, seeds=(0,), budget=12), lambda rate, seed: False)
+    never = search_largest_stable(Search(1e-3, 1, seeds=(0,), budget=12), lambda rate, seed: False)
     assert (never.brackets[0].low, never.brackets[0].high) == (0, 1e-3)
     assert math.isnan(never.estimate)
     assert math.isnan(always.estimate)
@@ -64,7 +64,7 @@ def test_a_range_without_a_limit_in_it_is_said_so() -> None:
 
 def test_seeds_with_limits_of_their_own_are_told_apart() -> None:
     limits = {0: 0.3, 1: 0.6, 2: 0.15}
-    found = largest_stable(Search(1e-3, 10, seeds=(0, 1, 2), budget=24), lambda rate, seed: rate < limits[seed])
+    found = search_largest_stable(Search(1e-3, 10, seeds=(0, 1, 2), budget=24), lambda rate, seed: rate < limits[seed])
     for bracket in found.brackets:
         assert bracket.low < limits[bracket.seed] <= bracket.high
         assert bracket.ratio <= 1.5
@@ -78,7 +78,7 @@ def test_limits_that_vary_between_seeds_give_their_median_in_twelve_runs(problem
     rng = random.Random(problem)
     middle = 10 ** rng.uniform(-3.5, -0.5)
     limits = {seed: middle * math.exp(rng.gauss(0, 0.5)) for seed in range(3)}
-    found = largest_stable(Search(1e-4, 1, seeds=(0, 1, 2), budget=12), lambda rate, seed: rate < limits[seed])
+    found = search_largest_stable(Search(1e-4, 1, seeds=(0, 1, 2), budget=12), lambda rate, seed: rate < limits[seed])
     assert len(found.probes) <= 12
     assert all(bracket.low < limits[bracket.seed] <= bracket.high for bracket in found.brackets)
     assert 1 / 2.5 < found.estimate / median(limits.values()) < 2.5
@@ -90,13 +90,13 @@ def test_limits_that_vary_between_seeds_give_their_median_in_twelve_runs(problem
 def test_what_contradicts_a_single_limit_is_reported() -> None:
     search = Search(0.01, 100, seeds=(0, 1), budget=12)
     # seed 1 breaks down at the rate that seed 0 bore, and bears the larger one
-    found = largest_stable(search, lambda rate, seed: rate < 1 if seed == 0 else rate >= 1)
+    found = search_largest_stable(search, lambda rate, seed: rate < 1 if seed == 0 else rate >= 1)
     assert any("seed 1" in text and "is stable" in text for text in found.violations), found.probes
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 8])
 def test_a_small_budget_is_kept(budget: int) -> None:
-    found = largest_stable(Search(1e-5, 10, seeds=(0, 1, 2), budget=budget), lambda rate, seed: rate < 0.01)
+    found = search_largest_stable(Search(1e-5, 10, seeds=(0, 1, 2), budget=budget), lambda rate, seed: rate < 0.01)
     assert len(found.probes) <= budget
     assert found.probes or not found.brackets
 
@@ -107,7 +107,7 @@ def test_a_stable_region_between_rates_that_break_is_found_to_its_upper_edge(pla
     """As where too small a rate ends at chance, and too large a one does not train either."""
     lowest = 1e-4 * (1e4 / width) ** (place / 8)
     search = Search(1e-4, 1, seeds=(0, 1, 2), budget=12)
-    found = largest_stable(search, lambda rate, seed: lowest <= rate < width * lowest)
+    found = search_largest_stable(search, lambda rate, seed: lowest <= rate < width * lowest)
     assert len(found.probes) <= 12
     bracket = found.brackets[0]
     assert lowest <= bracket.low < width * lowest <= bracket.high
@@ -116,25 +116,27 @@ def test_a_stable_region_between_rates_that_break_is_found_to_its_upper_edge(pla
 
 def test_a_search_asks_for_the_same_rates_again() -> None:
     searches = [Search(1e-4, 1, seeds=(0, 1), budget=12) for _ in range(2)]
-    one, two = (largest_stable(search, lambda rate, seed: 2e-2 < rate < 7e-2) for search in searches)
+    one, two = (search_largest_stable(search, lambda rate, seed: 2e-2 < rate < 7e-2) for search in searches)
     assert one.brackets[0].low > 2e-2
     assert [(probe.rate, probe.seed) for probe in one.probes] == [(probe.rate, probe.seed) for probe in two.probes]
 
 
 def test_a_single_limit_is_bisected_as_it_always_was() -> None:
-    found = largest_stable(Search(1e-4, 1, seeds=(0, 1), budget=12), lambda rate, seed: rate < 4e-4)
+    found = search_largest_stable(Search(1e-4, 1, seeds=(0, 1), budget=12), lambda rate, seed: rate < 4e-4)
     assert [(probe.rate, probe.seed) for probe in found.probes] == [
         (0.01, 0), (0.001, 0), (0.0003162, 0), (0.0005623, 0), (0.0004217, 0), (0.0003162, 1), (0.0004217, 1),
     ]  # fmt: skip
 
 
 def test_what_a_seed_bears_above_its_start_is_its_limit() -> None:
-    found = largest_stable(Search(0.01, 100, seeds=(0, 1), budget=12), lambda rate, seed: (rate < 1) == (seed == 0))
+    found = search_largest_stable(
+        Search(0.01, 100, seeds=(0, 1), budget=12), lambda rate, seed: (rate < 1) == (seed == 0)
+    )
     assert found.brackets[1].low >= 1
 
 
 def test_where_nothing_is_stable_the_whole_range_was_looked_at() -> None:
-    found = largest_stable(Search(1e-3, 1, seeds=(0, 1, 2), budget=20), lambda rate, seed: False)
+    found = search_largest_stable(Search(1e-3, 1, seeds=(0, 1, 2), budget=20), lambda rate, seed: False)
     rates = sorted({1e-3, 1, *(probe.rate for probe in found.probes if probe.seed == 0)})
     assert max(high / low for low, high in itertools.pairwise(rates)) <= 1.5**2 * 1.01
     assert [bracket.low for bracket in found.brackets] == [0] * len(found.brackets)

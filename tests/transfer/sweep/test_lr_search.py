@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.settings import write_yaml
 from tests.transfer.records.recorded import broken, made
 from tests.transfer.sweep.test_runner import PRETRAIN, QUICK, InThisProcess
@@ -35,7 +35,7 @@ def test_the_limit_of_a_real_training_is_bracketed_within_the_budget(tmp_path: P
     assert len(group.found.probes) == len(sweeper.cells) <= 6
     by_rate = {progress.cell.options["lr"]: progress for progress in sweeper.cells.values()}
     assert by_rate[bracket.low].status == "completed"
-    assert by_rate[bracket.high].broke_down
+    assert by_rate[bracket.high].training_failed
     (row,) = found.table().to_dict("records")
     assert row["runs"] == len(sweeper.cells)
 
@@ -64,7 +64,7 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
     ],
 )
 def test_a_search_without_sense_is_named(tmp_path: Path, given: dict[str, Any], says: str) -> None:
-    with pytest.raises(WrongWords, match=says):
+    with pytest.raises(UsageError, match=says):
         searches(tmp_path, **given)
 
 
@@ -72,7 +72,7 @@ def test_nothing_can_come_after_the_searched_step(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     steps = {"pretrain": PRETRAIN, "knn": {"run": "knn", "after": "pretrain", "dataset": "toy_digits"}}
     path.write_text(write_yaml({"steps": steps, "search": SEARCH | {"step": "pretrain"}}))
-    with pytest.raises(WrongWords, match="steps after the searched one cannot run: 'knn'"):
+    with pytest.raises(UsageError, match="steps after the searched one cannot run: 'knn'"):
         Searches(read_sweep(str(path), "full"))
 
 

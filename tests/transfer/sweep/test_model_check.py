@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from transfer.sweep import model_check
 from transfer.sweep.__main__ import main
-from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import TIERS, SweepFile, read_sweep, sweep_names
 from transfer.sweep.lr_search import Searches
 from transfer.sweep.model_check import build_all
@@ -30,7 +30,7 @@ def on_cpu(q, k, v):
 """
 
 
-def cells_of(sweep: SweepFile) -> list[Cell]:
+def cells_of(sweep: SweepFile) -> list[SweepJob]:
     sweep = sweep.comparing("attention", "relu", ["softmax"]) if sweep.vary else sweep
     return Searches(sweep).start() if sweep.search else expand(sweep)
 
@@ -42,7 +42,7 @@ def built_of(names: list[str], tiers: tuple[str, ...]) -> tuple[dict[str, str], 
         for tier in tiers:
             try:
                 sweep = read_sweep(name, tier)
-            except WrongWords as error:
+            except UsageError as error:
                 assert "has no tier" in str(error)  # noqa: PT017
                 continue
             cells = cells_of(sweep)

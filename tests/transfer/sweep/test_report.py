@@ -60,7 +60,7 @@ def test_the_report_of_a_sweep_names_the_arm(bench: SweepFile, tmp_path: Path) -
     cells = [cell for cell in expand(bench) if cell.step.kind == "pretrain" and cell.seed == 0]
     sweeper, _ = swept(tmp_path / "out", cells)
     report = SweepReport(bench, sweeper, None)
-    (mine,) = (end for end in sweeper.cells.values() if end.broke_down)
+    (mine,) = (end for end in sweeper.cells.values() if end.training_failed)
     assert mine.record is not None
     said = f"my_stem broke down in pretraining: nonfinite at step {mine.record.outcome['step']}"
     assert said in report.text()

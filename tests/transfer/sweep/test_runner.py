@@ -18,11 +18,11 @@ import transfer.pretrain
 import transfer.run
 from backbones.errors import UserError
 from backbones.settings import write_yaml
-from transfer.launch.base import Work
+from transfer.launch.base import ProcessSpec
 from transfer.launch.local import LocalLauncher
 from transfer.records.store import Store
 from transfer.sweep.__main__ import main
-from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import read_sweep
 from transfer.sweep.runner import Sweeper, locked
 
@@ -57,13 +57,13 @@ class InThisProcess:
     slots: int | None = 1
     words: list[tuple[str, ...]] = field(default_factory=list)
 
-    def fits(self, work: Work) -> bool:
+    def fits(self, work: ProcessSpec) -> bool:
         return True
 
-    def start(self, works: Sequence[Work]) -> list[Ended]:
+    def start(self, works: Sequence[ProcessSpec]) -> list[Ended]:
         return [self._run(work) for work in works]
 
-    def _run(self, work: Work) -> Ended:
+    def _run(self, work: ProcessSpec) -> Ended:
         self.words.append(work.words)
         module = {"transfer.run": transfer.run, "transfer.pretrain": transfer.pretrain}[work.words[0]]
         with (
@@ -77,13 +77,13 @@ class InThisProcess:
         pass
 
 
-def cells_of(folder: Path, **steps: dict[str, Any]) -> list[Cell]:
+def cells_of(folder: Path, **steps: dict[str, Any]) -> list[SweepJob]:
     path = folder / "mine.yaml"
     path.write_text(write_yaml({"steps": steps}))
     return expand(read_sweep(str(path), "full"))
 
 
-def swept(out: Path, cells: list[Cell]) -> tuple[Sweeper, InThisProcess]:
+def swept(out: Path, cells: list[SweepJob]) -> tuple[Sweeper, InThisProcess]:
     launcher = InThisProcess()
     sweeper = Sweeper(out, launcher)
     sweeper.add(cells)
@@ -161,7 +161,7 @@ def test_other_data_are_other_results(tmp_path: Path) -> None:
 class Refusing(InThisProcess):
     """Takes no cell of the task classify, as a cluster that has no such partition."""
 
-    def start(self, works: Sequence[Work]) -> list[Ended]:
+    def start(self, works: Sequence[ProcessSpec]) -> list[Ended]:
         if any("classify" in work.words for work in works):
             raise UserError("no partition for classify")
         return super().start(works)
@@ -259,18 +259,18 @@ def test_more_gpus_than_there_are_is_an_error(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     launcher = LocalLauncher(2)
     with pytest.raises(UserError, match="asks for 8 GPUs, this machine has 0: give --gpus 0"):
-        launcher.fits(Work(("transfer.run",), tmp_path / "log", {"gpus": 8}))
+        launcher.fits(ProcessSpec(("transfer.run",), tmp_path / "log", {"gpus": 8}))
 
 
 def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2,5")
     launcher = LocalLauncher()
     assert launcher.slots == 3
-    one = Work(("transfer.run", "--list"), tmp_path / "one", {"gpus": 2})
+    one = ProcessSpec(("transfer.run", "--list"), tmp_path / "one", {"gpus": 2})
     (job,) = launcher.start([one])
     assert job.gpus == ("0", "2")
     assert not launcher.fits(one)
-    assert launcher.fits(Work(("transfer.run", "--list"), tmp_path / "two"))
+    assert launcher.fits(ProcessSpec(("transfer.run", "--list"), tmp_path / "two"))
     launcher.close()
 
 
@@ -290,7 +290,7 @@ def test_cells_know_how_many_run_beside_them(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("transfer.launch.local.subprocess.Popen", Started)
     for gpus, workers, wanted, expected in (("", 3, 1, "3"), ("0,1,2,3", None, 2, "2"), ("0,1", None, 1, "2")):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-        LocalLauncher(workers).start([Work(("transfer.run",), tmp_path / "log", {"gpus": wanted})])
+        LocalLauncher(workers).start([ProcessSpec(("transfer.run",), tmp_path / "log", {"gpus": wanted})])
         words, environment = started[-1]
         assert environment["TRANSFER_SIDE_BY_SIDE"] == expected
         assert "--threads" not in words

@@ -14,7 +14,7 @@ from backbones.data.spec import resolve_dataset
 from tasks.data.reid import reid_root
 from tasks.ranking.galleries import save_pictures
 from transfer.pretrain import main as pretrain
-from transfer.records.checksums import sealed
+from transfer.records.checksums import with_checksum
 from transfer.records.store import Record, Store
 from transfer.run import main as run
 from transfer.verify.__main__ import main
@@ -80,7 +80,7 @@ def altered_outcomes(folder: Path, copy: Path) -> None:
 def other_record(folder: Path, **given: Any) -> None:
     """A record that was changed by somebody who knows how to make its digest."""
     record = Record.read(folder / "record.json")
-    (folder / "record.json").write_bytes(sealed(asdict(replace(record, **given))))
+    (folder / "record.json").write_bytes(with_checksum(asdict(replace(record, **given))))
 
 
 def replaced(path: Path, old: str, new: str) -> None:

@@ -15,7 +15,7 @@ from backbones.settings import config_names
 from tasks.reference.compared import ROUNDING
 from tests.tasks.reference.test_statements import ROOM
 from transfer.pretrain import main as pretrain
-from transfer.records.checksums import sealed
+from transfer.records.checksums import with_checksum
 from transfer.records.store import Record, Store
 from transfer.report.__main__ import main as report
 from transfer.run import main as run
@@ -202,7 +202,7 @@ def test_a_wrong_mean_over_tokens_is_found(copy: Callable[[str], Path], capsys: 
     layers, attention = record.details["layers"], record.details["attention"]
     layers[-1]["effective_rank"] *= 1.1
     attention[0]["entropy"] *= 1.1
-    (folder / "record.json").write_bytes(sealed(asdict(record)))
+    (folder / "record.json").write_bytes(with_checksum(asdict(record)))
     status, out = said(capsys, folder)
     assert status == 1
     assert f"tokens of {layers[-1]['place']}: effective_rank" in out
@@ -224,7 +224,7 @@ def test_a_subset_sees_a_score_that_is_not_the_mean_of_its_outcomes(
     folder = copy("classify")
     record = Record.read(folder / "record.json")
     changed = replace(record, scores={"top1": 0.9, "top5": record.scores["top5"]})
-    (folder / "record.json").write_bytes(sealed(asdict(changed)))
+    (folder / "record.json").write_bytes(with_checksum(asdict(changed)))
     _, out = said(capsys, folder, "--subset", "5")
     assert "top1, mean of outcomes: 0.9 in the record" in out
 
@@ -238,7 +238,7 @@ def test_features_of_the_store_stand_in_for_weights(
     assert "from features of the store" in out
     record = Record.read(folder / "record.json")
     changed = replace(record, options=record.options | {"features": str(tmp_path / "none")})
-    (folder / "record.json").write_bytes(sealed(asdict(changed)))
+    (folder / "record.json").write_bytes(with_checksum(asdict(changed)))
     status, out = said(capsys, folder, "--weights", tmp_path / "nowhere")
     assert status == 1
     (line,) = (line for line in out.splitlines() if "not computed anew" in line and "of 1" not in line)
@@ -273,7 +273,7 @@ def test_detections_are_scored_anew_without_the_weights(
 
 def elsewhere(folder: Path, **given: Any) -> None:
     record = Record.read(folder / "record.json")
-    (folder / "record.json").write_bytes(sealed(asdict(replace(record, **given))))
+    (folder / "record.json").write_bytes(with_checksum(asdict(replace(record, **given))))
 
 
 def test_missing_images_are_named(

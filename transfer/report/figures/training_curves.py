@@ -31,10 +31,10 @@ def histories(runs: Sequence[Run], name: str = "loss", *, points: int = 200) -> 
             if not curve:
                 continue
             record, style = run.record, look(number)
-            status = f", {record.outcome['status']}" if record.broke_down else ""
+            status = f", {record.outcome['status']}" if record.training_failed else ""
             label = f"{plain(names[record.run_id], 48)} seed {record.seed}{status} {record.run_id[-6:]}"
             axes.plot(*zip(*curve), label=plain(label, 80), linewidth=1.4, **style)
-            if record.broke_down:
+            if record.training_failed:
                 axes.plot(*curve[-1], marker="x", markersize=9, markeredgewidth=2.2, color=style["color"])
         values = table[name]
         if len(values) and values.min() > 0 and values.max() > 100 * values.min():

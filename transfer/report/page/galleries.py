@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.errors import UserError, some
+from backbones.errors import UserError, shortened
 from tasks.pictures import PICTURES
 from tasks.ranking.galleries import RANKED, RankedLists, evenly, picture_name
 from transfer.records.store import OUTCOMES, Run
-from transfer.report.page.section import Gallery, Picture, Place, Section
+from transfer.report.page.section import Gallery, Picture, RankedImage, Section
 
 RUNS, QUERIES, IMAGES = 12, 6, 12
 """At most: runs shown, queries of a run, and pictures of a detection run."""
@@ -32,7 +32,9 @@ def galleries(run: Run, *, pictures: bool, most: int = QUERIES) -> list[Gallery]
 
 def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, drawn: bool) -> Gallery:
     places = tuple(
-        Place(f"{number}: {_who(lists.gallery, lists.gallery_identity, lists.gallery_camera, place)}", bool(right))
+        RankedImage(
+            f"{number}: {_who(lists.gallery, lists.gallery_identity, lists.gallery_camera, place)}", bool(right)
+        )
         for number, (place, right) in enumerate(zip(lists.places[row], lists.right[row]), start=1)
         if place >= 0
     )
@@ -100,7 +102,7 @@ def _gallery_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
     if len(kept) < len(reid):
         lines.append(f"Configurations without a run that has a file {RANKED}, as older ones: {len(reid) - len(kept)}.")
     if damaged:
-        lines.append(f"The file {RANKED} cannot be read, or a picture: {some(damaged)}.")
+        lines.append(f"The file {RANKED} cannot be read, or a picture: {shortened(damaged)}.")
     if not any(gallery.picture for gallery in found):
         lines.append(_how_to_draw("reid", "12"))
     return [Section(title="Ranked galleries", note="\n".join(lines), galleries=found)]

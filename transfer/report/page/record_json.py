@@ -15,7 +15,7 @@ PATHS = ("data", "out", "features", "config", "weights_to")
 def marks_of(record: Record) -> list[str]:
     """What a reader must see beside every number of a run: smoke, dirty, subset, those of its weights, a breakdown."""
     subset = [f"subset {record.subset}"] if record.subset is not None else []
-    broken = [record.outcome["status"]] if record.broke_down else []
+    broken = [record.outcome["status"]] if record.training_failed else []
     own = ["smoke"] * record.smoke + ["dirty"] * record.dirty + subset
     return own + [f"pretraining {mark}" for mark in record.origin_marks if mark not in own] + broken
 

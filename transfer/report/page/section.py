@@ -37,7 +37,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankedImage:
     """One place of a ranked list."""
 
     about: str
@@ -50,5 +50,5 @@ class Gallery:
 
     run_id: str
     about: str
-    places: tuple[Place, ...]
+    places: tuple[RankedImage, ...]
     picture: Picture | None = None

@@ -19,7 +19,7 @@ STABILITY = ("lr", "warmup_epochs")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class ReportRequest:
     """Which parts are asked for besides the tables of scores."""
 
     each: bool = False
@@ -49,7 +49,7 @@ class Wanted:
         return bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.layers)
 
 
-def sections(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> list[Section]:
+def sections(runs: Sequence[Run], known: Sequence[Run], wanted: ReportRequest) -> list[Section]:
     """The parts of a report in the order of reading.
 
     Args:
@@ -135,7 +135,7 @@ def _paper(runs: Sequence[Run], known: Sequence[Run], paper: tuple[str, str], ma
     return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=table, note="\n".join(notes))
 
 
-def _comparisons(runs: Sequence[Run], known: Sequence[Run], wanted: Wanted) -> Iterator[Section]:
+def _comparisons(runs: Sequence[Run], known: Sequence[Run], wanted: ReportRequest) -> Iterator[Section]:
     """Each pair of backbones; p values are adjusted over the table of a pair."""
     if not wanted.compare:
         return

@@ -6,7 +6,7 @@ from typing import Any
 
 from transfer.published.rows import Cost
 from transfer.records.protocol import configurations
-from transfer.report.published.matching import Match, Matcher
+from transfer.report.published.matching import Matcher, PublishedMatch
 from transfer.report.tables.costs import hours, kind_of_hours
 
 SAME = ("device", "world_size", "threads", "workers")
@@ -18,8 +18,8 @@ COLUMNS = ("claim", "published", "own", "difference", "hours", "reading", "not c
 class Pair:
     """A run with the costly part, and one that is like it but for this part."""
 
-    with_it: Match
-    without: Match
+    with_it: PublishedMatch
+    without: PublishedMatch
 
     @property
     def more(self) -> float:
@@ -58,9 +58,9 @@ def _pairs(cost: Cost, matcher: Matcher) -> list[Pair]:
     return [Pair(match, other) for match, other in pairs if other is not None]
 
 
-def _timed(matches: Sequence[Match]) -> list[Match]:
+def _timed(matches: Sequence[PublishedMatch]) -> list[PublishedMatch]:
     """Those that ran to their end and say their hours, the ones started last behind."""
-    timed = [match for match in matches if not match.record.broke_down and hours(match.record) > 0]
+    timed = [match for match in matches if not match.record.training_failed and hours(match.record) > 0]
     return sorted(timed, key=lambda match: str(match.record.environment.get("started")))
 
 

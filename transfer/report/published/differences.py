@@ -11,7 +11,7 @@ from typing import Any
 
 from backbones.data.spec import DatasetSpec, resolve_dataset
 from transfer.records.grouping import value_label
-from transfer.records.protocol import NO_EFFECT, stated
+from transfer.records.protocol import NO_EFFECT, displayed_fields
 from transfer.records.record import Record
 from transfer.records.task_versions import between, latest
 from transfer.sweep.definition.step import Step
@@ -131,14 +131,14 @@ def _unlike(name: str, held: Any, said: Any) -> Reason | None:
 def of_processes(record: Record, step: Step) -> list[Reason]:
     """Where each process saw to its part of a batch by itself, and the table's step has another number of them."""
     table = processes(step)
-    if table is None or (world := stated(record)[WORLD_SIZE]) in (NO_EFFECT, table):
+    if table is None or (world := displayed_fields(record)[WORLD_SIZE]) in (NO_EFFECT, table):
         return []
     return [Reason(f"{WORLD_SIZE} {world} ({table})", option=True)]
 
 
 def notes_on_processes(record: Record, step: Step) -> list[str]:
     """What is to be said where the number of processes matters and the table's step states none."""
-    if processes(step) is not None or (world := stated(record)[WORLD_SIZE]) == NO_EFFECT:
+    if processes(step) is not None or (world := displayed_fields(record)[WORLD_SIZE]) == NO_EFFECT:
         return []
     said = "each of which sees to its part of a batch by itself; the table's sweep does not say how many there are"
     return [f"{record.run_id}: processes {world}, {said}"]

@@ -44,7 +44,7 @@ _NO_OPTIONS = frozenset((*EXECUTION, *BACKBONE_OPTIONS, "dataset", "method", "pr
 
 
 @dataclass(frozen=True)
-class Match:
+class PublishedMatch:
     """A run that belongs to a cell: why its number cannot be compared, and which reading of a printed option it has."""
 
     record: Record
@@ -79,7 +79,7 @@ class Matcher:
     def _tasks(self) -> dict[str, str]:
         return {name: step.task for name, step in self.sweep.steps.items()}
 
-    def of(self, row: Row, value: Value) -> list[Match]:
+    def of(self, row: Row, value: Value) -> list[PublishedMatch]:
         """The runs of one cell."""
         step = self.sweep.steps[value.step]
         names = (value.dataset, *self.paper.stand_ins.get(value.dataset, ()))
@@ -87,24 +87,26 @@ class Matcher:
         matches = [self._match(record, row, step, value) for record in found if row.steps]
         return [match for match in matches if match is not None]
 
-    def broken_before(self, row: Row, step: Step) -> list[Match]:
+    def broken_before(self, row: Row, step: Step) -> list[PublishedMatch]:
         """The breakdowns of the training that a cell's weights would have come from."""
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
             return []
         records = (r for (task, _), own in self._by_task.items() if task == self._tasks[parent.name] for r in own)
-        matches = [self._broken(record, row, parent) for record in records if record.broke_down and record.backbone]
+        matches = [
+            self._broken(record, row, parent) for record in records if record.training_failed and record.backbone
+        ]
         return [match for match in matches if match is not None]
 
-    def _broken(self, record: Record, row: Row, parent: Step) -> Match | None:
+    def _broken(self, record: Record, row: Row, parent: Step) -> PublishedMatch | None:
         reading, chain = _reading(record, row.steps.get(parent.name, {})), lineage(record, self.exports)
         behind = self._behind(record, chain, row, parent) if reading is not None else None
         if reading is None or behind is None:
             return None
         reasons = [*marks([record, *chain]), *self._unlike(record, row, parent), *behind]
-        return Match(record, tuple(dict.fromkeys(reasons)), reading)
+        return PublishedMatch(record, tuple(dict.fromkeys(reasons)), reading)
 
-    def _match(self, record: Record, row: Row, step: Step, value: Value) -> Match | None:
+    def _match(self, record: Record, row: Row, step: Step, value: Value) -> PublishedMatch | None:
         given = row.steps.get(step.name, {})
         reading = _reading(record, given)
         if reading is None or _is_volo(record) != self._expects_volo(step):
@@ -115,7 +117,7 @@ class Matcher:
             return None
         reasons = marks([record, *chain]) + of_data(record, [value.dataset], self.paper.versions)
         reasons += self._not_as_run(record, row, step) + behind
-        return Match(record, tuple(dict.fromkeys(reasons)), reading, tuple(notes_on_processes(record, step)))
+        return PublishedMatch(record, tuple(dict.fromkeys(reasons)), reading, tuple(notes_on_processes(record, step)))
 
     def _not_as_run(self, record: Record, row: Row, step: Step) -> list[Reason]:
         """What a run has otherwise than a step of the table, but for its data set and its weights."""

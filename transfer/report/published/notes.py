@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transfer.published.rows import Table, read_paper
+from transfer.published.rows import PublishedTable, read_paper
 from transfer.records.grouping import letter
 from transfer.report.published.differences import Reason
 from transfer.report.published.own_runs import RULE
@@ -15,7 +15,7 @@ MOST_REASONS = 4
 """In a line of the table; more of them go into a note."""
 
 
-def table_notes(table: Table) -> list[str]:
+def table_notes(table: PublishedTable) -> list[str]:
     """What is to be said of a table, and of its rows, whatever was run."""
     paper = read_paper(table.paper)
     notes = [f"{paper.title} ({paper.source}), {table.called}: {table.title}." + " In percent." * bool(table.rows)]

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from transfer.records.grouping import content_label
-from transfer.records.protocol import PRETRAINING, backbone_of, lineage, stated, telling
+from transfer.records.protocol import PRETRAINING, backbone_of, displayed_fields, distinguishing_fields, lineage
 from transfer.records.record import Record
 from transfer.report.published.differences import Reason
-from transfer.report.published.matching import Match
+from transfer.report.published.matching import PublishedMatch
 
 RULE = (
     "others: further configurations of the same cell that are not comparable; every comparable one has a row. Where "
@@ -25,7 +25,7 @@ _SHORT = 8  # hex digits of a digest
 class Own:
     """One's own runs for a cell: those of one configuration, which differ in seeds alone."""
 
-    matches: tuple[Match, ...]
+    matches: tuple[PublishedMatch, ...]
     others: int = 0
     """Configurations of the same cell that are not shown, all of them not comparable."""
     label: str = ""
@@ -53,10 +53,10 @@ class Own:
     @property
     def completed(self) -> list[Record]:
         """Those with scores."""
-        return [record for record in self.records if not record.broke_down]
+        return [record for record in self.records if not record.training_failed]
 
 
-def owns(matches: Iterable[Match], keys: Mapping[str, str], exports: Mapping[str, Record]) -> list[Own]:
+def owns(matches: Iterable[PublishedMatch], keys: Mapping[str, str], exports: Mapping[str, Record]) -> list[Own]:
     """The configurations of each reading that are to be shown.
 
     Runs of one configuration that have other reasons, as one of changed files, stand apart: they spoil no others.
@@ -64,7 +64,7 @@ def owns(matches: Iterable[Match], keys: Mapping[str, str], exports: Mapping[str
     Args:
         keys: the configuration of each run, by its id.
     """
-    readings: dict[str, dict[tuple[str, tuple[Reason, ...]], list[Match]]] = {}
+    readings: dict[str, dict[tuple[str, tuple[Reason, ...]], list[PublishedMatch]]] = {}
     for match in matches:
         groups = readings.setdefault(match.reading, {})
         groups.setdefault((keys[match.record.run_id], match.reasons), []).append(match)
@@ -92,7 +92,7 @@ def _labels(groups: Sequence[Own], exports: Mapping[str, Record]) -> list[str]:
     if len(groups) == 1:
         return [""]
     contents = [_content(own.records[0], exports) for own in groups]
-    names = list(telling(contents))
+    names = list(distinguishing_fields(contents))
     return [
         content_label({name: _short(value) for name, value in content.items()}, names) or own.records[0].run_id
         for own, content in zip(groups, contents, strict=True)
@@ -111,7 +111,7 @@ def _content(record: Record, exports: Mapping[str, Record]) -> dict[str, Any]:
 
 def _of_one(record: Record) -> dict[str, Any]:
     parts = {("backbone" if name == "name" else name): value for name, value in backbone_of(record).items()}
-    return parts | stated(record)
+    return parts | displayed_fields(record)
 
 
 def _short(value: Any) -> Any:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UserError, WrongWords
-from transfer.published.rows import Row, Table, Value, paper_names, read_paper, rows_of, table_of
+from backbones.errors import UsageError, UserError
+from transfer.published.rows import PublishedTable, Row, Value, paper_names, read_paper, rows_of, table_of
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.protocol import by_export, configurations
 from transfer.records.record import Record
@@ -70,14 +70,14 @@ def paper_table(
         margin: in points, of what agrees; by default `published_verdicts.MARGIN`.
 
     Raises:
-        WrongWords: an unknown paper or table, a margin that is not above 0, or a file of published numbers that cannot
+        UsageError: an unknown paper or table, a margin that is not above 0, or a file of published numbers that cannot
             be read.
     """
     import pandas as pd
 
     margin = MARGIN if margin is None else margin
     if not (margin > 0 and math.isfinite(margin)):
-        raise WrongWords(f"--margin {margin:g}: must be above 0, in points of percent")
+        raise UsageError(f"--margin {margin:g}: must be above 0, in points of percent")
     found = table_of(paper, table)
     records = [run.record for run in runs]
     exports = by_export(run.record for run in known or runs)
@@ -103,7 +103,7 @@ def paper_table(
 
 
 def _figure(
-    figure: Table, records: Sequence[Record], exports: Mapping[str, Record]
+    figure: PublishedTable, records: Sequence[Record], exports: Mapping[str, Record]
 ) -> "tuple[pd.DataFrame, list[str]]":
     """What a figure claims, a ratio of hours beside one's own."""
     import pandas as pd
@@ -131,7 +131,7 @@ class _AtHand:
 def _known(runs: Sequence[Run], known: Sequence[Run]) -> list[Record]:
     """The records among which trainings are looked for; of those that broke down only the ones that are shown."""
     shown = {run.record.run_id for run in runs}
-    return [run.record for run in known if not run.record.broke_down or run.record.run_id in shown]
+    return [run.record for run in known if not run.record.training_failed or run.record.run_id in shown]
 
 
 @lru_cache
@@ -177,7 +177,7 @@ def _line(row: Row, value: Value, own: Own | None, at_hand: _AtHand) -> dict[str
 def _counts(arm: Arm, pretrained: bool) -> Counts:
     return Counts(
         runs=len(arm.records),
-        broken=sum(record.broke_down for record in arm.records),
+        broken=sum(record.training_failed for record in arm.records),
         pretrainings=len(arm.lost) + len({record.weights_id for record in arm.records}) * pretrained,
         lost=len(arm.lost),
     )
@@ -248,7 +248,7 @@ def _own_text(arm: Arm, value: Value, estimate: "Estimate | None", counts: Count
     scores = arm.values(value.metric) if value.epoch is None else []
     mean = 100 * estimate.estimate if estimate else math.fsum(scores) / len(scores) if scores else None
     texts = [f"{mean:.{value.decimals}f}"] if mean is not None else []
-    broken = [record for record in arm.records if record.broke_down]
+    broken = [record for record in arm.records if record.training_failed]
     texts += [_statuses(broken, counts.runs)] if broken else []
     said = [", ".join(texts)]
     said += [f"{counts.lost} of {counts.pretrainings} pretrainings broke down"] if counts.lost else []

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UserError, WrongWords, some
+from backbones.errors import UsageError, UserError, shortened
 from transfer.records.evidence import Evidence
 from transfer.records.fields import check_fields, order, value_of
 from transfer.records.grouping import dataset_label, machines_of_tasks, value_label
@@ -12,9 +12,9 @@ from transfer.records.store import Run
 from transfer.report.tables.comparison_rows import comparison_table
 from transfer.report.tables.render import RUN
 from transfer.statistics.bootstrap import AP_DRAWS, DRAWS, NotPaired
-from transfer.statistics.estimates import Bootstrap, Found, Units, estimates, few_notes, means_alone, seed_notes
+from transfer.statistics.estimates import Bootstrap, Estimates, Units, estimates, few_notes, means_alone, seed_notes
 from transfer.statistics.intervals import LEVEL, adjusted, breakdown_rate
-from transfer.statistics.pairing import Exports, Match, Side, count_of, has_value, match, select_apart
+from transfer.statistics.pairing import ArmSelection, Exports, MatchedRuns, count_of, has_value, match, select_apart
 from transfer.statistics.verdicts import Breakdowns, Kind, Verdict, broken_down, verdict_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def compared(
         known: all runs at hand, among which those are looked for that weights come from; by default `runs`.
 
     Raises:
-        WrongWords: a selector means nothing, or both mean one run.
+        UsageError: a selector means nothing, or both mean one run.
         UserError: nothing can be compared. Where outcomes are missing, damaged or of other samples, a row has the means
             alone, and a note says why.
     """
@@ -122,7 +122,7 @@ def crossed(
         f, g: a field with two values among the runs, as stem, or field=value/value. Otherwise as `compared`.
 
     Raises:
-        WrongWords: there is no such field, or it has not two values.
+        UsageError: there is no such field, or it has not two values.
         UserError: in no task all four corners have a score.
     """
     how = Bootstrap(draws, ap_draws, correction, level, tuple(scores), margin)
@@ -143,7 +143,7 @@ def crossed(
     matches, notes = match(sides, exports)
     rows: list[dict[str, Any]] = []
     for one in matches:
-        broken = [side.text for side, own in zip(sides, one.sides) if all(run.record.broke_down for run in own)]
+        broken = [side.text for side, own in zip(sides, one.sides) if all(run.record.training_failed for run in own)]
         if broken:
             notes.append(f"{one.label}: no interaction, since all runs broke down with {'; with '.join(broken)}")
             continue
@@ -160,14 +160,14 @@ def crossed(
     return Comparison(_judged(rows, how), notes, how)
 
 
-def _differing(one: Match, what: str) -> list[str]:
+def _differing(one: MatchedRuns, what: str) -> list[str]:
     return [f"{one.label}: the {what} differ in {', '.join(one.differ)}"] if one.differ else []
 
 
-def _corner(runs: Sequence[Run], fields: tuple[str, str], values: tuple[str, str], exports: Exports) -> Side:
+def _corner(runs: Sequence[Run], fields: tuple[str, str], values: tuple[str, str], exports: Exports) -> ArmSelection:
     pairs = list(zip(fields, values, strict=True))
     own = [run for run in runs if all(has_value(run.record, name, value, exports) for name, value in pairs)]
-    return Side(", ".join(f"{name} {value}" for name, value in pairs), own, fields)
+    return ArmSelection(", ".join(f"{name} {value}" for name, value in pairs), own, fields)
 
 
 def _judged(rows: list[dict[str, Any]], how: Bootstrap) -> list[dict[str, Any]]:
@@ -198,7 +198,7 @@ def _two_values(text: str, runs: Sequence[Run], exports: Exports) -> tuple[str, 
     there = [value_label(value) for value in sorted(values, key=order)]
     wanted = _in_two(given, name, runs, exports) if given else there
     if len(wanted) != 2 or len({*wanted}) != 2:
-        raise WrongWords(f"{name} has the values {some(there, 10)}; an interaction takes two: {name}=ONE/OTHER")
+        raise UsageError(f"{name} has the values {shortened(there, 10)}; an interaction takes two: {name}=ONE/OTHER")
     return name, wanted
 
 
@@ -210,7 +210,7 @@ def _in_two(given: str, name: str, runs: Sequence[Run], exports: Exports) -> lis
     return held[0] if held else pairs[0] if len(pairs) == 1 else words
 
 
-def _compared(one: Match, how: Bootstrap, evidence: Evidence) -> list[dict[str, Any]]:
+def _compared(one: MatchedRuns, how: Bootstrap, evidence: Evidence) -> list[dict[str, Any]]:
     """A row for each score; one without numbers where a side has none."""
     head = _head(one, evidence.exports)
     units = [Units.of(runs, evidence) for runs in one.sides]
@@ -233,11 +233,11 @@ def _broken(units: Sequence[Units], sides: Sequence[str]) -> tuple[Breakdowns, .
 
 
 def _estimates(
-    one: Match, units: Sequence[Units], effects: Mapping[str, Sequence[int]], how: Bootstrap
-) -> dict[str, Found]:
+    one: MatchedRuns, units: Sequence[Units], effects: Mapping[str, Sequence[int]], how: Bootstrap
+) -> dict[str, Estimates]:
     """Means and contrasts; means alone, and a note, where outcomes cannot be used."""
-    alone = {name: Found(means, {}, {}) for name, means in means_alone(units, how).items()}
-    found: dict[str, Found] = {}
+    alone = {name: Estimates(means, {}, {}) for name, means in means_alone(units, how).items()}
+    found: dict[str, Estimates] = {}
     try:
         found = estimates(units, effects, how)
         if lacking := [name for name in alone if name not in found]:
@@ -251,14 +251,14 @@ def _estimates(
     return alone | found
 
 
-def _found(found: Found, label: str) -> dict[str, Any]:
+def _found(found: Estimates, label: str) -> dict[str, Any]:
     if label not in found.contrasts:
         return {"verdict": Verdict(Kind.NOT_COMPARABLE, (NO_INTERVAL,))}
     return {"estimate": found.contrasts[label], "counted": found.with_breakdowns.get(label)}
 
 
 def _crossed(
-    one: Match, corners: Sequence[str], effects: Mapping[str, Sequence[int]], how: Bootstrap, evidence: Evidence
+    one: MatchedRuns, corners: Sequence[str], effects: Mapping[str, Sequence[int]], how: Bootstrap, evidence: Evidence
 ) -> list[dict[str, Any]]:
     head, rows = _head(one, evidence.exports), []
     units = [Units.of(runs, evidence) for runs in one.sides]
@@ -274,7 +274,7 @@ def _crossed(
     return rows
 
 
-def _head(one: Match, exports: Exports) -> dict[str, Any]:
+def _head(one: MatchedRuns, exports: Exports) -> dict[str, Any]:
     records = [run.record for runs in one.sides for run in runs]
     made_on = sorted(machines_of_tasks(records)[one.first.task])
     head = {"task": one.first.task, "dataset": dataset_label(records, exports, made_on)}
@@ -282,7 +282,7 @@ def _head(one: Match, exports: Exports) -> dict[str, Any]:
     return head | ({"setting": one.setting} if one.setting else {})
 
 
-def _marks(one: Match, name: str) -> dict[str, Any]:
+def _marks(one: MatchedRuns, name: str) -> dict[str, Any]:
     """What the table needs of a row and does not show."""
     metric = next((run.record.metrics.get(name) for runs in one.sides for run in runs if run.record.scores), None) or {}
     primary = name == one.first.primary

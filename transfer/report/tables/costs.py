@@ -98,7 +98,7 @@ def _line(group: Group, arm: Arm, by: Sequence[str], evidence: Evidence) -> dict
     metric = first.primary
     scores = arm.values(metric)
     mean, deviation = mean_and_deviation(scores)
-    done = [record for record in records if not record.broke_down] or records  # a break-down is short
+    done = [record for record in records if not record.training_failed] or records  # a break-down is short
     rate = _mean([record.cost.get("images_per_second") for record in done])
     return {
         "task": first.task,

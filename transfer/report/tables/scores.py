@@ -211,7 +211,7 @@ def _common(groups: Mapping[tuple[str, str], Mapping[str, Record]]) -> dict[str,
 
 def _mean_line(group: Sequence[Record], first: Record, labels: Group, evidence: Evidence) -> dict[str, Any]:
     """Args: group: the records of the data sets in common. first: any of the row's, which these need not be among."""
-    broken, lost = sum(record.broke_down for record in group), len(evidence.lost(group))
+    broken, lost = sum(record.training_failed for record in group), len(evidence.lost(group))
     parent, marked = pretraining(first, evidence.exports), ", ".join(marks(group, evidence.exports))
     line: dict[str, Any] = {"task": first.task, "backbone": labels.backbone, "pretraining": labels.pretraining}
     line |= {"protocol": labels.protocol, "pretraining seed": parent.seed if parent else None, "seed": first.seed}

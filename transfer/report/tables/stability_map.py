@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from transfer.records.evidence import Arm, Evidence, Unit
 from transfer.records.fields import check_fields, order, value_of
 from transfer.records.grouping import Group, grouped, value_label
@@ -60,7 +60,7 @@ def stability_map(
         folders: of the runs by their ids, to look into their histories.
 
     Raises:
-        WrongWords: an unknown field, one that is named twice, or no run with both axes.
+        UsageError: an unknown field, one that is named twice, or no run with both axes.
     """
     import pandas as pd
 
@@ -69,11 +69,11 @@ def stability_map(
     exports = evidence.exports
     check_fields(names, records, exports)
     if len({*names}) < len(names):
-        raise WrongWords(f"axes of a map must be different fields: {', '.join(names)}")
+        raise UsageError(f"axes of a map must be different fields: {', '.join(names)}")
     without = ["name" if name == "backbone" else name for name in names]
     placed = [record for record in records if None not in (value_of(record, axis, exports) for axis in (x, y))]
     if not placed:
-        raise WrongWords(f"no run has both '{x}' and '{y}'")
+        raise UsageError(f"no run has both '{x}' and '{y}'")
     groups, notes = grouped(placed, known, without)
     # what was a part of the backbone in its pretraining as well may be to blame for how that ended
     of_before = any(name.startswith(PRETRAINING) or name in record.backbone for name in names for record in placed)
@@ -143,7 +143,7 @@ def _counts(arm: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
     counts, seeds = Counter(endings.values()), len(endings)
     broken = seeds - counts["completed"]
     interval = wilson(broken, seeds)
-    steps = [record.outcome.get("step") for record in arm.records if record.broke_down]
+    steps = [record.outcome.get("step") for record in arm.records if record.training_failed]
     return {
         "seeds": seeds,
         **{status: counts[status] for status in STATUSES},
@@ -215,14 +215,14 @@ def largest_stable(rows: "pd.DataFrame", tolerated: float = 0.5) -> "pd.DataFram
             them bear.
 
     Raises:
-        WrongWords: `x` is no number everywhere.
+        UsageError: `x` is no number everywhere.
     """
     import pandas as pd
 
     x, y, by = (rows.attrs[name] for name in ("x", "y", "by"))
     values = rows[x].tolist()
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        raise WrongWords(f"the largest stable value is asked of '{x}', which is not a number in every run")
+        raise UsageError(f"the largest stable value is asked of '{x}', which is not a number in every run")
     panels: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     names = [*PANEL, *by, y]
     for line in rows.to_dict("records"):

@@ -9,14 +9,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.settings import read_yaml
 from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step, number, options_of
 from transfer.sweep.definition.sweep_file import SweepFile
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepJob:
     """One process to be."""
 
     name: str
@@ -27,7 +27,7 @@ class Cell:
     seed: int
     options: dict[str, Any]
     """By name, as the command takes them."""
-    parent: "Cell | None" = None
+    parent: "SweepJob | None" = None
     """Whose weights it starts from."""
     label: str = field(default="", compare=False)
     """Of the row it belongs to first."""
@@ -52,26 +52,26 @@ def receipt(out: Path, name: str) -> Path:
     return out / "cells" / f"{name}.json"
 
 
-def expand(sweep: SweepFile) -> list[Cell]:
+def expand(sweep: SweepFile) -> list[SweepJob]:
     """All cells, each after the one it needs. What several rows have in common is one cell.
 
     Raises:
-        WrongWords: a combination that cannot be, or nothing at all.
+        UsageError: a combination that cannot be, or nothing at all.
     """
-    cells: dict[str, Cell] = {}
+    cells: dict[str, SweepJob] = {}
     for row in sweep.rows:
         for cell in _row_cells(sweep, row):
             cells.setdefault(cell.name, cell)
     if not cells:
-        raise WrongWords(f"sweep {sweep.name}: there is nothing to run at the tier {sweep.tier}")
+        raise UsageError(f"sweep {sweep.name}: there is nothing to run at the tier {sweep.tier}")
     return list(cells.values())
 
 
-def _row_cells(sweep: SweepFile, row: dict[str, Any]) -> Iterator[Cell]:
+def _row_cells(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
     """Those of the steps that the row names and of the ones they need; of all steps where it names none."""
     named = [name for name in row if name in sweep.steps]
     wanted = set(sweep.steps) if not named else _with_ancestors(sweep.steps, named)
-    made: dict[str, list[Cell]] = {}
+    made: dict[str, list[SweepJob]] = {}
     for name, step in sweep.steps.items():
         if name in wanted:
             parents = made[step.after] if step.after else [None]
@@ -89,7 +89,7 @@ def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
     return found
 
 
-def _step_cells(step: Step, row: dict[str, Any], parent: Cell | None) -> Iterator[Cell]:
+def _step_cells(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
     """One for each backbone, data set, seed and combination of the grid."""
     given = row.get(step.name) or {}
     inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
@@ -121,9 +121,9 @@ def make_cell(
     seed: int,
     options: dict[str, Any],
     axes: tuple[str, ...],
-    parent: Cell | None,
+    parent: SweepJob | None,
     label: str,
-) -> Cell:
+) -> SweepJob:
     """A cell, named `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`: readable, and like no other's."""
     said = _flags({name: options[name] for name in sorted(options)})
     whole = [step.kind, step.recipe, backbone, dataset, seed, said, parent.name if parent else None]
@@ -133,7 +133,7 @@ def make_cell(
     varied = [str(options[name]) for name in (*inherited, *axes) if name in options]
     words = [step.name, Path(dataset).stem, Path(backbone).stem, *varied, f"s{seed}"]
     slug = "-".join(re.sub(r"[^A-Za-z0-9_.+@,=]+", "_", Path(word).name or word).strip("._") for word in words)
-    return Cell(f"{slug[:100]}-{digest}", step, backbone, dataset, seed, options, parent, label)
+    return SweepJob(f"{slug[:100]}-{digest}", step, backbone, dataset, seed, options, parent, label)
 
 
 def _used(value: Any) -> list[Any]:
@@ -157,7 +157,7 @@ def _texts(path: Path) -> Iterator[str]:
     """All texts in a YAML of settings; none of another file."""
     waiting: list[Any] = []
     if path.suffix != ".py":
-        with contextlib.suppress(WrongWords):  # whoever reads it will say what is wrong with it
+        with contextlib.suppress(UsageError):  # whoever reads it will say what is wrong with it
             waiting.append(read_yaml(path))
     while waiting:
         value = waiting.pop()

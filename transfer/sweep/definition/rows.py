@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from backbones.errors import WrongWords, nearest
+from backbones.errors import UsageError, did_you_mean
 from transfer.sweep.definition.step import Step, as_list, check_option, mapping, step_options
 
 READINGS = ("one", "both")
@@ -19,7 +19,7 @@ def read_rows(
             file says. Where neither does, one of a published table's rows, both of the file's own.
 
     Raises:
-        WrongWords: an unknown key, option or reading, with its place.
+        UsageError: an unknown key, option or reading, with its place.
     """
     rows = _rows(content, steps, where)
     both = _readings(content, rows, readings, where) == "both"
@@ -29,9 +29,9 @@ def read_rows(
 def _readings(content: dict[str, Any], rows: Sequence[dict[str, Any]], given: str | None, where: str) -> str:
     said = content.get("readings", "one" if "table" in content else "both")
     if said not in READINGS:
-        raise WrongWords(f"{where}: `readings` is one or both, not {said!r}{nearest(str(said), READINGS)}")
+        raise UsageError(f"{where}: `readings` is one or both, not {said!r}{did_you_mean(str(said), READINGS)}")
     if given == "both" and all(_first_reading(row) == row for row in rows):
-        raise WrongWords(f"--readings both: nothing in {where} is printed so that it can be read in two ways")
+        raise UsageError(f"--readings both: nothing in {where} is printed so that it can be read in two ways")
     return given or str(said)
 
 
@@ -51,7 +51,7 @@ def _first_reading(row: dict[str, Any]) -> dict[str, Any]:
 def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[dict[str, Any]]:
     """Label and options by step of each row; a single one without options where the file has none."""
     if "rows" in content and "table" in content:
-        raise WrongWords(f"{where}: `rows` and `table` exclude each other")
+        raise UsageError(f"{where}: `rows` and `table` exclude each other")
     if "table" in content:
         from transfer.published.rows import rows_of
 
@@ -59,7 +59,7 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
     elif "rows" in content:
         rows = [mapping(row, f"{where}: rows") for row in as_list(content["rows"])]
         if not rows:
-            raise WrongWords(f"{where}: `rows` is empty")
+            raise UsageError(f"{where}: `rows` is empty")
     else:
         return [{"label": ""}]
     dropped = set(mapping(content["steps"], where)) - set(steps)
@@ -67,18 +67,18 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
     for number, row in enumerate(rows, 1):
         named = {key: row[key] for key in row if key in steps}
         if unknown := [key for key in row if key not in (*steps, *dropped, "label")]:
-            raise WrongWords(f"{where}: row {number}: unknown key {unknown[0]!r}{nearest(unknown[0], steps)}")
+            raise UsageError(f"{where}: row {number}: unknown key {unknown[0]!r}{did_you_mean(unknown[0], steps)}")
         for key, options in named.items():
             place = f"{where}: row {number}: {key}"
             try:
                 for option, value in mapping(options or {}, place).items():
                     check_option(option, step_options(steps[key]))
                     if value == []:
-                        raise WrongWords(f"`{option}` is empty")
+                        raise UsageError(f"`{option}` is empty")
                     if isinstance(value, dict) and not (isinstance(value.get("used"), list) and value["used"]):
-                        raise WrongWords(f"`{option}` is a value or {{printed: ..., used: [...]}}, not {value!r}")
-            except WrongWords as error:
-                raise WrongWords(f"{place}: {error}") from None
+                        raise UsageError(f"`{option}` is a value or {{printed: ..., used: [...]}}, not {value!r}")
+            except UsageError as error:
+                raise UsageError(f"{place}: {error}") from None
         if named or not any(key in dropped for key in row):
             found.append({"label": str(row.get("label", "")), **named})
     return found

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
-from backbones.errors import WrongWords, nearest
+from backbones.errors import UsageError, did_you_mean
 from backbones.settings import read_yaml
 from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
-from transfer.cli.options import LEAST, RESOURCES, BackboneOptions, PretrainRunOptions
+from transfer.cli.options import MINIMUM, RESOURCES, BackboneOptions, PretrainRunOptions
 
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
@@ -60,28 +60,28 @@ class Step:
 
 
 def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:
-    """The step under `name` in a sweep's YAML. Raises WrongWords naming the place."""
+    """The step under `name` in a sweep's YAML. Raises UsageError naming the place."""
     where = f"{file}: steps.{name}"
     check_known(content, STEP_KEYS, where)
     if not isinstance(name, str):
-        raise WrongWords(f"{where}: the name of a step is a word, not {name!r}")
+        raise UsageError(f"{where}: the name of a step is a word, not {name!r}")
     kinds = [kind for kind in ("pretrain", "run") if kind in content]
     if len(kinds) != 1:
-        raise WrongWords(f"{where}: give either `pretrain: RECIPE` or `run: TASK`")
+        raise UsageError(f"{where}: give either `pretrain: RECIPE` or `run: TASK`")
     backbone, dataset, seeds = (as_list(content.get(key)) for key in ("backbone", "dataset", "seeds"))
     if not backbone and not content.get("after"):
-        raise WrongWords(f"{where}: `backbone` is missing")
+        raise UsageError(f"{where}: `backbone` is missing")
     if not dataset:
-        raise WrongWords(f"{where}: `dataset` is missing (shipped: {', '.join(dataset_names())})")
+        raise UsageError(f"{where}: `dataset` is missing (shipped: {', '.join(dataset_names())})")
     resources = shared | mapping(content.get("resources") or {}, f"{where}: resources")
     check_known(resources, (*RESOURCES, "extra"), f"{where}: resources")
-    for key, least in LEAST.items():
+    for key, least in MINIMUM.items():
         value = resources.get(key)
         if value is not None and (type(value) is not int or value < least):
-            raise WrongWords(f"{where}: resources: `{key}` is a whole number, not {value!r} (at least {least})")
+            raise UsageError(f"{where}: resources: `{key}` is a whole number, not {value!r} (at least {least})")
     memory = resources.get("memory_gb")
     if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int | float) or memory <= 0):
-        raise WrongWords(f"{where}: resources: `memory_gb` is a number above 0, not {memory!r}")
+        raise UsageError(f"{where}: resources: `memory_gb` is a number above 0, not {memory!r}")
     step = Step(
         name=name,
         kind=kinds[0],
@@ -96,8 +96,8 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     )
     try:
         _check_step(step)
-    except WrongWords as error:
-        raise WrongWords(f"{where}: {error}") from None
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
     return step
 
 
@@ -106,14 +106,14 @@ def _grid(content: dict[str, Any], where: str) -> dict[str, list[Any]]:
     found = {}
     for name, values in content.items():
         if any(isinstance(value, dict) for value in as_list(values)):
-            raise WrongWords(f"{where}: `{name}` is a list of values; printed and used ones stand in rows")
+            raise UsageError(f"{where}: `{name}` is a list of values; printed and used ones stand in rows")
         options = options_of(str(name))
         if len(options) > 1:
             values = [_together(value, options, where) for value in as_list(values)]
         found[",".join(options)] = list(dict.fromkeys(map(number, as_list(values))))
     names = [option for axis in found for option in options_of(axis)]
     if twice := sorted({option for option in names if names.count(option) > 1}):
-        raise WrongWords(f"{where}: `{twice[0]}` stands in two axes")
+        raise UsageError(f"{where}: `{twice[0]}` stands in two axes")
     return found
 
 
@@ -124,7 +124,7 @@ def options_of(axis: str) -> tuple[str, ...]:
 
 def _together(value: Any, options: tuple[str, ...], where: str) -> tuple[Any, ...]:
     if not isinstance(value, list) or len(value) != len(options):
-        raise WrongWords(f"{where}: `{', '.join(options)}` takes lists of {len(options)} values, not {value!r}")
+        raise UsageError(f"{where}: `{', '.join(options)}` takes lists of {len(options)} values, not {value!r}")
     return tuple(map(number, value))
 
 
@@ -137,15 +137,15 @@ def _check_step(step: Step) -> None:
         check_option(option, known)
     for option, values in step.grid.items():
         if not values:
-            raise WrongWords(f"the grid of `{option}` is empty")
+            raise UsageError(f"the grid of `{option}` is empty")
 
 
 def check_option(name: str, known: Collection[str]) -> None:
-    """Raises WrongWords for an option that the step does not have, or that the runner sets itself."""
+    """Raises UsageError for an option that the step does not have, or that the runner sets itself."""
     if name not in known:
-        raise WrongWords(f"unknown option {name!r}{nearest(name, known)}")
+        raise UsageError(f"unknown option {name!r}{did_you_mean(name, known)}")
     if name in RESERVED:
-        raise WrongWords(f"`{name}` is not an option of a cell; the sweep sets it")
+        raise UsageError(f"`{name}` is not an option of a cell; the sweep sets it")
 
 
 def step_options(step: Step) -> set[str]:
@@ -159,11 +159,11 @@ def _options_in(recipe: Path) -> set[str]:
 
 
 def parse_seeds(values: list[Any], where: str) -> tuple[int, ...]:
-    """Seeds as they are. Raises WrongWords for others than whole numbers from 0, or none."""
+    """Seeds as they are. Raises UsageError for others than whole numbers from 0, or none."""
     if not values or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in values):
-        raise WrongWords(f"{where}: `seeds` is a list of numbers, 0 or above")
+        raise UsageError(f"{where}: `seeds` is a list of numbers, 0 or above")
     if len({*values}) < len(values):
-        raise WrongWords(f"{where}: `seeds` names one twice")
+        raise UsageError(f"{where}: `seeds` names one twice")
     return tuple(values)
 
 
@@ -182,16 +182,16 @@ def plain_numbers(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_known(content: dict[str, Any], known: tuple[str, ...], where: str) -> None:
-    """Raises WrongWords for a key that is not among the known ones."""
+    """Raises UsageError for a key that is not among the known ones."""
     for key in content:
         if key not in known:
-            raise WrongWords(f"{where}: unknown key {key!r}{nearest(str(key), known)} (known: {', '.join(known)})")
+            raise UsageError(f"{where}: unknown key {key!r}{did_you_mean(str(key), known)} (known: {', '.join(known)})")
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:
-    """The value, where it is a mapping. Raises WrongWords."""
+    """The value, where it is a mapping. Raises UsageError."""
     if not isinstance(value, dict):
-        raise WrongWords(f"{where}: expected `key: value` lines, not {value!r}")
+        raise UsageError(f"{where}: expected `key: value` lines, not {value!r}")
     return value
 
 

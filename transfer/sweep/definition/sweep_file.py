@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import WrongWords, nearest
+from backbones.errors import UsageError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
 from backbones.spec import FIELDS
 from transfer.published.rows import table_of
@@ -106,7 +106,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
         readings: one or both, over what the file says, see `transfer.sweep.definition.rows.read_rows`.
 
     Raises:
-        WrongWords: an unknown name, key, value or tier, an empty grid; with the place and the nearest names.
+        UsageError: an unknown name, key, value or tier, an empty grid; with the place and the nearest names.
     """
     path = _path(name)
     content = read_yaml(path)
@@ -114,7 +114,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
     check_known(content, KEYS, where)
     steps = content.get("steps")
     if not isinstance(steps, dict) or not steps:
-        raise WrongWords(f"{where}: `steps` is missing: a mapping of names to steps")
+        raise UsageError(f"{where}: `steps` is missing: a mapping of names to steps")
     over = _tier(content, tier, where)
     merged = _laid_over(steps, over, where)
     for text in settings:
@@ -128,7 +128,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
     rows = read_rows(content, parsed, readings, where)
     vary = content.get("vary")
     if vary is not None and vary not in parsed:
-        raise WrongWords(f"{where}: `vary`: there is no step {vary!r}{nearest(str(vary), parsed)}")
+        raise UsageError(f"{where}: `vary`: there is no step {vary!r}{did_you_mean(str(vary), parsed)}")
     search = content.get("search")
     if search is not None:
         check_known(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search")
@@ -147,11 +147,11 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
 
 
 def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
-    """The paper and the name of its table or figure. Raises WrongWords."""
+    """The paper and the name of its table or figure. Raises UsageError."""
     named = [f"figure{content['figure']}"] if "figure" in content else []
     named += [str(content["table"])] if "table" in content else []
     if len(named) != ("paper" in content):
-        raise WrongWords(f"{where}: `paper` and `table` belong together, or `paper` and `figure`")
+        raise UsageError(f"{where}: `paper` and `table` belong together, or `paper` and `figure`")
     return (str(content["paper"]), table_of(str(content["paper"]), named[0]).name) if named else None
 
 
@@ -186,7 +186,7 @@ def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
     check_known(found, REPORT_KEYS, where)
     pairs = found.get("compare", [])
     if not isinstance(pairs, list):
-        raise WrongWords(f"{where}: `compare` takes two, as [{', '.join(EXAMPLES['compare'])}], not {pairs!r}")
+        raise UsageError(f"{where}: `compare` takes two, as [{', '.join(EXAMPLES['compare'])}], not {pairs!r}")
     pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
     for key, values in (
         ("interaction", found.get("interaction")),
@@ -194,7 +194,7 @@ def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
         *(("compare", p) for p in pairs),
     ):
         if values is not None and not (isinstance(values, list) and len(values) == 2):
-            raise WrongWords(f"{where}: `{key}` takes two, as [{', '.join(EXAMPLES[key])}], not {values!r}")
+            raise UsageError(f"{where}: `{key}` takes two, as [{', '.join(EXAMPLES[key])}], not {values!r}")
     by = as_list(found.get("by"))
     known = {
         "task",
@@ -207,7 +207,7 @@ def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
     for text in (*found.get("map", ()), *found.get("interaction", ()), *by):
         name = str(text).partition("=")[0].removeprefix("pretraining.")
         if name not in known:
-            raise WrongWords(f"{where}: no run will have a field {name!r}{nearest(name, known)}")
+            raise UsageError(f"{where}: no run will have a field {name!r}{did_you_mean(name, known)}")
     return found | {"compare": pairs, "by": by}
 
 
@@ -216,7 +216,9 @@ def _path(name: str) -> Path:
         return Path(name)
     if name not in sweep_names():
         known = sweep_names()
-        raise WrongWords(f"unknown sweep {name!r}{nearest(name, known)} (sweeps: {', '.join(known)}; or a YAML file)")
+        raise UsageError(
+            f"unknown sweep {name!r}{did_you_mean(name, known)} (sweeps: {', '.join(known)}; or a YAML file)"
+        )
     return CONFIGS / "sweeps" / f"{name}.yaml"
 
 
@@ -225,7 +227,7 @@ def _tier(content: dict[str, Any], tier: str, where: str) -> dict[str, Any]:
     check_known(tiers, TIERS, f"{where}: tiers")
     if tier == "full" or tier in tiers:
         return mapping(tiers.get(tier) or {}, f"{where}: tiers.{tier}")
-    raise WrongWords(f"{where}: has no tier {tier!r} (full{''.join(f', {name}' for name in tiers)})")
+    raise UsageError(f"{where}: has no tier {tier!r} (full{''.join(f', {name}' for name in tiers)})")
 
 
 def _laid_over(steps: dict[str, Any], over: dict[str, Any], where: str) -> dict[str, Any]:
@@ -249,17 +251,19 @@ def _set(steps: dict[str, Any], text: str) -> None:
     left, equals, right = text.partition("=")
     step, dot, key = left.partition(".")
     if not (equals and dot and key):
-        raise WrongWords(f"--set {text}: give STEP.KEY=VALUE, as pretrain.epochs=5")
+        raise UsageError(f"--set {text}: give STEP.KEY=VALUE, as pretrain.epochs=5")
     if step not in steps or steps[step] is None:
-        raise WrongWords(f"--set {text}: there is no step {step!r}{nearest(step, steps)} (steps: {', '.join(steps)})")
+        raise UsageError(
+            f"--set {text}: there is no step {step!r}{did_you_mean(step, steps)} (steps: {', '.join(steps)})"
+        )
     value, target = read_value(right, f"--set {text}"), steps[step]
     options, grid = (target.get(name) or {} for name in ("options", "grid"))
     if key in ("options", "grid"):
-        raise WrongWords(f"--set {text}: give one option, as --set {step}.epochs=5; a list of values is an axis")
+        raise UsageError(f"--set {text}: give one option, as --set {step}.epochs=5; a list of values is an axis")
     if key in STEP_KEYS:
         target[key] = value
     elif together := [axis for axis in grid if key in options_of(str(axis)) and key != axis]:
-        raise WrongWords(
+        raise UsageError(
             f"--set {text}: `{key}` stands in the axis `{together[0]}`; give --set '{step}.{together[0]}=[[...], ...]'"
         )
     elif key in grid or isinstance(value, list):
@@ -272,7 +276,8 @@ def _check_order(steps: dict[str, Step], where: str) -> None:
     before: list[str] = []
     for step in steps.values():
         if step.after is not None and step.after not in before:
-            raise WrongWords(
-                f"{where}: steps.{step.name}: `after: {step.after}` is no earlier step{nearest(step.after, before)}"
+            raise UsageError(
+                f"{where}: steps.{step.name}: `after: {step.after}` is no earlier "
+                f"step{did_you_mean(step.after, before)}"
             )
         before.append(step.name)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from backbones.data.classification import open_classification
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tests.backbones.data.layouts import encoded, spec, write_folders, write_images
 
 
@@ -56,7 +56,7 @@ def test_keys_name_the_folders(tmp_path):
     assert len(opened(root, train="fit").train) == 15
     with pytest.raises(UserError, match=r"absent: there is no such folder \(key `val`\)"):
         opened(root, val="absent")
-    with pytest.raises(WrongWords, match="`train` is 3"):
+    with pytest.raises(UsageError, match="`train` is 3"):
         opened(root, train=3)
 
 

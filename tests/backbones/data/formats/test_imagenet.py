@@ -5,7 +5,7 @@ from scipy.io import savemat
 from backbones.data.classification import open_classification
 from backbones.data.formats.imagenet import wnids
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tests.backbones.data.layouts import encoded, spec, write_images
 
 WNIDS = ("n01440764", "n01443537", "n02123045")
@@ -167,5 +167,5 @@ def test_found_in_the_data_folder(tmp_path):
 def test_classes_is_a_number(tmp_path):
     write_train(tmp_path)
     for wrong in ("3", True, -1):
-        with pytest.raises(WrongWords, match="`classes` is"):
+        with pytest.raises(UsageError, match="`classes` is"):
             opened(tmp_path, classes=wrong)

@@ -12,7 +12,7 @@ from backbones.data.formats.unofficial_split import tfds_order
 from backbones.data.spec import resolve_dataset
 from backbones.data.toy.coloured_digits import drawn
 from backbones.data.toy.layouts import NAMES
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tests.backbones.data.layouts import spec, write_toy
 
 FORMATS = {"cars": "stanford_cars", "colorectal": "colorectal_histology", "pets": "oxford_pets", "cifar100": "cifar"}
@@ -102,7 +102,7 @@ def test_dtd(tmp_path):
     assert list(third.train.names) == (root / "labels" / "train3.txt").read_text().split()
     assert set(third.train.names) != set(data.train.names)
     for wrong in (0, 11, "1", True):
-        with pytest.raises(WrongWords, match="`partition` is"):
+        with pytest.raises(UsageError, match="`partition` is"):
             opened("dtd", root, partition=wrong)
 
 
@@ -161,7 +161,7 @@ def test_sets_divided_by_md5(tmp_path, name, count):
 def test_the_number_of_training_images(tmp_path):
     root = write_toy("uc_merced", tmp_path)
     for wrong in (None, 0, "140", True):
-        with pytest.raises(WrongWords, match="`train_images` is"):
+        with pytest.raises(UsageError, match="`train_images` is"):
             opened("uc_merced", root, train_images=wrong)
     with pytest.raises(UserError, match="200 images, of which `train_images` takes 200"):
         opened("uc_merced", root, train_images=200)

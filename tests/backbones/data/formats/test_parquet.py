@@ -6,7 +6,7 @@ import pytest
 
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tests.backbones.data.layouts import encoded, rows, spec, write_parquet
 
 pytestmark = pytest.mark.usefixtures("arrow_cache")
@@ -203,7 +203,7 @@ def test_what_the_hub_lacks_is_named():
         ({"hub": None}, "`hub` is missing"),
         ({"hub": "a/b/c"}, "`hub` is 'a/b/c'"),
     ):
-        with pytest.raises(WrongWords, match=part):
+        with pytest.raises(UsageError, match=part):
             hub_opened(**keys)
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from backbones.settings import CONFIGS
 from tests.backbones.data.layouts import write_toy
 
@@ -305,7 +305,7 @@ def test_two_copies_are_not_chosen_between(tmp_path):
 )
 def test_wrong_words_under_hub(tmp_path, hub, message):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"format": "dtd", "root": "x", "hub": hub}))
-    with pytest.raises(WrongWords) as error:
+    with pytest.raises(UsageError) as error:
         open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)
     assert message in str(error.value)
 

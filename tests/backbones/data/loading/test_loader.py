@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from backbones.data.loading.images import ImageDataset, ReidTrainTransform
-from backbones.data.loading.loader import Place, RunLoader
+from backbones.data.loading.loader import RunLoader, StreamPosition
 from backbones.data.loading.samplers import pk_batches
 from backbones.errors import UserError
 from backbones.runtime.dist import Ranks
@@ -26,7 +26,7 @@ def epoch_batches(epoch: int) -> list[list[int]]:
     return pk_batches(IDENTITIES, p=2, k=2, seed=3, epoch=epoch)
 
 
-def run(loader: RunLoader, epoch: int = 0, index: int = 0) -> list[tuple[Place, torch.Tensor, torch.Tensor]]:
+def run(loader: RunLoader, epoch: int = 0, index: int = 0) -> list[tuple[StreamPosition, torch.Tensor, torch.Tensor]]:
     return [(place, *batch) for place, batch in loader.stream(epoch, index, 3)]
 
 

@@ -19,7 +19,7 @@ from transfer.records.store import Run, Store
 from transfer.records.task_versions import latest
 from transfer.report.published.differences import processes
 from transfer.report.published.table import paper_table
-from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
 
 
@@ -28,20 +28,20 @@ def full(sweep: str) -> SweepFile:
     return read_sweep(sweep, "full")
 
 
-def cells_of(table: str, label: str, step: str, paper: str = "scaled_relu") -> list[Cell]:
+def cells_of(table: str, label: str, step: str, paper: str = "scaled_relu") -> list[SweepJob]:
     """The cells of a step of a row at the full tier."""
     sweep = full(table_of(paper, table).sweep)
     row = next(row for row in rows_of(paper, table) if row["label"] == label)  # in every reading
     return [cell for cell in expand(replace(sweep, rows=(row,))) if cell.step.name == step]
 
 
-def cell_of(table: str, label: str, step: str, paper: str = "scaled_relu", **options: Any) -> Cell:
+def cell_of(table: str, label: str, step: str, paper: str = "scaled_relu", **options: Any) -> SweepJob:
     """The first of them that has these options."""
     cells = cells_of(table, label, step, paper)
     return next(cell for cell in cells if all(cell.options[name] == value for name, value in options.items()))
 
 
-def run_of(cell: Cell, folder: Path, right: int | None = None, of: int = 1000, **given: Any) -> Run:
+def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 1000, **given: Any) -> Run:
     """A run of a cell, written by the store: `right` of so many images, or a breakdown.
 
     What is given replaces entries of the record; those of `dataset` and `environment` are laid over the usual ones, and

@@ -9,11 +9,11 @@ import pytest
 from tests.transfer.report.published.runs import run_of
 from transfer.records.store import Run
 from transfer.report.published.table import paper_table
-from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import read_sweep
 
 
-def cells(**options: Any) -> list[Cell]:
+def cells(**options: Any) -> list[SweepJob]:
     found = [cell for cell in expand(read_sweep("pointwise_figure4", "full")) if cell.step.name == "i21k"]
     return [cell for cell in found if all(cell.options[name] == value for name, value in options.items())]
 

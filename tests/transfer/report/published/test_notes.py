@@ -8,7 +8,7 @@ import pytest
 from backbones.settings import CONFIGS
 from backbones.volo import FFN_REPLACED
 from tests.backbones.test_volo import tiny
-from transfer.published.rows import Table, paper_names, read_paper, table_of
+from transfer.published.rows import PublishedTable, paper_names, read_paper, table_of
 from transfer.report.__main__ import main
 from transfer.report.page.sections import sections
 from transfer.report.published.table import paper_table
@@ -52,7 +52,7 @@ def test_notes_are_shown_with_the_numbers(paper: str, table: str, said: str) -> 
 
 
 @pytest.mark.parametrize("table", EVERY, ids=lambda one: f"{one.paper}-{one.name}")
-def test_the_header_of_a_sweep_has_the_notes(table: Table) -> None:
+def test_the_header_of_a_sweep_has_the_notes(table: PublishedTable) -> None:
     said = _header(table.sweep)
     for note in (*read_paper(table.paper).notes, *table.notes):
         assert " ".join(note.split()) in said

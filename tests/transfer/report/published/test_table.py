@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of
-from transfer.published.rows import Table, read_paper, table_of
+from transfer.published.rows import PublishedTable, read_paper, table_of
 from transfer.records.store import Run
 from transfer.report.published.table import COLUMNS, paper_names, paper_table
 from transfer.report.tables.render import csv
@@ -25,12 +25,12 @@ CRASH = "ViT_p, 1e-3, AdamW, warm-up 5"
 
 @pytest.mark.parametrize(("paper", "table"), [("scaled_rely", "1"), ("scaled_relu", "8"), ("pointwise", "1")])
 def test_an_unknown_table_is_said(paper: str, table: str) -> None:
-    with pytest.raises(WrongWords, match="there are"):
+    with pytest.raises(UsageError, match="there are"):
         paper_table([], paper, table)
 
 
 @pytest.mark.parametrize("table", [*TABLES, *FIGURES], ids=SWEEP)
-def test_without_own_runs_the_published_column_stands_alone(table: Table) -> None:
+def test_without_own_runs_the_published_column_stands_alone(table: PublishedTable) -> None:
     frame, notes = paper_table([], table.paper, table.name)
     if table.claims:
         assert frame["claim"].tolist() == [*table.claims, *(cost.claim for cost in table.costs)]

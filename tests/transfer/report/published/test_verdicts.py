@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of
 from transfer.published.rows import Value
 from transfer.records.store import Run
@@ -124,7 +124,7 @@ def test_many_images_and_like_seeds_agree_and_a_wider_margin_is_stated(tmp_path:
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan, math.inf])
 def test_a_margin_is_above_0(margin: float) -> None:
-    with pytest.raises(WrongWords, match="--margin"):
+    with pytest.raises(UsageError, match="--margin"):
         paper_table([], "scaled_relu", "1", margin=margin)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backbones.errors import UserError, WrongWords
+from backbones.errors import UsageError, UserError
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.store import Identity, Run
-from transfer.report.page.sections import Wanted, sections
+from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.tables.comparison import compare, compared, interaction
 from transfer.report.tables.comparison_rows import sentence
 from transfer.report.tables.render import NOTES, SIGNIFICANT
@@ -98,7 +98,7 @@ def test_runs_that_broke_down_are_counted(tmp_path: Path) -> None:
     found = row(compare(runs, "stem=conv", "stem=patchify", draws=200), score="top1")
     assert found["broke down b"] == "2 of 5 (12 to 77 %)"
     assert found["seeds"] == "3 in pairs"
-    only = [run for run in runs if run.record.broke_down or run.record.backbone["stem"] == "conv"]
+    only = [run for run in runs if run.record.training_failed or run.record.backbone["stem"] == "conv"]
     (line,) = compare(only, "stem=conv", "stem=patchify", draws=200).to_dict("records")
     assert line["verdict"] == "nothing to compare: b broke down"
     assert line["broke down b"] == "2 of 2 (34 to 100 %)"
@@ -213,7 +213,7 @@ def test_several_pretraining_runs_are_the_seeds(tmp_path: Path) -> None:
     ],
 )
 def test_selectors_that_mean_nothing_or_the_same(tmp_path: Path, a: str, b: str, message: str) -> None:
-    with pytest.raises(WrongWords, match=message):
+    with pytest.raises(UsageError, match=message):
         compare(both(tmp_path, seeds=1), a, b)
 
 
@@ -263,7 +263,7 @@ def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:
     broken = [made(tmp_path / "b", *corner, broke=corner == ("conv", "relu")) for corner in LEVELS]
     with pytest.raises(UserError, match="all runs broke down with stem conv, attention relu"):
         interaction(broken, "stem", "attention")
-    with pytest.raises(WrongWords, match="an interaction takes two: seed=ONE/OTHER"):
+    with pytest.raises(UsageError, match="an interaction takes two: seed=ONE/OTHER"):
         interaction(runs, "stem", "seed")
 
 
@@ -430,7 +430,7 @@ def test_a_stem_is_one_under_all_its_names(tmp_path: Path) -> None:
         run.record.backbone["stem"] = name
     for name in names:
         assert row(compare(runs, f"stem={name}", "stem=1Proj", draws=50), score="top1")["seeds"] == "3 in pairs"
-    with pytest.raises(WrongWords, match="stem has the values conv, patchify; an interaction takes two"):
+    with pytest.raises(UsageError, match="stem has the values conv, patchify; an interaction takes two"):
         interaction(runs, "stem=conv", "seed")
     crossed = [made(tmp_path / "x", *corner) for corner in LEVELS]
     crossed += [made(tmp_path / "x", *corner, seed=1) for corner in LEVELS]
@@ -492,7 +492,7 @@ def test_a_margin_given_to_the_report_finds_equivalence(tmp_path: Path) -> None:
     ]
     found = {}
     for margin in (None, 1.0, 10.0):
-        wanted = Wanted(compare=[("stem=conv", "stem=patchify")], margin=margin, draws=200)
+        wanted = ReportRequest(compare=[("stem=conv", "stem=patchify")], margin=margin, draws=200)
         (part,) = sections(runs, runs, wanted)
         found[margin] = row(part.table, score="top1")["verdict"]
     assert found[None].startswith("cannot tell")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from tests.transfer.records.recorded import broken, made, trained
 from transfer.records.record import Record
 from transfer.report.tables.costs import COSTS, cost_fits, cost_table, fit_log, hours, pareto
@@ -206,5 +206,5 @@ def test_fits_are_apart_by_the_series_asked_for() -> None:
 
 
 def test_unknown_series_are_said() -> None:
-    with pytest.raises(WrongWords, match="did you mean 'attention'"):
+    with pytest.raises(UsageError, match="did you mean 'attention'"):
         cost_table([run(0.5)], ["atention"])

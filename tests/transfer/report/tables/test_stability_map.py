@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from tests.transfer.records.recorded import broken, made, trained
 from transfer.records.record import STATUSES, Record
 from transfer.report.tables.render import NOTES, markdown
@@ -121,7 +121,7 @@ def test_a_map_over_the_pretrainings_own_fields() -> None:
     [(("lrr", "epochs"), "did you mean 'lr'"), (("lr", "lr"), "different fields"), (("lr", "out"), "no run has")],
 )
 def test_wrong_axes_are_said(words: tuple[str, str], message: str) -> None:
-    with pytest.raises(WrongWords, match=message):
+    with pytest.raises(UsageError, match=message):
         stability_map([made()], *words)
 
 
@@ -131,7 +131,7 @@ def test_runs_without_an_axis_are_counted_and_left_out() -> None:
     rows = stability_map([made(), probe])
     assert rows["task"].tolist() == ["reid"]
     assert rows.attrs["notes"] == ["runs without lr or warmup_epochs, left out: 1"]
-    with pytest.raises(WrongWords, match=r"no run has both 'lr' and 'pretraining\.lr'"):
+    with pytest.raises(UsageError, match=r"no run has both 'lr' and 'pretraining\.lr'"):
         stability_map(
             [made(), trained("sha256:a"), made("fewshot", weights_id="sha256:a", lr=None)], y="pretraining.lr"
         )
@@ -219,7 +219,7 @@ def test_each_panel_and_warm_up_has_its_own_largest_rate() -> None:
 
 
 def test_a_largest_value_needs_numbers() -> None:
-    with pytest.raises(WrongWords, match="not a number"):
+    with pytest.raises(UsageError, match="not a number"):
         largest_stable(stability_map([made(), made(optimizer="adamw")], "optimizer", "lr"))
 
 

@@ -10,7 +10,7 @@ from backbones.errors import UserError
 from tests.transfer.records.recorded import made
 from transfer.records.record import Record
 from transfer.records.store import Run
-from transfer.report.page.sections import Wanted, as_markdown, sections
+from transfer.report.page.sections import ReportRequest, as_markdown, sections
 from transfer.report.tables.render import NOTES
 from transfer.report.tables.tokens import layer_table, norm_table
 
@@ -54,21 +54,21 @@ def test_norms_have_their_deviation_over_seeds() -> None:
 
 def test_a_report_shows_norms_with_the_scores_and_layers_when_asked() -> None:
     runs = [Run(Path(record.run_id), record) for record in (tokens(0.25, pearson=0.5), made())]
-    said = as_markdown(sections(runs, runs, Wanted()))
+    said = as_markdown(sections(runs, runs, ReportRequest()))
     assert "stem proj" in said
     assert "block 1" not in said
-    asked = sections(runs, runs, Wanted(layers=True))
+    asked = sections(runs, runs, ReportRequest(layers=True))
     assert [part.title for part in asked] == ["tokens: by layer"]
     assert "| 0.25 " in as_markdown(asked)
-    assert "tokens: by layer" in {part.title for part in sections(runs, runs, Wanted(everything=True))}
-    without = sections(runs[1:], runs, Wanted(everything=True))
+    assert "tokens: by layer" in {part.title for part in sections(runs, runs, ReportRequest(everything=True))}
+    without = sections(runs[1:], runs, ReportRequest(everything=True))
     assert not any("tokens" in part.title for part in without)
 
 
 def test_layers_that_no_run_has_are_named() -> None:
     runs = [Run(Path("reid"), made())]
     with pytest.raises(UserError, match="none pretrained with --tokens-at"):
-        sections(runs, runs, Wanted(layers=True))
+        sections(runs, runs, ReportRequest(layers=True))
 
 
 def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: P
         folder.mkdir()
         (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         runs.append(Run(folder, record))
-    layers, norms = sections(runs, runs, Wanted(layers=True))
+    layers, norms = sections(runs, runs, ReportRequest(layers=True))
     assert layers.table is not None
     assert layers.table["epoch"].tolist() == [1, 1, 3, 3]
     assert layers.table["similarity"].tolist() == pytest.approx([0.15, 0.3, 0.45, 0.9])
@@ -94,4 +94,6 @@ def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: P
     assert len(layers.data.splitlines()) == 1 + 2 * 2 * 2
     assert norms.table is not None
     assert norms.table["epoch"].tolist() == [1, 3]
-    assert [part.title for part in sections(runs, runs, Wanted())] == ["pretrain-supervised"], "histories are not read"
+    assert [part.title for part in sections(runs, runs, ReportRequest())] == ["pretrain-supervised"], (
+        "histories are not read"
+    )

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from tests.transfer.sweep.definition.test_sweep_file import SWEEP, changed, write
-from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import read_sweep
 
 
-def cells_of(folder: Path, content: dict[str, Any], tier: str = "smoke") -> list[Cell]:
+def cells_of(folder: Path, content: dict[str, Any], tier: str = "smoke") -> list[SweepJob]:
     return expand(read_sweep(write(folder, content), tier))
 
 
-def value(cell: Cell, flag: str) -> str:
+def value(cell: SweepJob, flag: str) -> str:
     words = cell.words(Path("out"))
     return words[words.index(flag) + 1]
 
@@ -70,7 +70,7 @@ def test_a_printed_rate_becomes_one_cell_for_each_reading(tmp_path: Path) -> Non
     content["rows"] = [{"pretrain": {"lr": {"printed": 1e-3, "used": [2e-3, 1e-3]}}}]
     assert [value(cell, "--lr") for cell in cells_of(tmp_path, content)] == ["0.002", "0.001"]
     content["rows"] = [{"pretrain": {"lr": {"printed": 1e-3}}}]
-    with pytest.raises(WrongWords, match="used"):
+    with pytest.raises(UsageError, match="used"):
         cells_of(tmp_path, content)
 
 
@@ -128,12 +128,12 @@ def test_an_axis_of_several_options_varies_them_together(tmp_path: Path) -> None
     ],
 )
 def test_a_wrong_axis_of_several_options_is_named(tmp_path: Path, grid: dict[str, object], said: str) -> None:
-    with pytest.raises(WrongWords, match=said):
+    with pytest.raises(UsageError, match=said):
         cells_of(tmp_path, changed("steps.pretrain.grid", grid))
 
 
 def test_nothing_to_run_is_an_error(tmp_path: Path) -> None:
     content = changed("tiers.smoke.reid", None)
     content["rows"] = [{"reid": {"lr": 0.1}}]
-    with pytest.raises(WrongWords, match="nothing to run"):
+    with pytest.raises(UsageError, match="nothing to run"):
         cells_of(tmp_path, content)

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of
 from transfer.published.rows import rows_of, used_values
 from transfer.sweep.__main__ import main
-from transfer.sweep.definition.grid import Cell, expand
+from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import TIERS, read_sweep
 
 READ_TWICE = ("1", "2", "3", "5", "6", "7")
 
 
-def cells(table: str, readings: str | None, tier: str = "full") -> list[Cell]:
+def cells(table: str, readings: str | None, tier: str = "full") -> list[SweepJob]:
     found = expand(read_sweep(f"scaled_relu_table{table}", tier, readings=readings))
     return [cell for cell in found if cell.seed == 0 and cell.step.name in ("deit", "finetune")]
 
@@ -56,7 +56,7 @@ steps:
     assert len(expand(read_sweep(str(path), "full"))) == 16
     assert len(expand(read_sweep(str(path), "full", readings="one"))) == 8
     path.write_text(text.replace("both", "boht"))
-    with pytest.raises(WrongWords, match="`readings` is one or both, not 'boht'; did you mean 'both'"):
+    with pytest.raises(UsageError, match="`readings` is one or both, not 'boht'; did you mean 'both'"):
         read_sweep(str(path), "full")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backbones.errors import WrongWords
+from backbones.errors import UsageError
 from backbones.settings import write_yaml
 from transfer.sweep.definition.grid import expand
 from transfer.sweep.definition.sweep_file import read_sweep, sweep_names
@@ -44,7 +44,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 def test_every_shipped_sweep_expands(name: str, tier: str) -> None:
     try:
         sweep = read_sweep(name, tier)
-    except WrongWords as error:
+    except UsageError as error:
         assert "has no tier" in str(error)  # noqa: PT017
         return
     if sweep.vary:
@@ -102,18 +102,18 @@ def test_every_shipped_sweep_expands(name: str, tier: str) -> None:
 )
 def test_mistakes_are_named_with_their_place(tmp_path: Path, path: str, value: Any, says: str) -> None:
     name = write(tmp_path, changed(path, value))
-    with pytest.raises(WrongWords) as error:
+    with pytest.raises(UsageError) as error:
         read_sweep(name, "smoke")
     assert says in str(error.value)
     assert "mine.yaml" in str(error.value)
 
 
 def test_unknown_sweeps_and_tiers_are_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongWords, match="did you mean 'demo'"):
+    with pytest.raises(UsageError, match="did you mean 'demo'"):
         read_sweep("demmo", "full")
-    with pytest.raises(WrongWords, match="no such file"):
+    with pytest.raises(UsageError, match="no such file"):
         read_sweep(str(tmp_path / "none.yaml"), "full")
-    with pytest.raises(WrongWords, match="has no tier 'reduced'"):
+    with pytest.raises(UsageError, match="has no tier 'reduced'"):
         read_sweep(write(tmp_path, SWEEP), "reduced")
 
 
@@ -156,7 +156,7 @@ def test_settings_of_the_command_win(tmp_path: Path) -> None:
         ("red.lr=1", "did you mean 'reid'"),
         ("reid.lrr=1", "lrr"),
     ):
-        with pytest.raises(WrongWords, match=says):
+        with pytest.raises(UsageError, match=says):
             read_sweep(name, "smoke", (wrong,))
 
 
