@@ -1,0 +1,167 @@
+"""`Table`: rows of typed values, columns that say what they hold, and notes that say what they belong to.
+
+Everything that a report shows as a table is one of these. The functions that make tables work with facts; sentences,
+digits and letters are chosen by the renderers (`render.py` beside this file, and `report/page/html.py`). Imports
+neither torch nor pandas.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUN = "run"
+"""Name of the column with the ids of the runs behind a row, a tuple of texts."""
+
+Row = dict[str, Any]
+"""Column name -> text, number, bool, None where there is no value, tuple of run ids, or one of the values that a
+renderer knows (`Comparability`, `transfer.statistics.verdicts.Verdict`)."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What the values of a column are.
+
+    Attributes:
+        name: heading and key of the rows.
+        unit: "percent", "seconds", "hours", "GFLOPs", "millions"; empty for texts and counts.
+        direction: whether more or less of it is better; empty where neither is.
+        digits: decimals that a renderer shows; None shows the value as it is.
+        significant: four significant digits instead, for values of any size.
+    """
+
+    name: str
+    unit: str = ""
+    direction: Literal["higher", "lower", ""] = ""
+    digits: int | None = 2
+    significant: bool = False
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """The group of rows whose numbers may be compared: equal in every field of the protocol.
+
+    Attributes:
+        letter: a short name within the table.
+        fields: protocol field -> value, of the fields that are not the same in all groups of the table.
+    """
+
+    letter: str
+    fields: tuple[tuple[str, Any], ...]
+
+
+class NoteKind(Enum):
+    """What a note is about."""
+
+    COMPARABILITY = "what the letter of a group of rows stands for"
+    TASK_VERSION = "what versions of a task changed"
+    SEEDS = "which runs count as one seed"
+    BREAKDOWNS = "how trainings that broke down are counted"
+    MEANS = "what a mean is over, and what it leaves out"
+    INTERVALS = "why there is no interval, and how one is made"
+    PAIRING = "which runs are compared, and which are left out"
+    MULTIPLICITY = "over which tests p values are adjusted"
+    VERDICT = "the verdicts of a whole table"
+    SOURCE = "where published numbers come from and how they are read"
+    READING = "how a value of the table is to be read"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark on a table.
+
+    Attributes:
+        kind: lets readers choose notes without reading their text.
+        text: one sentence, without a full stop.
+        about: the rows or settings it is about, as a reader calls them; notes of one text are folded by the renderer.
+        rows: places of the rows that it belongs to, from 0; empty for all.
+        columns: names of the columns that it belongs to; empty for all.
+        group: the group that a note of kind COMPARABILITY explains.
+    """
+
+    kind: NoteKind
+    text: str
+    about: str = ""
+    rows: tuple[int, ...] = ()
+    columns: tuple[str, ...] = ()
+    group: Comparability | None = None
+
+
+@dataclass
+class Table:
+    """Rows, columns and notes. Every row has a value (or None) for every column."""
+
+    columns: list[Column]
+    rows: list[Row]
+    notes: list[Note] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], columns: Collection[Column] = (), notes: Iterable[Note] = ()) -> "Table":
+        """A table of these rows: columns in order of appearance, described by `columns` where these name them."""
+        rows = list(rows)
+        described = {column.name: column for column in columns}
+        names = dict.fromkeys(name for row in rows for name in row)
+        return cls(
+            [described.get(name, Column(name)) for name in names],
+            [{name: row.get(name) for name in names} for row in rows],
+            list(notes),
+        )
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a column of this name."""
+        return any(column.name == name for column in self.columns)
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """The values of a column. Raises KeyError where there is none of this name."""
+        if name not in self:
+            raise KeyError(name)
+        return [row[name] for row in self.rows]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns, in order."""
+        return [column.name for column in self.columns]
+
+    def without(self, *names: str) -> "Table":
+        """The table without some columns; names that it does not have are passed over."""
+        return self.select([name for name in self.names if name not in names])
+
+    def select(self, names: Sequence[str]) -> "Table":
+        """The table with these columns alone, in this order. Raises KeyError for a name that it does not have."""
+        described = {column.name: column for column in self.columns}
+        rows = [{name: row[name] for name in names} for row in self.rows]
+        return replace(self, columns=[described[name] for name in names], rows=rows)
+
+    def where(self, keep: Callable[[Row], bool]) -> "Table":
+        """The table with the rows that `keep` accepts; notes on single rows follow them."""
+        places = [place for place, row in enumerate(self.rows) if keep(row)]
+        new = {old: place for place, old in enumerate(places)}
+        notes = [
+            replace(note, rows=tuple(new[row] for row in note.rows if row in new))
+            for note in self.notes
+            if not note.rows or any(row in new for row in note.rows)
+        ]
+        return replace(self, rows=[self.rows[place] for place in places], notes=notes)
+
+    def without_empty(self) -> "Table":
+        """The table without the columns that have no value in any row: None, an empty text or nan."""
+        return self.without(*(name for name in self.names if all(map(is_missing, self[name]))))
+
+    def to_frame(self) -> "pd.DataFrame":
+        """The table as pandas has it, one column each, values as they are; run ids with blanks between them."""
+        import pandas as pd
+
+        rows = [[" ".join(value) if isinstance(value, tuple) else value for value in row.values()] for row in self.rows]
+        return pd.DataFrame(rows, columns=self.names)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell has no value: None, an empty text or nan."""
+    return value is None or (isinstance(value, str) and not value) or (isinstance(value, float) and value != value)
