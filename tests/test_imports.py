@@ -1,15 +1,64 @@
-"""transfer -> tasks -> backbones, never back; heavy libraries stay where they belong."""
+"""Imports point down: no circle between files or rooms, and heavy libraries stay where they belong.
+
+A room is a folder of code. The rooms are listed below once, from top to bottom: a room imports only from rooms that
+stand after it. `docs/architecture.md` draws the same list.
+"""
 
 import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FORBIDDEN = {"backbones": {"tasks", "transfer"}, "tasks": {"transfer"}, "transfer": set()}
-FILES = sorted(path.relative_to(ROOT) for room in FORBIDDEN for path in (ROOT / room).rglob("*.py"))
+PACKAGES = ("transfer", "tasks", "backbones")
+
+ROOMS = {
+    # commands, and what they are made of
+    "transfer/sweep": "python -m transfer.sweep: runs a grid of commands, searches rates, reports",
+    "transfer/report": "python -m transfer.report",
+    "transfer/doctor": "python -m transfer.doctor: what this machine and its data can do",
+    "transfer/share": "bundles, model cards, weights in the hub's layout",
+    "transfer/verify": "python -m transfer.verify: whether a run is what its record says",
+    "transfer/launch": "where processes run: this machine, Slurm",
+    "transfer/evaluation": "Command -> Record: preflight, planned runs, the evaluator",
+    "transfer/report/page": "the HTML page",
+    "transfer/report/published": "own numbers beside a paper's",
+    "transfer/report/figures": "plots as SVG, with their data",
+    "transfer/report/tables": "tables of scores, costs, comparisons, maps",
+    # rooms that several commands use
+    "transfer/statistics": "intervals, bootstrap, contrasts, pairing",
+    "transfer/sweep/definition": "a sweep's YAML, and the commands that it stands for",
+    "transfer/published": "the papers' rows",
+    "transfer/records": "one record, the store, checksums, protocol, lineage",
+    "transfer/cli": "argv -> Command: options, YAML layers, names checked first",
+    # tasks
+    "tasks/reference": "plain, slow float64 statements of the tasks, for --recompute",
+    "tasks/reference/metrics": "plain, slow float64 statements of the metrics",
+    "tasks/probing": "frozen features, support sets, probes",
+    "tasks/token_diagnostics": "what tokens and attention look like, layer by layer",
+    "tasks/ranking": "distances, mAP, CMC, re-ranking",
+    "tasks/detection": "detectors of mmdetection around our backbones",
+    "tasks/detection/coco": "COCO's matching and averages",
+    "tasks/data": "Market-1501, MSMT17, COCO and their toy sets",
+    # backbones
+    "backbones/pretrain": "DeiT-style supervised training and DINO",
+    "backbones/engine": "the training loop, optimisers, checkpoints",
+    "backbones/data/formats": "one reader for each layout of a classification set",
+    "backbones/data/toy": "embedded data in published layouts",
+    "backbones/data/splits": "a split of a data set, its subsets, its integrity",
+    "backbones/data/loading": "images, samplers, batches",
+    "backbones/checkpoints": "weights on disk: exports, others' state dicts, the hub's cache",
+    "backbones/kernels": "fused attention for the GPU",
+    "backbones/runtime": "ranks, threads, seeds, precision, whole files",
+}
+"""Every room that has an order among the others, with what lives there. The files directly in `transfer`,
+`tasks`, `backbones` and `backbones/data` are what people run and import; they stand between the rooms, each by itself."""
+BETWEEN_ROOMS = ("transfer", "backbones", "backbones/data", "tasks")
+
 # What names are checked with, before anything heavy is loaded.
-LIGHT = [
+LIGHT = (
     "backbones/__init__.py",
     "backbones/errors.py",
     "backbones/settings.py",
@@ -18,29 +67,140 @@ LIGHT = [
     "backbones/stems.py",
     "backbones/user_code.py",
     "transfer/cli/command.py",
-]
+)
+MOST_FILES = 20
+
+Graph = dict[str, set[str]]
 
 
-def imported(path: Path) -> set[str]:
-    """Top-level packages that a file imports anywhere."""
+def module_of(path: Path) -> str:
+    """A file's dotted name; a package has that of its folder."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))}
+FILES = sorted(path.relative_to(ROOT) for path in MODULES.values())
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    """Dotted names that a module imports anywhere, within functions and for type checkers too."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names.add((node.module or "").split(".")[0])
-    return names
+            assert node.level == 0, f"{module}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(names)
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_imports_point_one_way(path: Path) -> None:
-    assert not imported(path) & FORBIDDEN[path.parts[0]]
+def of_suite(name: str) -> str | None:
+    """The module of this suite that an imported name is, or lies in."""
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name or None
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_only_settings_reads_yaml_and_flags(path: Path) -> None:
-    assert path == Path("backbones/settings.py") or not imported(path) & {"yaml", "tyro", "argparse"} - {"argparse"}
+def file_graph() -> Graph:
+    """Module -> modules of this suite that it imports."""
+    return {name: {found for one in imported(name) if (found := of_suite(one))} - {name} for name in MODULES}
+
+
+def folder_of(module: str) -> str:
+    """The folder that a module lies in."""
+    return MODULES[module].parent.relative_to(ROOT).as_posix()
+
+
+def room_of(module: str) -> str:
+    """The room of a module: its folder; the module itself where it stands between the rooms."""
+    return module if folder_of(module) in BETWEEN_ROOMS else folder_of(module)
+
+
+def room_graph() -> Graph:
+    """Room -> rooms that it imports from."""
+    graph: Graph = {room_of(name): set() for name in MODULES}
+    for name, others in file_graph().items():
+        graph[room_of(name)] |= {room_of(other) for other in others} - {room_of(name)}
+    return graph
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected parts of a graph that have more than one member (Tarjan 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph[node]):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            part = stack[stack.index(node) :]
+            del stack[-len(part) :]
+            if len(part) > 1:
+                found.append(sorted(part))
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def upward(graph: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
+    """Imports of a room from one that stands above it in the list."""
+    order = {name: place for place, name in enumerate(ROOMS)}
+    for room, others in graph.items():
+        yield from ((room, other) for other in others if {room, other} <= order.keys() and order[other] < order[room])
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"f"}, "f": {"e"}}
+    assert sorted(circles(graph)) == [["b", "c"], ["e", "f"]]
+
+
+def test_no_circle_between_files() -> None:
+    assert not circles(file_graph())
+
+
+def test_no_circle_between_rooms() -> None:
+    assert not circles(room_graph())
+
+
+def test_rooms_import_from_rooms_below() -> None:
+    assert not list(upward(room_graph()))
+
+
+def test_packages_import_from_packages_below() -> None:
+    for name, others in file_graph().items():
+        allowed = PACKAGES[PACKAGES.index(name.partition(".")[0]) :]
+        assert {other.partition(".")[0] for other in others} <= set(allowed), name
+
+
+def test_every_room_is_listed_and_says_what_lives_there() -> None:
+    assert {folder_of(name) for name in MODULES} == ROOMS.keys() | set(BETWEEN_ROOMS)
+    for folder in (*ROOMS, *BETWEEN_ROOMS):
+        text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+        assert text.count(". ") + text.count(".\n") + text.endswith(".") >= 2, (
+            f"{folder}: say what lives here and what does not"
+        )
+
+
+def test_no_room_is_crowded() -> None:
+    folders = [folder_of(name) for name in MODULES]
+    assert {folder: count for folder in set(folders) if (count := folders.count(folder)) > MOST_FILES} == {}
+
+
+def test_only_settings_reads_yaml_and_flags() -> None:
+    readers = {name for name in MODULES if {other.partition(".")[0] for other in imported(name)} & {"yaml", "tyro"}}
+    assert readers == {"backbones.settings"}
 
 
 @pytest.mark.parametrize("name", LIGHT)
