@@ -54,7 +54,7 @@ ROOMS = {
     "backbones/runtime": "ranks, threads, seeds, precision, whole files",
 }
 """Every room that has an order among the others, with what lives there. The files directly in `transfer`,
-`tasks`, `backbones` and `backbones/data` are what people run and import; they stand between the rooms, each by itself."""
+`tasks`, `backbones` and `backbones/data` are what people run and import; they stand between the rooms, one by one."""
 BETWEEN_ROOMS = ("transfer", "backbones", "backbones/data", "tasks")
 
 # What names are checked with, before anything heavy is loaded.
