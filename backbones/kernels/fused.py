@@ -28,7 +28,7 @@ class Tile:
 
 
 # From what should be fastest down to what any GPU has room for, by bytes of an element and head size. For ReLU the
-# first ones spill no registers on compute capability 9.0. `python -m tests.benchmarks.attention --tune` measures them.
+# first ones spill no registers on compute capability 9.0. `python -m tests.benchmarks attention --tune` measures them.
 _HALF = (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 1), Tile(32, 32, 4, 1))
 _SINGLE = (Tile(32, 32, 8, 2), Tile(32, 16, 8, 1))
 TILES: dict[tuple[int, int], tuple[Tile, ...]] = {

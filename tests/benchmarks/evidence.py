@@ -1,6 +1,6 @@
 """How often comparisons are wrong: data with a known truth, drawn again and again, cell by cell.
 
-python -m tests.benchmarks.evidence [--out tests/benchmarks/evidence.csv] [--repeats 3000] [--only WORD]
+python -m tests.benchmarks evidence [--out tests/benchmarks/evidence.csv] [--repeats 3000] [--only WORD]
 Each cell draws outcomes of samples in clusters for two arms (or four, of an interaction, or one) whose true scores are
 known, and counts: differences shown where there is none, intervals that hold the truth, differences of the printed
 smallest size that are shown, equivalences said of a difference as large as the margin (with a published number: of one
@@ -13,7 +13,7 @@ import csv
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -233,12 +233,12 @@ def _power(cell: Cell, found: list[Estimate], repeats: int) -> dict[str, float |
     return {"smallest": typical, "power": 100 * float(np.mean([one.shown for one in again]))}
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="")
     parser.add_argument("--repeats", type=int, default=3000)
     parser.add_argument("--only", default="", help="cells whose text has this word")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     rows = []
     for cell in cells():
         if options.only in repr(cell):
@@ -254,7 +254,4 @@ def main() -> None:
         of = [row for row in rows if row[name] is not None]
         if of:
             print(f"{worst.__name__} {name}: {worst(of, key=lambda row: row[name])}")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,6 +1,6 @@
 """Speed and coverage of the paired bootstrap.
 
-python -m tests.benchmarks.statistics [--coverage] [--coco] [--repeats 10000]
+python -m tests.benchmarks statistics [--coverage] [--coco] [--repeats 10000]
 Without a flag: 10,000 draws of the sizes of Market-1501, two systems and all five scores. --coverage draws data with a
 planted seed effect and counts how often the 95 % interval holds the truth (some minutes on one core). --coco: 1,000
 draws of COCO's numbers on made-up boxes of the size of val2017.
@@ -8,7 +8,7 @@ draws of COCO's numbers on made-up boxes of the size of val2017.
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -126,7 +126,7 @@ def print_coco(images: int, draws: int) -> None:
     """CPU seconds of the draws, by how many numbers are asked for."""
     from tasks.detection.coco.averages import NAMES, Averager
     from tasks.detection.coco.scores import evaluate
-    from tests.benchmarks.coco_scoring import drawn
+    from tests.benchmarks.speed.coco_scoring import drawn
 
     matches = evaluate(*drawn(images, 100), "bbox")
     weights = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=draws)
@@ -140,20 +140,17 @@ def print_coco(images: int, draws: int) -> None:
               f"{len(matches.truth_image):,} objects, {len(matches.score):,} detections: {spent:.1f} s")  # fmt: skip
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--coverage", action="store_true")
     parser.add_argument("--coco", action="store_true")
     parser.add_argument("--repeats", type=int, default=10_000)
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--draws", type=int, default=1000, help="of COCO's numbers")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     print_speed()
     if options.coverage:
         print_coverage(options.repeats)
     if options.coco:
         print_coco(options.images, options.draws)
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,8 +1,8 @@
-"""Parity of the few-shot probe with the repository of big_vision, by hand on a CPU:
+"""Parity of the few-shot probe with the repository of big_vision.
 
     pip install jax
     git clone https://github.com/google-research/big_vision CHECKOUT
-    python -m tests.benchmarks.parity_bigvision --checkout CHECKOUT
+    python -m tests.benchmarks parity_bigvision --checkout CHECKOUT
 
 The same features go through the peer's own `Evaluator.compute_fewshot_metrics` (its draws, its probe) and through ours:
 a set of CUB-200-2011's size with 384 channels, and one of 8 classes. Prints the largest difference of accuracies, in
@@ -25,7 +25,7 @@ from backbones.errors import UserError
 from tasks.probes import LeastSquares
 from tasks.probing.fewshot_probe import FrozenFeatures, probe_all
 from tasks.probing.support_sets import SupportSets, permuted
-from tests.benchmarks.parity_checks import Check, report
+from tests.benchmarks.parity.checks import Check, report
 from tests.support import context
 
 SHOTS, SEEDS = (1, 5, 10, 25), 3
@@ -35,12 +35,12 @@ FILE = "big_vision/evaluators/fewshot_lsr.py"
 LEFT_OUT = ("big_vision.datasets.core", "big_vision.input_pipeline", "big_vision.pp.builder")
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compares everything; the exit status."""
     parser = argparse.ArgumentParser(description="parity with big_vision's few-shot probe")
     parser.add_argument("--checkout", type=Path, required=True, help="of github.com/google-research/big_vision")
     try:
-        peer = load_peer(parser.parse_args(words).checkout.resolve())
+        peer = load_peer(parser.parse_args(argv).checkout.resolve())
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_status
@@ -141,7 +141,3 @@ def our_accuracies(
     )
     correct, *_ = probe_all(features, sets, LeastSquares, (strength,), context())
     return np.stack([correct[f"correct_{shots}shot"].mean(0) for shots in SHOTS], axis=1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

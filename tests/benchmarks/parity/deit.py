@@ -1,7 +1,7 @@
-"""Lock-step parity of the `deit` recipe with the repository of DeiT (arXiv 2012.12877), by hand on a CPU:
+"""Lock-step parity of the `deit` recipe with the repository of DeiT (arXiv 2012.12877).
 
     git clone https://github.com/facebookresearch/deit CHECKOUT
-    python -m tests.benchmarks.parity_deit --checkout CHECKOUT
+    python -m tests.benchmarks parity_deit --checkout CHECKOUT
 
 Equal weights, batches and random numbers go through the peer's own code and ours: a small ViT with the recipe's mixup,
 cutmix, stochastic depth, smoothing and average of weights, fp32, 20 steps in the first 5 of 300 epochs. Prints what was
@@ -37,8 +37,8 @@ from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime.seeding import key_seed
-from tests.benchmarks.deit_peer import IMAGENET_MEAN, IMAGENET_STD, Batch, Peer, normalised
-from tests.benchmarks.parity_checks import Check, report
+from tests.benchmarks.parity.checks import Check, report
+from tests.benchmarks.parity.deit_peer import IMAGENET_MEAN, IMAGENET_STD, Batch, Peer, normalised
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 
@@ -46,11 +46,11 @@ SIZE, DIM, DEPTH, HEADS, CLASSES = 64, 192, 3, 3, 10
 BATCH, EPOCHS, STEPS, DRAWS = 16, 5, 4, 200
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compares everything; the exit status."""
     parser = argparse.ArgumentParser(description="lock-step parity with DeiT")
     parser.add_argument("--checkout", type=Path, required=True, help="a checkout of github.com/facebookresearch/deit")
-    checkout = parser.parse_args(words).checkout
+    checkout = parser.parse_args(argv).checkout
     try:
         peer = Peer(checkout.resolve())
     except UserError as error:
@@ -189,7 +189,3 @@ def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     """The largest difference of any entry."""
     assert ours.keys() == theirs.keys()
     return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
-"""Lock-step parity of the DINO recipe with the repository of the paper (arXiv 2104.14294), by hand on a CPU:
+"""Lock-step parity of the DINO recipe with the repository of the paper (arXiv 2104.14294).
 
     git clone https://github.com/facebookresearch/dino CHECKOUT
-    python -m tests.benchmarks.parity_dino --checkout CHECKOUT
+    python -m tests.benchmarks parity_dino --checkout CHECKOUT
 
 Equal weights, crops and random numbers go through the peer's own loop and ours: a small ViT, with patchify and with a
 conv stem (batch norm), fp32, 20 steps in 5 epochs, in which the last layer is frozen for one and the teacher's
@@ -33,8 +33,8 @@ from backbones.pretrain.dino_learner import DinoLearner
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
-from tests.benchmarks.dino_peer import Peer, Trace, take_weights
-from tests.benchmarks.parity_checks import Check, report
+from tests.benchmarks.parity.checks import Check, report
+from tests.benchmarks.parity.dino_peer import Peer, Trace, take_weights
 from tests.support import context
 from transfer.cli.command import Command, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
@@ -48,11 +48,11 @@ SMALL = [
 MEAN, STD = (torch.tensor(values).view(1, 3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compares everything; the exit status."""
     parser = argparse.ArgumentParser(description="lock-step parity with facebookresearch/dino")
     parser.add_argument("--checkout", type=Path, required=True, help="a checkout of github.com/facebookresearch/dino")
-    checkout = parser.parse_args(words).checkout.resolve()
+    checkout = parser.parse_args(argv).checkout.resolve()
     try:
         checks = [*compare_schedules(checkout), *compare_crops(checkout)]
         for stem in ("patchify", "conv"):
@@ -220,7 +220,3 @@ def compare_states(ours: Any, theirs: Any) -> tuple[float, str]:
         differences[name] = float((value.float() - peer.float()).abs().max())
     name = max(differences, key=lambda key: differences[key])
     return differences[name], name
-
-
-if __name__ == "__main__":
-    sys.exit(main())

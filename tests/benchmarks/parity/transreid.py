@@ -1,8 +1,8 @@
-"""Lock-step parity of the re-identification recipe with TransReID's ViT baseline (arXiv 2102.04378), by hand on a CPU:
+"""Lock-step parity of the re-identification recipe with TransReID's ViT baseline (arXiv 2102.04378).
 
     pip install yacs
     git clone https://github.com/damo-cv/TransReID CHECKOUT
-    python -m tests.benchmarks.parity_transreid --checkout CHECKOUT
+    python -m tests.benchmarks parity_transreid --checkout CHECKOUT
 
 Equal weights, batches and random numbers go through the peer's own code and ours: DeiT-S at 256 x 128 pixels, 16 x 4
 images of drawn people, fp32, 20 steps in the first 4 of 120 epochs. Prints what was compared; exits with 1 where a
@@ -32,19 +32,19 @@ from backbones.engine.optim import Schedule
 from backbones.errors import UserError
 from tasks.data.reid import ReidData, Sample, open_reid
 from tasks.reid import ReidOptions
-from tests.benchmarks.parity_checks import Check, report
-from tests.benchmarks.transreid_peer import PIXELS, Peer, normalised
-from tests.benchmarks.transreid_training import compare_positions, compare_training
+from tests.benchmarks.parity.checks import Check, report
+from tests.benchmarks.parity.transreid_peer import PIXELS, Peer, normalised
+from tests.benchmarks.parity.transreid_training import compare_positions, compare_training
 from transfer.cli.command import Command, read_command, task_recipe
 
 DRAWS = 500
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compares everything; the exit status."""
     parser = argparse.ArgumentParser(description="lock-step parity with TransReID")
     parser.add_argument("--checkout", type=Path, required=True, help="a checkout of github.com/damo-cv/TransReID")
-    checkout = parser.parse_args(words).checkout
+    checkout = parser.parse_args(argv).checkout
     dataset = open_reid(resolve_dataset("toy_market"), None)
     try:
         peer = Peer(checkout.resolve(), dataset.root)
@@ -156,7 +156,3 @@ def compare_schedules(peer: Peer, options: ReidOptions) -> Iterator[Check]:
         ours = [schedule.rate(schedule.clock(epoch, 0, 1), peak) for epoch in range(options.epochs)]
         difference = max(abs(a - b[name]) for a, b in zip(ours, theirs))
         yield Check(f"schedule: rate of a {name}, {options.epochs} epochs", difference, 1e-7, f"peak {max(ours):.6f}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

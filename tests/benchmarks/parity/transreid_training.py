@@ -18,8 +18,8 @@ from backbones.runtime.seeding import seed_torch
 from tasks.data.reid import ReidData
 from tasks.ranking.metrics import rank
 from tasks.reid import ReidLearner, ReidOptions, ranked_features, train_loader
-from tests.benchmarks.parity_checks import Check
-from tests.benchmarks.transreid_peer import Batch, Peer, Trace, Values, peer_name
+from tests.benchmarks.parity.checks import Check
+from tests.benchmarks.parity.transreid_peer import Batch, Peer, Trace, Values, peer_name
 from transfer.cli.command import Command
 
 STEPS, EPOCHS = 20, 4

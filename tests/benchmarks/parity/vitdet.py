@@ -1,7 +1,7 @@
-"""Parity of detection with ViTDet's backbone as detectron2 has it (arXiv 2203.16527), by hand on a CPU:
+"""Parity of detection with ViTDet's backbone as detectron2 has it (arXiv 2203.16527).
 
     git clone https://github.com/facebookresearch/detectron2 CHECKOUT
-    python -m tests.benchmarks.parity_vitdet --checkout CHECKOUT
+    python -m tests.benchmarks parity_vitdet --checkout CHECKOUT
 
 One Mask R-CNN of mmdetection, once around our maps and simple pyramid and once around detectron2's own, with equal
 weights, images, boxes and masks, in float64: a small ViT with windows of 14 tokens, two global blocks, relative
@@ -26,14 +26,14 @@ from backbones.errors import UserError
 from tasks.detection.detectors import build_detector, resolve_detector
 from tasks.detection.maps import MapOptions, VitMaps
 from tasks.task import load_task
-from tests.benchmarks.parity_checks import Check, report
-from tests.benchmarks.vitdet_peer import Peer
+from tests.benchmarks.parity.checks import Check, report
+from tests.benchmarks.parity.vitdet_peer import Peer
 from transfer.cli.command import read_command, task_recipe
 
 DEPTH, CLASSES, IMAGES, BOXES = 4, 7, 1, 5
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compares everything; the exit status."""
     parser = argparse.ArgumentParser(description="parity with detectron2's ViTDet")
     parser.add_argument(
@@ -41,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--side", type=int, default=384, help="of the images in pixels; the recipe's is 1024")
     parser.add_argument("--detector", default="mask_rcnn", help="of configs/detectors, with the simple pyramid")
-    given = parser.parse_args(words)
+    given = parser.parse_args(argv)
     try:
         peer = Peer(given.checkout.resolve())
         ours = our_detector(given.side, given.detector)
@@ -134,7 +134,3 @@ def a_batch(side: int) -> tuple[Tensor, list[Any]]:
         sample.ignored_instances = InstanceData(bboxes=torch.zeros(0, 4, dtype=torch.float64))
         samples.append(sample)
     return images, samples
-
-
-if __name__ == "__main__":
-    sys.exit(main())

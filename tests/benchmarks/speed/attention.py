@@ -1,9 +1,9 @@
 """Point-wise attention against torch's softmax attention and against the formula written out, in one table.
 
-    python -m tests.benchmarks.attention [--lengths 197 785 1024 4096] [--device cuda] [--threads 2]
-    python -m tests.benchmarks.attention --models        training steps of S/16 and S/8, softmax against ReLU, and the
+    python -m tests.benchmarks attention [--lengths 197 785 1024 4096] [--device cuda] [--threads 2]
+    python -m tests.benchmarks attention --models        training steps of S/16 and S/8, softmax against ReLU, and the
                                                          cost of gate, norms, learned alpha and normalised weights
-    python -m tests.benchmarks.attention --tune          on a GPU: the fastest tiles of the kernels
+    python -m tests.benchmarks attention --tune          on a GPU: the fastest tiles of the kernels
 
 Heads of 64; relu in bfloat16 unless --h and --precision say otherwise. Medians over interleaved rounds. The share of
 peak counts 4 operations per pair of tokens and channel forward and 10 backward, over the rate of a large matrix product
@@ -12,7 +12,7 @@ on the same machine.
 
 import argparse
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from backbones.attention_functions import H, pointwise
 from backbones.backbone import create
 from backbones.engine.flops import flops
 from backbones.runtime.precision import DTYPES
-from tests.benchmarks.timing import matrix_throughput, measure
+from tests.benchmarks.speed.timing import matrix_throughput, measure
 
 HEADS, HEAD_DIM = 6, 64
 TOKENS = {"cpu": 3152, "cuda": 2**18}  # in all images of a batch
@@ -155,7 +155,7 @@ def tune(options: argparse.Namespace, device: torch.device) -> None:
                 print(f"L {length:5} {part:8} {found[tile]:8.3f} ms  {tile}")
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=[197, 785, 1024, 4096])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=tuple(DTYPES), default="bf16")
     parser.add_argument("--models", action="store_true")
     parser.add_argument("--tune", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     device = torch.device(options.device)
     options.tokens = options.tokens or TOKENS[device.type]
     options.steps = options.steps or (10 if device.type == "cpu" else 20)
@@ -187,7 +187,4 @@ def main() -> None:
         models(options, device, peak)
     else:
         table(options, device, peak)
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,6 +1,6 @@
 """COCO's numbers by `tasks.detection.coco.scores` and by pycocotools, in one process, on made-up boxes.
 
-python -m tests.benchmarks.coco_scoring [--images 5000] [--detections 100] [--repeats 3] [--resamples 20]
+python -m tests.benchmarks coco_scoring [--images 5000] [--detections 100] [--repeats 3] [--resamples 20]
 The sizes are those of val2017: 80 categories, about 7 objects an image. Both start from the same lists in COCO's
 format; pycocotools is given a copy, since it writes into what it gets, and making that copy is not counted.
 """
@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,13 +76,13 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - begin, result
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--detections", type=int, default=100, help="an image")
     parser.add_argument("--repeats", type=int, default=3, help="of this suite's scoring; the median counts")
     parser.add_argument("--resamples", type=int, default=20)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     truth, results = drawn(options.images, options.detections)
     print(f"{options.images:,} images, {len(truth['annotations']):,} objects, {len(results):,} detections", flush=True)
     runs = [timed(lambda: evaluate(truth, results, "bbox")) for _ in range(options.repeats)]
@@ -102,7 +102,4 @@ def main() -> None:
     times = [timed(lambda weights=weights: scores(matches, weights=weights))[0] for weights in drawn_again]
     if times:
         print(f"scores of a resample: {np.median(times):.3f} s", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return 0

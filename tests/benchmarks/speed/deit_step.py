@@ -1,6 +1,6 @@
 """A training step of DeiT-S at 224 pixels with everything of the recipe that a step does, side by side.
 
-    python -m tests.benchmarks.deit_step [--batch 16] [--rounds 3] [--steps 2] [--stem patchify]
+    python -m tests.benchmarks deit_step [--batch 16] [--rounds 3] [--steps 2] [--stem patchify]
 
 `ours` is the recipe `deit` as it resolves on this machine: mixup or cutmix, smoothing, stochastic depth, AdamW, the
 average of the weights, checks. The peers are timm's model with timm's mixup, loss, optimiser and average in the plain
@@ -13,6 +13,7 @@ and the share of the throughput that a matrix product reaches in the same precis
 import argparse
 import time
 import warnings
+from collections.abc import Sequence
 from functools import partial
 
 import timm
@@ -31,7 +32,7 @@ from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import DTYPES, choose_precision
-from tests.benchmarks.timing import Step, matrix_throughput, measure
+from tests.benchmarks.speed.timing import Step, matrix_throughput, measure
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 
@@ -82,7 +83,7 @@ def ours(batch: Batch, device: torch.device, stem: str, *, compiled: bool) -> tu
     return lambda: (stepper.step(next(count), 6.0, batch, 1250), None)[1], context, operations
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the contestants in turn and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=16)
@@ -91,7 +92,7 @@ def main() -> None:
     parser.add_argument("--stem", default="patchify", help="of ours; the peers' is patchify")
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     clock = time.perf_counter if given.clock == "wall" else time.process_time
     warnings.simplefilter("ignore")
     device = choose_device("auto", ALONE)
@@ -117,7 +118,4 @@ def main() -> None:
     for name in (name for name in rates if name.startswith("ours")):
         share = rates[name] * operations / peak
         print(f"{name}: {rates[name] * operations / 1e12:.2f} TFLOP/s, {share:.0%} of a matrix product's")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tasks.detection.pipelines import DetectionImages
-from tests.benchmarks.timing import Clock
+from tests.benchmarks.speed.timing import Clock
 
 PARTS = ("image loading", "backbone", "neck", "RPN", "RoI heads", "backward", "optimiser")
 

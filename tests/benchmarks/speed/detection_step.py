@@ -1,7 +1,7 @@
 """Training steps of a detector around ViT-S, by this suite's `fit` and by mmdetection's own Runner, side by side.
 
-    python -m tests.benchmarks.detection_step --images FOLDER [--size 512] [--batch 2] [--rounds 3] [--no-relative]
-    python -m tests.benchmarks.detection_step --images FOLDER --device cuda --size 1024
+    python -m tests.benchmarks detection_step --images FOLDER [--size 512] [--batch 2] [--rounds 3] [--no-relative]
+    python -m tests.benchmarks detection_step --images FOLDER --device cuda --size 1024
 
 FOLDER holds COCO images and annotations: `instances_train2017.json`, also below `annotations`, and `train2017`. Objects
 without an outline get that of the ellipse in their box. The model is the recipe's: ViT-S/16 from random weights,
@@ -48,9 +48,9 @@ from tasks.detect import TASK, chosen_detector, make_learner, train_loader
 from tasks.detection import mmlab
 from tasks.detection.learner import DetectionLearner
 from tasks.detection.options import DetectOptions
-from tests.benchmarks.detection_parts import PARTS, Stopwatch
-from tests.benchmarks.detection_peer import Peer
-from tests.benchmarks.timing import Clock
+from tests.benchmarks.speed.detection_parts import PARTS, Stopwatch
+from tests.benchmarks.speed.detection_peer import Peer
+from tests.benchmarks.speed.timing import Clock
 from transfer.cli.command import read_command, task_recipe
 
 CORNERS = 32
@@ -187,7 +187,7 @@ def rate_and_memory(
     return statistics.median(end - start for start, end in itertools.pairwise(marks)), peak_mib(context.device)
 
 
-def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; sizes that are not given are chosen by device."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, required=True, help="folder with annotations and images")
@@ -204,12 +204,12 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--alone", action=argparse.BooleanOptionalAction, help="on by itself on a GPU")
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    return parser.parse_args(words)
+    return parser.parse_args(argv)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the contestants in turn and prints the table."""
-    given = arguments()
+    given = arguments(argv)
     clock = time.perf_counter if given.clock == "wall" else time.process_time
     warnings.simplefilter("ignore")
     device = choose_device(given.device, ALONE)
@@ -225,7 +225,3 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_status
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """A DINO step of ViT-S/16 on two crops of 224 px and local ones of 96 px, side by side.
 
-    python -m tests.benchmarks.dino_step [--batch 2] [--locals 8] [--rounds 3] [--steps 1] [--stem patchify]
+    python -m tests.benchmarks dino_step [--batch 2] [--locals 8] [--rounds 3] [--steps 1] [--stem patchify]
 
 `ours` is the recipe `dino` as it resolves on this machine. The peers are timm's ViT-S in the plain loop that the
 method's repository writes: separate losses for each pair of crops, clipping and averaging parameter by parameter; with
@@ -12,6 +12,7 @@ matrix product reaches in the same precision.
 import argparse
 import math
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 
@@ -27,7 +28,7 @@ from backbones.pretrain.dino import METHOD
 from backbones.pretrain.dino_learner import DinoLearner
 from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import DTYPES, choose_precision
-from tests.benchmarks.timing import Step, matrix_throughput, measure
+from tests.benchmarks.speed.timing import Step, matrix_throughput, measure
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 
@@ -119,7 +120,7 @@ def ours(crops: list[Tensor], device: torch.device, stem: str, *, compiled: bool
     return lambda: (stepper.step(next(count), 20.0, batch, 1250), None)[1], context, operations
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the contestants in turn and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=2)
@@ -128,7 +129,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1, help="steps per round")
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--stem", default="patchify", help="of ours; the peers' is patchify")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     warnings.simplefilter("ignore")
     device = choose_device("auto", ALONE)
     torch.set_num_threads(given.threads)
@@ -153,7 +154,4 @@ def main() -> None:
     for name in (name for name in rates if name.startswith("ours")):
         achieved = rates[name] * operations
         print(f"{name}: {achieved / 1e12:.2f} TFLOP/s, {achieved / peak:.0%} of a matrix product's")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

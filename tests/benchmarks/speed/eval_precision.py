@@ -1,6 +1,6 @@
 """What scoring in bf16 saves in time and moves in score, per task, as the Markdown table of docs/precision.md.
 
-python -m tests.benchmarks.eval_precision --reid MARKET_FOLDER --images PARQUET_FOLDER [--results FILE] [--threads 2]
+python -m tests.benchmarks eval_precision --reid MARKET_FOLDER --images PARQUET_FOLDER [--results FILE] [--threads 2]
 Random weights, which a seed each draws; nothing is trained. MARKET_FOLDER is in Market-1501's layout, PARQUET_FOLDER
 one of CIFAR-10's Parquet files, of which 20 images a class and split are taken. Every result is a line of FILE at once,
 and what stands there is not computed again.
@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reid", type=Path, required=True)
     parser.add_argument("--images", type=Path, required=True)
@@ -117,10 +118,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--subset", type=int, default=20, help="images of each class, in each split")
     parser.add_argument("--threads", type=int, default=2)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     torch.set_num_threads(given.threads)
     print(table(measured(given)))
-
-
-if __name__ == "__main__":
-    main()
+    return 0

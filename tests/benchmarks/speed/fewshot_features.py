@@ -1,6 +1,6 @@
 """Images per second of feature extraction from JPEG files, against timm: a plain fp32 loop, and the bf16 model alone.
 
-    python -m tests.benchmarks.fewshot_features [--images FOLDER] [--count 128] [--batch 64] [--rounds 3] [--device cpu]
+    python -m tests.benchmarks fewshot_features [--images FOLDER] [--count 128] [--batch 64] [--rounds 3] [--device cpu]
 
 Without --images it draws some of 500 x 375 pixels. `ours` reads files, takes the view and fills a fresh store; so does
 the plain loop but for the store. The ratios are to the best of the peer's: number of loader processes, batch on a CPU.
@@ -9,7 +9,7 @@ the plain loop but for the store. The ratios are to the best of the peer's: numb
 import argparse
 import io
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -25,10 +25,10 @@ from backbones.data.splits.split import FileSplit, PackedNames
 from backbones.engine.context import Context, auto_threads, auto_workers
 from backbones.runtime.dist import ALONE
 from tasks.probing.features import Extractor, Features
-from tests.benchmarks.timing import measure
+from tests.benchmarks.speed.timing import measure
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Prints the rates and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, help="folder with JPEG files; those below it are used")
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     device = torch.device(given.device)
     workers = auto_workers(device, ALONE)
     torch.set_num_threads(auto_threads(device, ALONE, workers))
@@ -52,6 +52,7 @@ def main() -> None:
             contestants[f"timm, bf16, model alone, batch {batch}"] = model_alone(given.count, device, batch)
         rates = measure(contestants, given.rounds, 1, given.count, device)
     report(rates)
+    return 0
 
 
 def report(rates: dict[str, float]) -> None:
@@ -144,7 +145,3 @@ def forward(
         with autocast():
             found.append(model(images.to(device, non_blocking=True)).float().cpu())
     return torch.cat(found)
-
-
-if __name__ == "__main__":
-    main()

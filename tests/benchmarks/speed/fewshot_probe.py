@@ -1,6 +1,6 @@
 """Seconds that all few-shot probes of one data set take from stored features, and their memory.
 
-    python -m tests.benchmarks.fewshot_probe [--draws 3] [--channels 384]
+    python -m tests.benchmarks fewshot_probe [--draws 3] [--channels 384]
 
 A set of CUB-200-2011's size (200 classes, 5,994 and 5,794 images), shots 1, 5, 10 and 25: reading the features from the
 store, then every probe, with a fixed l2 and with the best of 30 for each probe, chosen on 5 more images per class. Peak
@@ -10,6 +10,7 @@ memory: the same with 200 MB of features (100 classes, 50,000 and 15,104 images,
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +29,12 @@ SHOTS = (1, 5, 10, 25)
 SEVERAL = tuple(2.0**power for power in range(-10, 20))
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Prints seconds and MiB."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--channels", type=int, default=384)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     torch.set_num_threads(auto_threads(torch.device("cpu"), ALONE, 0))
     with tempfile.TemporaryDirectory() as folder:
         labels, truth = write(Path(folder), 200, 5994, 5794, given.channels)
@@ -47,6 +48,7 @@ def main() -> None:
         before = fresh_peak()
         size = run(Path(folder), labels, truth, given.draws, (1024.0,)) / 2**20
         print(f"peak memory {peak() - before:.0f} MiB for {size:.0f} MiB of features: {(peak() - before) / size:.2f}")
+    return 0
 
 
 def fresh_peak() -> float:
@@ -102,7 +104,3 @@ def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strength
     assert not features.facts(here)["constant_channels"]
     probe_all(features, sets, LeastSquares, strengths, here)
     return features.train.nbytes + features.test.nbytes
-
-
-if __name__ == "__main__":
-    main()

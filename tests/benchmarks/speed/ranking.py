@@ -1,6 +1,6 @@
 """Time and memory of ranking and re-ranking, beside the matrix product alone and beside torchreid.
 
-python -m tests.benchmarks.ranking [--skip-torchreid] [--repeats 5]
+python -m tests.benchmarks ranking [--skip-torchreid] [--repeats 5]
 The sizes are those of Market-1501 and MSMT17, the features drawn: "trained" ones stand near their identity's centre,
 "random" ones anywhere. torchreid's part takes some minutes and 10 GiB.
 """
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -131,25 +131,22 @@ def memory(name: str) -> None:
     print(f"{name} of {size}: {taken:.1f} s, peak {above / 2**20:.0f} MiB above the inputs", flush=True)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--skip-torchreid", action="store_true")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--memory", choices=["rank", "rerank"], help="measure peak memory only, in this process")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.memory:
-        return memory(options.memory)
+        memory(options.memory)
+        return 0
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, numpy {np.__version__}", flush=True)
     for name in ("rank", "rerank"):
-        subprocess.run([sys.executable, "-m", "tests.benchmarks.ranking", "--memory", name], check=True)
+        subprocess.run([sys.executable, "-m", "tests.benchmarks", "ranking", "--memory", name], check=True)
     for kind, noise in (("trained", 2.0), ("poorly trained", 4.0), ("random", None)):
         rank_beside_product(kind, noise, options.repeats)
     if not options.skip_torchreid:
         warnings.simplefilter("ignore")
         torchreid_rank()
         torchreid_rerank()
-    return None
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,6 +1,6 @@
 """Training for re-identification with ViT-S at 256x128, side by side on the same batches.
 
-    python -m tests.benchmarks.reid_training [--rounds 3] [--steps 4] [--stem patchify]
+    python -m tests.benchmarks reid_training [--rounds 3] [--steps 4] [--stem patchify]
 
 `ours, ready batch` is this suite's step (backbone, neck, both losses, checks, SGD); `ours, from JPEG` is the same fed
 by its loader from files with the whole augmentation, one batch loading while another trains. The peers are timm's
@@ -9,7 +9,7 @@ interleaved rounds) and ratios.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import timm
@@ -24,7 +24,7 @@ from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import choose_precision
 from tasks.data.reid import open_reid
 from tasks.reid import TASK, ReidLearner, ReidOptions, train_loader
-from tests.benchmarks.timing import measure
+from tests.benchmarks.speed.timing import measure
 from transfer.cli.command import read_command, task_recipe
 
 Batch = tuple[Tensor, Tensor]
@@ -62,13 +62,13 @@ def ours(options: ReidOptions, classes: int, context: Context, stem: str) -> Cal
     return step
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the contestants in turn and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4, help="steps per round")
     parser.add_argument("--stem", default="patchify")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     device = choose_device("auto", ALONE)
     torch.set_num_threads(usable_cores())
     context = Context(device, choose_precision("auto", device), workers=auto_workers(device, ALONE))
@@ -96,7 +96,4 @@ def main() -> None:
     for name, rate in rates.items():
         against = " ".join(f"{rate / rates[other]:.2f} x {other};" for other in list(rates)[:2] if other != name)
         print(f"{name:22} {rate:7.1f} images/s  {against}")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,6 +1,6 @@
 """A training step of Mask R-CNN around ViT-S with relative positions: other attentions against softmax, side by side.
 
-    python -m tests.benchmarks.relative_step [--size 512] [--batch 2] [--attentions relu gelu] [--threads 2]
+    python -m tests.benchmarks relative_step [--size 512] [--batch 2] [--attentions relu gelu] [--threads 2]
 
 The model is the recipe's: ViT-S/16 from random weights, windows of 14 tokens but in blocks 2, 5, 8 and 11, relative
 positions, simple pyramid; the images are drawn ones, read beforehand. All contestants are in one process and take turns
@@ -13,7 +13,7 @@ import argparse
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -84,7 +84,7 @@ def _status(key: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(key))
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Takes turns, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=512, help="pixels of a side")
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     warnings.simplefilter("ignore")
     clock = time.perf_counter if given.clock == "wall" else time.process_time
     torch.set_num_threads(given.threads)
@@ -121,7 +121,4 @@ def main() -> None:
     for name, found in seconds.items():
         median, most = statistics.median(found), max(memory[name])
         print(f"{name:10} {median:8.3f} s a step {median / base:6.2f} x softmax {most:8.0f} MiB")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

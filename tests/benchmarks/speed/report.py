@@ -1,6 +1,6 @@
 """Time of reading many records and printing their table, as a whole process.
 
-python -m tests.benchmarks.report RUNS [--records 10000] [--repeats 5]
+python -m tests.benchmarks report RUNS [--records 10000] [--repeats 5]
 RUNS holds a few finished runs, of smoke runs too. They are copied with other seeds, rates and backbones, and so other
 identities, into a temporary folder; the copies pass for full runs, which no report leaves out.
 """
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import islice, product
 from pathlib import Path
@@ -71,12 +71,12 @@ def seconds(words: list[str]) -> tuple[float, float, int]:
     return taken, busy, done.stdout.count("\n")
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         make(options.runs, Path(folder), options.records)
         read = f"from pathlib import Path; from transfer.records.store import Store; Store(Path({folder!r})).runs()"
@@ -90,7 +90,4 @@ def main() -> None:
             times, busy, lines = zip(*(seconds(words) for _ in range(options.repeats)), strict=True)
             taken = f"{statistics.median(times):.2f} s, {statistics.median(busy):.2f} s of processor time"
             print(f"{name}: {taken} ({lines[0]} lines)", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,6 +1,6 @@
-"""A training step with SAM against a plain one: the same small ViT, batch, optimiser and loop. By hand:
+"""A training step with SAM against a plain one: the same small ViT, batch, optimiser and loop.
 
-    python -m tests.benchmarks.sam_step [--batch 16] [--repeats 7] [--precision bf16]
+    python -m tests.benchmarks sam_step [--batch 16] [--repeats 7] [--precision bf16]
 
 Prints seconds and ratios of medians over interleaved repeats. Two passes for one put the floor at nearly 2; the target
 is 2.1 at most. Where others use the machine too, `--threads 1 --clock cpu` counts this process's own seconds.
@@ -10,6 +10,7 @@ import argparse
 import itertools
 import statistics
 import time
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -43,14 +44,14 @@ def stepper(device: torch.device, precision: str, kind: str) -> Stepper:
     return Stepper(Classifier().train(), options, Context(device, precision))  # type: ignore[arg-type]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="bf16")
     parser.add_argument("--threads", type=int, default=0, help="0: torch's own choice")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.threads:
         torch.set_num_threads(options.threads)
     clock = time.perf_counter if options.clock == "wall" else time.process_time
@@ -69,7 +70,4 @@ def main() -> None:
     for kind, values in seconds.items():
         median = statistics.median(values)
         print(f"{kind:5} {median:8.4f} s a step, {median / plain:5.2f} of the plain step")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,6 +1,6 @@
 """A training step of ViT-S (forward, backward, SGD) side by side: ours under bf16 autocast, timm's, timm's in fp32.
 
-    python -m tests.benchmarks.vit_step [--batch 16] [--repeats 5] [--stem conv] [--attention relu]
+    python -m tests.benchmarks vit_step [--batch 16] [--repeats 5] [--stem conv] [--attention relu]
 
 Prints seconds and ratios of medians over interleaved repeats; `--compare` adds ours in every listed attention. Where
 others use the machine too, `--threads 1 --clock cpu` counts this process's own seconds.
@@ -9,7 +9,7 @@ others use the machine too, `--threads 1 --clock cpu` counts this process's own 
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import timm
 import torch
@@ -67,7 +67,7 @@ def contestants(options: argparse.Namespace, device: torch.device) -> dict[str, 
     return steps
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=5)
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--compare", nargs="*", default=[])
     parser.add_argument("--threads", type=int, default=0, help="0: torch's own choice")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     clock = time.perf_counter if options.clock == "wall" else time.process_time
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -96,7 +96,4 @@ def main() -> None:
     print(f"{device.type}, {torch.get_num_threads()} threads, torch {torch.__version__}, batch {options.batch}, {SIZE}")
     for name, median in medians.items():
         print(f"{name:24} {median:8.3f} s   {options.batch / median:7.1f} images/s   {median / ours:5.2f} x ours")
-
-
-if __name__ == "__main__":
-    main()
+    return 0
