@@ -16,6 +16,9 @@ from urllib.parse import quote
 from transfer.records.store import Run
 from transfer.report.page.record_json import json_block, marks_of, run_facts
 from transfer.report.page.section import Section
+from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.render import note_texts, table_of, values
+from transfer.report.tables.table import Table, is_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +110,7 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
         parts.append(f'<figure class="plot">{svg}{_download(section)}</figure>')
     if section.table is not None:
         parts.append(_table(section.table, section.title, marks, rows))
-        parts += [f'<p class="soft">{text(note)}</p>' for note in section.table.attrs.get("notes", ())]
+        parts += [f'<p class="soft">{text(note)}</p>' for note in note_texts(table_of(section.table).notes)]
     if section.galleries:
         drawn = " drawn" if any(gallery.picture for gallery in section.galleries) else ""
         parts.append(
@@ -127,19 +130,16 @@ def _download(section: Section) -> str:
     return f'<figcaption><a download="{name}.csv" href="{address}">The plot\'s data as CSV</a></figcaption>'
 
 
-def _table(rows: "pd.DataFrame", title: str, marks: dict[str, list[str]], most: int) -> str:
+def _table(rows: "Table | pd.DataFrame", title: str, marks: dict[str, list[str]], most: int) -> str:
     """The first `most` rows, and the others in a template, which costs no layout."""
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    order = sorted(range(rows.shape[1]), key=lambda place: str(rows.columns[place]) not in RUN_COLUMNS)
-    names = [str(rows.columns[place]) for place in order]
-    series = [rows.iloc[:, place] for place in order]
-    numeric = [is_numeric_dtype(column) and not is_bool_dtype(column) for column in series]
+    table = table_of(rows)
+    names = sorted(table.names, key=lambda name: name not in RUN_COLUMNS)
+    numeric = [_is_numeric(table[name]) for name in names]
     columns = [
-        _numbers(column.tolist()) if is_number else [_words(name, value, marks) for value in column]
-        for name, column, is_number in zip(names, series, numeric)
+        _numbers(table[name]) if is_number else [_words(name, value, marks) for value in values(table, name)]
+        for name, is_number in zip(names, numeric)
     ]
-    named = [column.tolist() for name, column in zip(names, series) if name in RUN_COLUMNS]
+    named = [table[name] for name in names if name in RUN_COLUMNS]
     lines = [
         _row(
             list(cells),
@@ -156,6 +156,11 @@ def _table(rows: "pd.DataFrame", title: str, marks: dict[str, list[str]], most: 
         f'<div class="scroll" tabindex="0" role="region" aria-label="{text(title)}">\n'
         f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
     )
+
+
+def _is_numeric(column: Sequence[Any]) -> bool:
+    """Whether a column holds numbers alone, and any number."""
+    return all(value is None or is_number(value) for value in column) and any(value is not None for value in column)
 
 
 def _row(cells: list[str], marks: list[str]) -> str:
@@ -184,12 +189,8 @@ def _numbers(values: list[Any]) -> list[str]:
 
 
 def _plain(value: Any) -> float | None:
-    """A number, or None for pandas' own ways of saying that there is none."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return None if math.isnan(number) else number
+    """A number, or None where there is none or nan."""
+    return None if value is None or math.isnan(value) else float(value)
 
 
 def runs_in(value: Any) -> list[str]:
@@ -201,16 +202,12 @@ def runs_in(value: Any) -> list[str]:
 
 def _words(name: str, value: Any, marks: dict[str, list[str]]) -> str:
     """A cell of text, of the name of a run or of several."""
-    import pandas as pd
-
     if name in RUN_COLUMNS and (found := runs_in(value)):
         links = " ".join(_link(run, run.rpartition("-")[2], marks) for run in found)
         return f'<td data-v="{text(" ".join(found))}">{links}</td>'
-    if isinstance(value, (list, tuple)):
-        value = " ".join(map(str, value))
-    if pd.isna(value):
+    if value is None:
         return "<td></td>"
-    shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else cell_text(value)
     return f"<td{' class=w' * (len(shown) > WIDE)}>{text(shown)}</td>"
 
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from transfer.report.tables.table import Table
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -13,7 +15,7 @@ class Section:
     """One part of the page; what is None or empty is left out."""
 
     title: str
-    table: "pd.DataFrame | None" = None
+    table: "Table | pd.DataFrame | None" = None
     """A column `run` or `runs` names the runs behind a row, ids in a list or with blanks between; it is shown first.
     `attrs["notes"]` is a list of texts that stand below."""
     note: str = ""

@@ -8,7 +8,7 @@ from backbones.errors import UserError
 from transfer.records.store import HISTORY, Run, history
 from transfer.report.page.html import RUN_COLUMNS
 from transfer.report.page.section import Section
-from transfer.report.tables.render import NOTES, comments, csv, markdown
+from transfer.report.tables.render import NOTES, comments, csv, markdown, table_of
 from transfer.statistics.bootstrap import AP_DRAWS
 
 if TYPE_CHECKING:
@@ -260,8 +260,7 @@ def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
 def _text(part: Section, ids: bool) -> str:
     pieces, table = [f"## {part.title}"], part.table
     if table is not None:
-        hidden = [] if ids else [name for name in RUN_COLUMNS if name in table]
-        pieces.append(markdown(table.drop(columns=hidden)))
+        pieces.append(markdown(table_of(table).without(*(() if ids else RUN_COLUMNS))))
     return "\n\n".join([*pieces, *filter(str.strip, part.note.splitlines())])
 
 

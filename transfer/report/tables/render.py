@@ -1,15 +1,21 @@
 """How a table is shown: as Markdown, in a terminal, and as CSV. Knows no statistics."""
 
-import math
-from csv import QUOTE_NONNUMERIC
+import csv as csv_format
+import io
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+from transfer.report.tables.cell_text import cell_text, comparability_text, full_text
+from transfer.report.tables.table import RUN, Column, Note, NoteKind, Table, is_missing, is_number
+from transfer.report.tables.table import SIGNIFICANT as FOUR
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RUN = "run"
-"""Column of the ids of a row's runs, separated by blanks."""
-
+PROTOCOL = "protocol"
+"""Column of the `Comparability` of each row."""
+IN_CSV = (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)
+"""Kinds of notes on what the column of the protocol says in full in CSV."""
 
 NOTES = "notes"
 """Key of `DataFrame.attrs` under which a table carries what is to be said below it: a list of texts."""
@@ -23,25 +29,105 @@ IN_FULL = "in full"
 """Key of `DataFrame.attrs` under which a table has, by column, the full texts of those that a note explains."""
 
 
-def markdown(rows: "pd.DataFrame") -> str:
-    """A Markdown table with what its notes say below; scores with two decimals, nothing where there is none."""
+def markdown(table: "Table | pd.DataFrame") -> str:
+    """Return a Markdown table with its notes below; a cell without a value is empty."""
+    table = table_of(table)
     columns = []
-    significant = rows.attrs.get(SIGNIFICANT, ())
-    for place, name in enumerate(rows.columns):
-        form = ".4g" if name in significant else ".2f"
-        texts = [_one_line(str(name)), *(_one_line(_text(value, form)) for value in rows.iloc[:, place].tolist())]
+    for column in table.columns:
+        texts = [_one_line(column.name), *(_one_line(_text(value, column)) for value in values(table, column.name))]
         width = max(len(texts[0]) + 2, *map(len, texts))
         columns.append([f" {texts[0]:{width}} ", ":" + "-" * (width + 1), *(f" {text:{width}} " for text in texts[1:])])
     lines = [f"|{'|'.join(cells)}|" for cells in zip(*columns, strict=True)]
-    notes = [f"- {_one_line(note)}" for note in rows.attrs.get(NOTES, [])]
+    notes = [f"- {_one_line(note)}" for note in note_texts(table.notes)]
     return "\n".join([*lines, "", *notes] if notes else lines)
 
 
-def csv(rows: "pd.DataFrame") -> str:
-    """Comma-separated values with all digits; in the place of letters stands what they stand for.
+def csv(table: "Table | pd.DataFrame") -> str:
+    """Return comma-separated values with all digits, and every value in full where a table for people has a letter.
 
-    With a # in a value all texts are quoted, so that readers who take it for the start of a comment do not there.
+    With a # in a value all texts are quoted, since readers would take it for the start of a comment.
     """
+    if not isinstance(table, Table):
+        return _frame_csv(table)
+    columns = [[_csv_value(name, value) for value in values(table, name)] for name in table.names]
+    rows = [table.names, *zip(*columns, strict=True)]
+    text = _csv(rows, csv_format.QUOTE_MINIMAL)
+    return _csv(rows, csv_format.QUOTE_NONNUMERIC) if "#" in text else text
+
+
+def comments(table: "Table | pd.DataFrame", title: str, note: str = "") -> list[str]:
+    """Return title and notes of a table as comment lines above its `csv`, without those that explain letters."""
+    if not isinstance(table, Table):
+        return _frame_comments(table, title, note)
+    notes = [one for one in table.notes if PROTOCOL not in table or one.kind not in IN_CSV]
+    lines = [*note_texts(notes), *filter(str.strip, note.splitlines())]
+    return [f"# {' '.join(line.splitlines())}" for line in (title, *lines)]
+
+
+def note_texts(notes: Iterable[Note]) -> list[str]:
+    """Return the sentences of notes; what is said of several rows or settings stands once, behind all of these."""
+    subjects: dict[str, list[str]] = {}
+    for about, text in dict.fromkeys(map(_note_parts, notes)):
+        subjects.setdefault(text, []).append(about)
+    return ["; ".join(filter(None, abouts)) + (": " if any(abouts) else "") + text for text, abouts in subjects.items()]
+
+
+def _note_parts(note: Note) -> tuple[str, str]:
+    if note.group is not None:
+        return f"{PROTOCOL} {note.group.letter}", comparability_text(note.group)
+    return note.about, note.text
+
+
+def values(table: Table, name: str) -> list[Any]:
+    """Return the values of a column as they are shown: whole numbers beside fractions or gaps as fractions."""
+    column = [None if is_missing(value) and not isinstance(value, str) else value for value in table[name]]
+    numbers = [value for value in column if value is not None]
+    if all(map(is_number, numbers)) and not all(isinstance(value, int) for value in column):
+        return [None if value is None else float(value) for value in column]
+    return column
+
+
+def _text(value: Any, column: Column) -> str:
+    """Return the text of a cell."""
+    if isinstance(value, float):
+        if column.significant_digits is not None:
+            return format(value, f".{column.significant_digits}g")
+        return str(value) if column.digits is None else format(value, f".{column.digits}f")
+    return " ".join(value) if column.name == RUN and isinstance(value, tuple) else cell_text(value)
+
+
+def _one_line(text: str) -> str:
+    """Return a text that cannot leave its cell."""
+    return " ".join(text.splitlines()).replace("|", "\\|")
+
+
+def _csv_value(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, int | float):
+        return value
+    return " ".join(value) if name == RUN and isinstance(value, tuple) else full_text(value)
+
+
+def _csv(rows: Iterable[Iterable[Any]], quoting: Any) -> str:
+    file = io.StringIO()
+    csv_format.writer(file, quoting=quoting, lineterminator="\n").writerows(rows)
+    return file.getvalue().rstrip("\n")
+
+
+# Of DataFrames, until every table is a `Table`.
+
+
+def table_of(rows: "Table | pd.DataFrame") -> Table:
+    if isinstance(rows, Table):
+        return rows
+    significant = rows.attrs.get(SIGNIFICANT, ())
+    columns = [Column(str(name), significant_digits=FOUR if name in significant else None) for name in rows.columns]
+    cells = [rows.iloc[:, place].tolist() for place in range(len(columns))]
+    names = [column.name for column in columns]
+    lines = [dict(zip(names, line, strict=True)) for line in zip(*cells, strict=True)]
+    return Table(columns, lines, [Note(NoteKind.READING, note) for note in rows.attrs.get(NOTES, [])])
+
+
+def _frame_csv(rows: "pd.DataFrame") -> str:
     lettered = (note.removeprefix("protocol ") for note in rows.attrs.get(NOTES, []) if note.startswith("protocol "))
     stands = dict(mark.split(": ", 1) for mark in lettered)
     if stands and "protocol" in rows:
@@ -49,23 +135,12 @@ def csv(rows: "pd.DataFrame") -> str:
     for name, texts in rows.attrs.get(IN_FULL, {}).items():
         rows = rows.assign(**{name: [texts.get(text, text) for text in rows[name]]})
     text = str(rows.to_csv(index=False))
-    return (str(rows.to_csv(index=False, quoting=QUOTE_NONNUMERIC)) if "#" in text else text).rstrip("\n")
+    quoted = rows.to_csv(index=False, quoting=csv_format.QUOTE_NONNUMERIC)
+    return (str(quoted) if "#" in text else text).rstrip("\n")
 
 
-def comments(rows: "pd.DataFrame", title: str, note: str = "") -> list[str]:
-    """Title and notes of a table as comment lines above its `csv`, but for letters that this writes out."""
+def _frame_comments(rows: "pd.DataFrame", title: str, note: str = "") -> list[str]:
     said = [*rows.attrs.get(NOTES, []), *filter(str.strip, note.splitlines())]
     if "protocol" in rows:
         said = [line for line in said if not line.startswith("protocol ")]
     return [f"# {' '.join(line.splitlines())}" for line in (title, *said)]
-
-
-def _text(value: Any, form: str) -> str:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else format(value, form)
-    return "" if value is None else str(value)
-
-
-def _one_line(text: str) -> str:
-    """Text that cannot leave its cell."""
-    return " ".join(text.splitlines()).replace("|", "\\|")

@@ -8,7 +8,10 @@ neither torch nor pandas.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
+
+from transfer.records.comparability import Comparability
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,8 +20,12 @@ RUN = "run"
 """Name of the column with the ids of the runs behind a row, a tuple of texts."""
 
 Row = dict[str, Any]
-"""Column name -> text, number, bool, None where there is no value, tuple of run ids, or one of the values that a
-renderer knows (`Comparability`, `transfer.statistics.verdicts.Verdict`)."""
+"""Column name -> text, number, bool, None where there is no value, a tuple of texts (run ids in the column `RUN`), or a
+value of a type that `cell_text.py` beside this file knows, as `Comparability`."""
+
+
+SIGNIFICANT = 4
+"""Significant digits of values whose size is not known beforehand."""
 
 
 @dataclass(frozen=True)
@@ -29,28 +36,15 @@ class Column:
         name: heading and key of the rows.
         unit: "percent", "seconds", "hours", "GFLOPs", "millions"; empty for texts and counts.
         direction: whether more or less of it is better; empty where neither is.
-        digits: decimals that a renderer shows; None shows the value as it is.
-        significant: four significant digits instead, for values of any size.
+        digits: decimals that a renderer shows of fractions; None shows the value as it is.
+        significant_digits: shown instead of decimals, for values of any size; None for decimals.
     """
 
     name: str
     unit: str = ""
     direction: Literal["higher", "lower", ""] = ""
     digits: int | None = 2
-    significant: bool = False
-
-
-@dataclass(frozen=True)
-class Comparability:
-    """The group of rows whose numbers may be compared: equal in every field of the protocol.
-
-    Attributes:
-        letter: a short name within the table.
-        fields: protocol field -> value, of the fields that are not the same in all groups of the table.
-    """
-
-    letter: str
-    fields: tuple[tuple[str, Any], ...]
+    significant_digits: int | None = None
 
 
 class NoteKind(Enum):
@@ -155,13 +149,22 @@ class Table:
         return self.without(*(name for name in self.names if all(map(is_missing, self[name]))))
 
     def to_frame(self) -> "pd.DataFrame":
-        """The table as pandas has it, one column each, values as they are; run ids with blanks between them."""
+        """The table as a pandas DataFrame, values as they are; the ids of a row's runs become one text, with blanks."""
         import pandas as pd
 
-        rows = [[" ".join(value) if isinstance(value, tuple) else value for value in row.values()] for row in self.rows]
+        rows = [[_without_tuples(name, row[name]) for name in self.names] for row in self.rows]
         return pd.DataFrame(rows, columns=self.names)
+
+
+def _without_tuples(name: str, value: Any) -> Any:
+    return (" " if name == RUN else "; ").join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def is_missing(value: Any) -> bool:
     """Whether a cell has no value: None, an empty text or nan."""
     return value is None or (isinstance(value, str) and not value) or (isinstance(value, float) and value != value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell holds a number; a bool is none."""
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,6 +1,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -13,6 +14,7 @@ from transfer.records.store import Run
 from transfer.report.page.html import page
 from transfer.report.page.record_json import LONGEST, marks_of, run_facts
 from transfer.report.page.section import Section
+from transfer.report.tables.table import Column, Table
 
 
 class Parsed(HTMLParser):
@@ -205,8 +207,8 @@ def test_five_hundred_runs_make_a_small_page() -> None:
     assert text.count("package 7") == 1
 
 
-@pytest.mark.parametrize("table", [pd.DataFrame(), pd.DataFrame({"run": []}), pd.DataFrame({"a": [pd.NA, pd.NaT]})])
-def test_tables_with_nothing_in_them(table: pd.DataFrame) -> None:
+@pytest.mark.parametrize("table", [Table.of([]), Table([Column("run")], []), Table.of([{"a": None}, {"a": math.nan}])])
+def test_tables_with_nothing_in_them(table: Table) -> None:
     found = Parsed(page("t", [Section(title="s", table=table)], []))
     assert len(found.all("table")) == 1
     assert not any(found.cells)
