@@ -29,7 +29,7 @@ def _(value: None) -> str:
 
 
 @cell_text.register
-def _(value: tuple) -> str:  # type: ignore[type-arg]
+def _(value: tuple) -> str:
     return "; ".join(map(cell_text, value))
 
 
