@@ -18,7 +18,7 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
-from backbones.engine.learned import keep_learned
+from backbones.engine.learner_weights import keep_learned
 from backbones.engine.loop import fit
 from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object

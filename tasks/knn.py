@@ -15,7 +15,7 @@ from backbones.engine.options import check_ranges
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
-from backbones.pretrain.neighbours import TOP, true_class_places
+from backbones.pretrain.knn import TOP, true_class_places
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec

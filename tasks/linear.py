@@ -16,7 +16,7 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.engine.flops import flops
-from backbones.engine.learned import keep_learned
+from backbones.engine.learner_weights import keep_learned
 from backbones.engine.loop import fit
 from backbones.engine.optim import freeze_others
 from backbones.engine.options import FitOptions, check_ranges

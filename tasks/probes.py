@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backbones.pretrain.neighbours import weighted_knn
+from backbones.pretrain.knn import weighted_knn
 
 BIAS = 100.0
 """The constant feature appended last: so large that its weight is almost unregularised (big_vision)."""

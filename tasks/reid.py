@@ -21,8 +21,8 @@ from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.engine.flops import flops
-from backbones.engine.learned import keep_learned
 from backbones.engine.learner import Batch, Learner, feature_spread
+from backbones.engine.learner_weights import keep_learned
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions, check_ranges

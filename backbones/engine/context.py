@@ -91,7 +91,7 @@ class Context:
     notes: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)  # of the scores, for the record
     features: Path | None = None  # folder of the feature store
-    save_weights: bool = True  # whether a training leaves what it learned, see `engine.learned`
+    save_weights: bool = True  # whether a training leaves what it learned, see `engine.learner_weights`
     backbone: dict[str, Any] = field(default_factory=dict)
     untrained: list[str] = field(default_factory=list)
     exported: str | None = None  # weights id of what the run exported

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from backbones.engine.context import Context
-from backbones.engine.frozen import frozen_norms
+from backbones.engine.frozen_batch_norm import frozen_norms
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import Schedule, build_optimizer, freeze_others
 from backbones.engine.options import FitOptions

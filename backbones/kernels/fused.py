@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
-from backbones.kernels import programs
+from backbones.kernels import triton_kernels
 from backbones.kernels.blocked import HEAD_DIMS, scale_of, shares
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -54,7 +54,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     """
     q, k, v = _rows_whole(q), _rows_whole(k), _rows_whole(v)
     out = empty_output(v[:, :, :1].expand(-1, -1, q.shape[2], -1))
-    _launch(programs.forward, (q, k, v, out), q.shape[2], k.shape[2], h, factor, scale)
+    _launch(triton_kernels.forward, (q, k, v, out), q.shape[2], k.shape[2], h, factor, scale)
     return out
 
 
@@ -64,8 +64,8 @@ def backward(
     """Gradients of `forward` for q, k and v, from that of its result [B, heads, N, E]."""
     grad, q, k, v = (_rows_whole(x) for x in (grad, q, k, v))
     dq, dk, dv = empty_output(q), empty_output(k), empty_output(v)
-    _launch(programs.backward_keys, (q, k, v, grad, dk, dv), k.shape[2], q.shape[2], h, factor, scale)
-    _launch(programs.backward_queries, (q, k, v, grad, dq), q.shape[2], k.shape[2], h, factor, scale)
+    _launch(triton_kernels.backward_keys, (q, k, v, grad, dk, dv), k.shape[2], q.shape[2], h, factor, scale)
+    _launch(triton_kernels.backward_queries, (q, k, v, grad, dq), q.shape[2], k.shape[2], h, factor, scale)
     return dq, dk, dv
 
 

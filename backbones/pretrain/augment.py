@@ -22,8 +22,8 @@ from torchvision.transforms import functional as F
 from backbones.data.loading.erasing import RandomErasing
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
-from backbones.pretrain.inception import AreaCrop, InceptionCrop, SquashCrop
-from backbones.pretrain.randaugment import RandAugment
+from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop, SquashCrop
+from backbones.pretrain.bigvision_randaugment import RandAugment
 
 Step = Callable[[Image.Image], Image.Image]
 Transform = Callable[[Image.Image], Tensor]

@@ -20,9 +20,9 @@ from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.dino_learner import DinoLearner
 from backbones.pretrain.dino_options import DinoOptions
+from backbones.pretrain.knn import TOP, true_class_places
 from backbones.pretrain.method import Method, Outcomes, Scores, as_trained_here
 from backbones.pretrain.multicrop import MultiCrop
-from backbones.pretrain.neighbours import TOP, true_class_places
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec

@@ -22,7 +22,7 @@ from backbones.pretrain.losses import (
     soft_target_cross_entropy,
     token_label_losses,
 )
-from backbones.pretrain.mixing import mix
+from backbones.pretrain.mixup import mix
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.pretrain.token_labels import crop_targets
 from backbones.token_shards import Shards

@@ -8,7 +8,7 @@ from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.augment import AugmentOptions
 from backbones.pretrain.method import PretrainOptions
-from backbones.pretrain.mixing import MixOptions
+from backbones.pretrain.mixup import MixOptions
 
 
 @dataclass(kw_only=True)

@@ -1,1 +1,5 @@
-"""Room."""
+"""The process and its machine: ranks of a distributed job, precision, threads, seeds, atomic files, and the check for
+numbers that are not finite.
+
+Nothing here knows models, data sets or training.
+"""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from backbones.backbone import Backbone, create
-from backbones.engine.learned import LEARNER
+from backbones.engine.learner_weights import LEARNER
 from backbones.errors import UserError
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec

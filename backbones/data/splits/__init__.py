@@ -1,1 +1,5 @@
-"""Room."""
+"""One split of a data set: its labels, names and images, wherever the images are stored (files, Arrow rows, memory).
+
+Here are also its subsets, the digests of image contents, the check for damaged images, and the torch data set over a
+split. Finding the files of a split is the work of `backbones.data.formats`.
+"""

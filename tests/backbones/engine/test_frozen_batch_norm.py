@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
-from backbones.engine.frozen import frozen_norms
+from backbones.engine.frozen_batch_norm import frozen_norms
 from backbones.engine.learner import Learner
 from backbones.engine.optim import freeze_others
 from backbones.engine.step import Stepper

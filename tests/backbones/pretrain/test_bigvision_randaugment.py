@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backbones.pretrain import randaugment
-from backbones.pretrain.randaugment import OPERATIONS, RandAugment
+from backbones.pretrain import bigvision_randaugment
+from backbones.pretrain.bigvision_randaugment import OPERATIONS, RandAugment
 
 LEVELS = (0, 5, 10, 15, 20)
 H, W = 48, 64
@@ -20,7 +20,7 @@ def image():
 
 
 def signs(monkeypatch, sign):
-    monkeypatch.setattr(randaugment, "signed", lambda m: sign * m)
+    monkeypatch.setattr(bigvision_randaugment, "signed", lambda m: sign * m)
 
 
 def truncated(values):

@@ -13,7 +13,7 @@ from backbones.engine.step import clip_each
 from backbones.pretrain.dino_head import DinoHead
 from backbones.pretrain.dino_loss import cross_view_loss, teacher_log_probabilities, updated_center
 from backbones.pretrain.losses import sigmoid_cross_entropy, soft_target_cross_entropy
-from backbones.pretrain.mixing import MixOptions, mix
+from backbones.pretrain.mixup import MixOptions, mix
 from backbones.runtime import dist
 from backbones.runtime.dist import SyncBatchNorm
 from tests.backbones.pretrain.dino_support import crops, dino_options, make

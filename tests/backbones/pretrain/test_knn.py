@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from backbones.errors import UserError
-from backbones.pretrain.neighbours import places, weighted_knn
+from backbones.pretrain.knn import places, weighted_knn
 
 
 def plainly(train: Tensor, labels: Tensor, test: Tensor, k: int, temperature: float, classes: int) -> list[list[int]]:

@@ -7,7 +7,7 @@ from timm.data.mixup import Mixup
 
 from backbones.data.loading.images import seeded
 from backbones.errors import UsageError
-from backbones.pretrain.mixing import MixOptions, mix, share
+from backbones.pretrain.mixup import MixOptions, mix, share
 
 C = 7
 DEIT = {"mixing": "timm", "mixup": 0.8, "cutmix": 1.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.1}

@@ -24,7 +24,7 @@ from backbones.engine.step import Stepper
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform
-from backbones.pretrain.mixing import mix
+from backbones.pretrain.mixup import mix
 from backbones.pretrain.supervised import METHOD, check, train_loader
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
