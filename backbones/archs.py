@@ -65,11 +65,11 @@ _VIT: dict[str, Any] = {
     "train_size": (224, 224),
 }
 _VOLO: dict[str, Any] = {"stem": "patchify", "ffn": "mlp", "patch": 8, "pos_resample": "antialias"}
-CHOSEN = tuple(_VIT)
+ARCHITECTURE_FIELDS = tuple(_VIT)
 "all fields that only some architectures take"
 
 
-def defaults(arch: str) -> dict[str, Any]:
+def default_fields(arch: str) -> dict[str, Any]:
     """The fields that an architecture takes, with their defaults; of timm's models and users' the pooling at most."""
     if arch in VITS:
         return _VIT | {"depth": VITS[arch].depth}
@@ -80,7 +80,7 @@ def defaults(arch: str) -> dict[str, Any]:
     return {"pool": None, "pos_resample": "antialias"} if arch.split(".")[0] in plain_vits() else {"pool": None}
 
 
-def holds_tensors(key: str, *values: Any) -> bool:
+def changes_tensors(key: str, *values: Any) -> bool:
     """Whether weights are those of one value of a field: not what the model counts, nor how it was made or is resized.
 
     Args:
@@ -91,9 +91,9 @@ def holds_tensors(key: str, *values: Any) -> bool:
     return key not in ("init", "train_size", "pos_resample", "length")
 
 
-def takers(key: str) -> str:
+def describe_takers(key: str) -> str:
     """In words, who takes a field."""
-    names = ", ".join(name for name in ARCHS if key in defaults(name))
+    names = ", ".join(name for name in ARCHS if key in default_fields(name))
     others = {"pool": " and models of timm", "pos_resample": " and timm's plain vision transformers"}
     return names + others.get(key, "") + " take it"
 

@@ -13,7 +13,7 @@ from timm.layers import Attention as TimmAttention
 from torch import Tensor, nn
 
 from backbones import spec_values, user_code
-from backbones.attention_functions import linear_is_cheaper, normalised, own_precision, pointwise, softmax
+from backbones.attention_functions import linear_is_cheaper, normalised_pointwise, pointwise, softmax, without_autocast
 from backbones.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = [
     "HeadNorm",
     "UserAttention",
     "make_attention",
-    "normalised",
+    "normalised_pointwise",
     "pointwise",
     "softmax",
 ]
@@ -40,14 +40,14 @@ ATTENTIONS: dict[str, Callable[..., Tensor]] = {
     "identity": partial(pointwise, h="identity"),
     "relu6": partial(pointwise, h="relu6"),
     "sigmoid": partial(pointwise, h="sigmoid"),
-    "relu_sum": partial(normalised, h="relu"),
-    "relu2_sum": partial(normalised, h="relu2"),
-    "gelu_sum": partial(normalised, h="gelu"),
-    "gelu_tanh_sum": partial(normalised, h="gelu_tanh"),
-    "softplus_sum": partial(normalised, h="softplus"),
-    "identity_sum": partial(normalised, h="identity"),
-    "relu6_sum": partial(normalised, h="relu6"),
-    "sigmoid_sum": partial(normalised, h="sigmoid"),
+    "relu_sum": partial(normalised_pointwise, h="relu"),
+    "relu2_sum": partial(normalised_pointwise, h="relu2"),
+    "gelu_sum": partial(normalised_pointwise, h="gelu"),
+    "gelu_tanh_sum": partial(normalised_pointwise, h="gelu_tanh"),
+    "softplus_sum": partial(normalised_pointwise, h="softplus"),
+    "identity_sum": partial(normalised_pointwise, h="identity"),
+    "relu6_sum": partial(normalised_pointwise, h="relu6"),
+    "sigmoid_sum": partial(normalised_pointwise, h="sigmoid"),
 }
 
 
@@ -64,7 +64,7 @@ class HeadNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # a CPU takes a float32 scale beside 16 bits, and is a quarter faster so
         mixed = x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
-        with own_precision(x):
+        with without_autocast(x):
             return F.layer_norm(x, self.weight.shape, self.weight if mixed else self.weight.to(x.dtype), None, 1e-6)
 
 
@@ -101,7 +101,7 @@ class Attention(TimmAttention):
         length: str = "tokens",
         train_tokens: int | None = None,
     ) -> None:
-        gate = spec_values.gate_kind(gate)
+        gate = spec_values.gate_name(gate)
         if gate not in (*GATES, "off"):
             raise UsageError(f"`gate: {gate}` is none of off, {', '.join(GATES)}")
         super().__init__(dim, heads, qkv_bias=True, qk_norm=qk_norm, gated=gate != "off", norm_layer=HeadNorm)
@@ -124,19 +124,21 @@ class Attention(TimmAttention):
         q, k, v = self.qkv(x).view(B, N, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
         core, tokens = self.core, N
         if self.training and self.shards is not None and self.shards.tokens is not None:  # x is this rank's share
-            core, tokens = self.shards.over_ranks(core), self.shards.tokens
-        out = core(self.q_norm(q), self.k_norm(k), v, alpha=self.alpha, length=self.counted(tokens, image_tokens))
+            core, tokens = self.shards.distribute(core), self.shards.tokens
+        out = core(
+            self.q_norm(q), self.k_norm(k), v, alpha=self.alpha, length=self.effective_length(tokens, image_tokens)
+        )
         out = out.transpose(1, 2).reshape(B, N, self.attn_dim)
         if self.gate is not None:
             out = out * self.gating(self.gate(x))
         return self.proj(out)
 
-    def counted(self, tokens: int, image_tokens: int | None = None) -> int | None:
+    def effective_length(self, tokens: int, image_tokens: int | None = None) -> int | None:
         """L of the factor L^-alpha, for so many keys at hand; see `forward` for the other."""
         return {"tokens": tokens, "image": image_tokens or tokens, "train": self.train_tokens}[self.length]
 
     @property
-    def scaled(self) -> bool:
+    def uses_length(self) -> bool:
         """Whether L matters: not where the weights are divided by their sum."""
         return getattr(getattr(self.core, "inner", self.core), "func", None) is pointwise
 
@@ -214,10 +216,10 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
         raise UsageError(f"`alpha: {alpha}` has no effect on a user's attention ({name})")
     found = user_code.load(name)
     if not isinstance(found, type):
-        return Attention(dim, heads, UserFunction(found, user_code.takes(name, "scale")), **options)
+        return Attention(dim, heads, UserFunction(found, user_code.has_parameter(name, "scale")), **options)
     body = found(dim, heads)
     if not isinstance(body, nn.Module):
         raise UserError(f"{name}: an attention is an nn.Module class Name(dim, heads) or a function (q, k, v)")
-    if spec_values.gate_kind(options.get("gate", "off")) != "off" or options.get("qk_norm"):
+    if spec_values.gate_name(options.get("gate", "off")) != "off" or options.get("qk_norm"):
         raise UsageError(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
     return UserAttention(body)

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from backbones.errors import did_you_mean
-from backbones.kernels.blocked import product, scale_of, shares
+from backbones.kernels.blocked import scaled_matmul, score_scale, split_factor
 from backbones.kernels.operator import attend
 
 # In place where the gradient needs the output alone: nothing else holds the L x L scores.
-H: dict[str, Callable[[Tensor], Tensor]] = {
+SCORE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu_,
     "relu2": lambda scores: F.relu_(scores).square(),
     "gelu": F.gelu,
@@ -30,11 +30,11 @@ H: dict[str, Callable[[Tensor], Tensor]] = {
     "relu6": lambda scores: F.relu6(scores, inplace=True),
     "sigmoid": torch.sigmoid_,
 }
-_SIGNED = ("gelu", "gelu_tanh", "identity")
+_MAY_BE_NEGATIVE = ("gelu", "gelu_tanh", "identity")
 # Bytes of scores up to which a CPU is faster with torch's own operations; for training, where they keep the scores for
 # the backward pass, by what it costs to compute h anew.
-_FEW = 3e6
-_FEW_TO_KEEP = dict.fromkeys(H, 16e6) | {"relu": 3e6, "relu2": 4e6, "softplus": 32e6}
+_FEW_SCORE_BYTES = 3e6
+_FEW_SCORE_BYTES_IN_TRAINING = dict.fromkeys(SCORE_FUNCTIONS, 16e6) | {"relu": 3e6, "relu2": 4e6, "softplus": 32e6}
 
 
 def pointwise(
@@ -66,25 +66,25 @@ def pointwise(
     Raises:
         ValueError: an h that there is not, an alpha that is not finite, or tensors that do not fit each other.
     """
-    q, k, v = fitting(q, k, v, key_mask)
-    if h not in H:
-        raise ValueError(f"h = '{h}'{did_you_mean(h, list(H))} is none of {', '.join(H)}")
+    q, k, v = checked_inputs(q, k, v, key_mask)
+    if h not in SCORE_FUNCTIONS:
+        raise ValueError(f"h = '{h}'{did_you_mean(h, list(SCORE_FUNCTIONS))} is none of {', '.join(SCORE_FUNCTIONS)}")
     if length is not None and length < 1:
         raise ValueError(f"length = {length} is no number of tokens")
     keys = max(k.shape[-2], 1)
     # a learned exponent acts on the outputs, from 1 / L on, so that no precision is left on the way
     factor = _power(length or keys, 1.0 if isinstance(alpha, Tensor) else alpha)
-    with own_precision(q):
-        out = _weighted_sums(q, *_without_padding(k, v, key_mask), h, factor, scale_of(q, scale))
+    with without_autocast(q):
+        out = _weighted_sums(q, *_zero_padding(k, v, key_mask), h, factor, score_scale(q, scale))
         if isinstance(alpha, Tensor):
-            out = _times(out, float(length or keys) ** (1.0 - alpha) + 0 * alpha)  # NaN where alpha is not finite
+            out = _multiply(out, float(length or keys) ** (1.0 - alpha) + 0 * alpha)  # NaN where alpha is not finite
         if key_mask is not None and length is None:
             share = key_mask.sum(-1).clamp_min(1).to(torch.promote_types(out.dtype, torch.float32)) / keys
-            out = _times(out, share.pow(-alpha).view(-1, 1, 1, 1))
+            out = _multiply(out, share.pow(-alpha).view(-1, 1, 1, 1))
         return out
 
 
-def _times(out: Tensor, factor: Tensor) -> Tensor:
+def _multiply(out: Tensor, factor: Tensor) -> Tensor:
     """out * factor in float32 at least, and in the type of `out` again: nor is the factor's gradient a half's sum."""
     wide = torch.promote_types(out.dtype, torch.float32)
     return (out.to(wide) * factor).to(out.dtype)
@@ -103,23 +103,23 @@ def _power(length: int, alpha: float) -> float:
 def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
     """factor * h(scale q k^T) v, whichever way is the fastest."""
     if h == "identity" and linear_is_cheaper(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]):
-        summary = product(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
-        return product(q.flatten(0, 1), summary, scale).unflatten(0, q.shape[:2])
-    if _is_few(q, k, v, h):
-        inner, outer = shares(h, factor)
-        return _weighted(H[h](_scores(q, k, inner * scale)), v, outer)
+        summary = scaled_matmul(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
+        return scaled_matmul(q.flatten(0, 1), summary, scale).unflatten(0, q.shape[:2])
+    if _prefers_torch_operations(q, k, v, h):
+        inner, outer = split_factor(h, factor)
+        return _weighted_values(SCORE_FUNCTIONS[h](_scores(q, k, inner * scale)), v, outer)
     if q.device.type == "cpu":
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # here, so that the backward pass has them so too
     return attend(q, k, v, h, factor, scale)
 
 
-def _is_few(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
+def _prefers_torch_operations(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
     """Whether torch's own operations serve better: few scores on a CPU, or forward-mode differentiation."""
     if not torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in (q, k, v)):
         return True
     trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] * q.element_size()
-    return q.device.type == "cpu" and scores <= (_FEW_TO_KEEP[h] if trains else _FEW)
+    return q.device.type == "cpu" and scores <= (_FEW_SCORE_BYTES_IN_TRAINING[h] if trains else _FEW_SCORE_BYTES)
 
 
 def linear_is_cheaper(queries: int, keys: int, width: int, of_values: int | None = None) -> bool:
@@ -132,7 +132,7 @@ def linear_is_cheaper(queries: int, keys: int, width: int, of_values: int | None
     return (queries + keys) * width * other < queries * keys * (width + other)
 
 
-def normalised(
+def normalised_pointwise(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -148,14 +148,14 @@ def normalised(
     For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel,
     so that `alpha` and `length` do not matter here. The N x L weights are kept for the backward pass.
     """
-    q, k, v = fitting(q, k, v, key_mask)
-    with own_precision(q):
-        k, v = _without_padding(k, v, key_mask)
-        weighted, total = weighted_and_total(q, k, v, h, 1 / max(k.shape[-2], 1), key_mask, scale)
-        return divided(weighted, total)
+    q, k, v = checked_inputs(q, k, v, key_mask)
+    with without_autocast(q):
+        k, v = _zero_padding(k, v, key_mask)
+        weighted, total = weighted_sums_and_totals(q, k, v, h, 1 / max(k.shape[-2], 1), key_mask, scale)
+        return divide_by_totals(weighted, total)
 
 
-def weighted_and_total(
+def weighted_sums_and_totals(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -168,16 +168,16 @@ def weighted_and_total(
 
     Both times `factor`, which keeps float16 from overflowing; the sums in float32 at least.
     """
-    inner, outer = shares(h, factor)
-    weights = H[h](_scores(q, k, inner * scale_of(q, scale)))
+    inner, outer = split_factor(h, factor)
+    weights = SCORE_FUNCTIONS[h](_scores(q, k, inner * score_scale(q, scale)))
     if key_mask is not None:
         weights = weights.masked_fill(_per_head(~key_mask, q), 0)
     wide = torch.promote_types(q.dtype, torch.float32)
-    total = (weights.abs() if h in _SIGNED else weights).sum(-1, dtype=wide) * outer
-    return _weighted(weights, v, outer), total.view(*q.shape[:-1], 1)
+    total = (weights.abs() if h in _MAY_BE_NEGATIVE else weights).sum(-1, dtype=wide) * outer
+    return _weighted_values(weights, v, outer), total.view(*q.shape[:-1], 1)
 
 
-def divided(weighted: Tensor, total: Tensor) -> Tensor:
+def divide_by_totals(weighted: Tensor, total: Tensor) -> Tensor:
     """Sums divided by their total weights, in the type of the sums; 0 where there is no weight."""
     return (weighted / total.clamp_min(torch.finfo(total.dtype).tiny)).to(weighted.dtype)
 
@@ -197,24 +197,24 @@ def softmax(
     Args:
         scale: in place of 1 / sqrt(d).
     """
-    q, k, v = fitting(q, k, v, key_mask)
-    k, v = _without_padding(k, v, key_mask)
+    q, k, v = checked_inputs(q, k, v, key_mask)
+    k, v = _zero_padding(k, v, key_mask)
     trains = not torch.is_inference_mode_enabled()
     if trains and q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= 1024:
         # the fused kernel's backward is slow there: 54 ms a block against 19 at 129 tokens (ViT-S, 16 images, a core);
         # its forward alone is not: 3.9 ms against 7.8 at 197 tokens (two cores)
-        with own_precision(q):
-            scores = _scores(q, k, scale_of(q, scale))
+        with without_autocast(q):
+            scores = _scores(q, k, score_scale(q, scale))
             if key_mask is not None:
                 scores = scores.masked_fill(_per_head(~key_mask, q), -math.inf)
-            return _weighted(scores.softmax(-1), v)
+            return _weighted_values(scores.softmax(-1), v)
     mask = None if key_mask is None else key_mask[:, None, None, :]
     e = v.shape[-1]
     v = F.pad(v, (0, q.shape[-1] - e)) if e < q.shape[-1] else v  # the fused kernels want one width
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)[..., :e]
 
 
-def fitting(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def checked_inputs(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """The three under autocast's precision where it is on. Raises ValueError if they do not fit each other."""
     if (
         q.ndim != 4
@@ -241,7 +241,7 @@ def fitting(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> 
     return q, k, v
 
 
-def _without_padding(k: Tensor, v: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _zero_padding(k: Tensor, v: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Zeros in the place of padding: a weight of zero would not keep a NaN out."""
     if key_mask is None:
         return k, v
@@ -254,7 +254,7 @@ def _per_head(mask: Tensor, q: Tensor) -> Tensor:
     return mask.repeat_interleave(q.shape[1], 0)[:, None]
 
 
-def own_precision(x: Tensor) -> AbstractContextManager[Any]:
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """Autocast off, which would compute norms, and softplus on N x L scores, in fp32."""
     device = x.device.type
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
@@ -262,12 +262,12 @@ def own_precision(x: Tensor) -> AbstractContextManager[Any]:
 
 def _scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
     """scale q k^T, [B * heads, N, L]; the scale within the product costs no pass of its own."""
-    return product(q.flatten(0, 1), k.flatten(0, 1).mT, scale)
+    return scaled_matmul(q.flatten(0, 1), k.flatten(0, 1).mT, scale)
 
 
-def _weighted(weights: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:
+def _weighted_values(weights: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:
     """factor * weights v, of [B * heads, N, L] and [B, heads, L, d] -> [B, heads, N, d].
 
     The factor acts before the sums are rounded, and on the N x d outputs alone, never on the N x L weights.
     """
-    return product(weights, v.flatten(0, 1), factor).unflatten(0, v.shape[:2])
+    return scaled_matmul(weights, v.flatten(0, 1), factor).unflatten(0, v.shape[:2])

@@ -14,14 +14,14 @@ from timm.models._manipulate import group_with_matcher
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from backbones.build import Size, build, step
-from backbones.checkpoints.classifier import BESIDE, Classes, Head
+from backbones.build import Size, build, describe_divisor
+from backbones.checkpoints.classifier import SEPARATE_HEAD, Classes, Head
 from backbones.errors import UsageError, UserError
 from backbones.spec import BackboneSpec, override, resolve
 from backbones.volo import Box
 from backbones.weights import find_weights
 
-_BEHIND = "#behind"
+_AFTER_ALL_LAYERS = "#behind"
 "a name that no model has: its layer is that of all which timm counts to none, the classifier first"
 
 
@@ -54,7 +54,7 @@ def create(
     )
 
 
-def probe(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
+def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     """Builds a backbone without its weights and sends an image through it, so that what cannot work is known at once.
 
     Raises:
@@ -64,7 +64,7 @@ def probe(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     if spec.drop_path not in (0, overrides.get("drop_path", spec.drop_path)):
         raise UsageError(f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}")
     if any(side % spec.divisor for side in size):
-        raise UsageError(f"size {size[0]} x {size[1]}: {step(spec)} of {spec.name} does not divide it")
+        raise UsageError(f"size {size[0]} x {size[1]}: {describe_divisor(spec)} of {spec.name} does not divide it")
     try:
         backbone = create(spec, img_size=size, **overrides, weights="random", load="strict").eval()
         with torch.inference_mode():
@@ -191,7 +191,7 @@ class Backbone(nn.Module):
         """Number of blocks; in other models of the layers that timm counts for layer decay, but for the stem."""
         if isinstance(self.model, VisionTransformer):
             return len(self.model.blocks)
-        return self._layer_table().get(_BEHIND, 1) - 1
+        return self._layer_table().get(_AFTER_ALL_LAYERS, 1) - 1
 
     def layer_of(self, parameter_name: str) -> int:
         """As timm, for layer decay: 0 stem, positions, class token; i + 1 block i; depth final norm; depth + 1 others.
@@ -217,17 +217,17 @@ class Backbone(nn.Module):
         for key in ("name", "load", "drop_path", "init"):
             del described[key]
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-        for name, tensor in sorted([*self.model.state_dict().items(), *self._beside().items()]):
+        for name, tensor in sorted([*self.model.state_dict().items(), *self._separate_head_state().items()]):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
 
-    def _beside(self) -> dict[str, Tensor]:
-        return {} if self.head is None else self.head.state_dict(prefix=f"{BESIDE}.")
+    def _separate_head_state(self) -> dict[str, Tensor]:
+        return {} if self.head is None else self.head.state_dict(prefix=f"{SEPARATE_HEAD}.")
 
     def _layer_table(self) -> dict[str, int]:
         if not self._layers and hasattr(self.model, "group_matcher"):
-            named = iter([*self.model.named_parameters(), (_BEHIND, None)])
+            named = iter([*self.model.named_parameters(), (_AFTER_ALL_LAYERS, None)])
             layers = group_with_matcher(named, self.model.group_matcher(coarse=False), reverse=True)
             self._layers = {name: layer for name, layer in layers.items() if name not in self._head_names}
         return self._layers

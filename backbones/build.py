@@ -11,9 +11,9 @@ from torch import Tensor, nn
 import backbones.vit
 from backbones import archs, user_code
 from backbones.checkpoints import exports
-from backbones.checkpoints.classifier import Classes, Head, check_classes, none_trained
+from backbones.checkpoints.classifier import Classes, Head, check_classes, no_trained_classifier
 from backbones.errors import UsageError, UserError
-from backbones.positions import teach
+from backbones.positions import set_resampling
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec
 from backbones.weights import Located, load_weights, read_weights
 
@@ -44,67 +44,73 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
     released = None
     if spec.kind == "ours":
-        model = _ours(spec, size or (224, 224))
+        model = _create_ours(spec, size or (224, 224))
     elif spec.kind == "user":
-        model = _users(spec, size or (224, 224))
+        model = _create_user_model(spec, size or (224, 224))
     else:
-        model, released = _timms(spec, located, size)
+        model, released = _create_timm_model(spec, located, size)
     head = Head(model, beside=spec.kind == "user") if classes is not None else None
     names = head.names if head else set()
     if released is None:
         state = read_weights(model, located, spec, names)
     else:
         state = {name: tensor for name, tensor in released.items() if name in {*model.state_dict(), *names}}
-    count = _resize(head, classes, state, spec, located) if head else None
-    untrained = [] if located.path is None else load_weights(model, state, located, spec, _apart(head, classes))
+    count = _resize_head(head, classes, state, spec, located) if head else None
+    untrained = (
+        [] if located.path is None else load_weights(model, state, located, spec, _names_not_loaded(head, classes))
+    )
     if head and classes == "trained":
         head.load(state)
-    usual = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | _statistics(model, located)
+    usual = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | _mean_and_std(model, located)
     spec = replace(spec, mean=spec.mean or usual["mean"], std=spec.std or usual["std"])
     return Built(model, spec, untrained, count, head)
 
 
-def _resize(head: Head, classes: Classes, state: dict[str, Tensor], spec: BackboneSpec, located: Located) -> int:
+def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: BackboneSpec, located: Located) -> int:
     """Gives the classifier its size, and a fresh one its values."""
     count = head.classes_in(state) if classes == "trained" else classes
     if not count:
-        raise none_trained(spec.name, f"{located.path} holds" if located.path else "random weights hold")
+        raise no_trained_classifier(spec.name, f"{located.path} holds" if located.path else "random weights hold")
     assert isinstance(count, int)
     head.resize(count)
     head.initialise(zeros=spec.init == "bigvision")
     return count
 
 
-def _apart(head: Head | None, classes: Classes) -> set[str]:
+def _names_not_loaded(head: Head | None, classes: Classes) -> set[str]:
     """Names in a file that the model does not get: of a classifier that is made anew, or stands beside it."""
     return head.names if head and (head.beside or classes != "trained") else set()
 
 
-def _statistics(model: Any, located: Located) -> dict[str, Any]:
+def _mean_and_std(model: Any, located: Located) -> dict[str, Any]:
     """Mean and std that the weights were made with, else those usual for the architecture."""
     if located.folder is not None:
-        return exports.statistics(exports.read_config(located.folder))
+        return exports.mean_and_std(exports.read_config(located.folder))
     config = get_pretrained_cfg(located.timm_name) if located.timm_name else None
-    return exports.statistics({"pretrained_cfg": config.to_dict() if config else getattr(model, "pretrained_cfg", {})})
+    return exports.mean_and_std(
+        {"pretrained_cfg": config.to_dict() if config else getattr(model, "pretrained_cfg", {})}
+    )
 
 
-def _ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
+def _create_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
     if any(side % spec.divisor for side in size):
-        raise UsageError(f"backbone {spec.name}: {step(spec)} does not divide {size[0]} x {size[1]} pixels (H x W)")
-    given = {key: getattr(spec, key) for key in archs.defaults(spec.arch) if key != "patch"}
+        raise UsageError(
+            f"backbone {spec.name}: {describe_divisor(spec)} does not divide {size[0]} x {size[1]} pixels (H x W)"
+        )
+    given = {key: getattr(spec, key) for key in archs.default_fields(spec.arch) if key != "patch"}
     given = {key: value for key, value in given.items() if value is not None}  # a record knows fewer fields than we do
     return timm.create_model(
         spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **given
     )
 
 
-def step(spec: BackboneSpec) -> str:
+def describe_divisor(spec: BackboneSpec) -> str:
     """In words, what height and width must be multiples of."""
     twice = "" if spec.divisor == spec.patch else f"twice ({spec.divisor}) "
     return f"{twice}the patch size {spec.patch}"
 
 
-def _users(spec: BackboneSpec, size: tuple[int, int]) -> Any:
+def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:
     made = user_code.load(spec.arch)()
     if not isinstance(made, nn.Module):
         raise UserError(f"{spec.arch}: a model is an nn.Module class Name(), or a function that returns one")
@@ -122,15 +128,17 @@ def _users(spec: BackboneSpec, size: tuple[int, int]) -> Any:
     return model
 
 
-def _converted(spec: BackboneSpec, located: Located) -> bool:
+def _timm_loads_weights(spec: BackboneSpec, located: Located) -> bool:
     """Whether timm loads its own released weights, with its own conversion of their names."""
     return spec.kind == "timm" and located.timm_name.split(".")[0] == spec.arch.split(".")[0]
 
 
-def _timms(spec: BackboneSpec, located: Located, size: tuple[int, int] | None) -> tuple[Any, dict[str, Tensor] | None]:
+def _create_timm_model(
+    spec: BackboneSpec, located: Located, size: tuple[int, int] | None
+) -> tuple[Any, dict[str, Tensor] | None]:
     """A model of timm's without classifier, and its tensors with it where timm has loaded them."""
     name, source = spec.arch, {}
-    if _converted(spec, located):
+    if _timm_loads_weights(spec, located):
         name = located.timm_name
         source = {"pretrained": True, "pretrained_cfg_overlay": {"file": str(located.path)}}
     elif located.folder is not None:
@@ -141,9 +149,9 @@ def _timms(spec: BackboneSpec, located: Located, size: tuple[int, int] | None) -
     options = {**source, "drop_path_rate": spec.drop_path or None}
     # released weights come at their own size first: timm would bring their positions to another one in its own way
     later = size if source and spec.pos_resample else None
-    model = _sized(name, None if later else size, options, spec)
+    model = _create_at_size(name, None if later else size, options, spec)
     if spec.pos_resample:
-        teach(model, spec.pos_resample)
+        set_resampling(model, spec.pos_resample)
     if later:
         model.set_input_size(later)
     released = dict(model.state_dict()) if source else None
@@ -154,7 +162,7 @@ def _timms(spec: BackboneSpec, located: Located, size: tuple[int, int] | None) -
     return model, released
 
 
-def _sized(name: str, size: tuple[int, int] | None, options: dict[str, Any], spec: BackboneSpec) -> Any:
+def _create_at_size(name: str, size: tuple[int, int] | None, options: dict[str, Any], spec: BackboneSpec) -> Any:
     """A model that takes any image size if it can: timm's families spell that wish in different ways, or need none."""
     sized = {"img_size": size} if size else {}
     refusals = []

@@ -25,14 +25,14 @@ def big_vision(model: VisionTransformer) -> None:
         nn.init.normal_(model.pos_embed, std=model.embed_dim**-0.5)
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
-            _weight(name, module.weight)
+            _init_weight(name, module.weight)
             if module.bias is not None and ".mlp." in name:
                 nn.init.normal_(module.bias, std=1e-6)
             elif module.bias is not None:
                 nn.init.zeros_(module.bias)
 
 
-def _weight(name: str, weight: Tensor) -> None:
+def _init_weight(name: str, weight: Tensor) -> None:
     if name == "head":
         nn.init.zeros_(weight)
     elif not name.startswith("blocks."):

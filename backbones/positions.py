@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from backbones.attention_functions import own_precision
+from backbones.attention_functions import without_autocast
 from backbones.errors import UsageError
 
 Grid = tuple[int, int]
-WAYS: dict[str, dict[str, Any]] = {
+RESAMPLINGS: dict[str, dict[str, Any]] = {
     "antialias": {"mode": "bicubic", "antialias": True},
     "bicubic": {"mode": "bicubic"},
     "dino": {"mode": "bicubic"},
@@ -37,7 +37,7 @@ def sincos2d(height: int, width: int, dim: int) -> Tensor:
     return torch.cat([angles_x.sin(), angles_x.cos(), angles_y.sin(), angles_y.cos()], dim=1)
 
 
-def resampled(table: Tensor, grid: Sequence[int], way: str) -> Tensor:
+def resample_positions(table: Tensor, grid: Sequence[int], way: str) -> Tensor:
     """Positions [1, h, w, D] on another grid; on the same one as they are.
 
     Computed in float32 at least, whatever the autocast.
@@ -56,9 +56,9 @@ def resampled(table: Tensor, grid: Sequence[int], way: str) -> Tensor:
     places: dict[str, Any] = {"size": new}
     if way == "dino":
         places = {"scale_factor": tuple((side + 0.1) / before for side, before in zip(new, old))}
-    with own_precision(table):
+    with without_autocast(table):
         wide = table.to(torch.promote_types(table.dtype, torch.float32)).permute(0, 3, 1, 2)
-        found = F.interpolate(wide, **places, **WAYS[way])
+        found = F.interpolate(wide, **places, **RESAMPLINGS[way])
     return found.permute(0, 2, 3, 1).to(table.dtype)
 
 
@@ -76,34 +76,34 @@ def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -
     """
     if "pos_embed" not in state or getattr(model, "pos_embed", None) is None:
         return state
-    positions, way = state["pos_embed"], way_of(model)
+    positions, way = state["pos_embed"], resampling_of(model)
     if positions.ndim == model.pos_embed.ndim == 4:
-        return state | {"pos_embed": resampled(positions, model.pos_embed.shape[1:3], way)}
+        return state | {"pos_embed": resample_positions(positions, model.pos_embed.shape[1:3], way)}
     grid = getattr(model.patch_embed, "grid_size", None) if isinstance(model, VisionTransformer) else None
     if grid is None:
         return state
-    wanted = _prefix(model)
+    wanted = _prefix_tokens(model)
     prefix = wanted + (0 if model.no_embed_class else ("cls_token" in state) - model.has_class_token)
     if old_grid is not None and positions.shape[1] - old_grid[0] * old_grid[1] in (0, 1):
         prefix = positions.shape[1] - old_grid[0] * old_grid[1]
     tokens = positions.shape[1] - prefix
     if old_grid is None or old_grid[0] * old_grid[1] != tokens:
-        old_grid = _guess(tokens, grid)
+        old_grid = _guess_grid(tokens, grid)
     first, patches = positions[:, :prefix], positions[:, prefix:]
     if prefix < wanted:
         first = torch.cat([positions.new_zeros(1, wanted - prefix, positions.shape[2]), first], dim=1)
-    patches = resampled(patches.unflatten(1, old_grid), grid, way).flatten(1, 2)
+    patches = resample_positions(patches.unflatten(1, old_grid), grid, way).flatten(1, 2)
     return state | {"pos_embed": torch.cat([first[:, :wanted], patches], dim=1)}
 
 
-def known_way(way: str) -> str:
+def check_resampling(way: str) -> str:
     """A way of resampling that there is. Raises UsageError for another."""
-    if way not in WAYS:
-        raise UsageError(f"`pos_resample: {way}` is none of {', '.join(WAYS)}")
+    if way not in RESAMPLINGS:
+        raise UsageError(f"`pos_resample: {way}` is none of {', '.join(RESAMPLINGS)}")
     return way
 
 
-def way_of(model: Any) -> str:
+def resampling_of(model: Any) -> str:
     """How a model resamples its positions; timm's way where it does not say."""
     return getattr(model, "pos_resample", "antialias")
 
@@ -111,10 +111,10 @@ def way_of(model: Any) -> str:
 def patch_positions(model: Any, grid: Grid) -> Tensor:
     """The positions [1, h, w, D] of a plain ViT's patch tokens on a grid."""
     positions = _on_grid(model, model.pos_embed, model.patch_embed.grid_size, grid)
-    return positions[:, _prefix(model) :].unflatten(1, grid)
+    return positions[:, _prefix_tokens(model) :].unflatten(1, grid)
 
 
-def embedded(model: Any, x: Tensor) -> Tensor:
+def add_positions(model: Any, x: Tensor) -> Tensor:
     """Tokens [B, h, w, D] of a plain ViT with their positions, behind those of the prefix: [B, N, D].
 
     A method in place of timm's `_pos_embed`, which knows one way of resampling.
@@ -129,7 +129,7 @@ def embedded(model: Any, x: Tensor) -> Tensor:
     return model.pos_drop(x)
 
 
-def resized(model: Any, img_size: Any = None, patch_size: Any = None) -> None:
+def resize_positions(model: Any, img_size: Any = None, patch_size: Any = None) -> None:
     """Gives a plain ViT the position grid of another image or patch size: a method in place of timm's."""
     before, grid = model.pos_embed, model.patch_embed.grid_size
     VisionTransformer.set_input_size(model, img_size, patch_size)
@@ -137,26 +137,26 @@ def resized(model: Any, img_size: Any = None, patch_size: Any = None) -> None:
         model.pos_embed.data = _on_grid(model, before.detach(), grid, model.patch_embed.grid_size)
 
 
-def teach(model: Any, way: str) -> None:
+def set_resampling(model: Any, way: str) -> None:
     """Has one of timm's plain ViTs resample its positions in this way, wherever it does."""
     model.pos_resample = way
-    model._pos_embed, model.set_input_size = MethodType(embedded, model), MethodType(resized, model)
+    model._pos_embed, model.set_input_size = MethodType(add_positions, model), MethodType(resize_positions, model)
 
 
 def _on_grid(model: Any, positions: Tensor, old: Grid, new: Grid) -> Tensor:
     """[1, prefix + N, D] with the patches' positions on another grid."""
     if tuple(old) == tuple(new):
         return positions
-    prefix = _prefix(model)
-    patches = resampled(positions[:, prefix:].unflatten(1, tuple(old)), new, way_of(model))
+    prefix = _prefix_tokens(model)
+    patches = resample_positions(positions[:, prefix:].unflatten(1, tuple(old)), new, resampling_of(model))
     return torch.cat([positions[:, :prefix], patches.flatten(1, 2)], dim=1)
 
 
-def _prefix(model: Any) -> int:
+def _prefix_tokens(model: Any) -> int:
     return 0 if model.no_embed_class else model.num_prefix_tokens
 
 
-def _guess(tokens: int, grid: Grid) -> Grid:
+def _guess_grid(tokens: int, grid: Grid) -> Grid:
     for ratio in (1, 2):
         width = round((tokens / ratio) ** 0.5)
         if ratio * width * width == tokens:

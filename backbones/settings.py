@@ -128,12 +128,12 @@ def flat_schema(**groups: type[Any]) -> type[Any]:
     return dataclasses.make_dataclass("Options", flat, kw_only=True)
 
 
-def unchecked(group: type[Any]) -> type[Any]:
+def without_checks(group: type[Any]) -> type[Any]:
     """The same dataclass without its `__post_init__`: for a layer whose values another one may yet make fit."""
     return type(group.__name__, (group,), {"__post_init__": lambda self: None, "__doc__": group.__doc__})
 
 
-def recast(options: Any, schema: type[T]) -> T:
+def copy_to_schema(options: Any, schema: type[T]) -> T:
     """The values of one schema's groups as those of another with the same fields; nothing is checked."""
     found = object.__new__(schema)
     for field in dataclasses.fields(schema):  # type: ignore[arg-type]

@@ -77,13 +77,13 @@ class BackboneSpec:
             return 1
         return 2 * self.patch if self.arch in archs.VOLOS else self.patch
 
-    def plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """JSON-able values."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     def identity(self) -> dict[str, Any]:
         """What decides the model, to be hashed: users' files by content, stems in canonical form, not the weights."""
-        values = self.plain()
+        values = self.as_dict()
         del values["weights"], values["files"]
         if self.stem is not None and self.patch is not None and "stem" not in self.files:
             values["stem"] = str(find_stem(self.stem).sized(self.patch))
@@ -112,54 +112,56 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
     Raises:
         UsageError: an unknown name, key or value, with the nearest known ones.
     """
-    title, values, folder, where = _source(name)
-    values, files = _checked(values, where, folder)
-    given, given_files = _checked(overrides, f"backbone {title}", None)
+    title, values, folder, where = _read_source(name)
+    values, files = _check_fields(values, where, folder)
+    given, given_files = _check_fields(overrides, f"backbone {title}", None)
     files = {part: sha for part, sha in files.items() if part not in given} | given_files
     chosen = values | given
     if given.get("load") == "partial" and values.get("load") != "partial":
-        kept = _named_by_export(chosen) - given.keys()
+        kept = _parts_of_export(chosen) - given.keys()
         chosen = {key: value for key, value in chosen.items() if key not in kept}
         files = {part: sha for part, sha in files.items() if part not in kept}
     if "arch" not in chosen:
         raise UsageError(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
-    taken = archs.defaults(chosen["arch"])
-    chosen = _checked({key: value for key, value in (usual or {}).items() if key in taken}, where, None)[0] | chosen
-    left_open, more_files = _left_open(chosen)
-    return _filled(BackboneSpec(name=title, files=more_files | files, **(left_open | chosen)))
+    taken = archs.default_fields(chosen["arch"])
+    chosen = (
+        _check_fields({key: value for key, value in (usual or {}).items() if key in taken}, where, None)[0] | chosen
+    )
+    left_open, more_files = _fields_of_export(chosen)
+    return _with_defaults(BackboneSpec(name=title, files=more_files | files, **(left_open | chosen)))
 
 
 def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
     """The same backbone with fields replaced; None, and "config" for `weights`, leave a field as it is."""
-    given, files = _checked(overrides, f"backbone {spec.name}", None)
+    given, files = _check_fields(overrides, f"backbone {spec.name}", None)
     if "attention" in given and spec.attention and spec.qk_norm == default_qk_norm(spec.attention):
         given.setdefault("qk_norm", None)
     if "arch" in given:
         given.setdefault("pos_resample", None)
     files = {part: sha for part, sha in spec.files.items() if part not in given} | files
-    return _filled(replace(spec, **given, files=files))
+    return _with_defaults(replace(spec, **given, files=files))
 
 
-def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
+def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     """(name of the backbone, its values, folder for relative paths, what to call the place in messages)."""
     path = Path(name.removeprefix("local-dir:"))
     if name in backbone_names():
         file = CONFIGS / "backbones" / f"{name}.yaml"
-        return name, _with_weights(read_yaml(file), name), None, str(file)
+        return name, _choose_weights(read_yaml(file), name), None, str(file)
     if name in ARCHS:
-        return name, _with_weights({"arch": name}, name), None, f"backbone {name}"
+        return name, _choose_weights({"arch": name}, name), None, f"backbone {name}"
     if user_code.is_user_part(name):
         title = name.rpartition(":")[2]
-        return title, _with_weights({"arch": name, "weights": "random"}, title, asked=False), None, f"backbone {name}"
+        return title, _choose_weights({"arch": name, "weights": "random"}, title, asked=False), None, f"backbone {name}"
     if name.startswith("hf-hub:"):
-        config = hub.cached(name.removeprefix("hf-hub:"), (exports.CONFIG,))
-        return name.rpartition("/")[2], _described(config.parent) | {"weights": name}, None, str(config)
+        config = hub.cached_file(name.removeprefix("hf-hub:"), (exports.CONFIG,))
+        return name.rpartition("/")[2], _fields_over_recipe(config.parent) | {"weights": name}, None, str(config)
     if path.suffix in (".yaml", ".yml"):
-        return path.stem, _with_weights(read_yaml(path), path.stem), path.resolve().parent, str(path)
+        return path.stem, _choose_weights(read_yaml(path), path.stem), path.resolve().parent, str(path)
     if (path / exports.CONFIG).is_file():
-        return path.resolve().name, _described(path), None, str(path / exports.CONFIG)
+        return path.resolve().name, _fields_over_recipe(path), None, str(path / exports.CONFIG)
     if name.split(".")[0] in timm_names():
-        return name, _with_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
+        return name, _choose_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
     known = [*backbone_names(), *ARCHS, *timm_names()]
     raise UsageError(
         f"unknown backbone '{name}'{did_you_mean(name, known)} (shipped: {', '.join(backbone_names())}; any timm name; "
@@ -167,7 +169,7 @@ def _source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     )
 
 
-def _with_weights(values: dict[str, Any], name: str, *, asked: bool = True) -> dict[str, Any]:
+def _choose_weights(values: dict[str, Any], name: str, *, asked: bool = True) -> dict[str, Any]:
     """A configuration that names no weights means those that pretraining exports below the working directory.
 
     Once there, these are also taken in the place of released ones, unless they come from a smoke run or a subset.
@@ -185,12 +187,12 @@ def _with_weights(values: dict[str, Any], name: str, *, asked: bool = True) -> d
     return values | {"weights": own} if real else values
 
 
-def _described(folder: Path) -> dict[str, Any]:
+def _fields_over_recipe(folder: Path) -> dict[str, Any]:
     """What an exported folder says that no recipe overrules: all but how positions were resampled in its training."""
-    return {key: value for key, value in _exported(folder).items() if key != "pos_resample"}
+    return {key: value for key, value in _exported_fields(folder).items() if key != "pos_resample"}
 
 
-def _exported(folder: Path) -> dict[str, Any]:
+def _exported_fields(folder: Path) -> dict[str, Any]:
     """The values that an exported folder stands for."""
     config = exports.read_config(folder)
     values: dict[str, Any] = {"arch": config["architecture"], "weights": str(folder)}
@@ -198,38 +200,42 @@ def _exported(folder: Path) -> dict[str, Any]:
         arguments = config.get("model_args", {})
         arguments = {"patch" if key == "patch_size" else key: value for key, value in arguments.items()}
         values |= {key: value for key, value in arguments.items() if key in FIELDS}
-    return values | exports.statistics(config)
+    return values | exports.mean_and_std(config)
 
 
-def _left_open(chosen: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def _fields_of_export(chosen: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """What the weights, where they are an export of the same architecture, say of the fields that were not chosen.
 
     So that a backbone pretrained with a part of another kind is picked up by its name.
     """
-    folder = exports.folder_of(chosen.get("weights", "random"))
+    folder = exports.export_folder(chosen.get("weights", "random"))
     if folder is None or chosen["arch"] not in ARCHS:
         return {}, {}
-    exported = _exported(folder)
+    exported = _exported_fields(folder)
     if exported["arch"] != chosen["arch"]:
         return {}, {}
     open_ = {key: value for key, value in exported.items() if key not in chosen}
-    return _checked(open_, str(folder / exports.CONFIG), None)
+    return _check_fields(open_, str(folder / exports.CONFIG), None)
 
 
-def _named_by_export(chosen: dict[str, Any]) -> set[str]:
+def _parts_of_export(chosen: dict[str, Any]) -> set[str]:
     """The parts that an export of the same architecture names, as it is or as a file of another model.
 
     A flag `load: partial` keeps these, whatever the configuration says: it asks for the weights, and a part of another
     kind is asked for by a flag of its own.
     """
-    folder = exports.folder_of(chosen.get("weights", "random"))
-    exported = _exported(folder) if folder is not None else {}
+    folder = exports.export_folder(chosen.get("weights", "random"))
+    exported = _exported_fields(folder) if folder is not None else {}
     if exported.get("arch") not in ARCHS or exported["arch"] != chosen.get("arch"):
         return set()
-    return {key for key in archs.CHOSEN if key in exported and archs.holds_tensors(key, exported[key], chosen.get(key))}
+    return {
+        key
+        for key in archs.ARCHITECTURE_FIELDS
+        if key in exported and archs.changes_tensors(key, exported[key], chosen.get(key))
+    }
 
 
-def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
+def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
     """The values that are given, in their proper types, and the sha256 of each user's file among them."""
     checked, files = {}, {}
     for key, value in values.items():
@@ -238,8 +244,8 @@ def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[d
         if value is None or (key, value) == ("weights", "config"):
             continue
         try:
-            checked[key] = spec_values.proper(key, value)
-            if key in spec_values.USERS and user_code.is_user_part(value):
+            checked[key] = spec_values.parse_field(key, value)
+            if key in spec_values.USER_PARTS and user_code.is_user_part(value):
                 checked[key] = user_code.locate(value, folder)
                 files[key] = user_code.digest(checked[key])
             elif key == "weights" and folder is not None and (folder / value).exists():
@@ -251,15 +257,17 @@ def _checked(values: dict[str, Any], where: str, folder: Path | None) -> tuple[d
     return checked, files
 
 
-def _filled(spec: BackboneSpec) -> BackboneSpec:
+def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
     """Defaults for what the architecture takes; proof that nothing else was asked for."""
-    usual = archs.defaults(spec.arch)
-    for key in archs.CHOSEN:
+    usual = archs.default_fields(spec.arch)
+    for key in archs.ARCHITECTURE_FIELDS:
         if key not in usual and getattr(spec, key) is not None:
-            raise UsageError(f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; only {archs.takers(key)}")
+            raise UsageError(
+                f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; only {archs.describe_takers(key)}"
+            )
     if spec.arch not in ARCHS:
         return replace(spec, pos_resample=spec.pos_resample or usual.get("pos_resample"))
-    values = usual | _usual_statistics(spec)
+    values = usual | _mean_and_std(spec)
     spec = replace(spec, **{key: value for key, value in values.items() if getattr(spec, key) is None})
     assert spec.stem
     if spec.arch in archs.VOLOS and spec.patch not in archs.VOLO_PATCHES:
@@ -272,12 +280,12 @@ def _filled(spec: BackboneSpec) -> BackboneSpec:
     return replace(spec, qk_norm=default_qk_norm(spec.attention))
 
 
-def _usual_statistics(spec: BackboneSpec) -> dict[str, Any]:
+def _mean_and_std(spec: BackboneSpec) -> dict[str, Any]:
     """Mean and standard deviation where none are given: those of the weights."""
     if spec.weights.startswith("timm:"):
         return {}  # timm's configuration knows them
-    folder = exports.folder_of(spec.weights)
-    found = exports.statistics(exports.read_config(folder)) if folder else {}
+    folder = exports.export_folder(spec.weights)
+    found = exports.mean_and_std(exports.read_config(folder)) if folder else {}
     return {key: found.get(key, usual) for key, usual in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD))}
 
 

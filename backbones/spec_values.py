@@ -8,7 +8,7 @@ from backbones.archs import ARCHS, timm_names
 from backbones.errors import UsageError, did_you_mean
 from backbones.stems import find_stem
 
-USERS = ("arch", "stem", "attention", "ffn")
+USER_PARTS = ("arch", "stem", "attention", "ffn")
 "fields that can be a user's own part"
 _CHOICES = {
     "pool": ("cls", "gap", "mean"),
@@ -23,7 +23,7 @@ LARGEST_ALPHA = 8  # 10,000 tokens to this power are still within float32
 _FLAGS = ("qk_norm", "rep_size", "class_position")
 
 
-def proper(key: str, value: Any) -> Any:
+def parse_field(key: str, value: Any) -> Any:
     """The value of one field in its proper type.
 
     Raises:
@@ -31,14 +31,14 @@ def proper(key: str, value: Any) -> Any:
         TypeError, ValueError: it cannot be read at all.
     """
     if key == "gate":
-        value = gate_kind(value)
+        value = gate_name(value)
     if key in _CHOICES and value not in _CHOICES[key]:
         raise UsageError(f"`{key}: {value}` is none of {', '.join(_CHOICES[key])}")
-    if key in (*USERS, "weights"):
+    if key in (*USER_PARTS, "weights"):
         if not isinstance(value, str):
             raise ValueError
         if not user_code.is_user_part(value):
-            _known(key, value)
+            _check_known(key, value)
         return value
     if key in ("mean", "std"):
         red, green, blue = (_finite(number) for number in value)
@@ -61,7 +61,7 @@ def proper(key: str, value: Any) -> Any:
     return value
 
 
-def gate_kind(value: Any) -> Any:
+def gate_name(value: Any) -> Any:
     """The kind of a gate that older files and records call true or false: then there was one kind alone."""
     if isinstance(value, bool) or value in ("True", "False"):
         return "sigmoid" if value in (True, "True") else "off"
@@ -75,7 +75,7 @@ def _finite(value: Any) -> float:
     return number
 
 
-def _known(part: str, text: str) -> None:
+def _check_known(part: str, text: str) -> None:
     if part == "stem":
         find_stem(text)
     elif part == "arch" and text not in ARCHS and text.split(".")[0] not in timm_names():

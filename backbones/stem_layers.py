@@ -57,7 +57,7 @@ def _convolution(layer: ConvLayer, bias: bool) -> nn.Conv2d:
     return nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, layer.padding, bias=bias)
 
 
-def _after(layer: ConvLayer) -> list[nn.Module]:
+def _norm_and_activation(layer: ConvLayer) -> list[nn.Module]:
     return [_MODULES[name](layer.outputs) for name in (layer.norm, layer.activation) if name]
 
 
@@ -84,11 +84,11 @@ class StemEmbed(PatchEmbed):
             return
         *convolutions, projection = find_stem(stem).layers(embed_dim, patch_size, in_chans)
         # Without `@bias` the paper's rows without BN differ from those with it in nothing but the norm.
-        modules = ((_convolution(layer, layer.bias), *_after(layer)) for layer in convolutions)
+        modules = ((_convolution(layer, layer.bias), *_norm_and_activation(layer)) for layer in convolutions)
         self.conv = nn.Sequential(*(module for several in modules for module in several))
         self.proj = _convolution(projection, self.proj.bias is not None)
         if projection.norm or projection.activation:
-            self.post = nn.Sequential(*_after(projection))
+            self.post = nn.Sequential(*_norm_and_activation(projection))
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[-2:]

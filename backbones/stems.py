@@ -72,8 +72,8 @@ class StemSpec:
     def __str__(self) -> str:
         convs = len(self.norms) - 1
         body = [f"{convs}Conv"] if convs else []
-        body += _runs(self.norms[:-1]) + _runs(self.activations[:-1])
-        body += ["1Proj", *_runs(self.norms[-1:]), *_runs(self.activations[-1:])]
+        body += _run_lengths(self.norms[:-1]) + _run_lengths(self.activations[:-1])
+        body += ["1Proj", *_run_lengths(self.norms[-1:]), *_run_lengths(self.activations[-1:])]
         text = "+".join(body)
         for letter, values in (("", self.strides), ("k", self.kernels), ("w", self.widths)):
             if values:
@@ -148,8 +148,8 @@ def parse(text: str) -> StemSpec:
         raise UsageError(f"stem '{text}': exactly one Proj must stand in it")
     place = names.index("Proj")
     convs = names.count("Conv")
-    norms, activations = _ordered(text, items[convs:place])
-    post_norm, post_activation = _ordered(text, items[place + 1 :])
+    norms, activations = _split_norms(text, items[convs:place])
+    post_norm, post_activation = _split_norms(text, items[place + 1 :])
     for kind, found, most in (
         ("norms", norms, convs),
         ("activations", activations, convs),
@@ -186,7 +186,7 @@ def _items(text: str, body: str) -> list[tuple[str, int]]:
     return items
 
 
-def _ordered(text: str, items: list[tuple[str, int]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _split_norms(text: str, items: list[tuple[str, int]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Splits into norms and activations, which stand in this order in every layer."""
     norms = tuple(name for name, _ in items if name in NORMS)
     for name, place in items[: len(norms)]:
@@ -219,7 +219,7 @@ def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -
     return stem
 
 
-def _runs(names: tuple[str, ...]) -> list[str]:
+def _run_lengths(names: tuple[str, ...]) -> list[str]:
     return [f"{len(list(run))}{name}" for name, run in groupby(names) if name]
 
 

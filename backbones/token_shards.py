@@ -23,13 +23,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from backbones.attention_functions import (
-    divided,
-    fitting,
-    normalised,
-    own_precision,
+    checked_inputs,
+    divide_by_totals,
+    normalised_pointwise,
     pointwise,
     softmax,
-    weighted_and_total,
+    weighted_sums_and_totals,
+    without_autocast,
 )
 from backbones.errors import UsageError
 
@@ -72,7 +72,7 @@ class Shards:
         tokens, self.tokens = self.tokens, None
         return _Gather.apply(x, self, tokens, 1)
 
-    def over_ranks(self, core: Core) -> Core:
+    def distribute(self, core: Core) -> Core:
         """An attention's function of q, k, v for this rank's queries, and the keys and values of all.
 
         Raises:
@@ -81,7 +81,7 @@ class Shards:
         kind = getattr(core, "func", core)
         if kind is pointwise:
             return partial(self._pointwise, core)
-        if kind is normalised and isinstance(core, partial):
+        if kind is normalised_pointwise and isinstance(core, partial):
             return partial(self._normalised, core.keywords["h"])
         if core is softmax:
             return self._softmax
@@ -91,14 +91,14 @@ class Shards:
         return self._add(core(self._all(q), k, v, **options))
 
     def _normalised(self, h: str, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
-        q, k, v = fitting(q, k, v)
-        with own_precision(q):
-            weighted, total = weighted_and_total(self._all(q), k, v, h, self._share)
+        q, k, v = checked_inputs(q, k, v)
+        with without_autocast(q):
+            weighted, total = weighted_sums_and_totals(self._all(q), k, v, h, self._share)
             return self._quotient(weighted, total)
 
     def _softmax(self, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
-        q, k, v = fitting(q, k, v)
-        with own_precision(q):
+        q, k, v = checked_inputs(q, k, v)
+        with without_autocast(q):
             scores = self._all(q) @ (k.transpose(-2, -1) * q.shape[-1] ** -0.5)
             highest = scores.detach().amax(-1, keepdim=True)
             dist.all_reduce(highest, dist.ReduceOp.MAX, self.group)
@@ -115,7 +115,7 @@ class Shards:
         """Both added up over ranks in one collective, and divided."""
         parts = self._add(torch.cat([weighted, total.to(weighted.dtype)], dim=-1))
         wide = torch.promote_types(parts.dtype, torch.float32)
-        return divided(parts[..., :-1], parts[..., -1:].to(wide))
+        return divide_by_totals(parts[..., :-1], parts[..., -1:].to(wide))
 
     def _all(self, q: Tensor) -> Tensor:
         """[B, heads, n, d] -> [B, heads, N, d]."""
@@ -123,7 +123,7 @@ class Shards:
 
     def _add(self, parts: Tensor) -> Tensor:
         """[B, heads, N, d] of every rank -> the sums [B, heads, n, d] of this rank's queries."""
-        return _AddUp.apply(parts, self, self.tokens, 2)
+        return _ReduceScatter.apply(parts, self, self.tokens, 2)
 
 
 class _Gather(torch.autograd.Function):
@@ -132,30 +132,30 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, *place: Any) -> Tensor:
         ctx.place = place
-        return _gathered(x, *place)
+        return _gather_tokens(x, *place)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _added_up(grads[0], *ctx.place), None, None, None
+        return _sum_over_ranks(grads[0], *ctx.place), None, None, None
 
 
-class _AddUp(torch.autograd.Function):
+class _ReduceScatter(torch.autograd.Function):
     """The sums over ranks of what each has for all tokens, of this rank's tokens along a dimension."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *place: Any) -> Tensor:
         ctx.place = place
-        return _added_up(x, *place)
+        return _sum_over_ranks(x, *place)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _gathered(grads[0], *ctx.place), None, None, None
+        return _gather_tokens(grads[0], *ctx.place), None, None, None
 
 
-def _gathered(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
+def _gather_tokens(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
     """n tokens of each rank along `dim` -> N. One collective; ranks with a token less send a row of zeros."""
     counts = shards.counts(tokens)
-    rows = _padded(x.movedim(dim, 0), max(counts))
+    rows = _pad_rows(x.movedim(dim, 0), max(counts))
     found = rows.new_empty(shards.size * len(rows), *rows.shape[1:])
     dist.all_gather_into_tensor(found, rows, shards.group)
     if len(found) > tokens:
@@ -163,15 +163,15 @@ def _gathered(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
     return found.movedim(0, dim)
 
 
-def _added_up(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
+def _sum_over_ranks(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
     """N tokens along `dim` -> the sums over ranks of this rank's n. One collective."""
     counts = shards.counts(tokens)
-    parts = torch.cat([_padded(part, max(counts)) for part in x.movedim(dim, 0).split(counts)])
+    parts = torch.cat([_pad_rows(part, max(counts)) for part in x.movedim(dim, 0).split(counts)])
     found = parts.new_empty(max(counts), *parts.shape[1:])
     dist.reduce_scatter_tensor(found, parts, group=shards.group)
     return found[: counts[shards.rank]].movedim(0, dim)
 
 
-def _padded(rows: Tensor, count: int) -> Tensor:
+def _pad_rows(rows: Tensor, count: int) -> Tensor:
     missing = count - len(rows)
     return F.pad(rows, (0, 0) * (rows.ndim - 1) + (0, missing)).contiguous() if missing else rows.contiguous()

@@ -73,7 +73,7 @@ def load(text: str) -> Any:
         UserError: the file is missing, or fails while it is imported; the message gives its line.
     """
     path, _, name = text.rpartition(":")
-    module = _module(path)
+    module = _import_file(path)
     if not hasattr(module, name):
         public = [known for known in vars(module) if not known.startswith("_")]
         raise UsageError(f"{path}: there is no '{name}' in this file{did_you_mean(name, public)}")
@@ -83,7 +83,7 @@ def load(text: str) -> Any:
     return found
 
 
-def takes(text: str, parameter: str) -> bool:
+def has_parameter(text: str, parameter: str) -> bool:
     """Whether a located `file.py:Name` is a function with a parameter of this name, read without running the file.
 
     A file that cannot be read takes nothing; `load` says what is wrong with it.
@@ -97,7 +97,7 @@ def takes(text: str, parameter: str) -> bool:
     return any(one.arg == parameter for found in named for one in (*found.args, *found.kwonlyargs))
 
 
-def _module(path: str) -> ModuleType:
+def _import_file(path: str) -> ModuleType:
     """The file as a module, imported anew whenever its contents change."""
     try:
         content = Path(path).read_bytes()
@@ -115,11 +115,11 @@ def _module(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[key]
-        raise UserError(f"{path}: importing this file failed{_line(error, path)}: {error!r}") from error
+        raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {error!r}") from error
     return module
 
 
-def _line(error: Exception, path: str) -> str:
+def _error_line(error: Exception, path: str) -> str:
     if isinstance(error, SyntaxError) and error.filename == path:
         return f" at line {error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]

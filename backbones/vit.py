@@ -19,7 +19,7 @@ from backbones.attention import make_attention
 from backbones.checkpoints.exports import export, image_size
 from backbones.ffn import WITHOUT_NORM, make_ffn
 from backbones.initialisation import big_vision
-from backbones.positions import embedded, fit_positions, known_way, resized, sincos2d
+from backbones.positions import add_positions, check_resampling, fit_positions, resize_positions, sincos2d
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
 from backbones.stem_layers import StemEmbed
 
@@ -99,7 +99,7 @@ class ViT(VisionTransformer):
         )
         height, width = (train_size, train_size) if isinstance(train_size, int) else train_size
         train_tokens = (height // patch_size) * (width // patch_size) + self.num_prefix_tokens
-        self.pos, self.init, self.pos_resample = pos, init, known_way(pos_resample)
+        self.pos, self.init, self.pos_resample = pos, init, check_resampling(pos_resample)
         dense = OrderedDict(fc=nn.Linear(embed_dim, embed_dim), act=nn.Tanh())
         self.pre_logits = nn.Sequential(dense) if rep_size else nn.Identity()
         attention_options: dict[str, Any] = {
@@ -117,8 +117,8 @@ class ViT(VisionTransformer):
         self.weight_init_mode = ""
         self.init_weights(needs_reset=False)
 
-    _pos_embed = embedded
-    set_input_size = resized
+    _pos_embed = add_positions
+    set_input_size = resize_positions
 
     def init_weights(self, mode: str = "", needs_reset: bool = True) -> None:
         """As DeiT: truncated normal (0.02) for linear layers, positions, class token; torch's own for convolutions.
@@ -144,7 +144,7 @@ class ViT(VisionTransformer):
         return x if pre_logits else self.head(x)
 
 
-def _adapt(state: dict[str, Tensor], model: ViT) -> dict[str, Tensor]:
+def _filter_state(state: dict[str, Tensor], model: ViT) -> dict[str, Tensor]:
     """timm's hook on loading an exported folder: another image size than that of the export."""
     height, width = image_size({"model_args": model.pretrained_model_args})
     patch = model.patch_embed.patch_size[0]
@@ -176,7 +176,7 @@ def _register(name: str) -> Callable[..., nn.Module]:
             ViT,
             name,
             pretrained,
-            pretrained_filter_fn=_adapt,
+            pretrained_filter_fn=_filter_state,
             feature_cfg={"out_indices": indices, "feature_cls": "getter"},
             **(sizes | options),
         )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from backbones.archs import VOLOS
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
-from backbones.positions import fit_positions, known_way, resampled
+from backbones.positions import check_resampling, fit_positions, resample_positions
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.stem_layers import StemEmbed
 
@@ -66,7 +66,7 @@ class VOLO(TimmVOLO):
         super().__init__(
             img_size=img_size, patch_size=patch_size, in_chans=in_chans, embed_dims=list(embed_dims), **options
         )
-        self.pos_resample = known_way(pos_resample)
+        self.pos_resample = check_resampling(pos_resample)
         self.patch_embed = StemEmbed(
             stem,
             img_size=img_size,
@@ -76,14 +76,14 @@ class VOLO(TimmVOLO):
             flatten=False,
             strict_img_size=False,
         )
-        for block in self._with_ffn_of_choice():
+        for block in self._blocks_with_chosen_ffn():
             made = make_ffn(ffn, block.mlp.fc1.in_features, block.mlp.fc1.out_features)
-            block.mlp = made if isinstance(made, Mlp | ConvFFN) else OverGrid(made)
+            block.mlp = made if isinstance(made, Mlp | ConvFFN) else FlattenedFFN(made)
             block.mlp.apply(self._init_weights)
             if ffn in WITHOUT_NORM:
                 block.norm2 = nn.Identity()
 
-    def _with_ffn_of_choice(self) -> list[Any]:
+    def _blocks_with_chosen_ffn(self) -> list[Any]:
         replaced = tuple(_KINDS[kind] for kind in FFN_REPLACED)
         stages: list[Any] = [stage for stage in self.network if isinstance(stage, nn.Sequential)]
         return [block for stage in (*stages, self.post_network) for block in stage if isinstance(block, replaced)]
@@ -104,9 +104,9 @@ class VOLO(TimmVOLO):
         h, w = x.shape[1] // self.pooling_scale, x.shape[2] // self.pooling_scale
         box = random_box(h, w) if self.training else (0, 0, 0, 0)
         top, left, bottom, right = (self.pooling_scale * side for side in box)
-        tokens = self.norm(self.forward_cls(self.forward_tokens(_exchanged(x, (top, left, bottom, right)))))
+        tokens = self.norm(self.forward_cls(self.forward_tokens(_swap_box(x, (top, left, bottom, right)))))
         dense = self.aux_head(tokens[:, 1:]).unflatten(1, (h, w))
-        return self.head(tokens[:, 0]), _exchanged(dense, box).flatten(1, 2), box
+        return self.head(tokens[:, 0]), _swap_box(dense, box).flatten(1, 2), box
 
     def forward_intermediates(
         self,
@@ -145,10 +145,10 @@ class VOLO(TimmVOLO):
 
     def _positions(self, height: int, width: int) -> Tensor:
         """[1, h, w, D] on this grid."""
-        return resampled(self.pos_embed, (height, width), self.pos_resample)
+        return resample_positions(self.pos_embed, (height, width), self.pos_resample)
 
 
-class OverGrid(nn.Module):
+class FlattenedFFN(nn.Module):
     """An FFN of tokens [B, N, D] where they lie on their grid [B, h, w, D]."""
 
     def __init__(self, body: nn.Module) -> None:
@@ -171,7 +171,7 @@ def random_box(height: int, width: int) -> Box:
     return top, left, min(y + rows // 2, height), min(x + columns // 2, width)
 
 
-def _exchanged(x: Tensor, box: Box) -> Tensor:
+def _swap_box(x: Tensor, box: Box) -> Tensor:
     """[B, h, w, D] with the contents of the box from the batch in reverse."""
     top, left, bottom, right = box
     if top == bottom or left == right:
@@ -182,7 +182,7 @@ def _exchanged(x: Tensor, box: Box) -> Tensor:
     return torch.where(within, x.flip(0), x)
 
 
-def _adapt(state: dict[str, Tensor], model: VOLO) -> dict[str, Tensor]:
+def _filter_state(state: dict[str, Tensor], model: VOLO) -> dict[str, Tensor]:
     """timm's hook on loading an exported folder: another image size than that of the export."""
     return fit_positions(state, model, None)
 
@@ -219,7 +219,7 @@ def _register(name: str) -> Callable[..., nn.Module]:
             VOLO,
             name,
             pretrained,
-            pretrained_filter_fn=_adapt,
+            pretrained_filter_fn=_filter_state,
             feature_cfg={"out_indices": indices, "feature_cls": "getter"},
             **(sizes | options),
         )

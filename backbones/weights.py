@@ -15,7 +15,7 @@ from backbones.spec import BackboneSpec, resolve
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_WORDS = ("config", "random", "timm", "timm:<arch.tag>", "hf-hub:<owner/name>")
+_SOURCES = ("config", "random", "timm", "timm:<arch.tag>", "hf-hub:<owner/name>")
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,20 @@ def find_weights(spec: BackboneSpec) -> Located:
     if source == "random":
         return Located(None, "random")
     if source == "timm" or source.startswith("timm:"):
-        return _timms(spec, source.removeprefix("timm").removeprefix(":"))
+        return _find_timm_weights(spec, source.removeprefix("timm").removeprefix(":"))
     if source.startswith("hf-hub:"):
-        return _file(hub.cached(source.removeprefix("hf-hub:"), exports.FILES[:2]))
+        return _locate_file(hub.cached_file(source.removeprefix("hf-hub:"), exports.WEIGHT_FILES[:2]))
     path = Path(source.removeprefix("local-dir:"))
     if path.is_file():
-        return _file(path)
+        return _locate_file(path)
     if path.is_dir():
-        file = next((path / name for name in exports.FILES if (path / name).is_file()), None)
+        file = next((path / name for name in exports.WEIGHT_FILES if (path / name).is_file()), None)
         if file is None:
-            raise UserError(f"backbone {spec.name}: the folder {path} holds none of {', '.join(exports.FILES)}")
-        return _file(file)
+            raise UserError(f"backbone {spec.name}: the folder {path} holds none of {', '.join(exports.WEIGHT_FILES)}")
+        return _locate_file(file)
     if not path.suffix and len(path.parts) == 1:
         raise UsageError(
-            f"weights '{source}': no file, no folder, and none of {', '.join(_WORDS)}{did_you_mean(source, _WORDS)}"
+            f"weights '{source}': no file, no folder, and none of {', '.join(_SOURCES)}{did_you_mean(source, _SOURCES)}"
         )
     raise UserError(
         f"backbone {spec.name}: there are no weights at {path}; put an export there, "
@@ -65,8 +65,8 @@ def find_weights(spec: BackboneSpec) -> Located:
     )
 
 
-def _file(path: Path) -> Located:
-    exported = path.name in exports.FILES and (path.parent / exports.CONFIG).is_file()
+def _locate_file(path: Path) -> Located:
+    exported = path.name in exports.WEIGHT_FILES and (path.parent / exports.CONFIG).is_file()
     return Located(path, f"sha256:{sha256(path)}", folder=path.parent if exported else None)
 
 
@@ -82,7 +82,7 @@ def _sha256(path: str, size: int, time: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _timms(spec: BackboneSpec, tag: str) -> Located:
+def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:
     """Weights released through timm, in the local Hugging Face cache."""
     from timm.models import get_pretrained_cfg, list_pretrained
 
@@ -98,8 +98,8 @@ def _timms(spec: BackboneSpec, tag: str) -> Located:
     full = f"{config.architecture}.{config.tag}" if config.tag else str(config.architecture)
     if not config.hf_hub_id:
         raise UserError(f"weights 'timm:{full}' are not on the Hugging Face hub; give --weights a file of {config.url}")
-    files = (config.hf_hub_filename,) if config.hf_hub_filename else exports.FILES[:2]
-    return Located(hub.cached(config.hf_hub_id, files), f"timm:{full}", timm_name=full)
+    files = (config.hf_hub_filename,) if config.hf_hub_filename else exports.WEIGHT_FILES[:2]
+    return Located(hub.cached_file(config.hf_hub_id, files), f"timm:{full}", timm_name=full)
 
 
 def load_weights(
@@ -142,7 +142,7 @@ def load_weights(
     if not fitting.keys() & dict(model.named_parameters()).keys():
         raise UserError(f"{located.path}: not one tensor fits backbone {spec.name}; it holds {shortened(list(state))}")
     model.load_state_dict(fitting, strict=False)
-    return _summary(target, fitting)
+    return _untrained_names(target, fitting)
 
 
 def read_weights(
@@ -163,7 +163,7 @@ def read_weights(
         config = exports.read_config(located.folder)
         if spec.kind == "ours" and config["architecture"] in archs.ARCHS:
             exported = resolve(f"local-dir:{located.folder}")
-            _compare(exported, spec)
+            _check_same_parts(exported, spec)
             height, width = exports.image_size(config)
             assert exported.patch is not None
             grid = (height // exported.patch, width // exported.patch)
@@ -174,12 +174,12 @@ def read_weights(
         raise UserError(f"{located.path}: {error}") from None
 
 
-def _compare(exported: BackboneSpec, spec: BackboneSpec) -> None:
+def _check_same_parts(exported: BackboneSpec, spec: BackboneSpec) -> None:
     """Under `load: strict`, proof that an exported folder holds this architecture.
 
     Names and shapes do not tell: softmax and ReLU attention, say, have the same tensors.
     """
-    differing = _differing(exported, spec)
+    differing = _differing_parts(exported, spec)
     if differing and spec.load == "strict":
         raise UserError(
             f"{exported.weights} holds another model than backbone {spec.name}: {'; '.join(differing)}. "
@@ -187,27 +187,27 @@ def _compare(exported: BackboneSpec, spec: BackboneSpec) -> None:
         )
 
 
-def _differing(exported: BackboneSpec, spec: BackboneSpec) -> list[str]:
+def _differing_parts(exported: BackboneSpec, spec: BackboneSpec) -> list[str]:
     """The parts that have tensors, and are others than those of an export."""
     ours, theirs = spec.identity(), exported.identity()
-    keys = [key for key in ours if key in ("arch", *archs.CHOSEN) and ours[key] != theirs[key]]
+    keys = [key for key in ours if key in ("arch", *archs.ARCHITECTURE_FIELDS) and ours[key] != theirs[key]]
     return [
         f"{key} {theirs[key]} there, {ours[key]} here"
         for key in keys
-        if archs.holds_tensors(key, ours[key], theirs[key])
+        if archs.changes_tensors(key, ours[key], theirs[key])
     ]
 
 
 def changed_parts(spec: BackboneSpec) -> list[str]:
     """Under `load: partial`, the parts of a backbone that are others than those of the export of its weights."""
-    folder = exports.folder_of(spec.weights)
+    folder = exports.export_folder(spec.weights)
     if spec.load != "partial" or folder is None or spec.kind != "ours":
         return []
     exported = resolve(f"local-dir:{folder}")
-    return _differing(exported, spec) if exported.kind == "ours" else []
+    return _differing_parts(exported, spec) if exported.kind == "ours" else []
 
 
-def _summary(target: Collection[str], loaded: Collection[str]) -> list[str]:
+def _untrained_names(target: Collection[str], loaded: Collection[str]) -> list[str]:
     """What was not loaded: the outermost modules of which nothing was, and single tensors."""
     names = set()
     for name in target:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from backbones.backbone import probe
+from backbones.backbone import check_builds
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
@@ -94,7 +94,7 @@ class Classification(Task):
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context) -> None:
         """The backbone takes images of this size."""
-        probe(spec, options.size)
+        check_builds(spec, options.size)
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Top-1 and top-5 accuracy from the ranks of the true classes."""

@@ -66,7 +66,7 @@ class Classify(Classification):
         try:
             outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch, columns=columns)
         except NotFinite as broken:
-            context.not_finite(broken)
+            context.record_not_finite(broken)
             return {}, {}
         finally:
             context.cost.eval_seconds += time.monotonic() - start

@@ -18,7 +18,7 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
-from backbones.engine.learner_weights import keep_learned
+from backbones.engine.learner_weights import save_learner
 from backbones.engine.loop import fit
 from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object
@@ -125,12 +125,12 @@ class Detect(Task):
         try:
             outcomes, results = self._outcomes(learner, dataset, detector, options, context)
         except NotFinite as error:
-            context.not_finite(f"boxes, scores or masks: not finite for {error}")
+            context.record_not_finite(f"boxes, scores or masks: not finite for {error}")
             return {}, {}
         context.cost.eval_seconds += time.monotonic() - start
         if context.folder and context.ranks.first:
             write_atomic(context.folder / RESULTS, json.dumps(results).encode())
-        keep_learned(learner.state_dict(), context)
+        save_learner(learner.state_dict(), context)
         return self.rescore(outcomes), outcomes
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:

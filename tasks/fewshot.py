@@ -153,7 +153,7 @@ class Fewshot(Classification):
     def _describe(self, sets: SupportSets, data: ClassificationData, context: Context) -> None:
         """What the record says about data and support sets; the images themselves stand in the run's support.csv."""
         assert data.train is not None
-        context.details["data"] = {"form": data.form, "origin": data.origin}
+        context.details["data"] = {"form": data.storage, "origin": data.origin}
         context.details["support"] = sets.facts(data.train.labels)
         twice = context.details["support"]["duplicates"]
         if twice["test_also_in_train"]:

@@ -15,7 +15,7 @@ from backbones.engine.options import check_ranges
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
-from backbones.pretrain.knn import TOP, true_class_places
+from backbones.pretrain.knn import TOP, knn_class_ranks
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
@@ -70,7 +70,7 @@ class Knn(Classification):
         context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
         transform = eval_transform(options.size, options.resize)
         try:
-            ranks = true_class_places(
+            ranks = knn_class_ranks(
                 backbone,
                 dataset,
                 transform,
@@ -80,7 +80,7 @@ class Knn(Classification):
                 batch_size=options.eval_batch,
             )
         except NotFinite as broken:
-            context.not_finite(broken)
+            context.record_not_finite(broken)
             return {}, {}
         finally:
             context.cost.eval_seconds += time.monotonic() - start

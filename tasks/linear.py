@@ -16,7 +16,7 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.engine.flops import flops
-from backbones.engine.learner_weights import keep_learned
+from backbones.engine.learner_weights import save_learner
 from backbones.engine.loop import fit
 from backbones.engine.optim import freeze_others
 from backbones.engine.options import FitOptions, check_ranges
@@ -24,7 +24,7 @@ from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, image_outcomes
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.runtime.dist import broadcast_object
-from backbones.runtime.finite import NotFinite, check_finite, report_broken
+from backbones.runtime.finite import NotFinite, check_finite, raise_if_broken
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.classification import Classification, ViewOptions
@@ -99,7 +99,7 @@ class Linear(Classification):
         try:
             check_finite(features, dataset.val.names, "features of the val split")
         except NotFinite as broken:
-            context.not_finite(broken)
+            context.record_not_finite(broken)
             return {}, {}
         seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.val.labels)
 
@@ -113,11 +113,11 @@ class Linear(Classification):
         if outcome.training_failed:
             return {}, {}
         try:
-            report_broken(learner.last[:, 0] < 0, dataset.val.names, "logits of the val split")
+            raise_if_broken(learner.last[:, 0] < 0, dataset.val.names, "logits of the val split")
         except NotFinite as broken:
-            context.not_finite(broken)
+            context.record_not_finite(broken)
             return {}, {}
-        keep_learned(learner.heads(), context)
+        save_learner(learner.heads(), context)
         ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
         ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
         outcomes = image_outcomes(dataset.val) | {name: column.numpy() for name, column in ranks.items()}

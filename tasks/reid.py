@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from backbones.backbone import Backbone, create, probe
+from backbones.backbone import Backbone, check_builds, create
 from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import pk_batches
@@ -22,7 +22,7 @@ from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.engine.flops import flops
 from backbones.engine.learner import Batch, Learner, feature_spread
-from backbones.engine.learner_weights import keep_learned
+from backbones.engine.learner_weights import save_learner
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions, check_ranges
@@ -153,7 +153,7 @@ class Reid(Task):
 
     def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
         """Enough identities for a batch, and a batch that the ranks can share."""
-        probe(spec, options.size, drop_path=options.drop_path)
+        check_builds(spec, options.size, drop_path=options.drop_path)
         found = len({sample.identity for sample in dataset.train})
         if found < options.identities:
             raise UserError(
@@ -181,11 +181,11 @@ class Reid(Task):
         try:
             ranking = self._rank(learner, dataset, options, context)
         except NotFinite as broken:
-            context.not_finite(broken)
+            context.record_not_finite(broken)
             return {}, {}
         finally:
             context.cost.eval_seconds += time.monotonic() - start
-        keep_learned(learner.state_dict(), context)
+        save_learner(learner.state_dict(), context)
         if ranking.degenerate:
             context.note(
                 "degenerate ranking: every query is equally far from its whole gallery; the scores are those of chance"

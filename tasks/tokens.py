@@ -90,7 +90,7 @@ class Tokens(Classification):
         try:
             _check_finite(places, attentions, [dataset.val.names[index] for index in chosen.tolist()])
         except NotFinite as broken:
-            context.not_finite(broken)
+            context.record_not_finite(broken)
             return {}, {}
         context.details["attention"] = attention_facts(recorder, attentions)
         context.details["stem"] = {name: facts for name, facts in stem.items() if name != "missing"}

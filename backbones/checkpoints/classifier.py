@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from backbones.errors import UsageError, UserError
 
 Classes = int | Literal["trained"] | None
-BESIDE = "_classifier"
+SEPARATE_HEAD = "_classifier"
 "prefix, among the tensors of a user's whole model, of the classifier that stands beside it"
 
 
@@ -36,7 +36,9 @@ class Head:
         self.linear: nn.Linear | None = None
         without = set(model.state_dict())
         self.resize(1)
-        self.names = {f"{BESIDE}.weight", f"{BESIDE}.bias"} if beside else set(model.state_dict()) - without
+        self.names = (
+            {f"{SEPARATE_HEAD}.weight", f"{SEPARATE_HEAD}.bias"} if beside else set(model.state_dict()) - without
+        )
 
     def resize(self, classes: int) -> None:
         """A new classifier of C outputs."""
@@ -64,7 +66,7 @@ class Head:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Puts the classifier's tensors of a file into the layer beside the model."""
         if self.linear is not None:
-            self.linear.load_state_dict({name: state[f"{BESIDE}.{name}"] for name in ("weight", "bias")})
+            self.linear.load_state_dict({name: state[f"{SEPARATE_HEAD}.{name}"] for name in ("weight", "bias")})
 
     def _layers(self) -> list[Any]:
         owners = [self.model.get_submodule(name.rpartition(".")[0]) for name in sorted(self.names)]
@@ -74,7 +76,7 @@ class Head:
 _NONE = Tensor()
 
 
-def none_trained(name: str, where: Any) -> UserError:
+def no_trained_classifier(name: str, where: Any) -> UserError:
     """The error for weights that have no classifier where a trained one was asked for."""
     return UserError(
         f"backbone {name}: {where} no trained classifier; give --weights with one: an export of supervised "

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 CONFIG, WEIGHTS, PRETRAIN = "config.json", "model.safetensors", "pretrain.json"
-FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
+WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 "names that weights have in a folder, first come first served"
 
 
@@ -56,10 +56,10 @@ def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None 
 
 
 def _tensors(model: Any, inner: "nn.Module") -> "list[tuple[str, Tensor]]":
-    from backbones.checkpoints.classifier import BESIDE
+    from backbones.checkpoints.classifier import SEPARATE_HEAD
 
     beside = model.head.state_dict() if inner is not model and model.head is not None else {}
-    return [*inner.state_dict().items(), *((f"{BESIDE}.{name}", tensor) for name, tensor in beside.items())]
+    return [*inner.state_dict().items(), *((f"{SEPARATE_HEAD}.{name}", tensor) for name, tensor in beside.items())]
 
 
 def _write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None) -> None:
@@ -77,16 +77,16 @@ def _write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None
     save_config_for_hf(model, str(path), data_config=described)
 
 
-def folder_of(weights: str) -> Path | None:
+def export_folder(weights: str) -> Path | None:
     """The exported folder on this machine that a backbone's `weights` mean; None if they are something else."""
     if weights.startswith("hf-hub:"):
         try:
-            return hub.cached(weights.removeprefix("hf-hub:"), (CONFIG,)).parent
+            return hub.cached_file(weights.removeprefix("hf-hub:"), (CONFIG,)).parent
         except UserError:  # not there, which is for those to say who need the weights
             return None
     path = Path(weights.removeprefix("local-dir:"))
     folder = path if path.is_dir() else path.parent
-    inside = path.is_dir() or (path.is_file() and path.name in FILES)
+    inside = path.is_dir() or (path.is_file() and path.name in WEIGHT_FILES)
     return folder if inside and (folder / CONFIG).is_file() else None
 
 
@@ -123,7 +123,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def statistics(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:
+def mean_and_std(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:
     """Mean and std of the images, as far as the configuration names them."""
     named = config.get("pretrained_cfg", {})
     return {key: tuple(named[key]) for key in ("mean", "std") if key in named}

@@ -5,7 +5,7 @@ from pathlib import Path
 from backbones.errors import UserError
 
 
-def cached(repository: str, files: tuple[str, ...]) -> Path:
+def cached_file(repository: str, files: tuple[str, ...]) -> Path:
     """The first of some files that is in the local cache.
 
     Args:

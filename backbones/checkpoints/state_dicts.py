@@ -61,7 +61,7 @@ def model_tensors(content: Mapping[str, Any], known: Collection[str], where: str
         if owned and not owned.keys() & set(known):
             state = owned
             break
-    state = {_stripped(name, known): value for name, value in state.items()}
+    state = {_strip_prefixes(name, known): value for name, value in state.items()}
     state = {name: value for name, value in state.items() if name in known or not _HEAD.match(name)}
     if "dist_token" in state and "dist_token" not in known:
         del state["dist_token"]
@@ -70,7 +70,7 @@ def model_tensors(content: Mapping[str, Any], known: Collection[str], where: str
     return state
 
 
-def _stripped(name: str, known: Collection[str]) -> str:
+def _strip_prefixes(name: str, known: Collection[str]) -> str:
     while name not in known and name.startswith(_PREFIXES):
         name = name.partition(".")[2]
     return name

@@ -34,10 +34,10 @@ def read_archives(value: object, path: Path) -> tuple[Archive, ...]:
     """The value of `archives` in a data set's file. Raises UsageError that names the file."""
     if not isinstance(value, list):
         raise UsageError(f"{path}: `archives` is {value!r}; it must be a list of mappings")
-    return tuple(_archive(entry, path) for entry in value)
+    return tuple(_read_archive(entry, path) for entry in value)
 
 
-def _archive(entry: object, path: Path) -> Archive:
+def _read_archive(entry: object, path: Path) -> Archive:
     if not isinstance(entry, dict):
         raise UsageError(f"{path}: `archives` has {entry!r}; each is a mapping with the keys {', '.join(KEYS)}")
     for key in entry:

@@ -20,7 +20,7 @@ def cache_folder() -> Path:
         raise UserError("no home folder to keep a cache in: set XDG_CACHE_HOME=FOLDER") from None
 
 
-def made_once(name: str, write: Callable[[Path], None]) -> Path:
+def make_once(name: str, write: Callable[[Path], None]) -> Path:
     """The folder `name` of the cache, which `write` fills when it is not there yet.
 
     It is written under another name and renamed: under its final name a folder is whole. The first writer wins.

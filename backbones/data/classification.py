@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from backbones.data.formats.cifar import cifar
-from backbones.data.formats.folders import Form, FoundLayout, image_folder
+from backbones.data.formats.folders import FoundLayout, StorageVariant, image_folder
 from backbones.data.formats.hub import hf
 from backbones.data.formats.imagenet import imagenet, imagenet21k
 from backbones.data.formats.official_split import cub200, dtd, oxford_pets, stanford_cars
 from backbones.data.formats.parquet import parquet
-from backbones.data.formats.storage_variants import published
+from backbones.data.formats.storage_variants import with_storage_variants
 from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.data.spec import DatasetSpec, check_format, manifest_digest
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.integrity import check_split
 from backbones.data.splits.split import Split
-from backbones.data.splits.subsets import share_of, subset_of
+from backbones.data.splits.subsets import take_fraction, take_per_class
 from backbones.errors import UsageError, UserError, did_you_mean, shortened
 
 __all__ = ["ClassificationData", "Split", "SplitDataset", "open_classification"]
@@ -34,14 +34,14 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "imagenet21k": imagenet21k,
     "parquet": parquet,
     "hf": hf,
-    "cub200": published(cub200),
-    "caltech101": published(caltech101),
-    "stanford_cars": published(stanford_cars),
-    "cifar": published(cifar),
-    "dtd": published(dtd),
-    "colorectal_histology": published(colorectal_histology, tissue_key),
-    "oxford_pets": published(oxford_pets),
-    "uc_merced": published(uc_merced, file_key),
+    "cub200": with_storage_variants(cub200),
+    "caltech101": with_storage_variants(caltech101),
+    "stanford_cars": with_storage_variants(stanford_cars),
+    "cifar": with_storage_variants(cifar),
+    "dtd": with_storage_variants(dtd),
+    "colorectal_histology": with_storage_variants(colorectal_histology, tissue_key),
+    "oxford_pets": with_storage_variants(oxford_pets),
+    "uc_merced": with_storage_variants(uc_merced, file_key),
 }
 CHECKED_AT_ONCE = 200_000
 """Sets of more images are not decoded before they are used."""
@@ -61,7 +61,7 @@ class ClassificationData:
     """{"train" | "val": {"images", "classes"}, "ignored"}, after the choice of images; classes with images."""
     digest: str
     """Of split, label, name and size of every image used."""
-    form: Form = "published"
+    storage: StorageVariant = "published"
     """In which form it was found."""
     origin: str = ""
     """ID@REVISION on the hub."""
@@ -101,12 +101,16 @@ def open_classification(
     splits = {name: split for name, split in (("train", found.train), ("val", found.val)) if split is not None}
     _check_counts(spec, splits)
     if subset is not None:
-        splits = {name: subset_of(split, subset, skip_unreadable=skip_unreadable) for name, split in splits.items()}
+        splits = {
+            name: take_per_class(split, subset, skip_unreadable=skip_unreadable) for name, split in splits.items()
+        }
     if "train" in splits:
-        splits["train"] = share_of(splits["train"], label_fraction, seed=fraction_seed, skip_unreadable=skip_unreadable)
+        splits["train"] = take_fraction(
+            splits["train"], label_fraction, seed=fraction_seed, skip_unreadable=skip_unreadable
+        )
     sound = splits
     if skip_unreadable or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
-        sound = {name: _decodable(spec, split, found.classes, skip_unreadable) for name, split in splits.items()}
+        sound = {name: _without_damaged(spec, split, found.classes, skip_unreadable) for name, split in splits.items()}
     return ClassificationData(
         name=spec.name,
         version=spec.version,
@@ -115,13 +119,13 @@ def open_classification(
         val=sound.get("val"),
         counts=_counts(sound) | {"ignored": found.ignored},
         digest=_digest(sound),
-        form=found.form,
+        storage=found.storage,
         origin=found.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, sound.values())),
     )
 
 
-def _decodable(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool) -> Split:
+def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool) -> Split:
     """The split without damaged images. Raises UserError when a class has none left."""
     bad = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
     if not len(bad):

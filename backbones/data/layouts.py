@@ -20,7 +20,7 @@ CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "cl
 CARS = ("cars_train/", "cars_test/", "devkit/cars_train_annos.mat", "devkit/cars_meta.mat")
 CIFAR10 = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
 TISSUES = ("01_TUMOR", "02_STROMA", "03_COMPLEX", "04_LYMPHO", "05_DEBRIS", "06_MUCOSA", "07_ADIPOSE", "08_EMPTY")
-FORMS = ("hub", "generator")
+STORAGE_KEYS = ("hub", "generator")
 """Keys of the published layouts: `hub` maps to the same set on the Hugging Face hub, see `forms`."""
 
 FORMATS = {
@@ -36,13 +36,13 @@ FORMATS = {
     "imagenet21k": Format((("n01440764/",),), ("classes",)),
     "parquet": Format(keys=("train", "val", "image", "label")),
     "hf": Format(keys=("hub", "revision", "config", "train", "val", "image", "label")),
-    "cub200": Format((("images/", *CUB_LISTS),), FORMS),
-    "caltech101": Format((("101_ObjectCategories/",), ("BACKGROUND_Google/",)), FORMS),
-    "stanford_cars": Format((CARS,), FORMS),
-    "cifar": Format((("train", "test", "meta"), CIFAR10), FORMS),
-    "dtd": Format((("images/", "labels/"),), ("partition", *FORMS)),
-    "colorectal_histology": Format((tuple(f"{name}/" for name in TISSUES),), ("train_images", *FORMS)),
-    "oxford_pets": Format((("images/", "annotations/trainval.txt", "annotations/test.txt"),), FORMS),
-    "uc_merced": Format((("Images/",),), ("train_images", *FORMS)),
+    "cub200": Format((("images/", *CUB_LISTS),), STORAGE_KEYS),
+    "caltech101": Format((("101_ObjectCategories/",), ("BACKGROUND_Google/",)), STORAGE_KEYS),
+    "stanford_cars": Format((CARS,), STORAGE_KEYS),
+    "cifar": Format((("train", "test", "meta"), CIFAR10), STORAGE_KEYS),
+    "dtd": Format((("images/", "labels/"),), ("partition", *STORAGE_KEYS)),
+    "colorectal_histology": Format((tuple(f"{name}/" for name in TISSUES),), ("train_images", *STORAGE_KEYS)),
+    "oxford_pets": Format((("images/", "annotations/trainval.txt", "annotations/test.txt"),), STORAGE_KEYS),
+    "uc_merced": Format((("Images/",),), ("train_images", *STORAGE_KEYS)),
     "coco": Format(keys=("train_annotations", "train_images", "val_annotations", "val_images", "generator")),
 }

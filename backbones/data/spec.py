@@ -18,7 +18,7 @@ from backbones.settings import CONFIGS, config_names, read_yaml
 ADAPTER = "torchreid:"
 
 
-class Absent(UserError):
+class DatasetNotFound(UserError):
     """The data set lies nowhere in the layout that was looked for."""
 
 
@@ -141,15 +141,15 @@ def find_root(spec: DatasetSpec, data: Path | None) -> Path:
         Absent: nowhere found, or incomplete.
         UserError: found in two places.
     """
-    trees = _trees(spec)
-    named, under = places(spec, data, itself=trees != ((),) or not spec.root)
-    found = the_one(spec, named, under, lambda path: _lacking(path, trees) is None)
+    trees = _expected_trees(spec)
+    named, under = candidate_folders(spec, data, itself=trees != ((),) or not spec.root)
+    found = choose_folder(spec, named, under, lambda path: _reason_not_held(path, trees) is None)
     if found is None:
-        raise Absent(_absent(spec, data_folder(data), [*named, *under], trees))
+        raise DatasetNotFound(_not_found_message(spec, data_folder(data), [*named, *under], trees))
     return found
 
 
-def places(spec: DatasetSpec, data: Path | None, *, itself: bool) -> tuple[list[Path], list[Path]]:
+def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> tuple[list[Path], list[Path]]:
     """Folders to look into: those that are named outright, and those of the names in `root` below the data folder.
 
     `itself`: whether the data folder may be the data set. Without a tree to recognise, a folder that has a name of its
@@ -161,7 +161,7 @@ def places(spec: DatasetSpec, data: Path | None, *, itself: bool) -> tuple[list[
     return ([*named, base] if base and itself else named), under
 
 
-def the_one(spec: DatasetSpec, named: list[Path], under: list[Path], fits: Callable[[Path], bool]) -> Path | None:
+def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits: Callable[[Path], bool]) -> Path | None:
     """The first named folder that fits, else the only one of `under`. Raises UserError when several of these do."""
     for path in named:
         if fits(path):
@@ -173,13 +173,13 @@ def the_one(spec: DatasetSpec, named: list[Path], under: list[Path], fits: Calla
     return found[0] if found else None
 
 
-def _trees(spec: DatasetSpec) -> tuple[tuple[str, ...], ...]:
+def _expected_trees(spec: DatasetSpec) -> tuple[tuple[str, ...], ...]:
     """What is looked for in a folder; nothing where the YAML file names the parts of the layout itself."""
     own = {"train", "val", "classes"} & spec.options.keys()
     return ((),) if own else FORMATS[spec.format].trees or ((),)
 
 
-def _lacking(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | None:
+def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | None:
     """Why `path` does not hold the layout, or None when it does. Speaks of the alternative that comes nearest."""
     if not path.is_dir():
         return "no such folder"
@@ -196,9 +196,11 @@ def _present(path: Path, entry: str) -> bool:
         return False
 
 
-def _absent(spec: DatasetSpec, base: Path | None, looked: list[Path], trees: tuple[tuple[str, ...], ...]) -> str:
+def _not_found_message(
+    spec: DatasetSpec, base: Path | None, looked: list[Path], trees: tuple[tuple[str, ...], ...]
+) -> str:
     lines = [f"{spec.name}: the data set was not found"]
-    lines += [f"  looked at {path}: {_lacking(path, trees)}" for path in dict.fromkeys(looked)]
+    lines += [f"  looked at {path}: {_reason_not_held(path, trees)}" for path in dict.fromkeys(looked)]
     if base is None:
         lines.append("  no data folder was named")
     for tree in filter(None, trees):

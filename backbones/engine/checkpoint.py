@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write, replaced, write_atomic
+from backbones.runtime.files import atomic_replacement, write_atomic, write_error
 from backbones.settings import differences
 
 STATE, HISTORY = "state.pt", "history.jsonl"
@@ -16,7 +16,7 @@ STATE, HISTORY = "state.pt", "history.jsonl"
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
     """Writes the state of a training, atomically. It names the run it belongs to under `identity`."""
-    with replaced(folder / STATE) as temporary:
+    with atomic_replacement(folder / STATE) as temporary:
         try:
             torch.save(state, temporary)
         except RuntimeError as error:
@@ -66,7 +66,7 @@ class History:
 
     def add(self, line: dict[str, Any]) -> None:
         """Adds one line of plain values; it reaches the disk with the next `flush`."""
-        self.lines.append(json.dumps(_finite(line), allow_nan=False) + "\n")
+        self.lines.append(json.dumps(_replace_not_finite(line), allow_nan=False) + "\n")
 
     def flush(self) -> None:
         """Appends the new lines to the file."""
@@ -76,16 +76,16 @@ class History:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("".join(self.lines))
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise write_error(self.path, error) from error
         self.lines.clear()
 
 
-def _finite(value: Any) -> Any:
+def _replace_not_finite(value: Any) -> Any:
     """The same with None for numbers that are not: JSON has no nan, and the outcome names the one that matters."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_not_finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [_replace_not_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -20,9 +20,9 @@ from backbones.data.loading.loader import RunLoader
 from backbones.engine.outcome import Outcome
 from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import ALONE, Ranks
-from backbones.runtime.files import cannot_write
-from backbones.runtime.precision import Precision, autocast, scoring
-from backbones.runtime.threads import Threads, choose_threads, limits, usable_cores
+from backbones.runtime.files import write_error
+from backbones.runtime.precision import Precision, autocast, scoring_precision
+from backbones.runtime.threads import Threads, choose_threads, core_limit, usable_cores
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
@@ -110,7 +110,7 @@ class Context:
 
     def scoring(self) -> AbstractContextManager[Any]:
         """Around every network that is scored: autocast to `eval_precision`, or float32 in full, without TF32."""
-        return scoring(self.eval_precision, self.device)
+        return scoring_precision(self.eval_precision, self.device)
 
     def loader(
         self,
@@ -144,7 +144,7 @@ class Context:
             images: that a rank sends through the model at once.
         """
         self._settle_threads(operations["total"] * images)
-        self.backbone, self.untrained = backbone.spec.plain(), backbone.untrained
+        self.backbone, self.untrained = backbone.spec.as_dict(), backbone.untrained
         self.cost.params = sum(parameter.numel() for parameter in backbone.parameters())
         parts = {name: value for name, value in operations.items() if name not in ("total", "lengths")}
         self.cost.gflops = operations["total"] / 1e9
@@ -158,10 +158,10 @@ class Context:
             return
         settled = self.threads if self.on_gpu else self.threads.for_model(work)
         torch.set_num_threads(settled.count)
-        self.threads_why = settled.why
-        if settled.why != self.threads.told:  # once for all cells of a command
-            self.say(f"threads: {settled.count} ({settled.why})")
-            self.threads.told = settled.why
+        self.threads_why = settled.reason
+        if settled.reason != self.threads.logged_reason:  # once for all cells of a command
+            self.say(f"threads: {settled.count} ({settled.reason})")
+            self.threads.logged_reason = settled.reason
 
     def note_lengths(self, name: str, operations: dict[str, Any]) -> None:
         """For the record: how many blocks of point-wise attention divide by which L, if any do."""
@@ -182,7 +182,7 @@ class Context:
         try:
             folder = export(backbone, self.folder / EXPORT, {PRETRAIN: described})
         except OSError as error:
-            raise cannot_write(self.folder / EXPORT, error) from error
+            raise write_error(self.folder / EXPORT, error) from error
         self.exported = f"sha256:{sha256(folder / WEIGHTS)}"
 
     def micro_batch(self, batch: int, parts: int) -> int:
@@ -197,7 +197,7 @@ class Context:
             raise UsageError(f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
         return images
 
-    def not_finite(self, reason: object) -> None:
+    def record_not_finite(self, reason: object) -> None:
         """The outcome of a run whose network gives something that is not finite; a `NotFinite`, or its words."""
         self.outcome = Outcome("nonfinite", str(reason), self.outcome.step)
         self.say(f"nonfinite: {reason}")
@@ -272,7 +272,7 @@ def auto_threads(given: int | None, device: torch.device, ranks: Ranks, workers:
     """Threads of torch for a rank: those asked for, else its share of the cores, on a CPU without those of the loader's
     processes. See `backbones.runtime.threads`.
     """
-    cores, said = limits()
+    cores, said = core_limit()
     if ranks.local_world > 1:
         cores, said = cores // ranks.local_world, f"{said}, shared by {ranks.local_world} ranks"
     if device.type != "cuda" and workers:

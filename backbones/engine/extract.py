@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from backbones.data.loading.loader import leave_signals_to_the_parent, plain_errors
+from backbones.data.loading.loader import leave_signals_to_the_parent, unwrap_worker_errors
 from backbones.engine.context import Context
 from backbones.runtime import dist
 from backbones.runtime.threads import usable_cores
@@ -24,11 +24,11 @@ def extract(
         dataset: index -> image tensor, or a tuple that begins with one.
         label: what the progress bar says.
     """
-    return rows_of(lambda images, *_: encode(images).float(), dataset, context, batch_size=batch_size, label=label)
+    return compute_rows(lambda images, *_: encode(images).float(), dataset, context, batch_size=batch_size, label=label)
 
 
 @torch.inference_mode()
-def rows_of(
+def compute_rows(
     compute: Callable[..., Tensor], dataset: Dataset[Any], context: Context, *, batch_size: int, label: str
 ) -> Tensor:
     """`compute` of every batch, row i of sample i, on the CPU, the same on every rank.
@@ -43,11 +43,11 @@ def rows_of(
     Raises:
         Stopped: a signal came.
     """
-    mine = dist.share(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
+    mine = dist.part_of_rank(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
     batches = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
     rows = []
     try:
-        for batch in context.bar(loaded(dataset, batches, context), label, total=len(batches)):
+        for batch in context.bar(load_batches(dataset, batches, context), label, total=len(batches)):
             context.check_stop()
             parts = batch if isinstance(batch, list | tuple) else [batch]
             with context.scoring():
@@ -59,7 +59,7 @@ def rows_of(
     return torch.cat([rows for rows in dist.gather_objects(part) if len(rows)])
 
 
-def loaded(
+def load_batches(
     dataset: Dataset[Any],
     batches: Iterable[list[int]],
     context: Context,
@@ -80,7 +80,7 @@ def loaded(
             pin_memory=context.on_gpu,
             worker_init_fn=leave_signals_to_the_parent,
         )
-        yield from plain_errors(loader)
+        yield from unwrap_worker_errors(loader)
         return
     with ThreadPoolExecutor(max(1, usable_cores() // context.ranks.local_world)) as pool:
         for batch in batches:

@@ -39,15 +39,15 @@ def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]
     """
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     inner = getattr(model, "model", model)
-    known = _known(getattr(getattr(inner, "backbone", None), "model", inner))
-    with _lengths(model) as lengths:
-        counts = (_analytic if known else _counted)(model, (1, 3, height, width))
+    known = _has_formulas(getattr(getattr(inner, "backbone", None), "model", inner))
+    with _record_lengths(model) as lengths:
+        counts = (_count_by_formula if known else _count_by_torch)(model, (1, 3, height, width))
     method = "analytic" if known else "counter"
     return {"total": sum(counts.values()), **counts, "method": method, "lengths": dict(lengths)}
 
 
 @contextmanager
-def _lengths(model: nn.Module) -> Iterator[Counter[int]]:
+def _record_lengths(model: nn.Module) -> Iterator[Counter[int]]:
     """L of every point-wise attention that runs in here, and how many of them use it: windows that end at the border of
     an image have an L of their own.
     """
@@ -55,11 +55,11 @@ def _lengths(model: nn.Module) -> Iterator[Counter[int]]:
     seen: set[tuple[Attention, int]] = set()
 
     def note(module: Attention, inputs: tuple[Tensor, ...], options: dict[str, Any], output: Tensor) -> None:
-        length = module.counted(inputs[0].shape[1], options.get("image_tokens")) or 0
+        length = module.effective_length(inputs[0].shape[1], options.get("image_tokens")) or 0
         found[length] += (module, length) not in seen
         seen.add((module, length))
 
-    parts = [part for part in model.modules() if isinstance(part, Attention) and part.scaled]
+    parts = [part for part in model.modules() if isinstance(part, Attention) and part.uses_length]
     handles = [part.register_forward_hook(note, with_kwargs=True) for part in parts]
     try:
         yield found
@@ -68,7 +68,7 @@ def _lengths(model: nn.Module) -> Iterator[Counter[int]]:
             handle.remove()
 
 
-def _known(model: nn.Module) -> bool:
+def _has_formulas(model: nn.Module) -> bool:
     """True if every operation that counts is one of a module with a formula here."""
     if getattr(getattr(model, "patch_embed", None), "user", ""):
         return False
@@ -94,7 +94,7 @@ def _component(name: str) -> str:
     return next((_OWNERS[piece] for piece in name.split(".") if piece in _OWNERS), "other")
 
 
-def _analytic(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
+def _count_by_formula(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
     counts = dict.fromkeys(COMPONENTS, 0.0)
 
     def hook(component: str) -> Callable[..., None]:
@@ -105,7 +105,7 @@ def _analytic(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
 
     handles = [module.register_forward_hook(hook(_component(name))) for name, module in model.named_modules()]
     try:
-        _run(model, shape)
+        _forward(model, shape)
     finally:
         for handle in handles:
             handle.remove()
@@ -132,11 +132,11 @@ def _operations(module: nn.Module, x: Tensor, output: Tensor) -> float:
     return 0.0
 
 
-def _counted(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
+def _count_by_torch(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
     try:
-        counter = _counter(model, shape, on_meta=True)
+        counter = _run_counter(model, shape, on_meta=True)
     except (RuntimeError, NotImplementedError):  # a user's part may make tensors of its own on the CPU
-        counter = _counter(model, shape, on_meta=False)
+        counter = _run_counter(model, shape, on_meta=False)
     counts = dict.fromkeys(COMPONENTS, 0.0)
     counts["other"] = float(counter.get_total_flops())
     for path, operations in counter.get_flop_counts().items():
@@ -148,13 +148,13 @@ def _counted(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
     return counts
 
 
-def _counter(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool) -> FlopCounterMode:
+def _run_counter(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool) -> FlopCounterMode:
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # some versions miss fused attention
-        _run(model, shape, on_meta=on_meta)
+        _forward(model, shape, on_meta=on_meta)
     return counter
 
 
-def _run(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool = True) -> None:
+def _forward(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool = True) -> None:
     """One forward pass in evaluation mode; on the meta device nothing is computed."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     device = torch.device("meta") if on_meta else next(iter(tensors.values())).device

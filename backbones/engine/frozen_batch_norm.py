@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 Pair = tuple[nn.Module, nn.Module]
 
 
-def frozen_norms(module: nn.Module, averages: Iterable[Pair] = ()) -> dict[str, _BatchNorm]:
+def frozen_batch_norms(module: nn.Module, averages: Iterable[Pair] = ()) -> dict[str, _BatchNorm]:
     """The batch norms with running statistics none of whose own parameters trains, by name, synchronised ones included.
 
     A norm without parameters goes with the module that holds it: it is frozen where nothing in there trains.

@@ -12,7 +12,7 @@ from backbones.token_shards import Shards
 
 Batch = Any
 
-FLAT = 1e-6  # spread of L2-normalised features under which a batch counts as one point
+COLLAPSED_SPREAD = 1e-6  # spread of L2-normalised features under which a batch counts as one point
 
 
 class Learner(nn.Module):
@@ -66,7 +66,7 @@ class Learner(nn.Module):
 
     def collapsed(self, stats: dict[str, float]) -> str:
         """Why the statistics of a step look collapsed, in words; empty when they do not."""
-        return "all features of a batch were equal" if stats.get("spread", 1.0) < FLAT else ""
+        return "all features of a batch were equal" if stats.get("spread", 1.0) < COLLAPSED_SPREAD else ""
 
     def after_backward(self, step: int) -> None:
         """Called with the step's gradients in place, before clipping."""

@@ -7,12 +7,12 @@ from pathlib import Path
 from torch import Tensor
 
 from backbones.engine.context import Context
-from backbones.runtime.files import replaced
+from backbones.runtime.files import atomic_replacement
 
 LEARNER = "learner.safetensors"  # in a run's folder
 
 
-def keep_learned(state: Mapping[str, object], context: Context) -> None:
+def save_learner(state: Mapping[str, object], context: Context) -> None:
     """Writes the tensors of a state dict, whole or not at all, unless the run leaves no weights (`--save-weights`).
 
     Raises:
@@ -27,15 +27,15 @@ def keep_learned(state: Mapping[str, object], context: Context) -> None:
     tensors = {
         name: value.detach().cpu().clone().contiguous() for name, value in state.items() if isinstance(value, Tensor)
     }
-    with replaced(context.folder / LEARNER) as temporary:
+    with atomic_replacement(context.folder / LEARNER) as temporary:
         try:
             save_file(tensors, temporary, metadata={"format": "pt"})
         except SafetensorError as error:
             raise OSError(f"is the disk full? {error}") from error
-        _readable_as(temporary, context.folder)
+        _copy_read_permissions(temporary, context.folder)
 
 
-def _readable_as(path: Path, folder: Path) -> None:
+def _copy_read_permissions(path: Path, folder: Path) -> None:
     """The format's writer keeps all others out; a run's other files are as readable as its history."""
     neighbour = folder / "history.jsonl"
     if neighbour.exists():

@@ -29,7 +29,7 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
         parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
 
 
-class Layered(Protocol):
+class HasLayers(Protocol):
     """A backbone as layer decay sees it: see `backbones.backbone.Backbone`."""
 
     @property
@@ -41,7 +41,7 @@ class Layered(Protocol):
 
 
 def parameter_groups(
-    model: nn.Module, options: FitOptions, backbone: Layered | None = None, inside: str = "backbone."
+    model: nn.Module, options: FitOptions, backbone: HasLayers | None = None, inside: str = "backbone."
 ) -> list[dict[str, Any]]:
     """Parameters that share a rate and a decay, as groups for torch's optimisers.
 
@@ -58,7 +58,7 @@ def parameter_groups(
     """
     if options.layer_decay != 1 and backbone is not None and not backbone.depth:
         raise UsageError(f"--layer-decay {options.layer_decay:g} has no effect: what trains here has no layers")
-    norms = _norm_parameters(model)
+    norms = _parameters_of_norms(model)
     groups: dict[tuple[float, float, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
@@ -76,7 +76,7 @@ def parameter_groups(
     return list(groups.values())
 
 
-def _layer_scale(name: str, decay: float, backbone: Layered | None, inside: str) -> float:
+def _layer_scale(name: str, decay: float, backbone: HasLayers | None, inside: str) -> float:
     """d^(depth + 1 - layer), as in timm, MAE and ViTDet: d for the last block, 1 for all behind the backbone.
 
     The final norm counts with the last block, as in timm; MAE gives it 1, ViTDet has none.
@@ -86,7 +86,7 @@ def _layer_scale(name: str, decay: float, backbone: Layered | None, inside: str)
     return decay ** (backbone.depth + 1 - backbone.layer_of(name.removeprefix(inside)))
 
 
-def _norm_parameters(model: nn.Module) -> set[nn.Parameter]:
+def _parameters_of_norms(model: nn.Module) -> set[nn.Parameter]:
     """Scales and shifts of the norm layers: torch's, timm's, ours and users' all say it in their class's name."""
     found: set[nn.Parameter] = set()
     for module in model.modules():

@@ -16,7 +16,7 @@ Status = Literal["completed", "nonfinite", "diverged", "collapsed", "at_chance"]
 SMOOTHING = 0.98  # decay of the running mean of the loss, per step
 MARGIN = 0.05  # nats below the best constant prediction that count as having left chance
 SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite
-FLAT_STEPS = 20  # collapsed steps in a row that count as a collapse
+COLLAPSED_STEPS = 20  # collapsed steps in a row that count as a collapse
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class DivergenceMonitor:
         self.flat_steps = self.flat_steps + 1 if why else 0
         if not judged:
             return None
-        if self.flat_steps >= FLAT_STEPS:
+        if self.flat_steps >= COLLAPSED_STEPS:
             return Outcome("collapsed", f"{why} for {self.flat_steps} steps", step)
         if self.above_since is not None and time - self.above_since >= 1.0:
             reason = f"smoothed loss {loss:.4g} stayed above {limit:.4g} for an epoch (it had been {self.lowest:.4g})"

@@ -25,17 +25,17 @@ def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool)
     """
     moved: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
     kept = [weight.detach().clone() for weight in moved]
-    norm = _climb(moved, rho, adaptive)
+    norm = _ascend(moved, rho, adaptive)
     for weight in moved:
         weight.grad = None
     try:
         yield norm
     finally:
-        put_back(moved, kept)
+        restore_tensors(moved, kept)
 
 
 @torch.no_grad()
-def _climb(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
+def _ascend(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
     steps = [weight.grad for weight in weights if weight.grad is not None]
     sizes = tuple(torch._foreach_abs(weights)) if adaptive else ()
     if adaptive:
@@ -49,17 +49,17 @@ def _climb(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
 
 
 @contextmanager
-def buffers_kept(module: nn.Module) -> Iterator[None]:
+def preserve_buffers(module: nn.Module) -> Iterator[None]:
     """What happens to buffers in here (batch-norm statistics, running centers) is forgotten afterwards."""
     kept = [buffer.clone() for buffer in module.buffers()]
     try:
         yield
     finally:
-        put_back(list(module.buffers()), kept)
+        restore_tensors(list(module.buffers()), kept)
 
 
 @torch.no_grad()
-def put_back(tensors: list[Tensor], values: list[Tensor]) -> None:
+def restore_tensors(tensors: list[Tensor], values: list[Tensor]) -> None:
     """Values into tensors."""
     for tensor, value in zip(tensors, values, strict=True):
         tensor.copy_(value)

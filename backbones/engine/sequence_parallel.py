@@ -17,7 +17,7 @@ def share_tokens(model: nn.Module, shards: Shards) -> None:
     Raises:
         UsageError: blocks that look at other tokens outside of this suite's attention.
     """
-    blocks = know_ranks(model, shards)
+    blocks = attach_shards(model, shards)
 
     def split(block: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (shards.split(inputs[0]), *inputs[1:]) if block.training else inputs
@@ -29,7 +29,7 @@ def share_tokens(model: nn.Module, shards: Shards) -> None:
     blocks[-1].register_forward_hook(join)
 
 
-def know_ranks(model: nn.Module, shards: Shards) -> list[Any]:
+def attach_shards(model: nn.Module, shards: Shards) -> list[Any]:
     """The blocks of a plain ViT, whose attention knows of the ranks from now on. Raises as `share_tokens` does."""
     blocks: list[Any] = list(model.blocks) if isinstance(model, VisionTransformer) else []
     if not blocks or not all(isinstance(block.attn, Attention) for block in blocks):
@@ -37,6 +37,6 @@ def know_ranks(model: nn.Module, shards: Shards) -> list[Any]:
     for block in blocks:
         if any(isinstance(part, _BatchNorm) for part in block.modules()):
             raise UsageError("--sequence-parallel: a batch norm within the blocks would see this rank's tokens alone")
-        shards.over_ranks(block.attn.core)
+        shards.distribute(block.attn.core)
         block.attn.shards = shards
     return blocks

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from backbones.engine.context import Context
-from backbones.engine.frozen_batch_norm import frozen_norms
+from backbones.engine.frozen_batch_norm import frozen_batch_norms
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import Schedule, build_optimizer, freeze_others
 from backbones.engine.options import FitOptions
-from backbones.engine.sam import buffers_kept, perturbed, put_back
+from backbones.engine.sam import perturbed, preserve_buffers, restore_tensors
 from backbones.errors import UsageError, UserError, shortened
 from backbones.runtime import dist
 from backbones.runtime.seeding import seed_torch
@@ -30,7 +30,7 @@ class Stepper:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.learner, self.options, self.context = learner.to(context.device), options, context
         freeze_others(learner, options.trainable)
-        if context.ranks.sharing > 1:
+        if context.ranks.token_ranks > 1:
             self._share_tokens()
         if options.compile:
             learner.compile()  # in place, so that names stay
@@ -43,7 +43,7 @@ class Stepper:
                 # torch 2.13 renamed the argument; earlier releases know this name alone
                 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
                 self.model = DistributedDataParallel(learner, devices, broadcast_buffers=not options.sync_bn)
-        self.still = frozen_norms(learner, learner.averages())
+        self.still = frozen_batch_norms(learner, learner.averages())
         if self.still:
             names = shortened([*self.still])
             context.note(f"batch norms of frozen parts normalise by their statistics, and keep them: {names}")
@@ -54,7 +54,7 @@ class Stepper:
         self.schedule = Schedule(options)
 
     def _share_tokens(self) -> None:
-        sharing, options = self.context.ranks.sharing, self.options
+        sharing, options = self.context.ranks.token_ranks, self.options
         if options.compile:
             raise UsageError(f"--sequence-parallel {sharing} has collectives within the model: train with --no-compile")
         if options.sam != "none" and not options.sam_sync:
@@ -91,7 +91,7 @@ class Stepper:
         broken = not all(math.isfinite(value) for value in numbers.values())
         made = self._update(number, stats["grad_norm"], broken) if scaled or not broken else False
         if scaled and not made:
-            put_back(list(self.learner.buffers()), kept)
+            restore_tensors(list(self.learner.buffers()), kept)
         if scaled:
             numbers["scale"] = self.scaler.get_scale()
         return {**numbers, "lr": rate}, scaled and not made, stop
@@ -115,7 +115,7 @@ class Stepper:
             scale = self.scaler.scale(torch.ones((), device=self.context.device))
             torch._foreach_div_(self._gradients(), scale)
         adaptive = options.sam == "asam"
-        with buffers_kept(self.learner), perturbed(self.parameters, options.sam_rho, adaptive=adaptive) as norm:
+        with preserve_buffers(self.learner), perturbed(self.parameters, options.sam_rho, adaptive=adaptive) as norm:
             # 1, or nan after a first gradient that is not finite: then no rank's second one may look healthy.
             self._backward(number, parts, weight=1 + 0 * norm)
         return {**stats, "sam_norm": norm}

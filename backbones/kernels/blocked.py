@@ -16,13 +16,13 @@ aten = torch.ops.aten
 # Bytes of scores at a time. CPUs: smaller blocks were slower at every length, larger ones from 785 tokens on. GPUs:
 # what still fills the device.
 BUDGET = {"cpu": 16 * 2**20, "cuda": 256 * 2**20}
-_SMALLEST = 64  # rows of a block
+_MINIMUM_ROWS = 64  # rows of a block
 HEAD_DIMS = (32, 64, 128)  # that the fused kernels take, said here since these need Triton
-_SAFE = 1e38  # no score below it can be NaN: no sum of products leaves float32
+_NAN_FREE_BOUND = 1e38  # no score below it can be NaN: no sum of products leaves float32
 
 
 @dataclass(frozen=True)
-class Form:
+class ScoreFunction:
     """h and its gradient, both free to overwrite what they are given.
 
     Attributes:
@@ -35,38 +35,44 @@ class Form:
     in_place: bool = True
 
 
-FORMS: dict[str, Form] = {
-    "relu": Form(lambda s, _: s.relu_(), lambda g, s, w: aten.threshold_backward.grad_input(g, w, 0, grad_input=g)),
-    "relu2": Form(lambda s, out: torch.square(s.relu_(), out=out), lambda g, s, w: g.mul_(s).mul_(2), in_place=False),
-    "gelu": Form(
+SCORE_FUNCTIONS: dict[str, ScoreFunction] = {
+    "relu": ScoreFunction(
+        lambda s, _: s.relu_(), lambda g, s, w: aten.threshold_backward.grad_input(g, w, 0, grad_input=g)
+    ),
+    "relu2": ScoreFunction(
+        lambda s, out: torch.square(s.relu_(), out=out), lambda g, s, w: g.mul_(s).mul_(2), in_place=False
+    ),
+    "gelu": ScoreFunction(
         lambda s, out: aten.gelu.out(s, out=out),
         lambda g, s, w: aten.gelu_backward.grad_input(g, s, grad_input=g),
         in_place=False,
     ),
-    "gelu_tanh": Form(
+    "gelu_tanh": ScoreFunction(
         lambda s, out: aten.gelu.out(s, approximate="tanh", out=out),
         lambda g, s, w: aten.gelu_backward.grad_input(g, s, approximate="tanh", grad_input=g),
         in_place=False,
     ),
-    "softplus": Form(
+    "softplus": ScoreFunction(
         lambda s, out: aten.softplus.out(s, out=out), lambda g, s, w: g.mul_(s.sigmoid_()), in_place=False
     ),
-    "identity": Form(lambda s, _: s, lambda g, s, w: g),
-    "relu6": Form(
+    "identity": ScoreFunction(lambda s, _: s, lambda g, s, w: g),
+    "relu6": ScoreFunction(
         lambda s, _: aten.hardtanh_(s, 0, 6),
         lambda g, s, w: aten.hardtanh_backward.grad_input(g, w, 0, 6, grad_input=g),
     ),
-    "sigmoid": Form(lambda s, _: s.sigmoid_(), lambda g, s, w: aten.sigmoid_backward.grad_input(g, w, grad_input=g)),
+    "sigmoid": ScoreFunction(
+        lambda s, _: s.sigmoid_(), lambda g, s, w: aten.sigmoid_backward.grad_input(g, w, grad_input=g)
+    ),
 }
 # ReLU of 16-bit floats as integers, whose sign is the same bit: no conversion to float32, which takes a CPU as long as
 # a matrix product. Not where a score may be NaN, which has a sign too, and would become 0.
-_INTEGER_RELU = Form(
+_INTEGER_RELU = ScoreFunction(
     lambda s, _: s.view(torch.int16).clamp_min_(0).view(s.dtype),
     lambda g, s, w: g.view(torch.int16).mul_(w.view(torch.int16).clamp_max_(1)).view(g.dtype),
 )
 
 
-def shares(h: str, factor: float) -> tuple[float, float]:
+def split_factor(h: str, factor: float) -> tuple[float, float]:
     """`factor` as one of the scores and one behind the weights: (a, b) with b h(a S) = factor h(S).
 
     A square of float16 overflows from 256 on, so the factor, one over some number of tokens, acts before it.
@@ -74,7 +80,7 @@ def shares(h: str, factor: float) -> tuple[float, float]:
     return (math.sqrt(factor), 1.0) if h == "relu2" and factor > 0 else (1.0, factor)
 
 
-def scale_of(q: Tensor, scale: float | None) -> float:
+def score_scale(q: Tensor, scale: float | None) -> float:
     """The scale of the scores: the one given, or 1 / sqrt(d)."""
     return q.shape[-1] ** -0.5 if scale is None else scale
 
@@ -88,12 +94,12 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     Returns:
         [n, N, e].
     """
-    form, out = _form(h, q, k), q.new_empty(*q.shape[:2], v.shape[2])
-    inner, outer = shares(h, factor)
-    of_each = inner * scale_of(q, scale)
+    form, out = _score_function(h, q, k), q.new_empty(*q.shape[:2], v.shape[2])
+    inner, outer = split_factor(h, factor)
+    of_each = inner * score_scale(q, scale)
     for some, rows, (scores,) in _blocks(q, k, 1):
-        product(q[some, rows], k[some].mT, of_each, scores)
-        product(form.weigh(scores, scores), v[some], outer, out[some, rows])
+        scaled_matmul(q[some, rows], k[some].mT, of_each, scores)
+        scaled_matmul(form.weigh(scores, scores), v[some], outer, out[some, rows])
     return out
 
 
@@ -101,40 +107,45 @@ def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of `forward` for q, k and v, from that of its result [n, N, e]; the scores are computed again."""
-    inner, outer = shares(h, factor)
-    form, of_each = _form(h, q, k), inner * scale_of(q, scale)
+    inner, outer = split_factor(h, factor)
+    form, of_each = _score_function(h, q, k), inner * score_scale(q, scale)
     of_slopes = of_each * outer
     buffers = 2 if form.in_place else 3
     dq = torch.empty_like(q, memory_format=torch.contiguous_format)
     # sums over several blocks of queries are in float32 at least: their roundings to bfloat16 would add up
-    whole = _plan(q, k, buffers)[1] == q.shape[1] > 0
+    whole = _block_shape(q, k, buffers)[1] == q.shape[1] > 0
     wide = torch.promote_types(q.dtype, torch.float32)
     dk, dv = (x.new_empty(x.shape) if whole else x.new_zeros(x.shape, dtype=wide) for x in (k, v))
     for some, rows, (scores, of_scores, *more) in _blocks(q, k, buffers):
-        product(q[some, rows], k[some].mT, of_each, scores)
+        scaled_matmul(q[some, rows], k[some].mT, of_each, scores)
         weights = form.weigh(scores, more[0] if more else scores)
-        _add_to(dv[some], weights.mT, grad[some, rows], outer, whole)
-        product(grad[some, rows], v[some].mT, 1.0, of_scores)
+        _add_product(dv[some], weights.mT, grad[some, rows], outer, whole)
+        scaled_matmul(grad[some, rows], v[some].mT, 1.0, of_scores)
         of_scores = form.gradient(of_scores, scores, weights)
-        _add_to(dk[some], of_scores.mT, q[some, rows], of_slopes, whole)
-        product(of_scores, k[some], of_slopes, dq[some, rows])
+        _add_product(dk[some], of_scores.mT, q[some, rows], of_slopes, whole)
+        scaled_matmul(of_scores, k[some], of_slopes, dq[some, rows])
     return dq, dk.to(k.dtype), dv.to(v.dtype)
 
 
-def _form(h: str, q: Tensor, k: Tensor) -> Form:
+def _score_function(h: str, q: Tensor, k: Tensor) -> ScoreFunction:
     as_integers = h == "relu" and q.device.type == "cpu" and q.dtype in (torch.bfloat16, torch.float16)
-    if as_integers and q.numel() and k.numel() and _largest(q) * _largest(k) * q.shape[-1] < _SAFE:
+    if (
+        as_integers
+        and q.numel()
+        and k.numel()
+        and _largest_absolute(q) * _largest_absolute(k) * q.shape[-1] < _NAN_FREE_BOUND
+    ):
         return _INTEGER_RELU
-    return FORMS[h]
+    return SCORE_FUNCTIONS[h]
 
 
-def _largest(x: Tensor) -> float:
+def _largest_absolute(x: Tensor) -> float:
     """The largest absolute value; nan if there is one."""
     low, high = torch.aminmax(x)
     return torch.maximum(-low, high).item()
 
 
-def product(a: Tensor, b: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
+def scaled_matmul(a: Tensor, b: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
     """scale * a b, of [n, rows, inner] and [n, inner, columns], into `out` if one is given; returns it."""
     unused = a.new_empty(1, 1, 1)
     if out is None or not out.is_contiguous():  # which torch would copy first
@@ -143,24 +154,24 @@ def product(a: Tensor, b: Tensor, scale: float, out: Tensor | None = None) -> Te
     return torch.baddbmm(unused, a, b, beta=0, alpha=scale, out=out)
 
 
-def _add_to(total: Tensor, a: Tensor, b: Tensor, scale: float, only: bool) -> None:
+def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float, only: bool) -> None:
     """Adds `product` to a sum, which is zero before the `only` one."""
     if only:
-        product(a, b, scale, total)
+        scaled_matmul(a, b, scale, total)
     else:
-        total += product(a, b, scale)
+        total += scaled_matmul(a, b, scale)
 
 
-def _plan(q: Tensor, k: Tensor, buffers: int) -> tuple[int, int]:
+def _block_shape(q: Tensor, k: Tensor, buffers: int) -> tuple[int, int]:
     """How many of n and of N a block takes, with as many buffers of scores as are wanted."""
     room = BUDGET.get(q.device.type, BUDGET["cuda"]) // (q.element_size() * buffers * max(k.shape[1], 1))
-    height = min(q.shape[1], max(room // _SMALLEST * _SMALLEST, _SMALLEST))
+    height = min(q.shape[1], max(room // _MINIMUM_ROWS * _MINIMUM_ROWS, _MINIMUM_ROWS))
     return min(q.shape[0], max(room // max(height, 1), 1)), height
 
 
 def _blocks(q: Tensor, k: Tensor, buffers: int) -> Iterator[tuple[slice, slice, list[Tensor]]]:
     """Slices of n and of N, and for each the buffers [n', N', L], used again by the next ones."""
-    count, height = _plan(q, k, buffers)
+    count, height = _block_shape(q, k, buffers)
     if not count * height:
         return
     n, N, L = *q.shape[:2], k.shape[1]

@@ -12,7 +12,7 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from backbones.kernels import triton_kernels
-from backbones.kernels.blocked import HEAD_DIMS, scale_of, shares
+from backbones.kernels.blocked import HEAD_DIMS, score_scale, split_factor
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -35,10 +35,10 @@ TILES: dict[tuple[int, int], tuple[Tile, ...]] = {
     **{(2, d): _HALF for d in HEAD_DIMS},
     **{(4, 32): _SINGLE, (4, 64): _SINGLE, (4, 128): _SINGLE[1:]},
 }
-_too_large: set[tuple[Any, ...]] = set()
+_tiles_too_large: set[tuple[Any, ...]] = set()
 
 
-def takes(q: Tensor) -> bool:
+def supports(q: Tensor) -> bool:
     """Whether the kernels cover this head size and precision."""
     return q.shape[-1] in HEAD_DIMS and q.dtype in DTYPES
 
@@ -52,7 +52,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     Returns:
         [B, heads, N, E], in memory as [B, N, heads, E], the order that the next projection reads.
     """
-    q, k, v = _rows_whole(q), _rows_whole(k), _rows_whole(v)
+    q, k, v = _with_contiguous_rows(q), _with_contiguous_rows(k), _with_contiguous_rows(v)
     out = empty_output(v[:, :, :1].expand(-1, -1, q.shape[2], -1))
     _launch(triton_kernels.forward, (q, k, v, out), q.shape[2], k.shape[2], h, factor, scale)
     return out
@@ -62,7 +62,7 @@ def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of `forward` for q, k and v, from that of its result [B, heads, N, E]."""
-    grad, q, k, v = (_rows_whole(x) for x in (grad, q, k, v))
+    grad, q, k, v = (_with_contiguous_rows(x) for x in (grad, q, k, v))
     dq, dk, dv = empty_output(q), empty_output(k), empty_output(v)
     _launch(triton_kernels.backward_keys, (q, k, v, grad, dk, dv), k.shape[2], q.shape[2], h, factor, scale)
     _launch(triton_kernels.backward_queries, (q, k, v, grad, dq), q.shape[2], k.shape[2], h, factor, scale)
@@ -75,7 +75,7 @@ def empty_output(x: Tensor) -> Tensor:
     return x.new_empty(B, N, heads, D).transpose(1, 2)
 
 
-def _rows_whole(x: Tensor) -> Tensor:
+def _with_contiguous_rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
@@ -92,15 +92,15 @@ def _launch(
     q, k, E = tensors[0], tensors[1], tensors[2 if len(tensors) > 2 else 1].shape[3]
     B, heads, N, D = q.shape
     arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]
-    inner, outer = shares(h, factor)
-    of_each = inner * scale_of(q, scale)
+    inner, outer = split_factor(h, factor)
+    of_each = inner * score_scale(q, scale)
     # h(scale s) = scale h(s) for these: one operation less for each pair of tokens; float16 could overflow without it
     scaled = h not in ("relu", "identity") or q.dtype == torch.float16
     factors = of_each, outer if scaled else outer * of_each, outer * of_each
     precision = "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
     for tile in TILES[q.element_size(), max(D, E)]:
         key = (kernel.fn.__name__, tile, D, E, q.dtype, q.device)
-        if key in _too_large:
+        if key in _tiles_too_large:
             continue
         grid = (B * heads * -(-rows // tile.rows),)
         try:
@@ -112,5 +112,5 @@ def _launch(
                 )  # fmt: skip
             return
         except OutOfResources:
-            _too_large.add(key)
+            _tiles_too_large.add(key)
     raise RuntimeError(f"no tile of {kernel.fn.__name__} fits into the shared memory of {q.device}")

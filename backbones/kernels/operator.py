@@ -29,8 +29,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float 
         [B, heads, N, e].
     """
     if not (q.numel() and k.numel()):
-        return _empty(_output(q, v), q, v).zero_()
-    kernels = _serving(q, v)
+        return _empty(_output_shape(q, v), q, v).zero_()
+    kernels = _kernels_for(q, v)
     if kernels is not None:
         return kernels.forward(q, k, v, h, factor, scale)
     found = blocked.forward(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), h, factor, scale)
@@ -44,7 +44,7 @@ def attend_backward(
     """Gradients of `attend` for q, k and v."""
     if not (q.numel() and k.numel()):
         return _empty(q, q, v).zero_(), _empty(k, q, v).zero_(), _empty(v, q, v).zero_()
-    kernels = _serving(q, v)
+    kernels = _kernels_for(q, v)
     if kernels is not None:
         return kernels.backward(grad, q, k, v, h, factor, scale)
     flat = grad.flatten(0, 1), q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
@@ -57,19 +57,19 @@ def _empty(x: Tensor, q: Tensor, v: Tensor) -> Tensor:
 
     The kernels have a token's heads side by side, as projections read and write them; blocks have them one by one.
     """
-    kernels = _serving(q, v)
+    kernels = _kernels_for(q, v)
     empty: Tensor = x.new_empty(x.shape) if kernels is None else kernels.empty_output(x)
     return empty
 
 
-def _output(q: Tensor, v: Tensor) -> Tensor:
+def _output_shape(q: Tensor, v: Tensor) -> Tensor:
     """[B, heads, N, e], of which nothing is in memory."""
     return v.new_empty(()).expand(*q.shape[:3], v.shape[3])
 
 
 @attend.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
-    return _empty(_output(q, v), q, v)
+    return _empty(_output_shape(q, v), q, v)
 
 
 @attend_backward.register_fake
@@ -79,7 +79,7 @@ def _(
     return _empty(q, q, v), _empty(k, q, v), _empty(v, q, v)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     q, k, v, ctx.h, ctx.factor, ctx.scale = inputs
     ctx.save_for_backward(q, k, v)
 
@@ -88,17 +88,17 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return *attend_backward(grad, *ctx.saved_tensors, ctx.h, ctx.factor, ctx.scale), None, None, None
 
 
-attend.register_autograd(_gradients, setup_context=_remember)
+attend.register_autograd(_gradients, setup_context=_save_inputs)
 
 
-def operations(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> int:
+def count_operations(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> int:
     """Of the two products, from the shapes of queries, keys and values; a multiply-add is two."""
     return 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
 
 
 @register_flop_formula(torch.ops.transfer.pointwise)
 def _forward_operations(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    return operations(q, k, v)
+    return count_operations(q, k, v)
 
 
 @register_flop_formula(torch.ops.transfer.pointwise_backward)
@@ -107,13 +107,13 @@ def _backward_operations(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) 
     return 2 * q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
 
 
-def _serving(q: Tensor, v: Tensor) -> Any:
+def _kernels_for(q: Tensor, v: Tensor) -> Any:
     """As `_kernels`, for values that may be of another width."""
     kernels = _kernels(q)
     return kernels if kernels is None or v.shape[-1] == q.shape[-1] else _kernels(v)
 
 
-def served_width(q: Tensor, width: int) -> int:
+def padded_width(q: Tensor, width: int) -> int:
     """What a width of queries and keys is best filled up to with zeros: on a GPU the next that the kernels take."""
     return next((own for own in blocked.HEAD_DIMS if own >= width), width) if q.device.type == "cuda" else width
 
@@ -124,9 +124,11 @@ def _kernels(q: Tensor) -> Any:
         return None
     kernels = _fused()
     if kernels is None:
-        _say("Triton is not installed: point-wise attention runs as blocks of matrix products, without fused kernels")
-    elif not kernels.takes(q):
-        _say(
+        _warn_once(
+            "Triton is not installed: point-wise attention runs as blocks of matrix products, without fused kernels"
+        )
+    elif not kernels.supports(q):
+        _warn_once(
             f"point-wise attention with heads of {q.shape[-1]} in {str(q.dtype).removeprefix('torch.')} runs as blocks "
             f"of matrix products: the fused kernels take {', '.join(map(str, kernels.HEAD_DIMS))} in 16 and 32 bits"
         )
@@ -144,6 +146,6 @@ def _fused() -> Any:
 
 
 @cache
-def _say(text: str) -> None:
+def _warn_once(text: str) -> None:
     """A warning, once for each text."""
     warnings.warn(text, stacklevel=2)

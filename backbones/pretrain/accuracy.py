@@ -13,8 +13,8 @@ from backbones.backbone import Backbone
 from backbones.data.classification import Split, SplitDataset
 from backbones.data.loading.images import Transform
 from backbones.engine.context import Context
-from backbones.engine.extract import rows_of
-from backbones.runtime.finite import report_broken
+from backbones.engine.extract import compute_rows
+from backbones.runtime.finite import raise_if_broken
 
 Outcomes = dict[str, np.ndarray]
 TOP = (1, 5)
@@ -47,8 +47,8 @@ def top_k(
     def ranks(images: Tensor, labels: Tensor) -> Tensor:
         return true_class_ranks(backbone.logits(images).float(), labels, columns)
 
-    found = rows_of(ranks, SplitDataset(split, transform), context, batch_size=batch_size, label="accuracy")
-    report_broken(found[:, 0] < 0, split.names, f"logits of the {split.name} split")
+    found = compute_rows(ranks, SplitDataset(split, transform), context, batch_size=batch_size, label="accuracy")
+    raise_if_broken(found[:, 0] < 0, split.names, f"logits of the {split.name} split")
     return {"rank": found[:, 0].numpy(), "ties": found[:, 1].numpy(), **image_outcomes(split)}
 
 

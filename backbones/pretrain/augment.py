@@ -29,7 +29,7 @@ Step = Callable[[Image.Image], Image.Image]
 Transform = Callable[[Image.Image], Tensor]
 View = Literal["bicubic", "area", "squash"]
 CROP_PCT = 0.875  # of the resized image's shorter side that the centre crop keeps
-USED = {  # the fields that only some kinds read; elsewhere they must be off
+FIELDS_USED = {  # the fields that only some kinds read; elsewhere they must be off
     "timm": ("auto_augment", "color_jitter", "erase"),
     "pad": ("auto_augment", "color_jitter", "erase", "pad"),
     "bigvision": ("randaug",),
@@ -77,7 +77,7 @@ class AugmentOptions:
             if not 0 < low <= high:
                 raise UsageError(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
         for name in ("auto_augment", "color_jitter", "erase", "pad", "randaug"):
-            if getattr(self, name) and name not in USED[self.augment]:
+            if getattr(self, name) and name not in FIELDS_USED[self.augment]:
                 off = "None" if name in ("auto_augment", "randaug") else "0"
                 flag = name.replace("_", "-")
                 raise UsageError(f"--{flag}: --augment {self.augment} has none; give `--{flag} {off}`")

@@ -40,7 +40,7 @@ class RandAugment:
 
 def rotate(image: Image.Image, m: float) -> Image.Image:
     """About the centre by 30 m degrees, either way."""
-    angle = math.radians(30 * signed(m))
+    angle = math.radians(30 * random_sign(m))
     cos, sin, x, y = math.cos(angle), math.sin(angle), (image.width - 1) / 2, (image.height - 1) / 2
     return affine(image, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
 
@@ -84,22 +84,22 @@ def sharpness(image: Image.Image, m: float) -> Image.Image:
 
 def shear_x(image: Image.Image, m: float) -> Image.Image:
     """Row y moves by 0.3 m y pixels, either way."""
-    return affine(image, 1, 0.3 * signed(m), NUDGE, 0, 1, 0)
+    return affine(image, 1, 0.3 * random_sign(m), NUDGE, 0, 1, 0)
 
 
 def shear_y(image: Image.Image, m: float) -> Image.Image:
     """Column x moves by 0.3 m x pixels, either way."""
-    return affine(image, 1, 0, 0, 0.3 * signed(m), 1, NUDGE)
+    return affine(image, 1, 0, 0, 0.3 * random_sign(m), 1, NUDGE)
 
 
 def translate_x(image: Image.Image, m: float) -> Image.Image:
     """By 100 m pixels, either way."""
-    return affine(image, 1, 0, TRANSLATE * signed(m), 0, 1, 0)
+    return affine(image, 1, 0, TRANSLATE * random_sign(m), 0, 1, 0)
 
 
 def translate_y(image: Image.Image, m: float) -> Image.Image:
     """By 100 m pixels, either way."""
-    return affine(image, 1, 0, 0, 0, 1, TRANSLATE * signed(m))
+    return affine(image, 1, 0, 0, 0, 1, TRANSLATE * random_sign(m))
 
 
 def cutout(image: Image.Image, m: float) -> Image.Image:
@@ -111,7 +111,7 @@ def cutout(image: Image.Image, m: float) -> Image.Image:
     return image
 
 
-def signed(m: float) -> float:
+def random_sign(m: float) -> float:
     """m or -m, each with probability 1/2."""
     return m if random.random() < 0.5 else -m
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from backbones.backbone import Backbone, create, probe
+from backbones.backbone import Backbone, check_builds, create
 from backbones.data.classification import ClassificationData, Split, SplitDataset
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import shuffled_batches
@@ -20,8 +20,8 @@ from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.dino_learner import DinoLearner
 from backbones.pretrain.dino_options import DinoOptions
-from backbones.pretrain.knn import TOP, true_class_places
-from backbones.pretrain.method import Method, Outcomes, Scores, as_trained_here
+from backbones.pretrain.knn import TOP, knn_class_ranks
+from backbones.pretrain.method import Method, Outcomes, Scores, with_train_size
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
@@ -78,7 +78,7 @@ class Dino(Method):
         try:
             outcomes = knn_outcomes(chosen, data, options, context)
         except NotFinite as broken:
-            context.not_finite(broken)
+            context.record_not_finite(broken)
             return {}, {}
         finally:
             context.cost.eval_seconds += time.monotonic() - start
@@ -95,7 +95,7 @@ class Dino(Method):
 
 def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
     """Raises UsageError where the backbone cannot be trained on crops of both sizes."""
-    probe(spec, options.size, drop_path=options.drop_path)
+    check_builds(spec, options.size, drop_path=options.drop_path)
     if not options.local_crops:
         return
     if spec.divisor and options.local_size % spec.divisor:
@@ -113,7 +113,7 @@ def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
 
 def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> DinoLearner:
     """Student and teacher with equal weights; only the student has stochastic depth."""
-    spec = as_trained_here(spec, options.size)
+    spec = with_train_size(spec, options.size)
     student = create(spec, img_size=options.size, drop_path=options.drop_path)
     teacher = create(spec, img_size=options.size, drop_path=0.0)
     return DinoLearner(student, teacher, options, epoch_steps)
@@ -143,7 +143,7 @@ def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOpti
     """
     if data.val is None or data.train is None:
         return {}
-    ranks = true_class_places(
+    ranks = knn_class_ranks(
         backbone,
         data,
         eval_transform(options.size, options.resize),

@@ -19,8 +19,8 @@ from backbones.engine.options import FitOptions
 from backbones.engine.sequence_parallel import share_tokens
 from backbones.pretrain.dino_head import DinoHead
 from backbones.pretrain.dino_loss import (
-    collapse,
     cross_view_loss,
+    describe_collapse,
     entropy,
     teacher_log_probabilities,
     teacher_temperature,
@@ -56,7 +56,7 @@ class Network(nn.Module):
                 groups.append([crop])
         features = []
         for group, fixed in zip(groups, still):
-            with still_statistics(self.backbone, fixed):
+            with freeze_running_statistics(self.backbone, fixed):
                 features.append(self.backbone.pooled(torch.cat(group)))
         joined = torch.cat(features)
         return joined, self.head(joined)
@@ -143,7 +143,7 @@ class DinoLearner(Learner):
         share = 1 - self.momentum(step)
         torch._foreach_lerp_(list(self.teacher.parameters()), list(self.student.parameters()), share)
         if self.options.teacher_bn != "own":
-            average_statistics(self.teacher, self.student, share)
+            average_running_statistics(self.teacher, self.student, share)
         mean = dist.mean_over_ranks(torch.stack(self.batch_means).mean(0))
         self.center.copy_(updated_center(self.center, mean, self.options.center_momentum))
         self.batch_means.clear()
@@ -155,7 +155,7 @@ class DinoLearner(Learner):
     def collapsed(self, stats: dict[str, float]) -> str:
         """A uniform or constant teacher, a loss that stays at ln K, or one feature for all images."""
         ceiling = math.log(self.options.out_dim)
-        return super().collapsed(stats) or collapse(stats["loss"], stats["teacher_entropy"], ceiling)
+        return super().collapsed(stats) or describe_collapse(stats["loss"], stats["teacher_entropy"], ceiling)
 
     def momentum(self, step: int) -> float:
         """What the teacher keeps of its own in a step (from 1)."""
@@ -182,7 +182,7 @@ def batch_norms(module: nn.Module) -> Iterator[Any]:
 
 
 @contextmanager
-def still_statistics(module: nn.Module, still: bool = True) -> Iterator[None]:
+def freeze_running_statistics(module: nn.Module, still: bool = True) -> Iterator[None]:
     """Batch norm in training normalises by the batch as ever, but leaves its running statistics as they are."""
     norms = [norm for norm in batch_norms(module) if norm.training and norm.track_running_stats] if still else []
     for norm in norms:
@@ -194,7 +194,7 @@ def still_statistics(module: nn.Module, still: bool = True) -> Iterator[None]:
             norm.track_running_stats = True
 
 
-def average_statistics(teacher: nn.Module, student: nn.Module, share: float) -> None:
+def average_running_statistics(teacher: nn.Module, student: nn.Module, share: float) -> None:
     """Moves the teacher's running batch-norm statistics towards the student's by `share`."""
     for mine, theirs in zip(batch_norms(teacher), batch_norms(student), strict=True):
         if mine.running_mean is not None:

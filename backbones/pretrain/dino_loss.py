@@ -60,7 +60,7 @@ def teacher_temperature(epoch: int, *, start: float, end: float, warmup_epochs: 
     return start + (end - start) * epoch / max(warmup_epochs - 1, 1)
 
 
-def collapse(loss: float, teacher_entropy: float, ceiling: float) -> str:
+def describe_collapse(loss: float, teacher_entropy: float, ceiling: float) -> str:
     """What is wrong with a step, "" if nothing is; `ceiling` is ln K, the entropy of the uniform distribution.
 
     Uniform or constant outputs are the two collapses of section 5.3 (arXiv 2104.14294).

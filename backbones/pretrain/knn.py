@@ -28,7 +28,7 @@ Centred = tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]
 """See `_centred`."""
 
 
-def true_class_places(
+def knn_class_ranks(
     backbone: Backbone,
     data: ClassificationData,
     transform: Transform,
@@ -63,11 +63,11 @@ def true_class_places(
         ranked = weighted_knn(
             train, labels, features["validation"], k=k, temperature=temperature, classes=len(data.classes)
         )
-        found = {number: places(ranked[number], torch.from_numpy(data.val.labels), number) for number in k}
+        found = {number: true_class_ranks(ranked[number], torch.from_numpy(data.val.labels), number) for number in k}
     return broadcast_object(found)
 
 
-def places(ranked: Tensor, labels: Tensor, k: int) -> np.ndarray:
+def true_class_ranks(ranked: Tensor, labels: Tensor, k: int) -> np.ndarray:
     """[N]: how many of the classes [N, top], by falling votes, stand before the true one; TOP where it is missing.
 
     k neighbours name k classes at most: of fewer than TOP only as many count, as in DINO's own evaluation.
@@ -117,14 +117,16 @@ def weighted_knn(
     if wrong:
         raise UserError(f"k-NN with k = {wrong[0]}: k must lie between 1 and the {samples} training images")
     labels, candidates = labels.to(train.device), min(max(k) + SPARE, samples)
-    centred = _centred(train)
+    centred = _centre(train)
     largest = max(samples, 4 * classes, 16 * candidates * channels)
     found: dict[int, list[Tensor]] = {number: [] for number in k}
     with full_float32():
         for rows in test.split(block or max(1, BLOCK_ELEMENTS // largest)):
-            unit = _unit(rows.to(train.device))
-            similarity, nearest = _exactly(unit, train, _candidates(unit, train, centred, candidates, max(k)), max(k))
-            for number, ranked in _ranked(similarity, labels[nearest], k, temperature, classes):
+            unit = _normalise(rows.to(train.device))
+            similarity, nearest = _rerank_in_float64(
+                unit, train, _candidates(unit, train, centred, candidates, max(k)), max(k)
+            )
+            for number, ranked in _rank_classes(similarity, labels[nearest], k, temperature, classes):
                 found[number].append(ranked[:, :top].cpu())
     empty = torch.empty(0, min(top, classes), dtype=torch.int64)
     return {number: torch.cat(parts) if parts else empty for number, parts in found.items()}
@@ -138,37 +140,37 @@ def _candidates(unit: Tensor, train: Tensor, centred: Centred, count: int, k: in
     """
     mean, near, offsets, (longest, most) = centred
     rows = (unit - mean).float()
-    values, places = _nearest(torch.addmm(offsets, rows, near.T), count)
+    values, places = _top_k(torch.addmm(offsets, rows, near.T), count)
     if count == len(train):
         return places
     product = rows.norm(dim=1) * longest
     error = (near.shape[1] ** 0.5 + 10) * product + 2 * (most + product)
     unsure = (values[:, k - 1] - values[:, -1] <= torch.finfo(torch.float32).eps * error).nonzero().flatten()
     for some in unsure.split(max(1, BLOCK_ELEMENTS // (2 * len(train)))):
-        exact = torch.cat([unit[some] @ _unit(part).T for part in train.split(ROWS)], dim=1)
-        places[some] = _nearest(exact, count)[1]
+        exact = torch.cat([unit[some] @ _normalise(part).T for part in train.split(ROWS)], dim=1)
+        places[some] = _top_k(exact, count)[1]
     return places
 
 
-def _centred(train: Tensor) -> Centred:
+def _centre(train: Tensor) -> Centred:
     """The mean [D] of the normalised samples, float64, these less their mean, float32, and what similarities add [M].
 
     a b = (a - m) (b - m) + m b + a m - m m, where the last two are the same for all b, and m b = (|b|^2 + |m|^2 -
     |b - m|^2) / 2, whose first two terms are the same for all b of length 1.
     """
-    mean = torch.stack([_unit(part).sum(0) for part in train.split(ROWS)]).sum(0) / len(train)
-    near = torch.cat([(_unit(part) - mean).float() for part in train.split(ROWS)])
+    mean = torch.stack([_normalise(part).sum(0) for part in train.split(ROWS)]).sum(0) / len(train)
+    near = torch.cat([(_normalise(part) - mean).float() for part in train.split(ROWS)])
     zero = torch.cat([(part == 0).all(1) for part in train.split(ROWS)])  # these alone are not of length 1
     added = torch.cat([-part.double().square().sum(1) / 2 for part in near.split(ROWS)])
     offsets = (added - zero / 2).float()
     return mean, near, offsets, (near.norm(dim=1).max(), offsets.abs().max())
 
 
-def _unit(features: Tensor) -> Tensor:
+def _normalise(features: Tensor) -> Tensor:
     return functional.normalize(features.double(), dim=-1)
 
 
-def _nearest(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _top_k(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest similarities of each row [B, M] and their places, [B, k] each; the earlier of equal ones first."""
     values, places = similarity.topk(k)
     # Which of several values equal to the smallest one `topk` takes is not defined.
@@ -176,23 +178,23 @@ def _nearest(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if len(tied):
         order = similarity[tied].sort(dim=1, descending=True, stable=True)
         values[tied], places[tied] = order.values[:, :k], order.indices[:, :k]
-    return _in_order(values, places)
+    return _sort(values, places)
 
 
-def _in_order(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+def _sort(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     """Both [B, k] by falling values, the lower place first of equal ones."""
     places, order_of_places = places.sort(dim=1)
     values, order_of_values = values.gather(1, order_of_places).sort(dim=1, descending=True, stable=True)
     return values, places.gather(1, order_of_values)
 
 
-def _exactly(unit: Tensor, train: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _rerank_in_float64(unit: Tensor, train: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k nearest among the candidates at `places` [B, k'], by similarities in float64, and these: [B, k] each."""
-    similarity, places = _in_order((_unit(train[places]) * unit[:, None]).sum(2), places)
+    similarity, places = _sort((_normalise(train[places]) * unit[:, None]).sum(2), places)
     return similarity[:, :k], places[:, :k]
 
 
-def _ranked(
+def _rank_classes(
     similarity: Tensor, labels: Tensor, k: Sequence[int], temperature: float, classes: int
 ) -> list[tuple[int, Tensor]]:
     """(k, classes [B, C] by falling votes) for similarities and labels [B, max k] of the neighbours, nearest first."""

@@ -41,7 +41,7 @@ class PretrainOptions(FitOptions):
         return epoch + 1 in self.validate_at or epoch - self.epochs in self.validate_at
 
 
-def as_trained_here(spec: BackboneSpec, size: int) -> BackboneSpec:
+def with_train_size(spec: BackboneSpec, size: int) -> BackboneSpec:
     """The backbone with the pixels of this training as its `train_size`, where its weights start from nothing.
 
     Attention of `length="train"` counts the tokens of that size, here and in every task afterwards.

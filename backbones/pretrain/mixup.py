@@ -73,7 +73,7 @@ def mix(
     if not options.mixes:
         return images, mixup_target(labels, classes, smoothing=options.smoothing)
     if options.mixing == "bigvision":
-        return _mix_with_next(images, labels, classes, options, share(options.mixup, seed, step))
+        return _mix_with_next(images, labels, classes, options, mixup_share(options.mixup, seed, step))
     if len(images) % 2:
         raise UsageError(
             f"--mixup and --cutmix pair the images of a batch, and {len(images)} in one process is odd: give a batch "
@@ -91,7 +91,7 @@ def mix(
         return mixer(images.clone(), labels)
 
 
-def share(alpha: float, seed: int, step: int) -> float:
+def mixup_share(alpha: float, seed: int, step: int) -> float:
     """big_vision's share of each image in its mixture: max(a, 1 - a) with a ~ Beta(alpha, alpha), from (seed, step)."""
     a = np.random.default_rng(key_seed(seed, step)).beta(alpha, alpha)
     return float(max(a, 1 - a))

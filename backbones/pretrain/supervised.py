@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from backbones.archs import VOLOS
-from backbones.backbone import Backbone, create, probe
+from backbones.backbone import Backbone, check_builds, create
 from backbones.data.classification import ClassificationData, Split, SplitDataset
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import repeated_batches, shuffled_batches
@@ -21,10 +21,10 @@ from backbones.engine.loop import fit
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform, train_transform
-from backbones.pretrain.method import Method, Outcomes, Scores, as_trained_here
+from backbones.pretrain.method import Method, Outcomes, Scores, with_train_size
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
-from backbones.pretrain.token_labels import CropAndBox, LabelMaps
+from backbones.pretrain.token_labels import CropWithBox, LabelMaps
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
@@ -51,12 +51,12 @@ class Supervised(Method):
         try:
             outcomes = validate(learner, data, options, context)
         except NotFinite as broken:
-            context.not_finite(broken)
+            context.record_not_finite(broken)
             return {}, {}
         finally:
             context.cost.eval_seconds += time.monotonic() - start
         scores = self.rescore(outcomes)
-        context.export(learner.chosen, network=options.export, classes=list(data.classes), scores=scores)
+        context.export(learner.scored_backbone, network=options.export, classes=list(data.classes), scores=scores)
         return scores, outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
@@ -71,7 +71,7 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
         UsageError: the words do not fit each other.
         UserError: the data does not fit them.
     """
-    probe(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
+    check_builds(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
     if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
         raise UsageError(
             f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; take "
@@ -115,7 +115,7 @@ def train(
 ) -> SupervisedLearner:
     """Trains a classifier from the weights that `spec` names; `context.outcome` says how it ended."""
     seed_torch(context.seed)
-    spec = as_trained_here(spec, options.size)
+    spec = with_train_size(spec, options.size)
     backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
     if context.on_gpu:
         backbone.to(memory_format=torch.channels_last)
@@ -134,7 +134,7 @@ def train(
         except NotFinite as broken:
             context.note(f"epoch {epoch + 1} has no scores: {broken}")
             outcomes = {}
-        return context.observe(learner.chosen, epoch) | (accuracies(outcomes) if outcomes else {})
+        return context.observe(learner.scored_backbone, epoch) | (accuracies(outcomes) if outcomes else {})
 
     fit(learner, train_loader(split, backbone, options, context), options, context, scores)
     return learner
@@ -167,7 +167,7 @@ def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:
     # The crop's place is needed for its labels: what follows it gets an image that it need not crop.
     whole = replace(options, crop_area=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=0.0)
     rest = train_transform(options.size, whole, mean, std)
-    return CropAndBox(options.size, options.crop_area, options.crop_ratio, options.flip, options.interpolation, rest)
+    return CropWithBox(options.size, options.crop_area, options.crop_ratio, options.flip, options.interpolation, rest)
 
 
 def validate(
@@ -179,7 +179,7 @@ def validate(
     transform = eval_transform(
         options.size, options.resize, view="area" if options.augment == "bigvision" else "bicubic"
     )
-    return top_k(learner.chosen, data.val, transform, context, batch_size=options.eval_batch)
+    return top_k(learner.scored_backbone, data.val, transform, context, batch_size=options.eval_batch)
 
 
 METHOD = Supervised()

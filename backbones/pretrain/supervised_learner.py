@@ -49,7 +49,7 @@ class SupervisedLearner(Learner):
             nn.init.constant_(bias, options.head_bias)
         self.average = None if options.ema is None else WeightAverage(backbone, options.ema)
         self.features = torch.empty(0)
-        head.register_forward_pre_hook(self._notice)
+        head.register_forward_pre_hook(self._keep_features)
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """(images [B, 3, H, W], labels [B]) of this rank -> its loss.
@@ -84,7 +84,7 @@ class SupervisedLearner(Learner):
         # A compiled graph would keep the first step's draws.
         return mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
 
-    def _notice(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def _keep_features(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.features = inputs[0].detach()
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ class SupervisedLearner(Learner):
             self.average.update(self.backbone)
 
     @property
-    def chosen(self) -> Backbone:
+    def scored_backbone(self) -> Backbone:
         """The backbone that is scored and exported: as trained, or averaged."""
         if self.options.export == "raw":
             return self.backbone

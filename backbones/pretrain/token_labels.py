@@ -44,9 +44,9 @@ class LabelMaps:
 
     def __init__(self, folder: Path, split: Split, classes: int):
         self.classes = classes
-        present = _maps_in(folder)
+        present = _list_maps(folder)
         stems = [str(PurePosixPath(name).with_suffix("")) for name in split.names]
-        lacking = [stem for stem in stems if _near(stem, present) is None]
+        lacking = [stem for stem in stems if _map_name(stem, present) is None]
         if lacking:
             raise UserError(
                 f"--token-labels {folder}: no label map for {len(lacking)} of {len(stems)} training images "
@@ -54,7 +54,7 @@ class LabelMaps:
                 "--token-labels the "
                 "image's label is taken"
             )
-        self.paths = [present[str(_near(stem, present))] for stem in stems]
+        self.paths = [present[str(_map_name(stem, present))] for stem in stems]
         self.shape = self._read(0).shape
 
     def __call__(self, index: int) -> Tensor:
@@ -85,7 +85,7 @@ class LabelMaps:
         return UserError(f"{self.paths[index]}: not a label map ({reason})")
 
 
-def _maps_in(folder: Path) -> dict[str, Path]:
+def _list_maps(folder: Path) -> dict[str, Path]:
     """Label maps by their path below `folder`, without suffix."""
     if not folder.is_dir():
         raise UserError(f"--token-labels {folder}: no such folder")
@@ -93,12 +93,12 @@ def _maps_in(folder: Path) -> dict[str, Path]:
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files if path.suffix in SUFFIXES}
 
 
-def _near(stem: str, present: dict[str, Path]) -> str | None:
+def _map_name(stem: str, present: dict[str, Path]) -> str | None:
     """The map of an image: under its full name, or without the split's folder."""
     return next((name for name in (stem, stem.partition("/")[2]) if name in present), None)
 
 
-class CropAndBox:
+class CropWithBox:
     """PIL image -> [image [3, H, W], box [5]]: random crop and flip, drawn here, then the rest of an augmentation.
 
     The box is (left, top, right, bottom) of the crop as fractions of the image's sides, and 1 where it was flipped.

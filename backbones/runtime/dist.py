@@ -21,13 +21,13 @@ class Ranks:
     world: int = 1
     local_rank: int = 0
     local_world: int = 1
-    sharing: int = 1
+    token_ranks: int = 1
     """How many neighbouring ranks share the tokens of the same images (`--sequence-parallel`)."""
 
     @property
     def data(self) -> "Ranks":
         """The same, counting ranks that see the same images as one."""
-        return Ranks(self.rank // self.sharing, self.world // self.sharing)
+        return Ranks(self.rank // self.token_ranks, self.world // self.token_ranks)
 
     @property
     def first(self) -> bool:
@@ -38,21 +38,21 @@ class Ranks:
 ALONE = Ranks()
 
 
-def ranks_from_environment(sharing: int = 1) -> Ranks:
+def ranks_from_environment(token_ranks: int = 1) -> Ranks:
     """What `torchrun` says in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; a world of one without it.
 
     Raises:
-        UsageError: groups of `sharing` ranks would leave some over.
+        UsageError: groups of `token_ranks` ranks would leave some over.
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     found = [int(os.environ.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1"))]
-    if found[1] % sharing:
+    if found[1] % token_ranks:
         raise UsageError(
-            f"--sequence-parallel {sharing}: {found[1]} ranks do not make groups of {sharing}; start a multiple of it "
-            f"with torchrun --nproc-per-node {sharing} -m transfer..."
+            f"--sequence-parallel {token_ranks}: {found[1]} ranks do not make groups of {token_ranks}; start a "
+            f"multiple of it with torchrun --nproc-per-node {token_ranks} -m transfer..."
         )
     rank, world, local_rank, local_world = found
-    return Ranks(rank, world, local_rank, local_world, sharing)
+    return Ranks(rank, world, local_rank, local_world, token_ranks)
 
 
 def start(ranks: Ranks, device: torch.device) -> None:
@@ -72,7 +72,7 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def share(items: list[Any], ranks: Ranks) -> list[Any]:
+def part_of_rank(items: list[Any], ranks: Ranks) -> list[Any]:
     """The contiguous part of a global list that belongs to this rank; parts differ by one at most."""
     bounds = [len(items) * r // ranks.world for r in (ranks.rank, ranks.rank + 1)]
     return items[bounds[0] : bounds[1]]
@@ -210,11 +210,11 @@ def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module
         if not isinstance(child, nn.modules.batchnorm._BatchNorm):
             synchronise_batch_norm(child, device)
         elif not hasattr(child, "sees_all_ranks") and not isinstance(child, nn.SyncBatchNorm):
-            setattr(module, name, _synchronised(child, device))
+            setattr(module, name, _synchronised_copy(child, device))
     return module
 
 
-def _synchronised(norm: nn.modules.batchnorm._BatchNorm, device: torch.device) -> nn.Module:
+def _synchronised_copy(norm: nn.modules.batchnorm._BatchNorm, device: torch.device) -> nn.Module:
     kind = type(norm)
     if not isinstance(norm, BatchNormAct2d) and kind.forward is not nn.modules.batchnorm._BatchNorm.forward:
         raise UserError(f"--sync-bn: {kind.__qualname__} is a batch norm of its own kind; train with --no-sync-bn")

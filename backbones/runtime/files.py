@@ -21,11 +21,11 @@ def write_atomic(path: Path, content: bytes, *, flag: str = "--out") -> None:
     Raises:
         UserError: the disk is full or not writable; the old file is as it was.
     """
-    with replaced(path, flag) as temporary:
+    with atomic_replacement(path, flag) as temporary:
         temporary.write_bytes(content)
 
 
-class replaced:
+class atomic_replacement:
     """Context: a temporary neighbour of `path` that takes its place when the block ends well, else goes away."""
 
     def __init__(self, path: Path, flag: str = "--out"):
@@ -40,9 +40,9 @@ class replaced:
     ) -> None:
         try:
             if error is None:
-                _to_disk(self.temporary)
+                _flush_to_disk(self.temporary)
                 self.temporary.replace(self.path)
-                _to_disk(self.path.parent)
+                _flush_to_disk(self.path.parent)
                 return
         except OSError as full:
             error = full
@@ -50,7 +50,7 @@ class replaced:
             with contextlib.suppress(OSError):  # a disk that cannot be written keeps nothing to remove either
                 self.temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise cannot_write(self.path, error, self.flag) from error
+            raise write_error(self.path, error, self.flag) from error
 
 
 def replace_folder(new: Path, target: Path) -> None:
@@ -60,7 +60,7 @@ def replace_folder(new: Path, target: Path) -> None:
     moment, its content kept beside it.
     """
     if target.exists():
-        if _exchange(new, target):
+        if _swap_names(new, target):
             shutil.rmtree(new)
             return
         old = target.with_name(f".{target.name}.{os.getpid()}.old")
@@ -69,10 +69,10 @@ def replace_folder(new: Path, target: Path) -> None:
         shutil.rmtree(old)
     else:
         new.rename(target)
-    _to_disk(target.parent)
+    _flush_to_disk(target.parent)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _swap_names(one: Path, other: Path) -> bool:
     """Linux: swaps two names in one step (renameat2)."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     return call is not None and call(_HERE, bytes(one), _HERE, bytes(other), _EXCHANGE) == 0
@@ -89,7 +89,7 @@ def check_writable(folder: Path, flag: str) -> None:
         raise UserError(f"{flag} {folder}: cannot be written ({error.strerror}); choose another folder") from None
 
 
-def cannot_write(path: Path, error: OSError, flag: str = "--out") -> UserError:
+def write_error(path: Path, error: OSError, flag: str = "--out") -> UserError:
     """The error for a file that could not be written; `flag` names its folder."""
     if isinstance(error, shutil.Error):  # of a whole folder: a list of (source, target, reason)
         error = OSError(error.args[0][0][2])
@@ -100,7 +100,7 @@ def cannot_write(path: Path, error: OSError, flag: str = "--out") -> UserError:
     return UserError(f"{path}: cannot be written ({error.strerror or error}); {mend}{kept}")
 
 
-def _to_disk(path: Path) -> None:
+def _flush_to_disk(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -16,10 +16,10 @@ def check_finite(rows: Tensor, names: Sequence[str], what: str) -> None:
         names: of the M images. what: the rows are, in words: "features of the query split".
     """
     broken = ~rows.reshape(len(rows), -1).isfinite().all(1)
-    report_broken(broken, names, what)
+    raise_if_broken(broken, names, what)
 
 
-def report_broken(broken: Tensor, names: Sequence[str], what: str) -> None:
+def raise_if_broken(broken: Tensor, names: Sequence[str], what: str) -> None:
     """Raises NotFinite where any of `broken` [M] is set; see `check_finite`."""
     if broken.any():
         first, count = str(names[int(broken.int().argmax())]), int(broken.sum())

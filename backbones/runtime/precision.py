@@ -31,7 +31,7 @@ def choose_precision(name: str, device: torch.device, flag: str = "--precision")
     return name  # type: ignore[return-value]
 
 
-def precisions(options: Any, device: torch.device) -> tuple[Precision, Precision]:
+def choose_precisions(options: Any, device: torch.device) -> tuple[Precision, Precision]:
     """Of training and of scoring, as `precision` and `eval_precision` of a command's options say.
 
     Where nothing trains there is no `precision`, and the first is the second. Raises UsageError.
@@ -58,7 +58,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 
 @contextmanager
-def scoring(precision: Precision, device: torch.device) -> Iterator[None]:
+def scoring_precision(precision: Precision, device: torch.device) -> Iterator[None]:
     """Autocast to a precision; for fp32 no autocast, and neither TF32 nor bfloat16 inside products of float32."""
     if precision == "fp32":
         with full_float32(), torch.autocast(device.type, enabled=False):
@@ -87,7 +87,7 @@ def full_float32() -> Iterator[None]:
             backend.fp32_precision = precision
 
 
-def tf32(device: torch.device) -> str | None:
+def tf32_operations(device: torch.device) -> str | None:
     """Which operations on float32 use TF32 where nothing keeps them from it, in words; None on a CPU."""
     if device.type != "cuda":
         return None

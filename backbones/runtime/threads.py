@@ -1,4 +1,4 @@
-"""How many threads torch gets on this machine: what was asked for, else the cores that are left for this process.
+"""How many threads torch gets on this machine: the number asked for, else the cores that are left for this process.
 
 Threads that have no core of their own are worse than none: all others wait for them at the end of every operation. A
 wait that spins takes the core from the one that is waited for, so `wait_asleep` has OpenMP sleep instead.
@@ -26,17 +26,17 @@ of 48 px and 4 of 224 px); beside a busy process 1.1, 1.07 and 1.02 times.
 
 @dataclass
 class Threads:
-    """The number of threads, why it is so, and whether somebody asked for it."""
+    """The number of threads, the reason for it, and whether the user asked for it."""
 
     count: int
-    why: str
-    asked: bool = False
-    told: str = ""
+    reason: str
+    requested: bool = False
+    logged_reason: str = ""
     """What was last said of it in the log"""
 
     def for_model(self, work: float) -> "Threads":
         """The same, or one for a model whose forward pass is too small; `work`: its operations (see `SMALL`)."""
-        if self.asked or self.count == 1 or work >= SMALL:
+        if self.requested or self.count == 1 or work >= SMALL:
             return self
         return Threads(1, f"a forward pass of {work:.1e} operations is too small for {self.count}")
 
@@ -57,19 +57,19 @@ def choose_threads(
             a 1 says nothing then.
     """
     if given is not None:
-        return Threads(given, "--threads", asked=True)
+        return Threads(given, "--threads", requested=True)
     variable = environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if variable.isdecimal() and int(variable) > 0 and not (under_torchrun and int(variable) == 1):
-        return Threads(int(variable), "OMP_NUM_THREADS", asked=True)
+        return Threads(int(variable), "OMP_NUM_THREADS", requested=True)
     return Threads(max(cores, 1), said)
 
 
 def usable_cores() -> int:
     """Cores that this process may use beside those of its kind, see `limits`."""
-    return limits()[0]
+    return core_limit()[0]
 
 
-def limits(
+def core_limit(
     environment: Mapping[str, str] = os.environ,
     groups: Path = Path("/proc/self/cgroup"),
     root: Path = Path("/sys/fs/cgroup"),
@@ -107,13 +107,19 @@ def cgroup_quota(groups: Path, root: Path) -> float:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            found += [_quota_v2(group) for mount in (root, root / "unified") for group in _up(mount, path)]
+            found += [
+                _quota_v2(group) for mount in (root, root / "unified") for group in _enclosing_groups(mount, path)
+            ]
         elif "cpu" in controllers.split(","):
-            found += [_quota_v1(group) for mount in {root / controllers, root / "cpu"} for group in _up(mount, path)]
+            found += [
+                _quota_v1(group)
+                for mount in {root / controllers, root / "cpu"}
+                for group in _enclosing_groups(mount, path)
+            ]
     return min(found)
 
 
-def _up(mount: Path, path: str) -> list[Path]:
+def _enclosing_groups(mount: Path, path: str) -> list[Path]:
     """A group and all groups it is in."""
     parts = [part for part in path.split("/") if part not in ("", "..")]
     return [mount.joinpath(*parts[:end]) for end in range(len(parts), -1, -1)]

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import (
-    Absent,
+    DatasetNotFound,
     DatasetSpec,
+    candidate_folders,
     check_format,
+    choose_folder,
     data_folder,
     manifest_digest,
-    places,
     text_option,
-    the_one,
 )
 from backbones.errors import UsageError, UserError, did_you_mean, shortened
 from tasks.data.coco_images import Splits, Stats, checked_images, chosen, stats_of
@@ -157,8 +157,8 @@ def _root(spec: DatasetSpec, data: Path | None, layout: dict[str, tuple[str, str
                 f"{spec.name}: unknown generator {generator!r}{did_you_mean(generator, GENERATORS)} ({known})"
             )
         return GENERATORS[generator]()
-    named, under = places(spec, data, itself=True)
-    found = the_one(spec, named, under, lambda path: not _lacking(path, layout))
+    named, under = candidate_folders(spec, data, itself=True)
+    found = choose_folder(spec, named, under, lambda path: not _lacking(path, layout))
     if found is not None:
         return found
     lines = [f"{spec.name}: the data set was not found"]
@@ -168,7 +168,7 @@ def _root(spec: DatasetSpec, data: Path | None, layout: dict[str, tuple[str, str
     if data_folder(data) is None:
         lines.append("  no data folder was named")
     lines.append("name the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER")
-    raise Absent("\n".join(lines + ([f"to get the data set: {spec.how}"] if spec.how else [])))
+    raise DatasetNotFound("\n".join(lines + ([f"to get the data set: {spec.how}"] if spec.how else [])))
 
 
 def _annotations(root: Path, file: str) -> Path:

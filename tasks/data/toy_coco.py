@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from backbones.data.cache import made_once
+from backbones.data.cache import make_once
 from backbones.data.toy.layouts import NAMES
 
 VERSION = 1
@@ -35,7 +35,7 @@ CROWDED, EMPTY = 8, 16
 
 def toy_coco() -> Path:
     """The folder of the drawn set; drawn now if it is not there. Raises UserError when it cannot be written."""
-    return made_once(f"toy_coco-{VERSION}", _write)
+    return make_once(f"toy_coco-{VERSION}", _write)
 
 
 GENERATORS: dict[str, Callable[[], Path]] = {"toy_coco": toy_coco}

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from backbones.data.cache import made_once
+from backbones.data.cache import make_once
 from tasks.data.toy_figure import Look, draw_look
 from tasks.data.toy_scene import Camera, make_camera, photograph
 
@@ -55,7 +55,7 @@ GENERATORS: dict[str, Callable[[], Path]] = {"toy_market": toy_market, "toy_msmt
 
 def _once(name: str, size: Size, write: Callable[[Path, Size], None]) -> Path:
     key = hashlib.sha256(repr((DRAWING, sorted(asdict(size).items()))).encode()).hexdigest()[:12]
-    return made_once(f"{name}-{key}", lambda folder: write(folder, size))
+    return make_once(f"{name}-{key}", lambda folder: write(folder, size))
 
 
 @dataclass(frozen=True)

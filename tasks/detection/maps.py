@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from backbones.attention import Attention, UserAttention, takes_scale
 from backbones.backbone import Backbone
-from backbones.engine.sequence_parallel import know_ranks
+from backbones.engine.sequence_parallel import attach_shards
 from backbones.errors import UsageError
 from backbones.positions import Grid, patch_positions
 from backbones.token_shards import Shards
@@ -93,7 +93,7 @@ class VitMaps(nn.Module):
         """
         if self.options.relative:
             raise UsageError(f"--sequence-parallel {shards.size}: not with relative positions: --no-relative")
-        know_ranks(self.backbone.model, shards)
+        attach_shards(self.backbone.model, shards)
         self.shards = shards
 
     def _add_relative(self, model: Any) -> None:

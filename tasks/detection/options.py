@@ -6,7 +6,7 @@ from typing import Literal
 from backbones.engine.options import FitOptions, check_ranges
 from backbones.errors import UsageError
 from backbones.spec import BackboneSpec
-from backbones.user_code import is_user_part, takes
+from backbones.user_code import has_parameter, is_user_part
 
 
 @dataclass(kw_only=True)
@@ -75,7 +75,7 @@ def check_relative(spec: BackboneSpec) -> None:
     Raises:
         UsageError: it cannot.
     """
-    if spec.attention is not None and is_user_part(spec.attention) and not takes(spec.attention, "scale"):
+    if spec.attention is not None and is_user_part(spec.attention) and not has_parameter(spec.attention, "scale"):
         raise UsageError(
             f"{spec.attention} cannot have relative positions: give --no-relative, or make it a function of "
             "(q, k, v, scale=None), whose scores are scale q k^T where a scale is given, with values narrower than q"

@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from backbones.data.loading.images import read_image
-from backbones.runtime.files import cannot_write
+from backbones.runtime.files import write_error
 from tasks.pictures import write_sums
 
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
@@ -50,7 +50,7 @@ def save_pictures(folder: Path, images: Sequence[tuple[str, list[dict[str, Any]]
             picture(path, results, names).save(folder / f"{name}.png")
         write_sums(folder, [f"{name}.png" for name in saved])
     except OSError as error:
-        raise cannot_write(folder, error) from error
+        raise write_error(folder, error) from error
 
 
 def _label(pen: ImageDraw.ImageDraw, corner: tuple[float, float], text: str, colour: str) -> None:

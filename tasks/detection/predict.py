@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from backbones.engine.context import Context
-from backbones.engine.extract import loaded
+from backbones.engine.extract import load_batches
 from backbones.runtime import dist
 from backbones.runtime.finite import NotFinite
 from tasks.data.coco import CocoData
@@ -55,10 +55,10 @@ def detect(
     images = DetectionImages(split, test_transforms(size))
     step = detector.data_preprocessor.pad_size_divisor
     batches = equal_sizes(sizes_in_network(split, size, step, padded=padded), batch_size)
-    mine = dist.share(batches, context.ranks)
+    mine = dist.part_of_rank(batches, context.ranks)
     found: dict[int, Results] = {}
     broken: list[int] = []
-    read = loaded(images, mine, context, collate=collate)
+    read = load_batches(images, mine, context, collate=collate)
     try:
         for batch, places in zip(context.bar(read, "detection", total=len(mine)), mine):
             context.check_stop()

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backbones.attention import core_operations
-from backbones.attention_functions import fitting, softmax
-from backbones.kernels.operator import served_width
+from backbones.attention_functions import checked_inputs, softmax
+from backbones.kernels.operator import padded_width
 
 
 class Relative(nn.Module):
@@ -37,7 +37,7 @@ class Relative(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         """[B, heads, N, d] each -> [B, heads, N, d]."""
-        q, k, v = fitting(q, k, v)
+        q, k, v = checked_inputs(q, k, v)
         return self.inner(*self._extended(q, k), v, scale=1.0, **options)
 
     def operations(self, pairs: int, tokens: int) -> int | None:
@@ -67,7 +67,7 @@ class Relative(nn.Module):
         row, column = torch.eye(h, device=q.device, dtype=q.dtype), torch.eye(w, device=q.device, dtype=q.dtype)
         units = torch.cat([row.repeat_interleave(w, 0), column.repeat(h, 1)], dim=1)
         width = q.shape[-1] + h + w
-        filled = 0 if self.inner is softmax else served_width(q, width) - width
+        filled = 0 if self.inner is softmax else padded_width(q, width) - width
         units = F.pad(units, (0, filled)).expand(*k.shape[:2], -1, -1)
         scaled = [q * q.shape[-1] ** -0.5, rows.to(q.dtype), columns.to(q.dtype)]
         scaled += [q.new_zeros(*q.shape[:3], filled)] if filled else []

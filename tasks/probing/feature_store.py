@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write, write_atomic
+from backbones.runtime.files import write_atomic, write_error
 
 FLAG = "--features"
 ABOUT, LOCK, SHARDS = "entry.json", "lock", "*.safetensors"
@@ -81,7 +81,7 @@ class Entry:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise cannot_write(folder, error, FLAG) from None
+            raise write_error(folder, error, FLAG) from None
         entry = cls(folder)
         if entry.about.get("key") != key:
             text = json.dumps({"key": key, **about}, indent=1, ensure_ascii=False)
@@ -246,7 +246,7 @@ class Entry:
             try:
                 self.file = (self.folder / LOCK).open("a")
             except OSError as error:
-                raise cannot_write(self.folder / LOCK, error, FLAG) from None
+                raise write_error(self.folder / LOCK, error, FLAG) from None
         return self.file
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ import backbones
 from backbones.backbone import Backbone
 from backbones.data.splits.split import Split
 from backbones.engine.context import Context
-from backbones.engine.extract import loaded
+from backbones.engine.extract import load_batches
 from backbones.pretrain.augment import Step, View, view_steps
 from backbones.runtime.dist import gather_objects
 from tasks.probing.feature_store import Entry, Spent
@@ -159,7 +159,7 @@ class Extractor:
         """Computes those of the shards that can be claimed; how many."""
         context, encode = self.context, encoder(self.backbone, self.kind.block)
         claimed: deque[np.ndarray] = deque()
-        stream = loaded(images, self._claims(entry, shards, claimed), context)
+        stream = load_batches(images, self._claims(entry, shards, claimed), context)
         bar: tqdm[Any] = context.bar([], label, total=sum(map(len, shards)))
         made, parts, began = 0, [], time.monotonic()
         try:

@@ -66,7 +66,7 @@ class FrozenFeatures:
         if not self.test.shape[1]:
             reason = "degenerate features: they have no channels"
         elif broken := self.broken():
-            context.not_finite(broken)
+            context.record_not_finite(broken)
             return False
         elif constant_channels(self.test, flat).all():
             reason = "degenerate features: they are the same for all test images"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backbones.runtime.precision import scoring
+from backbones.runtime.precision import scoring_precision
 
 BLOCK_BYTES = 64 << 20
 CACHED_ROWS = 256  # of features that are summed at a time
@@ -163,5 +163,5 @@ def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
 @contextmanager
 def full_precision(device_type: str) -> Iterator[None]:
     """Keeps matrix products of float32 free of TF32, bfloat16 and autocast, whatever training has switched on."""
-    with scoring("fp32", torch.device(device_type)), torch.inference_mode():
+    with scoring_precision("fp32", torch.device(device_type)), torch.inference_mode():
         yield

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write, replaced
+from backbones.runtime.files import atomic_replacement, write_error
 from tasks.pictures import PICTURES, write_sums
 
 RANKED = "ranked.npz"  # in a run's folder
@@ -63,7 +63,7 @@ class RankedLists:
 
     def save(self, path: Path) -> None:
         """Writes a .npz file. Raises UserError when it cannot be written."""
-        with replaced(path) as temporary, temporary.open("wb") as file:
+        with atomic_replacement(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **{name: getattr(self, name) for name in (*_NAMES, "places")})
 
     @classmethod
@@ -119,7 +119,7 @@ def save_pictures(folder: Path, root: Path, count: int) -> None:
             picture(lists, row, root).save(folder / PICTURES / picture_name(row), quality=85)
         write_sums(folder / PICTURES, map(picture_name, rows))
     except OSError as error:
-        raise cannot_write(folder / PICTURES, error) from error
+        raise write_error(folder / PICTURES, error) from error
 
 
 def picture_name(row: int) -> str:

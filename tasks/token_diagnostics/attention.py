@@ -14,7 +14,7 @@ from timm.models.volo import Attention as VoloAttention
 from torch import Tensor, nn
 
 from backbones.attention import ATTENTIONS, Attention
-from backbones.attention_functions import own_precision
+from backbones.attention_functions import without_autocast
 
 Core = Callable[..., Tensor]
 Saw = Callable[[Tensor], None]
@@ -58,7 +58,7 @@ def weights_of(core: Core, q: Tensor, k: Tensor) -> Tensor:
     q, k = q.to(wide), k.to(wide)
     base = torch.eye(keys, dtype=wide, device=q.device)
     base = nn.functional.pad(base, (0, -keys % d))
-    with own_precision(q):
+    with without_autocast(q):
         columns = [core(q, k, part.expand_as(k).contiguous()) for part in base.split(d, dim=1)]
     return torch.cat(columns, dim=-1)[..., :keys]
 
@@ -71,7 +71,7 @@ def sums_values(core: Core, attention: Attention) -> bool:
     weight = attention.qkv.weight
     shape = (3, 1, attention.num_heads, 7, attention.head_dim)
     q, k, v = torch.randn(shape, generator=generator).to(weight.device, weight.dtype)
-    with own_precision(q):  # whatever the run computes in
+    with without_autocast(q):  # whatever the run computes in
         return bool(torch.allclose(weights_of(core, q, k) @ v, core(q, k, v), rtol=1e-3, atol=1e-4))
 
 
@@ -82,5 +82,5 @@ def softmax_weights(attention: nn.Module, x: Tensor) -> Tensor:
     q, k, _ = module.qkv(x).unflatten(2, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
     if hasattr(module, "q_norm"):
         q, k = module.q_norm(q), module.k_norm(k)
-    with own_precision(q):
+    with without_autocast(q):
         return (q.float() * module.scale @ k.float().mT).softmax(-1)

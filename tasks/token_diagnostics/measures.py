@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from backbones.engine.context import Context
-from backbones.engine.extract import rows_of
+from backbones.engine.extract import compute_rows
 from tasks.token_diagnostics.recorder import Recorder
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
 
@@ -29,7 +29,7 @@ def observe(
         size = CPU_BATCH if pixels.device.type == "cpu" else len(pixels)
         return torch.cat([recorder.rows(part) for part in pixels.split(size)])
 
-    values = rows_of(compute, images, context, batch_size=batch_size, label="tokens").numpy()
+    values = compute_rows(compute, images, context, batch_size=batch_size, label="tokens").numpy()
     with torch.inference_mode(), context.scoring():  # so that a rank without an image knows the places, too
         recorder.rows(images[0][0][None].to(context.device))
     return recorder.columns(values)

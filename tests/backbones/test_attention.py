@@ -7,7 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbones.attention import ATTENTIONS, Attention, HeadNorm, make_attention, normalised, pointwise, softmax
+from backbones.attention import (
+    ATTENTIONS,
+    Attention,
+    HeadNorm,
+    make_attention,
+    normalised_pointwise,
+    pointwise,
+    softmax,
+)
 from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 
@@ -59,7 +67,7 @@ def test_normalised_equals_the_double_loop(h):
         weights = [SCALAR[h](score) for score in row]
         return [weight / sum(map(abs, weights)) for weight in weights] if any(weights) else weights
 
-    torch.testing.assert_close(normalised(q, k, v, h=h), by_loops(q, k, v, weigh))
+    torch.testing.assert_close(normalised_pointwise(q, k, v, h=h), by_loops(q, k, v, weigh))
 
 
 def test_softmax_equals_the_double_loop():
@@ -93,7 +101,7 @@ def test_a_row_without_weight_gives_zero_and_finite_gradients():
     k.zero_()
     for tensor in (q, k, v):
         tensor.requires_grad_()
-    out = normalised(q, k, v)
+    out = normalised_pointwise(q, k, v)
     out.sum().backward()
     assert torch.equal(out, torch.zeros_like(out))
     assert all(torch.isfinite(tensor.grad).all() for tensor in (q, k, v))
@@ -351,7 +359,7 @@ def test_few_scores_and_many_agree(monkeypatch):
         tensors = [x.requires_grad_() for x in qkv(9, 40, 8)]
         found = []
         for few in (True, False):
-            monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_, few=few: few)
+            monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_, few=few: few)
             out = pointwise(*tensors, h=h, alpha=0.5)
             found.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
         for one, other in zip(*found):

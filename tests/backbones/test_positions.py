@@ -12,7 +12,7 @@ import torch
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
 from backbones.errors import UsageError
-from backbones.positions import WAYS, fit_positions, patch_positions, resampled, sincos2d
+from backbones.positions import RESAMPLINGS, fit_positions, patch_positions, resample_positions, sincos2d
 from backbones.spec import override, resolve
 
 
@@ -114,12 +114,12 @@ def plainly(table, grid, way):
 GRIDS = [((14, 14), (6, 6)), ((14, 14), (16, 8)), ((5, 7), (12, 3)), ((14, 14), (33, 40))]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", RESAMPLINGS)
 @pytest.mark.parametrize(("old", "new"), GRIDS)
 def test_resampling_equals_the_weights_of_each_place_written_out(way, old, new):
     table = torch.randn(1, *old, 3, dtype=torch.float64)
-    torch.testing.assert_close(resampled(table, new, way), plainly(table, new, way), rtol=0, atol=1e-12)
-    single = resampled(table.float(), new, way)
+    torch.testing.assert_close(resample_positions(table, new, way), plainly(table, new, way), rtol=0, atol=1e-12)
+    single = resample_positions(table.float(), new, way)
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), plainly(table.float(), new, way), rtol=0, atol=2e-5)
 
@@ -129,27 +129,27 @@ def test_corners_are_the_call_of_big_vision(old, new):
     """Its `resample_posemb`."""
     grid = np.random.default_rng(0).normal(size=(old, old, 3))
     expected = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)
-    found = resampled(torch.from_numpy(grid)[None], (new, new), "corners")[0]
+    found = resample_positions(torch.from_numpy(grid)[None], (new, new), "corners")[0]
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", RESAMPLINGS)
 def test_the_same_grid_is_the_same_table(way):
     table = torch.randn(1, 14, 7, 3)
-    assert resampled(table, (14, 7), way) is table
+    assert resample_positions(table, (14, 7), way) is table
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", RESAMPLINGS)
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_half_precision_does_not_reach_the_resampling(way, kind):
     table = torch.randn(1, 14, 14, 3)
     with torch.autocast("cpu", dtype=kind):
-        assert torch.equal(resampled(table, (6, 6), way), resampled(table, (6, 6), way).float())
-        inside = resampled(table, (6, 6), way)
-    assert torch.equal(inside, resampled(table, (6, 6), way))
+        assert torch.equal(resample_positions(table, (6, 6), way), resample_positions(table, (6, 6), way).float())
+        inside = resample_positions(table, (6, 6), way)
+    assert torch.equal(inside, resample_positions(table, (6, 6), way))
     half = table.to(kind)
     expected = plainly(half.float(), (6, 6), way).to(kind)
-    torch.testing.assert_close(resampled(half, (6, 6), way), expected, rtol=0.01, atol=0.01)
+    torch.testing.assert_close(resample_positions(half, (6, 6), way), expected, rtol=0.01, atol=0.01)
 
 
 def test_the_references_differ_by_what_they_do_to_positions():
@@ -164,7 +164,7 @@ def test_the_references_differ_by_what_they_do_to_positions():
     assert apart((64, 64), "antialias", "bicubic") == pytest.approx(0.079, abs=0.001)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", RESAMPLINGS)
 @pytest.mark.parametrize(
     ("name", "overrides"),
     [
@@ -206,7 +206,7 @@ def test_timms_way_is_timms():
 
 
 @pytest.mark.parametrize("arch", ["vit_tiny", "volo_tiny"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", RESAMPLINGS)
 def test_weights_of_another_size_are_resampled_in_the_way_of_who_loads_them(tmp_path, arch, way):
     trained = create(arch, weights="random", img_size=224, pos_resample="dino")
     torch.nn.init.normal_(trained.model.pos_embed)

@@ -28,7 +28,7 @@ def test_every_shipped_backbone_builds(name):
         assert model(torch.zeros(1, 3, 256, 128)).shape == (1, model.num_features)
     assert built.spec.mean == ((0.5, 0.5, 0.5) if name.startswith("bigvision") else IMAGENET_MEAN)
     assert built.untrained == []
-    assert json.loads(json.dumps(spec.plain())) == spec.plain()
+    assert json.loads(json.dumps(spec.as_dict())) == spec.as_dict()
 
 
 # rows of arXiv 2109.03810, Table 4
@@ -187,7 +187,7 @@ def test_unknown_overrides():
 def test_a_specification_is_plain():
     spec = resolve("tiny")
     assert isinstance(spec, BackboneSpec)
-    assert spec.plain()["mean"] == list(IMAGENET_MEAN)
+    assert spec.as_dict()["mean"] == list(IMAGENET_MEAN)
     assert (spec.kind, resolve("resnet18").kind) == ("ours", "timm")
 
 

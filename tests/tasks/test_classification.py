@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backbones.data.formats.folders import root_of
+from backbones.data.formats.folders import dataset_root
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UsageError, UserError
 from backbones.settings import CONFIGS, read_yaml
@@ -24,7 +24,7 @@ def opened(task: str, name: str) -> Any:
 
 def one_split(folder: Path, split: str) -> str:
     """A user's data set of the embedded digits' one split; its YAML."""
-    digits = root_of(resolve_dataset("toy_digits"), None)
+    digits = dataset_root(resolve_dataset("toy_digits"), None)
     shutil.copytree(digits / split, folder / "digits" / split)
     path = folder / "mine.yaml"
     path.write_text("format: image_folder\nroot: digits\n")

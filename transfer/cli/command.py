@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UsageError, UserError, did_you_mean
-from backbones.settings import CONFIGS, as_flags, config_names, flat_schema, parse, plain, read_yaml, recast, unchecked
+from backbones.settings import (
+    CONFIGS,
+    as_flags,
+    config_names,
+    copy_to_schema,
+    flat_schema,
+    parse,
+    plain,
+    read_yaml,
+    without_checks,
+)
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -48,7 +58,7 @@ class Command:
         values = plain(self.options) | plain(self.launch)
         values |= {"dataset": self.run.dataset[0]} if len(self.run.dataset) == 1 else {}
         if self.run.idle_flags == "refuse" and (
-            reason := refused(known(self.work, values, spec.plain() if spec else None), self.written)
+            reason := refused(known(self.work, values, spec.as_dict() if spec else None), self.written)
         ):
             raise UsageError(reason)
 
@@ -162,18 +172,18 @@ def _stacked(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], w
 
     Values are held against each other when all are known: what does not fit in one layer, a later one may make fit.
     """
-    loose = flat_schema(**{name: unchecked(group) for name, group in groups.items()})
+    loose = flat_schema(**{name: without_checks(group) for name, group in groups.items()})
     schema = flat_schema(**groups)
     stacked, contradictions = None, dict[str, Path]()
     for layer in layers:
         flags = as_flags(_beside(layer, read_yaml(layer)))
         _check_renamed(recipe.name, groups["options"], flags, f"{layer}: ")
         stacked = parse(loose, flags, prog=recipe.program, default=stacked, layer=str(layer))
-        wrong = _contradiction(recast(stacked, schema))
+        wrong = _contradiction(copy_to_schema(stacked, schema))
         contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}
     _check_renamed(recipe.name, groups["options"], words)
     try:
-        return parse(schema, words, prog=recipe.program, default=recast(stacked, schema))
+        return parse(schema, words, prog=recipe.program, default=copy_to_schema(stacked, schema))
     except UsageError as error:
         if str(error) not in contradictions:
             raise

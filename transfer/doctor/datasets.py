@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from backbones.data.spec import Absent, DatasetSpec, data_folder, dataset_names, resolve_dataset
+from backbones.data.spec import DatasetNotFound, DatasetSpec, data_folder, dataset_names, resolve_dataset
 from backbones.errors import UsageError, UserError
 from transfer.doctor.check_result import CheckResult
 from transfer.doctor.download import fetch
@@ -50,7 +50,7 @@ def _finding(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> Ch
         return CheckResult("ok", f"{spec.name}: embedded, made when first used")
     try:
         return CheckResult("ok", f"{spec.name}: complete{_described(open_any(spec, data))}")
-    except Absent as error:
+    except DatasetNotFound as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
         looked = f"`python -m transfer.doctor data {spec.name}` shows where it was looked for\nto get it: {spec.how}"
         text = looked if brief else str(error).removeprefix(f"{spec.name}: ")

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from backbones.data.archives import Archive
 from backbones.data.spec import DatasetSpec
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write, check_writable
+from backbones.runtime.files import check_writable, write_error
 
 FLAG = "--data"
 CHUNK = 2**20
@@ -56,7 +56,7 @@ def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
         _move(moves)
         shutil.rmtree(work)
     except OSError as error:
-        raise cannot_write(work, error, FLAG) from error
+        raise write_error(work, error, FLAG) from error
 
 
 def _download(archive: Archive, file: Path) -> None:

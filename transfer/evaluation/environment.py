@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from backbones.engine.context import Context
-from backbones.runtime.precision import tf32
+from backbones.runtime.precision import tf32_operations
 from transfer import ROOT
 
 PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "triton", "numpy", "pillow")
@@ -28,13 +28,13 @@ def environment(context: Context, *, trains: bool = True) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(context.device) if context.on_gpu else _processor(),
         "device_type": context.device.type,
         "world_size": context.ranks.world,
-        "sequence_parallel": context.ranks.sharing,
+        "sequence_parallel": context.ranks.token_ranks,
         "threads": torch.get_num_threads(),
         "threads_why": context.threads_why,
         "workers": context.workers,
         "precision": context.precision if trains else None,
         "eval_precision": context.eval_precision,
-        "tf32": tf32(context.device) if trains and context.precision == "fp32" else None,
+        "tf32": tf32_operations(context.device) if trains and context.precision == "fp32" else None,
         "git": commit,
         "dirty": dirty,
     }

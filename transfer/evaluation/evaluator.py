@@ -13,7 +13,7 @@ from backbones.engine.outcome import Outcome
 from backbones.errors import UsageError, UserError
 from backbones.runtime import dist
 from backbones.runtime.files import write_atomic
-from backbones.runtime.precision import precisions
+from backbones.runtime.precision import choose_precisions
 from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.cli.ignored_options import apart
@@ -53,7 +53,7 @@ def evaluate(command: Command, task: Task, guard: Callable[[PlannedRun], None] |
         Stopped: a signal came; the state of the cell is saved.
     """
     context, store = make_context(command), Store(command.run.out)
-    if context.ranks.sharing > 1 and not task.shares_tokens:
+    if context.ranks.token_ranks > 1 and not task.shares_tokens:
         raise UsageError(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
     dist.start(context.ranks, context.device)
     try:
@@ -82,7 +82,7 @@ def make_context(command: Command) -> Context:
     workers = auto_workers(device, ranks) if run.workers is None else run.workers
     threads = auto_threads(run.threads, device, ranks, workers)
     torch.set_num_threads(threads.count)
-    training, scoring = precisions(command.options, device)
+    training, scoring = choose_precisions(command.options, device)
     return Context(
         device=device,
         precision=training,

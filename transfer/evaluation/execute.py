@@ -30,7 +30,7 @@ def execute(
 
         groups = (command.run, command.backbone, command.options)
         print(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
-        print("# the backbone\n" + write_yaml({"resolved": spec.plain()}), end="")
+        print("# the backbone\n" + write_yaml({"resolved": spec.as_dict()}), end="")
         return 0, []
     from backbones.engine.context import Stopped
     from transfer.evaluation.evaluator import evaluate

@@ -55,7 +55,7 @@ class PlannedRun:
     def values(self) -> dict[str, Any]:
         """What `transfer.cli.ignored_options` is asked of."""
         options = plain(self.command.options) | {"dataset": self.dataset.name}
-        return known(self.task.name, options, self.present.spec.plain())
+        return known(self.task.name, options, self.present.spec.as_dict())
 
     @cached_property
     def identity(self) -> Identity:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backbones.archs import CHOSEN
+from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.checkpoints.exports import pretraining_facts
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
@@ -84,7 +84,7 @@ def _say_what_changes(spec: BackboneSpec, command: Command, context: Context) ->
     if changed := changed_parts(spec):
         context.note(f"--load partial: {spec.weights} holds another model: {'; '.join(changed)}")
     named = command.resolved(from_scratch=False, weights="random")
-    shown = [key for key in CHOSEN if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
+    shown = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
     both = {key: (getattr(spec, key), getattr(named, key)) for key in shown}
     if kept := [f"{key} {own}, not {other}" for key, (own, other) in both.items() if own != other]:
         context.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from backbones.checkpoints.exports import pretraining_facts
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write, replace_folder
+from backbones.runtime.files import replace_folder, write_error
 from backbones.settings import differences, read_yaml
 from transfer.cli.options import EXECUTION
 from transfer.records.store import LOCK, OPTIONS, RECORD, STATE, is_locked
@@ -72,6 +72,6 @@ def publish(source: Path, target: Path) -> None:
         shutil.copytree(source, scratch)
         replace_folder(scratch, target)
     except OSError as error:
-        raise cannot_write(target, error, "--weights-to") from error
+        raise write_error(target, error, "--weights-to") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write
+from backbones.runtime.files import write_error
 from backbones.runtime.threads import SIDE_BY_SIDE
 from transfer.launch.base import ProcessSpec, python_words
 
@@ -105,7 +105,7 @@ class LocalLauncher:
                     start_new_session=True,
                 )
         except OSError as error:
-            raise cannot_write(work.log, error) from None
+            raise write_error(work.log, error) from None
         job = LocalJob(process, gpus)
         self.jobs.append(job)
         return job

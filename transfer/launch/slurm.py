@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write, check_writable
+from backbones.runtime.files import check_writable, write_error
 from transfer.launch.base import ProcessSpec
 from transfer.launch.slurm_child import STOPPED
 from transfer.launch.slurm_queue import ENDED, NEVER, Queue, need_slurm, refusal
@@ -205,7 +205,7 @@ class SlurmLauncher:
             for folder in new:
                 folder.rmdir()
             if isinstance(error, OSError):
-                raise cannot_write(self.folder, error) from None
+                raise write_error(self.folder, error) from None
             raise refusal(str(error)) from None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
-from backbones.spec_values import gate_kind
+from backbones.spec_values import gate_name
 from transfer.records.checksums import is_modified
 
 SCHEMA = 1
@@ -177,7 +177,7 @@ class Record:
 
 def _in_todays_words(backbone: dict[str, Any]) -> dict[str, Any]:
     """A backbone of a record, whatever version wrote it."""
-    return backbone | ({"gate": gate_kind(backbone["gate"])} if "gate" in backbone else {})
+    return backbone | ({"gate": gate_name(backbone["gate"])} if "gate" in backbone else {})
 
 
 def _misshapen(content: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write, check_writable, replaced, write_atomic
+from backbones.runtime.files import atomic_replacement, check_writable, write_atomic, write_error
 from transfer.records.checksums import listed, with_checksum
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Identity, Record, unreadable
@@ -83,7 +83,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             file = (folder / LOCK).open("a")
         except OSError as error:
-            raise cannot_write(folder / LOCK, error) from None
+            raise write_error(folder / LOCK, error) from None
         with file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,7 +99,7 @@ class Store:
         folder = self.folder(record.run_id)
         write_atomic(folder / OPTIONS, options.encode())
         if outcomes:
-            with replaced(folder / OUTCOMES) as temporary, temporary.open("wb") as file:
+            with atomic_replacement(folder / OUTCOMES) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **outcomes)
         else:
             (folder / OUTCOMES).unlink(missing_ok=True)

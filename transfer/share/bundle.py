@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write, check_writable, replaced
+from backbones.runtime.files import atomic_replacement, check_writable, write_error
 from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import _DAMAGED, MANIFEST, SCHEMA, SHARED, SUPPORT, unpacked
 from transfer.records.checksums import described, with_checksum
@@ -57,13 +57,13 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
             shared = _shared_copy(run, Path(scratch) / run.record.run_id)
             manifest["runs"][run.record.run_id] = {path.name: described(path) for path in sorted(shared.iterdir())}
         try:
-            with replaced(file, "--bundle") as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            with atomic_replacement(file, "--bundle") as temporary, zipfile.ZipFile(temporary, "w") as archive:
                 _add(archive, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
                 for run_id, files in manifest["runs"].items():
                     for name in files:
                         _add(archive, f"{run_id}/{name}", (Path(scratch) / run_id / name).read_bytes())
         except OSError as error:
-            raise cannot_write(file, error, "--bundle") from error
+            raise write_error(file, error, "--bundle") from error
     return list(manifest["runs"])
 
 
@@ -164,5 +164,5 @@ def _import(run: Run, mine: Run | None, store: Store, result: Imported) -> None:
         try:
             run.folder.rename(target)
         except OSError as error:
-            raise cannot_write(target, error, "--import") from error
+            raise write_error(target, error, "--import") from error
         result.added.append(name)

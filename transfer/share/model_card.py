@@ -13,7 +13,7 @@ from typing import Any
 
 from backbones.checkpoints.exports import CONFIG, PRETRAIN, WEIGHTS, pretraining_facts, read_config
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write, check_writable, replace_folder
+from backbones.runtime.files import check_writable, replace_folder, write_error
 from backbones.settings import write_yaml
 from transfer.records.checksums import described
 from transfer.records.store import Record, Run
@@ -97,7 +97,7 @@ def hub_layout(run: Run, weights: Path | None, folder: Path, runs: Sequence[Run]
             shutil.copyfile(source / WEIGHTS, new / WEIGHTS)
             replace_folder(new, folder)
     except OSError as error:
-        raise cannot_write(folder, error, "--output") from error
+        raise write_error(folder, error, "--output") from error
     return folder
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UsageError, UserError
 from backbones.settings import read_yaml
-from backbones.spec_values import proper
+from backbones.spec_values import parse_field
 from transfer.sweep.definition.grid import SweepJob
 from transfer.sweep.definition.step import BACKBONE_OPTIONS
 
@@ -101,7 +101,7 @@ def _overrides(cell: SweepJob) -> Overrides:
     named = {name: hashable(cell.options[name]) for name in sorted(cell.options) if name in BACKBONE_OPTIONS}
     alpha = named.get("alpha", 1)
     if alpha not in (None, 1):
-        named["alpha"] = "learned" if proper("alpha", alpha) == "learned" else 0.5
+        named["alpha"] = "learned" if parse_field("alpha", alpha) == "learned" else 0.5
     return tuple((name, value) for name, value in named.items() if name not in ("weights", "load"))
 
 

@@ -15,7 +15,7 @@ from typing import IO
 
 from backbones.checkpoints import exports
 from backbones.errors import UserError
-from backbones.runtime.files import cannot_write, check_writable, write_atomic
+from backbones.runtime.files import check_writable, write_atomic, write_error
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import Record, Store
@@ -274,7 +274,7 @@ def locked(out: Path) -> Iterator[IO[str]]:
     try:
         file = (out / "cells" / "lock").open("a")
     except OSError as error:
-        raise cannot_write(out / "cells" / "lock", error) from None
+        raise write_error(out / "cells" / "lock", error) from None
     with file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

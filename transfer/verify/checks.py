@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backbones.checkpoints.exports import FILES, WEIGHTS, pretraining_facts
+from backbones.checkpoints.exports import WEIGHT_FILES, WEIGHTS, pretraining_facts
 from backbones.errors import UserError
 from backbones.weights import sha256
 from tasks.pictures import PICTURES, SUMS, read_sums
@@ -229,7 +229,7 @@ def _below(folder: Path) -> list[Path]:
 def _files(place: Path) -> list[Path]:
     if place.is_file():
         return [place]
-    return [path for name in FILES if (path := place / name).is_file()]
+    return [path for name in WEIGHT_FILES if (path := place / name).is_file()]
 
 
 def _weights_id(path: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.formats.folders import FoundLayout, root_of
+from backbones.data.formats.folders import FoundLayout, dataset_root
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.arrow_split import Source
 from backbones.data.splits.pixel_split import PixelSplit
@@ -17,7 +17,7 @@ from backbones.errors import UserError
 SIDE, CHANNELS = 32, 3
 BYTES = CHANNELS * SIDE * SIDE
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
-MEND = "extract the archive again"
+HINT = "extract the archive again"
 
 
 def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -27,14 +27,14 @@ def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         Absent: it is not there.
         UserError: a file is damaged, is not of the published form, or has a label out of range.
     """
-    root = root_of(spec, data)
+    root = dataset_root(spec, data)
     if (root / "batches.meta").is_file():
         files, meta, kind = {"train": BATCHES, "val": ("test_batch",)}, "batches.meta", ""
     else:
         files, meta, kind = {"train": ("train",), "val": ("test",)}, "meta", "fine_"
-    classes = _unpickled(root / meta).get(f"{kind}label_names")
+    classes = _unpickle(root / meta).get(f"{kind}label_names")
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
-        raise UserError(f"{root / meta}: `{kind}label_names` is no list of names; {MEND}")
+        raise UserError(f"{root / meta}: `{kind}label_names` is no list of names; {HINT}")
     splits = {name: _split(name, [root / file for file in files[name]], kind, len(classes)) for name in files}
     empty = sorted(set(range(len(classes))) - set(splits["train"].labels.tolist()))
     if empty:
@@ -43,7 +43,7 @@ def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def _split(name: str, paths: Sequence[Path], kind: str, count: int) -> PixelSplit:
-    batches = [_batch(path, kind, count) for path in paths]
+    batches = [_read_batch(path, kind, count) for path in paths]
     stats = [path.stat() for path in paths]
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     stamps = (f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}" for path, stat in zip(paths, stats, strict=True))
@@ -59,9 +59,9 @@ def _split(name: str, paths: Sequence[Path], kind: str, count: int) -> PixelSpli
     )
 
 
-def _batch(path: Path, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _read_batch(path: Path, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Images uint8 [M, 32, 32, 3] and labels int64 [M], both checked, of one file."""
-    content = _unpickled(path)
+    content = _unpickle(path)
     pixels, labels = content.get("data"), content.get(f"{kind}labels")
     if (
         not isinstance(pixels, np.ndarray)
@@ -69,9 +69,9 @@ def _batch(path: Path, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
         or pixels.shape[1:] != (BYTES,)
         or not len(pixels)
     ):
-        raise UserError(f"{path}: `data` is not an array of bytes with rows of {BYTES}; {MEND}")
+        raise UserError(f"{path}: `data` is not an array of bytes with rows of {BYTES}; {HINT}")
     if not isinstance(labels, list) or len(labels) != len(pixels) or not all(type(label) is int for label in labels):
-        raise UserError(f"{path}: `{kind}labels` is not a list of {len(pixels)} numbers; {MEND}")
+        raise UserError(f"{path}: `{kind}labels` is not a list of {len(pixels)} numbers; {HINT}")
     wrong = [row for row, label in enumerate(labels) if not 0 <= label < count]
     if wrong:
         raise UserError(
@@ -103,13 +103,13 @@ def _latin1(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
 
 
-def _unpickled(path: Path) -> dict[str, Any]:
+def _unpickle(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             content = _Unpickler(file, encoding="latin1").load()
     except Exception as error:  # a damaged pickle leads to errors of any kind
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(f"{path}: cannot be read as a file of CIFAR ({reason}); {MEND}") from None
+        raise UserError(f"{path}: cannot be read as a file of CIFAR ({reason}); {HINT}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path}: not a dictionary, as files of CIFAR are; {MEND}")
+        raise UserError(f"{path}: not a dictionary, as files of CIFAR are; {HINT}")
     return content

@@ -18,7 +18,7 @@ from backbones.errors import UsageError, UserError, did_you_mean, shortened
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 VALIDATION = ("val", "validation", "test")
 GENERATORS = {"toy_digits": toy_digits, **TOYS}
-Form = Literal["published", "parquet", "hub"]
+StorageVariant = Literal["published", "parquet", "hub"]
 SCANNERS = 16
 """Threads that list folders: on a network disk most of the time is waiting."""
 
@@ -32,7 +32,7 @@ class FoundLayout:
     val: Split | None
     ignored: int = 0
     """Files that are no images, and hidden ones."""
-    form: Form = "published"
+    storage: StorageVariant = "published"
     """How it is stored: in folders and files as its authors published it, as Parquet files, or in the hub's cache."""
     origin: str = ""
     """ID@REVISION on the hub."""
@@ -53,8 +53,11 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     Raises:
         UserError: a folder is missing, has no classes or an empty one, or the two have different classes.
     """
-    root = root_of(spec, data)
-    folders = {"train": _named(spec, root, "train", ("train",)), "val": _named(spec, root, "val", VALIDATION)}
+    root = dataset_root(spec, data)
+    folders = {
+        "train": _split_folder(spec, root, "train", ("train",)),
+        "val": _split_folder(spec, root, "val", VALIDATION),
+    }
     classes: tuple[str, ...] = ()
     splits, ignored = {}, 0
     for split, folder in folders.items():
@@ -62,7 +65,7 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
             continue
         found = class_names(folder)
         if classes and found != classes:
-            raise UserError(f"{spec.name}: {_difference(classes, found, folders['train'], folder)}")
+            raise UserError(f"{spec.name}: {_class_difference(classes, found, folders['train'], folder)}")
         classes = found
         splits[split], more = read_split(split, folder, classes)
         ignored += more
@@ -71,7 +74,7 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
 
 
-def root_of(spec: DatasetSpec, data: Path | None) -> Path:
+def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
     """The folder of the data set; an embedded one is made on first use. Raises UserError, UsageError."""
     generator = text_option(spec, "generator")
     if generator is None:
@@ -132,7 +135,7 @@ def read_split(
     split = FileSplit(
         name=name,
         labels=labels.astype(np.int64),
-        names=PackedNames(_joined(listed, found)),
+        names=PackedNames(_image_names(listed, found)),
         sizes=np.fromiter((size for images in found for size in images.sizes), dtype=np.int64),
         folder=folder,
     )
@@ -165,7 +168,7 @@ def scan_images(folder: Path) -> ClassFolder:
     return ClassFolder([name for name, _ in images], [size for _, size in images], ignored)
 
 
-def _joined(folders: Sequence[str], found: Sequence[ClassFolder]) -> Iterator[str]:
+def _image_names(folders: Sequence[str], found: Sequence[ClassFolder]) -> Iterator[str]:
     for folder, images in zip(folders, found, strict=True):
         yield from (f"{folder}/{name}" for name in images.names)
 
@@ -174,7 +177,7 @@ def _is_image(name: str) -> bool:
     return name.lower().endswith(IMAGES)
 
 
-def _named(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> Path | None:
+def _split_folder(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> Path | None:
     """The folder that `key` names, else the first usual one that is there."""
     named = text_option(spec, key)
     if named is None:
@@ -184,7 +187,7 @@ def _named(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> Pat
     return root / named
 
 
-def _difference(train: Sequence[str], val: Sequence[str], train_folder: Path | None, val_folder: Path) -> str:
+def _class_difference(train: Sequence[str], val: Sequence[str], train_folder: Path | None, val_folder: Path) -> str:
     lines = ["the class folders of training and validation differ"]
     for mine, theirs, folder in ((train, val, train_folder), (val, train, val_folder)):
         only = sorted(set(mine) - set(theirs))

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from backbones.data.formats.folders import FoundLayout
-from backbones.data.formats.parquet import VALIDATION, found_in, quiet
+from backbones.data.formats.parquet import VALIDATION, layout_from_tables, quiet_datasets
 from backbones.data.spec import DatasetSpec, text_option
 from backbones.data.splits.arrow_split import Source
 from backbones.errors import UsageError, UserError
@@ -33,19 +33,19 @@ def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         raise UsageError(
             f"{spec.name}: `revision` is {revision!r}; it must be a commit of {hub} (40 hex digits): branches move"
         )
-    with quiet(f"{spec.name} ({hub}@{revision})"):
+    with quiet_datasets(f"{spec.name} ({hub}@{revision})"):
         builder = load_dataset_builder(str(_snapshot(spec.name, hub, revision)), text_option(spec, "config"))
         builder.download_and_prepare()
         tables = {split: builder.as_dataset(split=split) for split in builder.info.splits}
     chosen = {"train": _split(spec, "train", ("train",), tables), "val": _split(spec, "val", VALIDATION, tables)}
-    return found_in(
+    return layout_from_tables(
         spec,
         {
             split: (tables[name], Source((f"{hub} {name}",), (len(tables[name]),), f"{hub}@{revision}\0{name}"))
             for split, name in chosen.items()
             if name
         },
-        form="hub",
+        storage="hub",
         origin=f"{hub}@{revision}",
     )
 

@@ -39,7 +39,7 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     folders = [folder for folder in (train, None if flat else val) if folder]
     classes = _classes(spec, "imagenet1k", folders[:1])
     for folder in folders:
-        lacking = sorted(set(classes) - set(_known(spec, folder, classes)))
+        lacking = sorted(set(classes) - set(_checked_class_folders(spec, folder, classes)))
         if lacking:
             raise UserError(
                 f"{folder}: {len(lacking)} of {len(classes)} classes have no folder: {shortened(lacking)}; "
@@ -67,7 +67,7 @@ def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """
     root = find_root(spec, data)
     classes = _classes(spec, "imagenet21k_goog", [root])
-    train, ignored = read_split("train", root, classes, present=_known(spec, root, classes))
+    train, ignored = read_split("train", root, classes, present=_checked_class_folders(spec, root, classes))
     return FoundLayout(classes=classes, train=train, val=None, ignored=ignored)
 
 
@@ -86,7 +86,7 @@ def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tupl
     return names
 
 
-def _known(spec: DatasetSpec, folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
+def _checked_class_folders(spec: DatasetSpec, folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
     """The class folders. Raises UserError when one is not among the classes."""
     names = class_names(folder)
     others = sorted(set(names) - set(classes))

@@ -16,7 +16,7 @@ from backbones.errors import UserError, shortened
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedSplit:
     """The images of one split, in the order of their list."""
 
     source: Path
@@ -53,7 +53,7 @@ def label_from(text: str, count: int, place: str) -> int:
     return number - 1
 
 
-def found_listed(spec: DatasetSpec, classes: Sequence[str], train: Listed, val: Listed) -> FoundLayout:
+def layout_from_lists(spec: DatasetSpec, classes: Sequence[str], train: ListedSplit, val: ListedSplit) -> FoundLayout:
     """Both splits, once every image they name is there.
 
     Raises:
@@ -72,7 +72,7 @@ def found_listed(spec: DatasetSpec, classes: Sequence[str], train: Listed, val: 
     return FoundLayout(classes=tuple(classes), train=splits["train"], val=splits["val"])
 
 
-def _split(spec: DatasetSpec, name: str, part: Listed) -> FileSplit:
+def _split(spec: DatasetSpec, name: str, part: ListedSplit) -> FileSplit:
     paths = [f"{part.folder}/{image}" for image in part.images]
     try:
         stats = stat_files(paths, name=spec.name)

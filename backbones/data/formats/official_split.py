@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.formats.folders import FoundLayout, class_names, root_of
-from backbones.data.formats.list_files import Listed, found_listed, label_from, number_from, numbered_lines
+from backbones.data.formats.folders import FoundLayout, class_names, dataset_root
+from backbones.data.formats.list_files import ListedSplit, label_from, layout_from_lists, number_from, numbered_lines
 from backbones.data.layouts import CUB_LISTS
 from backbones.data.spec import DatasetSpec
 from backbones.errors import UsageError, UserError, shortened
@@ -25,8 +25,8 @@ def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         Absent: it is not there.
         UserError: a line is malformed, the lists do not fit together, or an image is missing.
     """
-    root = root_of(spec, data)
-    paths, numbers, parts, names = (_table(root / name) for name in CUB_LISTS)
+    root = dataset_root(spec, data)
+    paths, numbers, parts, names = (_read_table(root / name) for name in CUB_LISTS)
     for name, table in zip(CUB_LISTS[1:3], (numbers, parts)):
         odd = sorted(paths.keys() ^ table.keys())
         if odd:
@@ -40,11 +40,11 @@ def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
             raise UserError(f"{place}: {part!r} is neither 1 (training) nor 0 (test)")
         split[part][0].append(path)
         split[part][1].append(label_from(numbers[image][1], len(names), numbers[image][0]))
-    train, val = (Listed(root / CUB_LISTS[0], root / "images", *split[part]) for part in "10")
-    return found_listed(spec, [names[number][1] for number in sorted(names)], train, val)
+    train, val = (ListedSplit(root / CUB_LISTS[0], root / "images", *split[part]) for part in "10")
+    return layout_from_lists(spec, [names[number][1] for number in sorted(names)], train, val)
 
 
-def _table(path: Path) -> dict[int, tuple[str, str]]:
+def _read_table(path: Path) -> dict[int, tuple[str, str]]:
     """Lines `ID VALUE` -> {id: ("FILE:LINE", value)}."""
     table: dict[int, tuple[str, str]] = {}
     for place, words in numbered_lines(path):
@@ -66,22 +66,22 @@ def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         Absent: it is not there.
         UserError: a MATLAB file is missing or damaged, a class is out of range, or an image is missing.
     """
-    root = root_of(spec, data)
+    root = dataset_root(spec, data)
     meta = root / "devkit" / "cars_meta.mat"
-    classes = [str(name) for name in _variable(meta, "class_names")]
+    classes = [str(name) for name in _read_matlab(meta, "class_names")]
     labelled = next((path for path in (root / LABELLED, root / "devkit" / LABELLED) if path.is_file()), None)
     if labelled is None:
         raise UserError(
             f"{spec.name}: {root / LABELLED}: there is no such file (nor in devkit/), and cars_test_annos.mat has no "
             "labels; it is a file of its own beside the archive of the devkit"
         )
-    train = _cars(root / "cars_train", root / "devkit" / "cars_train_annos.mat", len(classes))
-    return found_listed(spec, classes, train, _cars(root / "cars_test", labelled, len(classes)))
+    train = _read_cars(root / "cars_train", root / "devkit" / "cars_train_annos.mat", len(classes))
+    return layout_from_lists(spec, classes, train, _read_cars(root / "cars_test", labelled, len(classes)))
 
 
-def _cars(folder: Path, source: Path, count: int) -> Listed:
+def _read_cars(folder: Path, source: Path, count: int) -> ListedSplit:
     """Entries of `annotations`, with the fields `fname` and `class` (1..count) among others."""
-    entries = _variable(source, "annotations")
+    entries = _read_matlab(source, "annotations")
     if not {"fname", "class"} <= set(entries.dtype.names or ()):
         raise UserError(f"{source}: `annotations` lacks the fields `fname` and `class`; they hold images and labels")
     images, labels = [], []
@@ -93,10 +93,10 @@ def _cars(folder: Path, source: Path, count: int) -> Listed:
         text = f"{number:g}" if isinstance(number, float) else str(number)  # MATLAB's own numbers are floating-point
         labels.append(label_from(text, count, f"{source}, {images[-1]}"))
     nested = folder / folder.name
-    return Listed(source, nested if nested.is_dir() else folder, images, labels)
+    return ListedSplit(source, nested if nested.is_dir() else folder, images, labels)
 
 
-def _variable(path: Path, name: str) -> np.ndarray:
+def _read_matlab(path: Path, name: str) -> np.ndarray:
     """One variable of a MATLAB file, as a list of its entries."""
     from scipy.io import loadmat
 
@@ -120,13 +120,13 @@ def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     partition = spec.options.get("partition", 1)
     if not isinstance(partition, int) or isinstance(partition, bool) or not 1 <= partition <= PARTITIONS:
         raise UsageError(f"{spec.name}: `partition` is {partition!r}; it must be a number from 1 to {PARTITIONS}")
-    root = root_of(spec, data)
+    root = dataset_root(spec, data)
     classes = class_names(root / "images")
-    train, test = (_textures(root, f"{part}{partition}.txt", classes) for part in ("train", "test"))
-    return found_listed(spec, classes, train, test)
+    train, test = (_read_textures(root, f"{part}{partition}.txt", classes) for part in ("train", "test"))
+    return layout_from_lists(spec, classes, train, test)
 
 
-def _textures(root: Path, name: str, classes: Sequence[str]) -> Listed:
+def _read_textures(root: Path, name: str, classes: Sequence[str]) -> ListedSplit:
     """Lines `CLASS/IMAGE`."""
     source = root / "labels" / name
     label_of = {name: label for label, name in enumerate(classes)}
@@ -139,7 +139,7 @@ def _textures(root: Path, name: str, classes: Sequence[str]) -> Listed:
             raise UserError(f"{place}: {folder!r} is not a class: there is no folder {root / 'images' / folder}")
         images.append(words[0])
         labels.append(label_of[folder])
-    return Listed(source, root / "images", images, labels)
+    return ListedSplit(source, root / "images", images, labels)
 
 
 def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -149,15 +149,17 @@ def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         Absent: it is not there.
         UserError: a line is malformed, a class has two names or two classes one, or an image is missing.
     """
-    root = root_of(spec, data)
+    root = dataset_root(spec, data)
     names: dict[int, str] = {}
-    train, test = (_pets(root, name, names) for name in ("trainval.txt", "test.txt"))
+    train, test = (_read_pets(root, name, names) for name in ("trainval.txt", "test.txt"))
     if sorted(names) != list(range(len(names))):
-        raise UserError(f"{train.source}: the classes are not numbered from 1 to {len(names)}: {_numbers(names)}")
-    return found_listed(spec, [names[label] for label in sorted(names)], train, test)
+        raise UserError(
+            f"{train.source}: the classes are not numbered from 1 to {len(names)}: {_numbered_classes(names)}"
+        )
+    return layout_from_lists(spec, [names[label] for label in sorted(names)], train, test)
 
 
-def _pets(root: Path, name: str, names: dict[int, str]) -> Listed:
+def _read_pets(root: Path, name: str, names: dict[int, str]) -> ListedSplit:
     """Fills in `names`, {label: class name}, which both lists must agree on."""
     source = root / "annotations" / name
     images, labels = [], []
@@ -170,11 +172,13 @@ def _pets(root: Path, name: str, names: dict[int, str]) -> Listed:
             raise UserError(f"{place}: {' '.join(words)!r} is not of the form `NAME_N CLASS SPECIES BREED`")
         label = number - 1
         if names.setdefault(label, breed) != breed or list(names.values()).count(breed) > 1:
-            raise UserError(f"{place}: {words[0]} is of class {words[1]}, unlike a line before: {_numbers(names)}")
+            raise UserError(
+                f"{place}: {words[0]} is of class {words[1]}, unlike a line before: {_numbered_classes(names)}"
+            )
         images.append(f"{words[0]}.jpg")
         labels.append(label)
-    return Listed(source, root / "images", images, labels)
+    return ListedSplit(source, root / "images", images, labels)
 
 
-def _numbers(names: dict[int, str]) -> str:
+def _numbered_classes(names: dict[int, str]) -> str:
     return shortened([f"{label + 1} {names[label]}" for label in sorted(names)])

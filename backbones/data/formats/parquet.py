@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backbones.data.formats.folders import Form, FoundLayout
+from backbones.data.formats.folders import FoundLayout, StorageVariant
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.data.splits.split import PackedNames
@@ -37,7 +37,9 @@ def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     files = {"train": _named_files(spec, root, "train", TRAIN), "val": _named_files(spec, root, "val", VALIDATION)}
     if not any(files.values()):
         raise UserError(f"{spec.name}: {root} holds no train.parquet; name the files by the keys `train` and `val`")
-    return found_in(spec, {split: read_files(paths) for split, paths in files.items() if paths}, form="parquet")
+    return layout_from_tables(
+        spec, {split: read_files(paths) for split, paths in files.items() if paths}, storage="parquet"
+    )
 
 
 def _named_files(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> list[Path]:
@@ -71,12 +73,12 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
     source = Source(tuple(map(str, paths)), tuple(rows), "\n".join(stamps))
     if not sum(rows):
         raise UserError(f"{shortened(source.files)}: there are no rows")
-    with quiet(shortened(source.files)):
+    with quiet_datasets(shortened(source.files)):
         return Dataset.from_parquet([str(path) for path in paths]), source
 
 
 @contextlib.contextmanager
-def quiet(what: str) -> Iterator[None]:
+def quiet_datasets(what: str) -> Iterator[None]:
     """Keeps the progress bars and notes of `datasets` off the screen; its errors name what was read."""
     import datasets
 
@@ -100,8 +102,8 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def found_in(
-    spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, form: Form, origin: str = ""
+def layout_from_tables(
+    spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, storage: StorageVariant, origin: str = ""
 ) -> FoundLayout:
     """Splits from tables ("train", "val"). Raises UserError when columns or labels do not serve, or classes differ."""
     classes: dict[str, list[str] | None] = {}
@@ -117,7 +119,7 @@ def found_in(
     names = tuple(named[0] or map(str, range(count)))
     for split in splits.values():
         _check_labels(split, names)
-    return FoundLayout(classes=names, train=splits.get("train"), val=splits.get("val"), form=form, origin=origin)
+    return FoundLayout(classes=names, train=splits.get("train"), val=splits.get("val"), storage=storage, origin=origin)
 
 
 def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, str]:
@@ -129,19 +131,21 @@ def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, 
         named = text_option(spec, key)
         fitting = [name for name, feature in table.features.items() if isinstance(feature, kind)]
         if named is not None and named not in table.features:
-            raise UserError(f"{source.files[0]}: no column {named!r} (key `{key}`); {_listed(table)}")
+            raise UserError(f"{source.files[0]}: no column {named!r} (key `{key}`); {_describe_columns(table)}")
         if named is None and len(fitting) != 1:
             raise UserError(
                 f"{source.files[0]}: {len(fitting) or 'no'} columns of type {kind.__name__}: name the one to use by "
-                f"the key `{key}`; {_listed(table)}"
+                f"the key `{key}`; {_describe_columns(table)}"
             )
         chosen.append(named or fitting[0])
     if chosen[0] == chosen[1]:
-        raise UserError(f"{source.files[0]}: column {chosen[0]!r} cannot be both image and label; {_listed(table)}")
+        raise UserError(
+            f"{source.files[0]}: column {chosen[0]!r} cannot be both image and label; {_describe_columns(table)}"
+        )
     return chosen[0], chosen[1]
 
 
-def _listed(table: "Dataset") -> str:
+def _describe_columns(table: "Dataset") -> str:
     kinds = (f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in table.features.items())
     return "columns: " + ", ".join(kinds)
 
@@ -158,7 +162,9 @@ def _split(name: str, table: "Dataset", source: Source, image: str, label: str) 
         raise UserError(f"{source.files[0]}: column {image!r} holds no images: {_first_line(error)}") from None
     labels = table.data.column(label)
     if not pa.types.is_integer(labels.type):
-        raise UserError(f"{source.files[0]}: column {label!r} holds {labels.type}, not class numbers; {_listed(table)}")
+        raise UserError(
+            f"{source.files[0]}: column {label!r} holds {labels.type}, not class numbers; {_describe_columns(table)}"
+        )
     for column, values in ((label, labels), (image, content)):
         if values.null_count:
             row = int(np.flatnonzero(values.is_null().to_numpy())[0])

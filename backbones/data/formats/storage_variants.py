@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from backbones.data.formats.folders import FoundLayout
 from backbones.data.formats.hub import cache_of, cached_revisions, hf
-from backbones.data.formats.parquet import PATTERNS, VALIDATION, found_in, read_files
-from backbones.data.formats.unofficial_split import KeyRule, divided
-from backbones.data.spec import Absent, DatasetSpec, places, the_one
+from backbones.data.formats.parquet import PATTERNS, VALIDATION, layout_from_tables, read_files
+from backbones.data.formats.unofficial_split import KeyRule, divide_by_tfds_order
+from backbones.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder
 from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.errors import UsageError, UserError, did_you_mean, shortened
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 Reader = Callable[[DatasetSpec, Path | None], FoundLayout]
 KEYS = ("id", "revision", "config", "train", "val", "image", "label")
-USUAL = {"train": ("train",), "val": VALIDATION}
+USUAL_SPLITS = {"train": ("train",), "val": VALIDATION}
 
 
-def published(read: Reader, key: KeyRule | None = None) -> Reader:
+def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
     """A reader that looks for the published layout with `read`, then for Parquet files, then into the hub's cache.
 
     The first form that is found is used, and no other when it turns out to be damaged; a folder that lacks a part of
@@ -40,22 +40,22 @@ def published(read: Reader, key: KeyRule | None = None) -> Reader:
     """
 
     def reader(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-        hub = _hub(spec)
+        hub = _hub_keys(spec)
         try:
             return read(spec, data)
-        except Absent as error:
+        except DatasetNotFound as error:
             if hub is None:
                 raise
             absent = str(error)
-        found = _parquet(spec, hub, data, key) or _cached(spec, hub)
+        found = _read_parquet(spec, hub, data, key) or _read_hub_cache(spec, hub)
         if found is None:
-            raise Absent(_nowhere(hub, absent, key))
-        return _finished(spec, hub, found, key)
+            raise DatasetNotFound(_not_found_message(hub, absent, key))
+        return _check_and_divide(spec, hub, found, key)
 
     return reader
 
 
-def _hub(spec: DatasetSpec) -> dict[str, str | None] | None:
+def _hub_keys(spec: DatasetSpec) -> dict[str, str | None] | None:
     """The mapping `hub` with all its keys, None where there is none. Raises UsageError."""
     given = spec.options.get("hub")
     if given is None or "generator" in spec.options:
@@ -76,12 +76,12 @@ def _hub(spec: DatasetSpec) -> dict[str, str | None] | None:
     return {key: given.get(key) for key in KEYS}
 
 
-def _parquet(
+def _read_parquet(
     spec: DatasetSpec, hub: dict[str, str | None], data: Path | None, key: KeyRule | None
 ) -> FoundLayout | None:
-    named, under = places(spec, data, itself=True)
+    named, under = candidate_folders(spec, data, itself=True)
     wanted = ("train",) if key else ("train", "val")
-    folder = the_one(spec, named, under, lambda path: any(_files(path, hub, part) for part in wanted))
+    folder = choose_folder(spec, named, under, lambda path: any(_files(path, hub, part) for part in wanted))
     if folder is None:
         return None
     files = {part: _files(folder, hub, part) for part in wanted}
@@ -89,8 +89,8 @@ def _parquet(
         if not paths:
             raise UserError(f"{spec.name}: {folder} has Parquet files, but none of {' or '.join(_patterns(hub, part))}")
     tables = {part: read_files(paths) for part, paths in files.items()}
-    columns = {column: hub[column] for column in ("image", "label") if _everywhere(tables, hub[column])}
-    return found_in(replace(spec, options=columns), tables, form="parquet")
+    columns = {column: hub[column] for column in ("image", "label") if _in_all_tables(tables, hub[column])}
+    return layout_from_tables(replace(spec, options=columns), tables, storage="parquet")
 
 
 def _files(folder: Path, hub: dict[str, str | None], part: str) -> list[Path]:
@@ -103,14 +103,14 @@ def _patterns(hub: dict[str, str | None], part: str) -> list[str]:
     """Where the files of a split may lie, the likelier first."""
     named, config = hub[part], hub["config"]
     patterns = (*PATTERNS, f"{config}/{{}}-*.parquet") if config else PATTERNS
-    return [pattern.format(name) for name in ((named,) if named else USUAL[part]) for pattern in patterns]
+    return [pattern.format(name) for name in ((named,) if named else USUAL_SPLITS[part]) for pattern in patterns]
 
 
-def _everywhere(tables: dict[str, tuple["Dataset", Source]], column: str | None) -> bool:
+def _in_all_tables(tables: dict[str, tuple["Dataset", Source]], column: str | None) -> bool:
     return column is not None and all(column in table.features for table, _ in tables.values())
 
 
-def _cached(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayout | None:
+def _read_hub_cache(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayout | None:
     """The pinned revision in the hub's cache; where none is pinned, the only one that is there."""
     name, pinned = str(hub["id"]), hub["revision"]
     there = cached_revisions(spec.name, name)
@@ -134,11 +134,13 @@ def _cached(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayout | None
     return hf(replace(spec, options={**hub, "hub": name, "revision": pinned or there[0]}), None)
 
 
-def _finished(spec: DatasetSpec, hub: dict[str, str | None], found: FoundLayout, key: KeyRule | None) -> FoundLayout:
+def _check_and_divide(
+    spec: DatasetSpec, hub: dict[str, str | None], found: FoundLayout, key: KeyRule | None
+) -> FoundLayout:
     """Checks what was found and divides it by the file names, where the set has one split."""
     lacking = [name for name, split in (("train", found.train), ("val", found.val)) if split is None]
     if lacking and not (key and lacking == ["val"]):
-        names = ", ".join(repr(hub[name] or USUAL[name][0]) for name in lacking)
+        names = ", ".join(repr(hub[name] or USUAL_SPLITS[name][0]) for name in lacking)
         raise UserError(f"{spec.name}: no split {names} in {hub['id']} (keys of `hub`)")
     counts = (spec.counts or {}).get("train")
     expected = counts.get("classes") if isinstance(counts, dict) else None
@@ -149,7 +151,7 @@ def _finished(spec: DatasetSpec, hub: dict[str, str | None], found: FoundLayout,
         )
     if key is None or not isinstance(found.train, RowSplit):
         return found
-    return divided(spec, found, found.train.file_names(), key)
+    return divide_by_tfds_order(spec, found, found.train.file_names(), key)
 
 
 def _download(hub: dict[str, str | None]) -> str:
@@ -157,7 +159,7 @@ def _download(hub: dict[str, str | None]) -> str:
     return f"hf download --repo-type dataset {hub['id']}{pin}"
 
 
-def _nowhere(hub: dict[str, str | None], absent: str, key: KeyRule | None) -> str:
+def _not_found_message(hub: dict[str, str | None], absent: str, key: KeyRule | None) -> str:
     """The three ways, in the order in which they were tried."""
     files = [pattern for part in ("train", "val")[: 1 if key else 2] for pattern in _patterns(hub, part)]
     pin = f"at {hub['revision']}" if hub["revision"] else "in any revision (none is pinned)"

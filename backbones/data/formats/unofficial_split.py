@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.formats.folders import FoundLayout, class_names, read_split, root_of
+from backbones.data.formats.folders import FoundLayout, class_names, dataset_root, read_split
 from backbones.data.layouts import TISSUES
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.split import Split
@@ -33,7 +33,7 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         Absent: it is not there.
         UserError: a class has fewer than 31 images.
     """
-    root = root_of(spec, data)
+    root = dataset_root(spec, data)
     folder = root / CALTECH if (root / CALTECH).is_dir() else root
     classes = class_names(folder)
     whole, ignored = read_split("train", folder, classes)
@@ -48,7 +48,7 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         chosen.append(stream.choice(own, SHOTS, replace=False))
     train = np.sort(np.concatenate(chosen))
     rest = np.setdiff1d(np.arange(len(whole)), train)
-    return _divided(FoundLayout(classes=classes, train=whole, val=None, ignored=ignored), whole, train, rest)
+    return _divide(FoundLayout(classes=classes, train=whole, val=None, ignored=ignored), whole, train, rest)
 
 
 def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -59,29 +59,29 @@ def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         UserError: a class is empty or has no training image, or there are too few images.
         UsageError: `train_images` is missing.
     """
-    return _by_folders(spec, root_of(spec, data), TISSUES, tissue_key)
+    return _divide_class_folders(spec, dataset_root(spec, data), TISSUES, tissue_key)
 
 
 def uc_merced(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """UC Merced Land Use: `Images/CLASS/CLASSNN.tif`; `train_images` and errors as for `colorectal_histology`."""
-    folder = root_of(spec, data) / "Images"
-    return _by_folders(spec, folder, class_names(folder), file_key)
+    folder = dataset_root(spec, data) / "Images"
+    return _divide_class_folders(spec, folder, class_names(folder), file_key)
 
 
-def _by_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str], key: KeyRule) -> FoundLayout:
+def _divide_class_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str], key: KeyRule) -> FoundLayout:
     whole, ignored = read_split("train", folder, folders)
-    found = FoundLayout(classes=tuple(map(_plain, folders)), train=whole, val=None, ignored=ignored)
-    return divided(spec, found, list(whole.names), key)
+    found = FoundLayout(classes=tuple(map(_class_name, folders)), train=whole, val=None, ignored=ignored)
+    return divide_by_tfds_order(spec, found, list(whole.names), key)
 
 
-def _plain(folder: str) -> str:
+def _class_name(folder: str) -> str:
     """ "01_TUMOR" -> "tumor"; names without a number are kept."""
     return re.sub(r"^\d+_", "", folder).lower() if folder in TISSUES else folder
 
 
 def tissue_key(class_name: str, file_name: str) -> str:
     """The key of colorectal histology, e.g. "tumor/NAME.tif". Raises UserError when it is no class of that set."""
-    tissues = tuple(map(_plain, TISSUES))
+    tissues = tuple(map(_class_name, TISSUES))
     tissue = re.sub(r"^\d+_", "", class_name).lower()
     if tissue not in tissues:
         raise UserError(
@@ -101,7 +101,9 @@ def tfds_order(keys: Sequence[str]) -> list[int]:
     return sorted(range(len(keys)), key=lambda index: (digests[index], keys[index]))
 
 
-def divided(spec: DatasetSpec, found: FoundLayout, paths: Sequence[str | None], key: KeyRule) -> FoundLayout:
+def divide_by_tfds_order(
+    spec: DatasetSpec, found: FoundLayout, paths: Sequence[str | None], key: KeyRule
+) -> FoundLayout:
     """`found`, whose only split is all M images, as two: the first N of `tfds_order` for training, the rest is scored.
 
     Both parts keep that order, so they are the same in folders and in Parquet.
@@ -138,10 +140,10 @@ def divided(spec: DatasetSpec, found: FoundLayout, paths: Sequence[str | None], 
             )
         keys.append(key(found.classes[whole.labels[index]], name))
     order = np.array(tfds_order(keys))
-    return _divided(found, whole, order[:count], order[count:])
+    return _divide(found, whole, order[:count], order[count:])
 
 
-def _divided(found: FoundLayout, whole: Split, train: np.ndarray, rest: np.ndarray) -> FoundLayout:
+def _divide(found: FoundLayout, whole: Split, train: np.ndarray, rest: np.ndarray) -> FoundLayout:
     parts = [replace(whole.select(keep), name=name) for name, keep in (("train", train), ("val", rest))]
     empty = np.setdiff1d(np.arange(len(found.classes)), parts[0].labels)
     if len(empty):

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from backbones.errors import UserError
-from backbones.runtime.dist import ALONE, Ranks, share
+from backbones.runtime.dist import ALONE, Ranks, part_of_rank
 
 T = TypeVar("T")
 Key = tuple[int, int, int]
@@ -73,9 +73,9 @@ class RunLoader:
             worker_init_fn=leave_signals_to_the_parent if self.workers else None,
             prefetch_factor=4 if self.workers else None,
         )
-        return zip(self.places(epoch, index, epochs), plain_errors(loader))
+        return zip(self.positions(epoch, index, epochs), unwrap_worker_errors(loader))
 
-    def places(self, epoch: int, index: int, epochs: int) -> Iterator[StreamPosition]:
+    def positions(self, epoch: int, index: int, epochs: int) -> Iterator[StreamPosition]:
         """The places of `stream` alone."""
         for current in range(epoch, epochs):
             length = len(self.epoch_batches(current))
@@ -96,10 +96,14 @@ class _Keys:
                     keys.append((epoch, sample, seen[sample]))
                     seen[sample] += 1
                 if epoch > self.epoch or index >= self.index:
-                    yield [key for part in _chunks(keys, self.loader.parts) for key in share(part, self.loader.ranks)]
+                    yield [
+                        key
+                        for part in _chunks(keys, self.loader.parts)
+                        for key in part_of_rank(part, self.loader.ranks)
+                    ]
 
 
-def plain_errors(batches: Iterable[T]) -> Iterator[T]:
+def unwrap_worker_errors(batches: Iterable[T]) -> Iterator[T]:
     """The batches; an error meant for the user comes without the traceback that a loader's worker wraps around it."""
     try:
         yield from batches

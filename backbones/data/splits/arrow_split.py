@@ -59,5 +59,5 @@ class RowSplit(Split):
         paths = pc.struct_field(self.table.data.column(self.column), "path").to_pylist()
         return [paths[row] for row in self.rows.tolist()]
 
-    def _selected(self, keep: np.ndarray) -> dict[str, Any]:
+    def _select_fields(self, keep: np.ndarray) -> dict[str, Any]:
         return {"rows": self.rows[keep]}

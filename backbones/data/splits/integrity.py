@@ -28,7 +28,7 @@ def stat_files(paths: Sequence[str], *, name: str) -> dict[str, os.stat_result]:
         except OSError as error:
             missing.append(f"{path}: {error.strerror}")
     if missing:
-        raise UserError(f"{name}: {len(missing)} file(s) of the data set cannot be opened{_some(missing)}")
+        raise UserError(f"{name}: {len(missing)} file(s) of the data set cannot be opened{_list_some(missing)}")
     return found
 
 
@@ -48,25 +48,25 @@ def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = Fa
     """
     paths = sorted(stats)
     listing = "".join(f"{path}\0{stats[path].st_size}\0{stats[path].st_mtime_ns}\n" for path in paths)
-    bad = _undecodable(len(paths), lambda index: _decodes(paths[index]), listing, name)
+    bad = _find_damaged(len(paths), lambda index: _decodes(paths[index]), listing, name)
     if not skip:
-        _refuse([paths[index] for index in bad], len(paths), name)
+        _raise_if_damaged([paths[index] for index in bad], len(paths), name)
     return [paths[index] for index in bad]
 
 
 def check_split(split: Split, *, name: str, skip: bool = False) -> np.ndarray:
     """`check_images` for a split: the indices [K] of its damaged images, in order."""
     listing = "\n".join(split.stamps(range(len(split))))
-    bad = _undecodable(len(split), lambda index: _reads(split, index), listing, name)
+    bad = _find_damaged(len(split), lambda index: _reads(split, index), listing, name)
     if not skip:
-        _refuse([split.place(index) for index in bad], len(split), name)
+        _raise_if_damaged([split.place(index) for index in bad], len(split), name)
     return np.array(bad, dtype=np.int64)
 
 
-def _undecodable(count: int, sound: Callable[[int], bool], listing: str, name: str) -> list[int]:
+def _find_damaged(count: int, sound: Callable[[int], bool], listing: str, name: str) -> list[int]:
     """The damaged among images 0..count-1, remembered under the listing of all."""
     key = f"checked/{hashlib.sha256(listing.encode(errors='surrogateescape')).hexdigest()}.json"
-    bad = _stamped(key)
+    bad = _recall_damaged(key)
     if bad is None:
         with ThreadPoolExecutor(min(16, usable_cores())) as pool:
             verdicts = pool.map(sound, range(count))
@@ -92,15 +92,15 @@ def _reads(split: Split, index: int) -> bool:
     return True
 
 
-def _refuse(bad: Sequence[str], count: int, name: str) -> None:
+def _raise_if_damaged(bad: Sequence[str], count: int, name: str) -> None:
     if bad:
         raise UserError(
-            f"{name}: {len(bad)} of {count} images cannot be decoded{_some(bad)}\n"
+            f"{name}: {len(bad)} of {count} images cannot be decoded{_list_some(bad)}\n"
             "restore them, or leave them out with `--skip-unreadable`"
         )
 
 
-def _stamped(key: str) -> list[int] | None:
+def _recall_damaged(key: str) -> list[int] | None:
     try:
         bad = json.loads(recall(key) or b"")["undecodable"]
         return [int(index) for index in bad]
@@ -108,6 +108,6 @@ def _stamped(key: str) -> list[int] | None:
         return None
 
 
-def _some(entries: Sequence[str]) -> str:
+def _list_some(entries: Sequence[str]) -> str:
     rest = f"\n  and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
     return ":" + "".join(f"\n  {entry}" for entry in entries[:SHOWN]) + rest

@@ -48,5 +48,5 @@ class PixelSplit(Split):
     def preload(self, limit: int | None) -> None:
         """Nothing is left to decode."""
 
-    def _selected(self, keep: np.ndarray) -> dict[str, Any]:
+    def _select_fields(self, keep: np.ndarray) -> dict[str, Any]:
         return {"images": self.images[keep], "rows": self.rows[keep]}

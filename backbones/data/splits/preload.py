@@ -40,7 +40,7 @@ class Pixels:
             UserError: an image cannot be read.
         """
         probes = np.unique(np.linspace(0, count - 1, PROBES).astype(int)).tolist()
-        if limit is not None and np.mean([_bytes(read(index)) for index in probes]) * count > limit:
+        if limit is not None and np.mean([_decoded_bytes(read(index)) for index in probes]) * count > limit:
             return None
         parts, shapes, total = [], [], 0
         with ThreadPoolExecutor(usable_cores()) as pool:
@@ -55,5 +55,5 @@ class Pixels:
         return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))
 
 
-def _bytes(image: Image.Image) -> int:
+def _decoded_bytes(image: Image.Image) -> int:
     return 3 * image.width * image.height

@@ -95,10 +95,10 @@ class Split(ABC):
     def select(self, keep: np.ndarray) -> Self:
         """The split with the images of these indices, in this order."""
         names = PackedNames(self.names[int(index)] for index in keep)
-        changes = {"labels": self.labels[keep], "names": names, "sizes": self.sizes[keep], **self._selected(keep)}
+        changes = {"labels": self.labels[keep], "names": names, "sizes": self.sizes[keep], **self._select_fields(keep)}
         return replace(self, **changes)
 
-    def _selected(self, keep: np.ndarray) -> dict[str, Any]:
+    def _select_fields(self, keep: np.ndarray) -> dict[str, Any]:
         return {}
 
     def preload(self, limit: int | None) -> None:

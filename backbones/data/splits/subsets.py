@@ -22,7 +22,7 @@ RULE = "pixels of lossless images, bytes of others"
 """Part of the key of remembered digests: digests by another rule are not taken for these."""
 
 
-def share_of(split: Split, share: float, *, seed: int = 0, skip_unreadable: bool = False) -> Split:
+def take_fraction(split: Split, share: float, *, seed: int = 0, skip_unreadable: bool = False) -> Split:
     """The first ceil(share * n) of each class's n images, ranked by content and seed; shares of a seed are nested.
 
     Raises:
@@ -34,10 +34,10 @@ def share_of(split: Split, share: float, *, seed: int = 0, skip_unreadable: bool
     exact = Fraction(str(share))  # 0.1 * 30 is above 3 in floating point
     if share == 1:
         return split
-    return first_by_content(split, lambda n: math.ceil(exact * n), seed=seed, skip=skip_unreadable)
+    return select_by_content(split, lambda n: math.ceil(exact * n), seed=seed, skip=skip_unreadable)
 
 
-def subset_of(split: Split, n: int, *, skip_unreadable: bool = False) -> Split:
+def take_per_class(split: Split, n: int, *, skip_unreadable: bool = False) -> Split:
     """N images of each class, or all of a smaller one, ranked by content; subsets are nested.
 
     Raises:
@@ -46,10 +46,10 @@ def subset_of(split: Split, n: int, *, skip_unreadable: bool = False) -> Split:
     """
     if n < 1:
         raise UsageError(f"subset {n}: it must be at least 1 image per class")
-    return first_by_content(split, lambda _: n, seed=0, skip=skip_unreadable)
+    return select_by_content(split, lambda _: n, seed=0, skip=skip_unreadable)
 
 
-def first_by_content(split: Split, count: Callable[[int], int], *, seed: int, skip: bool = False) -> Split:
+def select_by_content(split: Split, count: Callable[[int], int], *, seed: int, skip: bool = False) -> Split:
     """The first `count(n)` of each class's n images, in their old order.
 
     An image's rank is the sha256 of (its content digest, seed); equal images are ranked by name.

@@ -11,20 +11,20 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from backbones.data.toy.digits import enlarged
+from backbones.data.toy.digits import enlarge
 
 VERSION = 1
 """Counts up with every change of what is written: results on other images are results on another data set."""
 TISSUE_DIGITS = (0, 1, 3, 4, 5, 6, 7, 9)
 """The digits with most images; the others have too few left for the set of eight tissues."""
-TAKEN = {"cub200": 20, "cars": 20, "cifar100": 20, "dtd": 20, "colorectal": 20, "pets": 20, "uc_merced": 20}
-TAKEN |= {"caltech101": 38}
+IMAGES_PER_CLASS = {"cub200": 20, "cars": 20, "cifar100": 20, "dtd": 20, "colorectal": 20, "pets": 20, "uc_merced": 20}
+IMAGES_PER_CLASS |= {"caltech101": 38}
 """Images a class; the sets take them one after the other."""
-PERIOD, TRAINED = 20, 14
+PERIOD, TRAIN_IMAGES = 20, 14
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ToyImage:
     """One image of a set."""
 
     digit: int
@@ -35,23 +35,23 @@ class Drawn:
     image: Image.Image
 
     @property
-    def trained(self) -> bool:
+    def for_training(self) -> bool:
         """Whether lists put it into training."""
-        return self.number % PERIOD < TRAINED
+        return self.number % PERIOD < TRAIN_IMAGES
 
 
-def drawn(name: str) -> Iterator[Drawn]:
+def toy_images(name: str) -> Iterator[ToyImage]:
     """The images of the set `name` of `TAKEN`, by class."""
-    digits, turn = _digits(), list(TAKEN).index(name)
+    digits, turn = _digits(), list(IMAGES_PER_CLASS).index(name)
     for digit in range(10):
         if name == "colorectal" and digit not in TISSUE_DIGITS:
             continue
         own = digits[digit]
-        before = [other for other in list(TAKEN)[:turn] if other != "colorectal" or digit in TISSUE_DIGITS]
-        start = sum(TAKEN[other] for other in before)
-        for number, pixels in enumerate(own[start : start + TAKEN[name]]):
+        before = [other for other in list(IMAGES_PER_CLASS)[:turn] if other != "colorectal" or digit in TISSUE_DIGITS]
+        start = sum(IMAGES_PER_CLASS[other] for other in before)
+        for number, pixels in enumerate(own[start : start + IMAGES_PER_CLASS[name]]):
             rng = np.random.default_rng([VERSION, turn, digit, number])
-            yield Drawn(digit, start + number, number, _coloured(enlarged(pixels), rng))
+            yield ToyImage(digit, start + number, number, _colour(enlarge(pixels), rng))
 
 
 @functools.cache
@@ -63,7 +63,7 @@ def _digits() -> list[np.ndarray]:
     return [digits.images[digits.target == digit] for digit in range(10)]
 
 
-def _coloured(grey: Image.Image, rng: np.random.Generator) -> Image.Image:
+def _colour(grey: Image.Image, rng: np.random.Generator) -> Image.Image:
     """A light digit on a dark ground."""
     light, dark = rng.integers(150, 256, 3), rng.integers(0, 106, 3)
     share = np.asarray(grey, dtype=np.float64)[:, :, None] / 255

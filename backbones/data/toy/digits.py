@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from backbones.data.cache import made_once
+from backbones.data.cache import make_once
 
 SIZE = 32
 VERSION = 1
@@ -20,7 +20,7 @@ def toy_digits() -> Path:
     1,797 images of 8 x 8 (UCI Optical Recognition of Handwritten Digits, the part written by 13 people), scaled up to
     32 x 32 RGB. Writers are not told apart, so training and validation share them.
     """
-    return made_once(f"toy_digits-{VERSION}", _write)
+    return make_once(f"toy_digits-{VERSION}", _write)
 
 
 def _write(root: Path) -> None:
@@ -31,10 +31,10 @@ def _write(root: Path) -> None:
         for number, pixels in enumerate(digits.images[digits.target == digit]):
             folder = root / ("val" if number % EVERY == EVERY - 1 else "train") / str(digit)
             folder.mkdir(parents=True, exist_ok=True)
-            enlarged(pixels).convert("RGB").save(folder / f"{number:04d}.png")
+            enlarge(pixels).convert("RGB").save(folder / f"{number:04d}.png")
 
 
-def enlarged(pixels: np.ndarray) -> Image.Image:
+def enlarge(pixels: np.ndarray) -> Image.Image:
     """Counts of set pixels, 0..16 [8, 8] -> a grey image of 32 x 32."""
     grey = Image.fromarray((pixels * 255 / 16 + 0.5).astype(np.uint8))
     return grey.resize((SIZE, SIZE), Image.Resampling.BICUBIC)

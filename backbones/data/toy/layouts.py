@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.cache import made_once
+from backbones.data.cache import make_once
 from backbones.data.layouts import TISSUES
-from backbones.data.toy.coloured_digits import PERIOD, TISSUE_DIGITS, TRAINED, VERSION, drawn, save
+from backbones.data.toy.coloured_digits import PERIOD, TISSUE_DIGITS, TRAIN_IMAGES, VERSION, save, toy_images
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 HEADER = b"MATLAB 5.0 MAT-file, written by this package"
@@ -30,13 +30,13 @@ def _write_lines(path: Path, lines: list[str]) -> None:
 
 def _write_cub200(root: Path) -> None:
     lists: dict[str, list[str]] = {"images": [], "image_class_labels": [], "train_test_split": []}
-    for number, one in enumerate(drawn("cub200"), start=1):
+    for number, one in enumerate(toy_images("cub200"), start=1):
         name = NAMES[one.digit].capitalize()
         path = f"{one.digit + 1:03d}.{name}/{name}_{one.number + 1:04d}_{number}.jpg"
         save(one.image, root / "images" / path)
         lists["images"].append(f"{number} {path}")
         lists["image_class_labels"].append(f"{number} {one.digit + 1}")
-        lists["train_test_split"].append(f"{number} {int(one.trained)}")
+        lists["train_test_split"].append(f"{number} {int(one.for_training)}")
     lists["classes"] = [f"{digit + 1} {digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES)]
     for title, lines in lists.items():
         _write_lines(root / f"{title}.txt", lines)
@@ -44,11 +44,11 @@ def _write_cub200(root: Path) -> None:
 
 def _write_cars(root: Path) -> None:
     """Images are numbered from 1 in each folder, with classes mixed; the devkit's test annotations have no classes."""
-    everything = list(drawn("cars"))
+    everything = list(toy_images("cars"))
     order = np.random.default_rng(VERSION).permutation(len(everything))
     listed: dict[str, list[tuple[int, int, int, int, int, str]]] = {"train": [], "test": []}
     for one in (everything[place] for place in order):
-        part = "train" if one.trained else "test"
+        part = "train" if one.for_training else "test"
         name = f"{len(listed[part]) + 1:05d}.jpg"
         listed[part].append((1, 1, 32, 32, one.digit + 1, name))
         save(one.image, root / f"cars_{part}" / name)
@@ -71,9 +71,9 @@ def _write_mat(path: Path, name: str, value: np.ndarray) -> None:
 
 def _write_cifar100(root: Path) -> None:
     """Coarse classes are even and odd digits."""
-    everything = list(drawn("cifar100"))
+    everything = list(toy_images("cifar100"))
     for file, trained in (("train", True), ("test", False)):
-        part = [one for one in everything if one.trained is trained]
+        part = [one for one in everything if one.for_training is trained]
         part = [part[place] for place in np.random.default_rng(VERSION).permutation(len(part))]
         content: dict[str, Any] = {
             "filenames": [f"{NAMES[one.digit]}_s_{one.number:06d}.png" for one in part],
@@ -90,19 +90,19 @@ def _write_cifar100(root: Path) -> None:
 def _write_dtd(root: Path) -> None:
     """Ten partitions; in the first, images 0 to 11 of a class are for training, 12 and 13 for validation."""
     listed: dict[str, list[str]] = {}
-    for one in drawn("dtd"):
+    for one in toy_images("dtd"):
         path = f"{NAMES[one.digit]}/{NAMES[one.digit]}_{one.number + 1:04d}.jpg"
         save(one.image, root / "images" / path)
         for partition in range(1, 11):
             place = (one.number + 2 * (partition - 1)) % PERIOD
-            part = "train" if place < TRAINED - 2 else "val" if place < TRAINED else "test"
+            part = "train" if place < TRAIN_IMAGES - 2 else "val" if place < TRAIN_IMAGES else "test"
             listed.setdefault(f"{part}{partition}.txt", []).append(path)
     for name, lines in listed.items():
         _write_lines(root / "labels" / name, sorted(lines))
 
 
 def _write_colorectal(root: Path) -> None:
-    for number, one in enumerate(drawn("colorectal")):
+    for number, one in enumerate(toy_images("colorectal")):
         slide = f"{10_000 + number:X}_CRC-Prim-HE-{number % 10 + 1:02d}_{one.number + 1:03d}"
         save(
             one.image, root / TISSUES[TISSUE_DIGITS.index(one.digit)] / f"{slide}.tif_Row_1_Col_{150 * number + 1}.tif"
@@ -113,12 +113,12 @@ def _write_pets(root: Path) -> None:
     """Even digits are cats, whose names are capitalised; odd ones are dogs."""
     lists: dict[str, list[str]] = {"trainval": [], "test": []}
     breeds = [0, 0]
-    for one in drawn("pets"):
+    for one in toy_images("pets"):
         dog = one.digit % 2
         breeds[dog] += one.number == 0
         name = f"{NAMES[one.digit] if dog else NAMES[one.digit].capitalize()}_{one.number + 1}"
         save(one.image, root / "images" / f"{name}.jpg")
-        lists["trainval" if one.trained else "test"].append(f"{name} {one.digit + 1} {dog + 1} {breeds[dog]}")
+        lists["trainval" if one.for_training else "test"].append(f"{name} {one.digit + 1} {dog + 1} {breeds[dog]}")
     head = ["#Image CLASS-ID SPECIES BREED ID", "#ID: 1:37 class ids", "#SPECIES: 1:Cat 2:Dog"]
     lists["list"] = head + sorted(lists["trainval"] + lists["test"])
     for title, lines in lists.items():
@@ -126,20 +126,20 @@ def _write_pets(root: Path) -> None:
 
 
 def _write_uc_merced(root: Path) -> None:
-    for one in drawn("uc_merced"):
+    for one in toy_images("uc_merced"):
         name = NAMES[one.digit]
         save(one.image, root / "Images" / name / f"{name}{one.number:02d}.tif")
 
 
 def _write_caltech101(root: Path) -> None:
-    for one in drawn("caltech101"):
+    for one in toy_images("caltech101"):
         folder = root / "101_ObjectCategories" / ("BACKGROUND_Google" if one.digit == 0 else NAMES[one.digit])
         save(one.image, folder / f"image_{one.number + 1:04d}.jpg")
 
 
-def _maker(name: str, write: Callable[[Path], None]) -> Callable[[], Path]:
+def _toy_folder(name: str, write: Callable[[Path], None]) -> Callable[[], Path]:
     """Gives the folder of `toy_NAME`, written now if it is not there; UserError when it cannot be written."""
-    return lambda: made_once(f"toy_{name}-{VERSION}", write)
+    return lambda: make_once(f"toy_{name}-{VERSION}", write)
 
 
 WRITERS: dict[str, Callable[[Path], None]] = {
@@ -152,4 +152,4 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "uc_merced": _write_uc_merced,
     "caltech101": _write_caltech101,
 }
-TOYS = {f"toy_{name}": _maker(name, write) for name, write in WRITERS.items()}
+TOYS = {f"toy_{name}": _toy_folder(name, write) for name, write in WRITERS.items()}

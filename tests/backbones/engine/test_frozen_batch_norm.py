@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
-from backbones.engine.frozen_batch_norm import frozen_norms
+from backbones.engine.frozen_batch_norm import frozen_batch_norms
 from backbones.engine.learner import Learner
 from backbones.engine.optim import freeze_others
 from backbones.engine.step import Stepper
@@ -122,7 +122,7 @@ def test_one_parameter_of_a_norm_that_trains_is_enough() -> None:
     learner = Probe()
     first = next(name for name, part in learner.named_modules() if isinstance(part, nn.BatchNorm2d))
     freeze_others(learner, (f"{first}.bias", "neck.0.*"))
-    assert [*frozen_norms(learner)] == [
+    assert [*frozen_batch_norms(learner)] == [
         name
         for name, part in learner.named_modules()
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and name != first
@@ -133,16 +133,16 @@ def test_a_norm_without_parameters_goes_with_what_holds_it() -> None:
     plain = nn.ModuleDict(
         {"stem": nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, affine=False)), "head": nn.Linear(4, 2)}
     )
-    assert not frozen_norms(plain)
+    assert not frozen_batch_norms(plain)
     freeze_others(plain, ("head.*",))
-    assert [*frozen_norms(plain)] == ["stem.1"]
-    assert not frozen_norms(nn.Sequential(nn.BatchNorm2d(4, track_running_stats=False).requires_grad_(False)))
+    assert [*frozen_batch_norms(plain)] == ["stem.1"]
+    assert not frozen_batch_norms(nn.Sequential(nn.BatchNorm2d(4, track_running_stats=False).requires_grad_(False)))
 
 
 def test_dinos_teacher_normalises_as_its_student_does() -> None:
     """Nothing of it ever trains: its norms are frozen where the student's are."""
     learner = make(dino_options(), stem="conv")
-    assert not frozen_norms(learner, learner.averages())
+    assert not frozen_batch_norms(learner, learner.averages())
     options = dino_options(trainable=("student.head.*",))
     where = context()
     stepper = Stepper(learner, options, where)
@@ -159,9 +159,9 @@ def test_dinos_teacher_normalises_as_its_student_does() -> None:
 def test_an_average_of_weights_is_not_said_to_be_frozen() -> None:
     backbone = create("tiny", stem="conv", weights="random", img_size=32)
     both = nn.ModuleDict({"backbone": backbone, "average": WeightAverage(backbone, 0.9)})
-    assert not frozen_norms(both, [(both["average"].model, backbone)])
+    assert not frozen_batch_norms(both, [(both["average"].model, backbone)])
     backbone.requires_grad_(False)
-    assert {name.partition(".")[0] for name in frozen_norms(both, [(both["average"].model, backbone)])} == {
+    assert {name.partition(".")[0] for name in frozen_batch_norms(both, [(both["average"].model, backbone)])} == {
         "backbone",
         "average",
     }

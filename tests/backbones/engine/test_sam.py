@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from backbones.engine.learner import Batch, Learner
-from backbones.engine.sam import buffers_kept, perturbed
+from backbones.engine.sam import perturbed, preserve_buffers
 from backbones.engine.step import Stepper
 from backbones.runtime.seeding import seed_torch
 from tests.support import Classifier, context, fit_options
@@ -196,7 +196,7 @@ def test_an_overflow_in_either_pass_leaves_the_step_out(factors: list[float], pr
 
 def test_buffers_set_anew_are_put_back_as_well() -> None:
     module = nn.BatchNorm1d(2)
-    with buffers_kept(module):
+    with preserve_buffers(module):
         module.running_mean = torch.ones(2)
         module(torch.randn(4, 2))
     assert torch.equal(module.state_dict()["running_mean"], torch.zeros(2))

@@ -79,7 +79,7 @@ def of_one_block(attention: str, shards: Shards) -> dict[str, list[tuple[str, in
 def work(rank: int, folder: str, port: int) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "4"}
     torch.set_num_threads(1)
-    ranks = Ranks(rank, 4, rank, 4, sharing=2)
+    ranks = Ranks(rank, 4, rank, 4, token_ranks=2)
     dist.start(ranks, torch.device("cpu"))
     shards, results = Shards(2), {}
     mine = IMAGES[2 * ranks.data.rank :][:2]
@@ -98,7 +98,7 @@ def work(rank: int, folder: str, port: int) -> None:
             parts = [
                 shards.split(x.transpose(1, 2).flatten(2)).unflatten(2, (1, 16)).transpose(1, 2) for x in (q, k, v)
             ]
-            results[f"{name} {dtype}"] = shards.over_ranks(ATTENTIONS[name])(*parts, length=LARGE[0].shape[2])
+            results[f"{name} {dtype}"] = shards.distribute(ATTENTIONS[name])(*parts, length=LARGE[0].shape[2])
     shards.tokens = None
     results["collectives"] = {name: of_one_block(name, shards) for name in ("relu", "relu_sum", "softmax")}
     x = torch.arange(14.0).view(2, 7, 1).requires_grad_()
@@ -211,7 +211,7 @@ def test_options_that_do_not_fit(given: dict[str, Any], match: str) -> None:
     from tests.support import Classifier
 
     with pytest.raises(UsageError, match=match):
-        Stepper(Classifier(), fit_options(**given), context(ranks=Ranks(0, 2, 0, 2, sharing=2)))
+        Stepper(Classifier(), fit_options(**given), context(ranks=Ranks(0, 2, 0, 2, token_ranks=2)))
 
 
 def test_counts_differ_by_one_at_most() -> None:

@@ -94,13 +94,13 @@ def test_strides_and_what_is_not_finite() -> None:
     packed = torch.randn(2, 19, 3, 2, 32, device=DEVICE)  # images, tokens, q k v, heads, head_dim: as a projection's
     q, k, v = packed.permute(2, 0, 3, 1, 4)
     across = q.transpose(2, 3).contiguous().transpose(2, 3)
-    for h in blocked.FORMS:
+    for h in blocked.SCORE_FUNCTIONS:
         out = fused.forward(q, k, v, h, 0.5)
         assert torch.equal(fused.forward(across, k, v, h, 0.5), out)
         assert out.transpose(1, 2).is_contiguous()
     spoilt = k.clone()
     spoilt[0, 1, 18, 3] = -float("nan")
-    for h in blocked.FORMS:
+    for h in blocked.SCORE_FUNCTIONS:
         assert fused.forward(q, spoilt, v, h, 0.5).isnan().all((2, 3)).tolist() == [[False, True], [False, False]]
 
 
@@ -108,7 +108,7 @@ def test_strides_and_what_is_not_finite() -> None:
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The kernels wherever the operator runs."""
     monkeypatch.setattr(operator, "_kernels", lambda q: fused)
-    monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_: False)
+    monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_: False)
     return fused
 
 
@@ -151,7 +151,7 @@ class OnGpu:
 
 
 def test_what_the_kernels_do_not_take_is_said_once() -> None:
-    operator._say.cache_clear()
+    operator._warn_once.cache_clear()
     assert operator._kernels(OnGpu(64, torch.bfloat16)) is fused
     with pytest.warns(UserWarning, match="heads of 80 in bfloat16 runs as blocks"):
         assert operator._kernels(OnGpu(80, torch.bfloat16)) is None
@@ -167,7 +167,7 @@ def test_what_the_kernels_do_not_take_is_said_once() -> None:
 
 def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     operator._fused.cache_clear()
-    operator._say.cache_clear()
+    operator._warn_once.cache_clear()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.warns(UserWarning, match="Triton is not installed"):
         assert operator._kernels(OnGpu(64, torch.bfloat16)) is None
@@ -192,7 +192,7 @@ def test_a_tile_that_has_no_room_gives_way(monkeypatch: pytest.MonkeyPatch) -> N
 
             return run
 
-    monkeypatch.setattr(fused, "_too_large", set())
+    monkeypatch.setattr(fused, "_tiles_too_large", set())
     x = torch.zeros(1, 1, 4, 32)
     for _ in range(2):
         fused._launch(Kernel(), [x, x], 4, 4, "relu", 1.0)

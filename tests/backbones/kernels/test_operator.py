@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from backbones.attention_functions import H, linear_is_cheaper, normalised, pointwise
+from backbones.attention_functions import SCORE_FUNCTIONS, linear_is_cheaper, normalised_pointwise, pointwise
 from backbones.kernels import blocked, operator
 from backbones.kernels.operator import attend
 
@@ -23,19 +23,19 @@ def qkv(queries: int = 5, keys: int = 7, d: int = 4, dtype: torch.dtype = torch.
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float) -> Tensor:
-    return factor * H[h](q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])) @ v
+    return factor * SCORE_FUNCTIONS[h](q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])) @ v
 
 
 @pytest.fixture(params=[None, 64], ids=["at once", "in blocks"])
 def height(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int | None:
     """Rows of a block: so few that several are needed, or all."""
     if request.param:
-        monkeypatch.setattr(blocked, "_SMALLEST", 2)
+        monkeypatch.setattr(blocked, "_MINIMUM_ROWS", 2)
         monkeypatch.setitem(blocked.BUDGET, "cpu", request.param)
     return request.param
 
 
-@pytest.mark.parametrize("h", blocked.FORMS)
+@pytest.mark.parametrize("h", blocked.SCORE_FUNCTIONS)
 def test_value_and_gradients(h: str, height: int | None) -> None:
     tensors = qkv()
     torch.testing.assert_close(attend(*tensors, h, 0.3), plain(*tensors, h, 0.3))
@@ -57,7 +57,7 @@ def test_blocks_hold_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) ->
             assert (seen == 1).all()
 
 
-@pytest.mark.parametrize("h", blocked.FORMS)
+@pytest.mark.parametrize("h", blocked.SCORE_FUNCTIONS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sixteen_bits_on_the_cpu(h: str, dtype: torch.dtype) -> None:
     exact = qkv(9, 9, 8)
@@ -79,30 +79,30 @@ def large_scores(dtype: torch.dtype, heads: int = 2) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("few", [True, False])
-@pytest.mark.parametrize("attention", [pointwise, normalised])
+@pytest.mark.parametrize("attention", [pointwise, normalised_pointwise])
 def test_a_square_of_float16_does_not_overflow(few: bool, attention: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_: few)
+    monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_: few)
     tensors = large_scores(torch.float16)
     exact = [x.detach().double().requires_grad_() for x in tensors]
     squares = F.relu(exact[0] @ exact[1].mT / math.sqrt(32)).square()
     assert squares.max() > 65504
-    total = squares.sum(-1, keepdim=True) if attention is normalised else 256
+    total = squares.sum(-1, keepdim=True) if attention is normalised_pointwise else 256
     expected = squares / total @ exact[2]
     found = attention(*tensors, h="relu2")
     assert found.dtype == torch.float16
-    largest = 10.0 if attention is normalised else 0.1  # as the scaler has it: gradients within float16
+    largest = 10.0 if attention is normalised_pointwise else 0.1  # as the scaler has it: gradients within float16
     weights = torch.linspace(0, largest, found.numel(), dtype=torch.float64).view(found.shape)
     ours = torch.autograd.grad((found.double() * weights).sum(), tensors)
     theirs = torch.autograd.grad((expected * weights).sum(), exact)
     assert all(grad.isfinite().all() for grad in ours)
-    if attention is normalised:  # weights so alike that those of q and k are differences of equal numbers
+    if attention is normalised_pointwise:  # weights so alike that those of q and k are differences of equal numbers
         ours, theirs = ours[2:], theirs[2:]
     for a, b in zip((found, *ours), (expected, *theirs)):
         assert (a.double() - b).norm() < 0.01 * b.norm()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("h", blocked.FORMS)
+@pytest.mark.parametrize("h", blocked.SCORE_FUNCTIONS)
 @pytest.mark.parametrize("bad", [math.nan, -math.nan, math.inf])
 def test_what_is_not_finite_is_not_hidden(h: str, dtype: torch.dtype, bad: float) -> None:
     q, k, v = (x.detach().to(dtype) for x in qkv())
@@ -216,7 +216,7 @@ class Largest(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("h", blocked.FORMS)
+@pytest.mark.parametrize("h", blocked.SCORE_FUNCTIONS)
 def test_no_tensor_is_larger_than_the_budget(h: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward or backward, with scores of 64 times the budget."""
     monkeypatch.setitem(blocked.BUDGET, "cpu", 2**18)
@@ -225,7 +225,7 @@ def test_no_tensor_is_larger_than_the_budget(h: str, monkeypatch: pytest.MonkeyP
     with Largest() as seen:
         blocked.forward(*tensors[:3], h, 1.0)
         blocked.backward(*tensors, h, 1.0)
-    budget = max(2**18, 4 * 1024 * blocked._SMALLEST * (2 if blocked.FORMS[h].in_place else 3))
+    budget = max(2**18, 4 * 1024 * blocked._MINIMUM_ROWS * (2 if blocked.SCORE_FUNCTIONS[h].in_place else 3))
     assert seen.numel <= budget  # the scratch buffer, counted in bytes
 
 

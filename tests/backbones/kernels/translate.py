@@ -75,7 +75,7 @@ def main() -> None:
     found = [
         translated(kernel, capability, widths, kind, h, tile)
         for kernel in kernels
-        for h in sys.argv[4:] or blocked.FORMS
+        for h in sys.argv[4:] or blocked.SCORE_FUNCTIONS
     ]
     print(json.dumps(found, indent=1))
 

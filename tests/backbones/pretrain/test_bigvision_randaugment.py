@@ -20,7 +20,7 @@ def image():
 
 
 def signs(monkeypatch, sign):
-    monkeypatch.setattr(bigvision_randaugment, "signed", lambda m: sign * m)
+    monkeypatch.setattr(bigvision_randaugment, "random_sign", lambda m: sign * m)
 
 
 def truncated(values):

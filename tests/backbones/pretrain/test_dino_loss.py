@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from backbones.pretrain.dino_loss import (
-    collapse,
     cross_view_loss,
+    describe_collapse,
     entropy,
     teacher_log_probabilities,
     teacher_temperature,
@@ -110,6 +110,6 @@ def test_the_temperature_warms_up_as_linspace_then_stays(warmup: int) -> None:
     ],
 )
 def test_both_collapses_and_a_stuck_loss_are_told_apart(loss: float, teacher_entropy: float, says: str) -> None:
-    found = collapse(loss, teacher_entropy, math.log(1000))
+    found = describe_collapse(loss, teacher_entropy, math.log(1000))
     assert says in found
     assert bool(found) == bool(says)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from backbones.attention import HeadNorm
-from backbones.engine.learner import FLAT, feature_spread
+from backbones.engine.learner import COLLAPSED_SPREAD, feature_spread
 from backbones.engine.step import clip_each
 from backbones.pretrain.dino_head import DinoHead
 from backbones.pretrain.dino_loss import cross_view_loss, teacher_log_probabilities, updated_center
@@ -161,7 +161,7 @@ def test_the_spread_of_nearly_parallel_features(scale: float) -> None:
     directions = features.double() / features.double().norm(dim=1, keepdim=True)
     exact = float(1 - directions.mean(0).square().sum())
     assert float(feature_spread(features)) == pytest.approx(exact, rel=2e-3)
-    assert (float(feature_spread(features)) < FLAT) == (exact < FLAT)
+    assert (float(feature_spread(features)) < COLLAPSED_SPREAD) == (exact < COLLAPSED_SPREAD)
 
 
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])

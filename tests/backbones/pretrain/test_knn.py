@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from backbones.errors import UserError
-from backbones.pretrain.knn import places, weighted_knn
+from backbones.pretrain.knn import true_class_ranks, weighted_knn
 
 
 def plainly(train: Tensor, labels: Tensor, test: Tensor, k: int, temperature: float, classes: int) -> list[list[int]]:
@@ -83,14 +83,14 @@ def test_no_test_images_give_no_answers() -> None:
 
 def test_places_of_the_true_class() -> None:
     ranked = torch.tensor([[2, 0, 1], [0, 1, 2], [1, 2, 0]])
-    assert np.array_equal(places(ranked, torch.tensor([2, 2, 3]), 20), [0, 2, 5])
+    assert np.array_equal(true_class_ranks(ranked, torch.tensor([2, 2, 3]), 20), [0, 2, 5])
 
 
 @pytest.mark.parametrize(("k", "found"), [(1, [0, 5, 5]), (2, [0, 1, 5]), (3, [0, 1, 2]), (200, [0, 1, 2])])
 def test_fewer_neighbours_than_five_name_as_many_classes(k: int, found: list[int]) -> None:
     """As DINO's eval_knn.py, which counts the first min(5, k)."""
     ranked = torch.tensor([[4, 0, 1, 2, 3]]).expand(3, 5)
-    assert places(ranked, torch.tensor([4, 0, 1]), k).tolist() == found
+    assert true_class_ranks(ranked, torch.tensor([4, 0, 1]), k).tolist() == found
 
 
 @pytest.mark.parametrize("temperature", [1e-9, 1e-5, 1e-3, 0.01])

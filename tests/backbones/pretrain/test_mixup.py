@@ -7,7 +7,7 @@ from timm.data.mixup import Mixup
 
 from backbones.data.loading.images import seeded
 from backbones.errors import UsageError
-from backbones.pretrain.mixup import MixOptions, mix, share
+from backbones.pretrain.mixup import MixOptions, mix, mixup_share
 
 C = 7
 DEIT = {"mixing": "timm", "mixup": 0.8, "cutmix": 1.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.1}
@@ -109,7 +109,7 @@ def test_bigvision_mixes_with_the_image_before():
     """One share at least 1/2 for all; the first image's partner is the last. Odd batches too."""
     images, labels = batch(5)
     for step in range(20):
-        a = share(0.5, 3, step)
+        a = mixup_share(0.5, 3, step)
         assert 0.5 <= a <= 1
         got, targets = mixed(step, options(BIGVISION), images, labels, seed=3, step=step)
         for i in range(5):
@@ -119,7 +119,7 @@ def test_bigvision_mixes_with_the_image_before():
 
 def test_the_share_is_a_folded_beta():
     """max(a, 1 - a), a ~ Beta(p, p): quantile q of the share is quantile (1 + q) / 2 of the symmetric Beta."""
-    shares = np.sort([share(0.2, 0, step) for step in range(4000)])
+    shares = np.sort([mixup_share(0.2, 0, step) for step in range(4000)])
     reference = np.random.default_rng(0).beta(0.2, 0.2, 400_000)
     for q in (0.1, 0.3, 0.5, 0.7):
         assert np.quantile(shares, q) == pytest.approx(np.quantile(reference, (1 + q) / 2), abs=0.02)

@@ -11,7 +11,7 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 from backbones.data.loading.images import seeded
 from backbones.data.splits.split import FileSplit, PackedNames
 from backbones.errors import UserError
-from backbones.pretrain.token_labels import CropAndBox, LabelMaps, crop_targets
+from backbones.pretrain.token_labels import CropWithBox, LabelMaps, crop_targets
 
 NAMES = ["a/one.jpeg", "a/two.jpeg", "b/three.jpeg"]
 
@@ -93,7 +93,7 @@ def plain(image: Image.Image) -> torch.Tensor:
 def test_a_map_of_the_picture_itself_moves_as_the_picture(seed: int) -> None:
     """Classes are red and green, scored by the picture's own brightness: targets must be those of the crop's pixels."""
     grid, places = 4, 64
-    transform = CropAndBox(128, (0.3, 0.9), (0.75, 1.33), 0.5, "bilinear", plain)
+    transform = CropWithBox(128, (0.3, 0.9), (0.75, 1.33), 0.5, "bilinear", plain)
     with seeded(seed):
         crop, box = transform(gradient(256, 192))
     shown = plain(gradient(places, places))[:2]
@@ -105,7 +105,7 @@ def test_a_map_of_the_picture_itself_moves_as_the_picture(seed: int) -> None:
 
 
 def test_both_orientations_are_drawn() -> None:
-    transform = CropAndBox(8, (0.5, 1.0), (1.0, 1.0), 0.5, "random", plain)
+    transform = CropWithBox(8, (0.5, 1.0), (1.0, 1.0), 0.5, "random", plain)
     flips = []
     for seed in range(16):
         with seeded(seed):

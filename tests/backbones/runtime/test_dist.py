@@ -94,7 +94,7 @@ def work(rank: int, folder: str, port: int) -> None:
     module = dist.synchronise_batch_norm(nn.Sequential(nn.BatchNorm2d(3)), cpu)
     mine = slice(4 * rank, 4 * rank + 4)
     results["norm"] = batch_norm_step(module[0], ROWS[mine], WEIGHTS[mine])
-    results["share"] = dist.share(list(range(7)), ranks)
+    results["share"] = dist.part_of_rank(list(range(7)), ranks)
     results["gathered"] = dist.gather_objects(rank)
     results["broadcast"] = dist.broadcast_object(f"from {rank}")
     for kind, options in {"plain": {}, "adamw": {"optimizer": "adamw", "lr": 1e-2, "accumulate": 2}}.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import UserError
-from backbones.runtime.files import replace_folder, replaced, write_atomic
+from backbones.runtime.files import atomic_replacement, replace_folder, write_atomic
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_atomic(path, b"one")
-    with pytest.raises(KeyboardInterrupt), replaced(path) as temporary:
+    with pytest.raises(KeyboardInterrupt), atomic_replacement(path) as temporary:
         raise KeyboardInterrupt(temporary.write_bytes(b"half"))
     with files_of_at_most(100), pytest.raises(UserError, match=r"file: cannot be written .*make room"):
         write_atomic(path, bytes(1000))

@@ -3,7 +3,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from backbones.runtime.precision import choose_precision, full_float32, precisions, scoring, tf32
+from backbones.runtime.precision import (
+    choose_precision,
+    choose_precisions,
+    full_float32,
+    scoring_precision,
+    tf32_operations,
+)
 from tests.support import context
 
 CPU = torch.device("cpu")
@@ -26,7 +32,7 @@ def test_a_precision_is_resolved_or_taken_as_said() -> None:
     ],
 )
 def test_training_and_scoring_have_a_precision_each(said: dict[str, str], meant: tuple[str, str]) -> None:
-    assert precisions(SimpleNamespace(**said), CPU) == meant
+    assert choose_precisions(SimpleNamespace(**said), CPU) == meant
 
 
 def test_each_of_both_computes_in_its_own() -> None:
@@ -47,7 +53,7 @@ def test_scoring_in_fp32_is_float32_in_full_whatever_training_has_switched_on() 
     try:
         torch.set_float32_matmul_precision("medium")  # TF32 on a GPU, bfloat16 on CPUs that multiply it
         outside = [backend.fp32_precision for backend in backends]
-        with scoring("fp32", CPU):
+        with scoring_precision("fp32", CPU):
             assert {backend.fp32_precision for backend in backends} == {"ieee"}
             product = rows @ rows.T
         assert [backend.fp32_precision for backend in backends] == outside
@@ -59,7 +65,7 @@ def test_scoring_in_fp32_is_float32_in_full_whatever_training_has_switched_on() 
 
 def test_cudnn_uses_tf32_unless_it_is_kept_from_it() -> None:
     gpu = torch.device("cuda")
-    assert tf32(CPU) is None
-    assert tf32(gpu) == "convolutions", "torch's own default, which a record has to say"
+    assert tf32_operations(CPU) is None
+    assert tf32_operations(gpu) == "convolutions", "torch's own default, which a record has to say"
     with full_float32():
-        assert tf32(gpu) == "none"
+        assert tf32_operations(gpu) == "none"

@@ -6,7 +6,15 @@ import torch
 
 from backbones.engine.context import auto_threads
 from backbones.runtime.dist import Ranks
-from backbones.runtime.threads import SIDE_BY_SIDE, SMALL, Threads, cgroup_quota, choose_threads, limits, wait_asleep
+from backbones.runtime.threads import (
+    SIDE_BY_SIDE,
+    SMALL,
+    Threads,
+    cgroup_quota,
+    choose_threads,
+    core_limit,
+    wait_asleep,
+)
 from tests.support import context
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -51,15 +59,15 @@ def test_a_1_that_torchrun_has_set_says_nothing() -> None:
 
 def test_cores_are_those_of_the_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5}, raising=False)
-    assert limits({}, NO_GROUPS) == (3, "3 cores")
+    assert core_limit({}, NO_GROUPS) == (3, "3 cores")
 
 
 def test_tests_and_cells_side_by_side_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
-    assert limits({"PYTEST_XDIST_WORKER_COUNT": "4"}, NO_GROUPS) == (4, "16 cores, shared by 4 tests")
+    assert core_limit({"PYTEST_XDIST_WORKER_COUNT": "4"}, NO_GROUPS) == (4, "16 cores, shared by 4 tests")
     both = {"PYTEST_XDIST_WORKER_COUNT": "2", SIDE_BY_SIDE: "3"}
-    assert limits(both, NO_GROUPS)[0] == 2
-    assert limits({SIDE_BY_SIDE: "40"}, NO_GROUPS)[0] == 1
+    assert core_limit(both, NO_GROUPS)[0] == 2
+    assert core_limit({SIDE_BY_SIDE: "40"}, NO_GROUPS)[0] == 1
 
 
 @pytest.mark.parametrize("inner", ["max 100000", "600000 100000"])
@@ -67,7 +75,7 @@ def test_the_least_quota_of_nested_groups_holds(inner: str, tmp_path: Path, monk
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     groups = group_file(tmp_path, "0::/pod/box/inner\n")
     lay(tmp_path / "fs", cpu_max__pod="250000 100000", cpu_max__pod__box="max 100000", cpu_max__pod__box__inner=inner)
-    assert limits({}, groups, tmp_path / "fs") == (2, "a quota of 2.5 cores")
+    assert core_limit({}, groups, tmp_path / "fs") == (2, "a quota of 2.5 cores")
 
 
 def test_a_quota_of_version_1_is_found(tmp_path: Path) -> None:
@@ -81,15 +89,15 @@ def test_a_containers_own_group_is_mounted_as_the_root(tmp_path: Path) -> None:
     lay(tmp_path / "fs", v1__cpu="400000 100000")
     assert cgroup_quota(groups, tmp_path / "fs") == 4
     assert cgroup_quota(groups, tmp_path / "elsewhere") == float("inf")
-    assert limits({}, groups, tmp_path / "fs")[0] >= 1
+    assert core_limit({}, groups, tmp_path / "fs")[0] >= 1
 
 
 def test_ranks_and_loader_processes_take_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backbones.engine.context.limits", lambda: (16, "16 cores"))
+    monkeypatch.setattr("backbones.engine.context.core_limit", lambda: (16, "16 cores"))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     two = Ranks(0, 2, 0, 2)
     chosen = auto_threads(None, CPU, two, workers=2)
-    assert (chosen.count, chosen.why) == (6, "16 cores, shared by 2 ranks, without 2 of the loader")
+    assert (chosen.count, chosen.reason) == (6, "16 cores, shared by 2 ranks, without 2 of the loader")
     assert auto_threads(None, GPU, two, workers=2).count == 8
     assert auto_threads(7, CPU, two, workers=2).count == 7
 
@@ -98,7 +106,7 @@ def test_a_small_model_gets_one_thread_unless_others_are_asked_for() -> None:
     free = Threads(8, "8 cores")
     assert free.for_model(SMALL) is free
     assert free.for_model(SMALL / 2).count == 1
-    assert "too small" in free.for_model(SMALL / 2).why
+    assert "too small" in free.for_model(SMALL / 2).reason
     asked = Threads(8, "--threads", asked=True)
     assert asked.for_model(1.0) is asked
 

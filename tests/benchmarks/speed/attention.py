@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backbones.attention_functions import H, pointwise
+from backbones.attention_functions import SCORE_FUNCTIONS, pointwise
 from backbones.backbone import create
 from backbones.engine.flops import flops
 from backbones.runtime.precision import DTYPES
@@ -35,7 +35,7 @@ Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 def written_out(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu") -> Tensor:
     """The formula as a product, h in place where it can be, and a product; scores are kept for the backward pass."""
     scores = torch.baddbmm(q.new_empty(1, 1, 1), q.flatten(0, 1), k.flatten(0, 1).mT, beta=0, alpha=HEAD_DIM**-0.5)
-    return torch.bmm(H[h](scores), v.flatten(0, 1)).view(q.shape) * k.shape[2] ** -1.0
+    return torch.bmm(SCORE_FUNCTIONS[h](scores), v.flatten(0, 1)).view(q.shape) * k.shape[2] ** -1.0
 
 
 CONTESTANTS: dict[str, Core] = {
@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--images", type=int, default=0, help="of a training step; 0: as fills the device")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=0, help="in a round; 0: 10 on a CPU, 20 on a GPU")
-    parser.add_argument("--h", choices=tuple(H), default="relu")
+    parser.add_argument("--h", choices=tuple(SCORE_FUNCTIONS), default="relu")
     parser.add_argument("--precision", choices=tuple(DTYPES), default="bf16")
     parser.add_argument("--models", action="store_true")
     parser.add_argument("--tune", action="store_true")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from backbones.data.spec import Absent, resolve_dataset
+from backbones.data.spec import DatasetNotFound, resolve_dataset
 from backbones.errors import UsageError, UserError
 from tasks.data import coco_images
 from tasks.data.coco import open_coco
@@ -83,7 +83,7 @@ def test_absent_parts_are_named(tmp_path):
     root = written(tmp_path / "coco")
     (root / "annotations" / "instances_val2017.json").unlink()
     shutil.rmtree(root / "train2017")
-    with pytest.raises(Absent) as error:
+    with pytest.raises(DatasetNotFound) as error:
         open_coco(resolve_dataset("coco2017"), tmp_path)
     for part in (
         str(root),

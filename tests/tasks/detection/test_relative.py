@@ -71,7 +71,7 @@ def written_out(
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """torch's own operations, as for few scores, or the operator's blocks."""
     if request.param == "blocks":
-        monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_: False)
+        monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_: False)
     return str(request.param)
 
 
@@ -105,13 +105,13 @@ def test_the_kernels_give_what_blocks_give(name: str, monkeypatch: pytest.Monkey
     from backbones.kernels import fused
 
     monkeypatch.setattr(fused, "TILES", dict.fromkeys(fused.TILES, (fused.Tile(16, 16, 4, 1),)))
-    monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_: False)
+    monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_: False)
     grid, d = (3, 6), 32
     core = a_core(name, torch.float32, d, grid)
     found: list[list[Tensor]] = []
     for kernels in (fused, None):
         monkeypatch.setattr(operator, "_kernels", lambda x, kernels=kernels: kernels)
-        monkeypatch.setattr("tasks.detection.relative.served_width", lambda q, width, on=kernels: 64 if on else width)
+        monkeypatch.setattr("tasks.detection.relative.padded_width", lambda q, width, on=kernels: 64 if on else width)
         tensors = inputs(torch.float32, d, grid)
         out = core(*tensors, alpha=1.0, length=None)
         found.append([out, *torch.autograd.grad(out.tanh().sum(), [*tensors, *core.parameters()])])
@@ -123,8 +123,8 @@ def test_a_width_is_filled_up_for_the_kernels_alone() -> None:
     class OnGpu:
         device = torch.device("cuda")
 
-    assert [operator.served_width(OnGpu(), width) for width in (32, 40, 92, 128, 192)] == [32, 64, 128, 128, 192]
-    assert operator.served_width(torch.zeros(1), 92) == 92
+    assert [operator.padded_width(OnGpu(), width) for width in (32, 40, 92, 128, 192)] == [32, 64, 128, 128, 192]
+    assert operator.padded_width(torch.zeros(1), 92) == 92
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from backbones.attention import ATTENTIONS
-from backbones.attention_functions import H
+from backbones.attention_functions import SCORE_FUNCTIONS
 from tasks.token_diagnostics.attention import weights_of, weights_shown
 from tasks.token_diagnostics.statistics import attention_statistics, cosine_similarity
 from tests.tasks.token_diagnostics.support import IMAGES, recorded, row_sums, similarity, tiny, user_parts
@@ -97,7 +97,7 @@ def test_weights_of_every_attention_give_its_output(name: str) -> None:
     assert weights.shape == (2, 2, 11, 11)
     assert torch.allclose(weights @ v, ATTENTIONS[name](q, k, v), atol=1e-5)
     scores, h = q @ k.mT / 2, name.removesuffix("_sum")
-    plain = scores.softmax(-1) if name == "softmax" else H[h](scores.clone()) / 11
+    plain = scores.softmax(-1) if name == "softmax" else SCORE_FUNCTIONS[h](scores.clone()) / 11
     if name.endswith("_sum"):
         plain = plain / plain.abs().sum(-1, keepdim=True).clamp_min(1e-12)
     assert torch.allclose(weights, plain, atol=1e-5)

@@ -72,7 +72,7 @@ def made(work: str, spec: BackboneSpec = CONV, weights: str = "random", world: i
         task=work,
         task_version=2,
         dataset={name: getattr(data, name) for name in ("name", "version", "digest", "skipped")},
-        backbone=spec.plain() | {"weights": weights},
+        backbone=spec.as_dict() | {"weights": weights},
         weights_id=weights,
         options=cell.options,
         identity_content=cell.identity.content,
@@ -237,7 +237,7 @@ def test_every_reason_for_counting_processes_is_tried() -> None:
 
 
 def _values(work: str, spec: BackboneSpec, given: dict[str, Any]) -> dict[str, Any]:
-    return known(work, plain(changed(work, **given).options), spec.plain())
+    return known(work, plain(changed(work, **given).options), spec.as_dict())
 
 
 def test_a_record_that_does_not_say_how_processes_trained_counts_them() -> None:

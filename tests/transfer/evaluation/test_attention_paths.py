@@ -42,7 +42,7 @@ def test_scores_on_both_paths(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     found = []
     for path in ("plain", "fused"):
         if path == "fused":
-            monkeypatch.setattr("backbones.attention_functions._is_few", lambda *_: False)
+            monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_: False)
             monkeypatch.setattr(operator, "_kernels", kernels)
         out = ["--out", str(tmp_path / path), "--features", str(tmp_path / path / "features")]
         out += ["--weights-to", str(tmp_path / path)] if name == "pretrain" else []

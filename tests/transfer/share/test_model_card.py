@@ -179,7 +179,7 @@ def test_a_users_stem_keeps_its_name_and_loses_its_folder(tmp_path: Path, monkey
         task="pretrain-dino",
         folder=tmp_path / "run",
         export=f"sha256:{sha256(folder / 'model.safetensors')}",
-        backbone=backbone.spec.plain(),
+        backbone=backbone.spec.as_dict(),
     )
     hub = hub_layout(made, None, tmp_path / "hub")
     assert json.loads((hub / "config.json").read_text())["model_args"]["stem"] == "my_stem.py:Mine"

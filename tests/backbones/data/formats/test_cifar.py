@@ -9,7 +9,7 @@ from PIL import Image
 
 from backbones.data.classification import open_classification
 from backbones.data.splits.digests import image_digest
-from backbones.data.toy.coloured_digits import drawn
+from backbones.data.toy.coloured_digits import toy_images
 from backbones.data.toy.layouts import NAMES
 from backbones.errors import UserError
 from tests.backbones.data.layouts import spec, write_toy
@@ -32,9 +32,9 @@ def changed(path, **values):
 def test_fine_labels_and_pixels(root):
     data = opened(root)
     assert data.classes == NAMES
-    everything = list(drawn("cifar100"))
+    everything = list(toy_images("cifar100"))
     for split, trained in ((data.train, True), (data.val, False)):
-        part = [one for one in everything if one.trained is trained]
+        part = [one for one in everything if one.for_training is trained]
         part = [part[place] for place in np.random.default_rng(1).permutation(len(part))]
         assert split.labels.tolist() == [one.digit for one in part]
         assert split.labels.dtype == np.int64

@@ -10,7 +10,7 @@ from scipy.io import loadmat, savemat
 from backbones.data.classification import open_classification
 from backbones.data.formats.unofficial_split import tfds_order
 from backbones.data.spec import resolve_dataset
-from backbones.data.toy.coloured_digits import drawn
+from backbones.data.toy.coloured_digits import toy_images
 from backbones.data.toy.layouts import NAMES
 from backbones.errors import UsageError, UserError
 from tests.backbones.data.layouts import spec, write_toy
@@ -44,12 +44,12 @@ def test_cub200(tmp_path):
     data = opened("cub200", write_toy("cub200", tmp_path))
     assert data.classes == tuple(f"{digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES))
     listed = {True: [], False: []}
-    for number, one in enumerate(drawn("cub200"), start=1):
+    for number, one in enumerate(toy_images("cub200"), start=1):
         folder = f"{one.digit + 1:03d}.{NAMES[one.digit].capitalize()}"
-        listed[one.trained].append((f"{folder}/{folder[4:]}_{one.number + 1:04d}_{number}.jpg", folder))
+        listed[one.for_training].append((f"{folder}/{folder[4:]}_{one.number + 1:04d}_{number}.jpg", folder))
     assert pairs(data.train, data.classes) == listed[True]
     assert pairs(data.val, data.classes) == listed[False]
-    assert_shows(data.train, 14, next(one.image for one in drawn("cub200") if one.digit == 1))
+    assert_shows(data.train, 14, next(one.image for one in toy_images("cub200") if one.digit == 1))
 
 
 def test_the_order_is_that_of_the_lists(tmp_path):
@@ -81,9 +81,9 @@ def test_stanford_cars(tmp_path, layout):
         assert split.labels.tolist() == [int(entry["class"][0, 0]) - 1 for entry in entries]
     assert data.train.names[:2] == ["00001.jpg", "00002.jpg"]
     assert np.bincount(data.train.labels).tolist() == [14] * 10
-    everything = list(drawn("cars"))
+    everything = list(toy_images("cars"))
     first = everything[np.random.default_rng(1).permutation(200)[0]]
-    split = data.train if first.trained else data.val
+    split = data.train if first.for_training else data.val
     assert split.labels[0] == first.digit
     assert_shows(split, 0, first.image)
 
@@ -113,9 +113,9 @@ def test_oxford_pets(tmp_path):
     data = opened("pets", root)
     assert data.classes == tuple(name if digit % 2 else name.capitalize() for digit, name in enumerate(NAMES))
     listed = {True: [], False: []}
-    for one in drawn("pets"):
+    for one in toy_images("pets"):
         kind = data.classes[one.digit]
-        listed[one.trained].append((f"{kind}_{one.number + 1}.jpg", kind))
+        listed[one.for_training].append((f"{kind}_{one.number + 1}.jpg", kind))
     assert pairs(data.train, data.classes) == listed[True]
     assert pairs(data.val, data.classes) == listed[False]
 

@@ -166,9 +166,9 @@ def test_files_that_are_not_there(tmp_path):
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A hub cache that holds one revision of one data set."""
-    import huggingface_hub
+    from huggingface_hub import constants
 
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     snapshot = tmp_path / "hub" / "datasets--lab--animals" / "snapshots" / REVISION
     write_parquet(snapshot / "data" / "train-00000-of-00001.parquet", rows())
     write_parquet(snapshot / "data" / "validation-00000-of-00001.parquet", rows(2, key=100))

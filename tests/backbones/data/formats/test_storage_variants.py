@@ -26,10 +26,10 @@ ONE_SPLIT = ("colorectal_histology", "uc_merced")
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path, monkeypatch):
     """No data folder, and a cache of the hub for this test alone."""
-    import huggingface_hub
+    from huggingface_hub import constants
 
     monkeypatch.delenv("TRANSFER_DATA", raising=False)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
 
 
 def facts(name, tmp_path, **changes):
@@ -128,7 +128,7 @@ def test_three_forms_of_the_same_images(tmp_path, capfd, name):
         )
     capfd.readouterr()
     cached = open_classification(spec, tmp_path / "nowhere")
-    assert [data.form for data in (published, parquet, cached)] == ["published", "parquet", "hub"]
+    assert [data.storage for data in (published, parquet, cached)] == ["published", "parquet", "hub"]
     assert contents(published) == contents(parquet) == contents(cached)
     assert published.counts == parquet.counts == cached.counts
     assert cached.origin == f"{hub['id']}@{revision}"
@@ -145,7 +145,7 @@ def test_choices_by_content_do_not_depend_on_the_form(tmp_path, name):
     given = {"subset": 8, "label_fraction": 0.5}
     chosen = [open_classification(spec, folder, **given) for folder in (root, tmp_path / "rows")]
     assert contents(chosen[0]) == contents(chosen[1])
-    assert chosen[1].form == "parquet"
+    assert chosen[1].storage == "parquet"
     assert 0 < len(chosen[0].train) < len(published.train)
 
 
@@ -185,7 +185,7 @@ def test_where_parquet_files_may_lie(tmp_path, place):
     spec, hub = facts("dtd", tmp_path, hub={"config": "extra"})
     write_hub(published, "dtd", hub, tmp_path / "rows" / place)
     data = open_classification(spec, tmp_path / "rows")
-    assert (data.form, data.counts) == ("parquet", published.counts)
+    assert (data.storage, data.counts) == ("parquet", published.counts)
 
 
 def test_the_published_layout_comes_first(tmp_path):
@@ -194,11 +194,11 @@ def test_the_published_layout_comes_first(tmp_path):
     root = tmp_path / "published" / "dtd"
     write_hub(published, "dtd", hub, root / "data")
     write_hub(published, "dtd", hub, snapshot(tmp_path, hub) / "data")
-    assert open_classification(spec, root).form == "published"
+    assert open_classification(spec, root).storage == "published"
     shutil.rmtree(root / "labels")
-    assert open_classification(spec, root).form == "parquet"
+    assert open_classification(spec, root).storage == "parquet"
     shutil.rmtree(root / "data")
-    assert open_classification(spec, root).form == "hub"
+    assert open_classification(spec, root).storage == "hub"
 
 
 def test_columns_are_found_by_type_where_the_named_ones_are_not_there(tmp_path):
@@ -239,7 +239,7 @@ def test_revisions_in_the_cache(tmp_path, capfd):
         assert part in str(error.value)
     write_hub(published, "dtd", hub, snapshot(tmp_path, hub) / "data")
     capfd.readouterr()
-    assert open_classification(pinned, None).form == "hub"
+    assert open_classification(pinned, None).storage == "hub"
     assert capfd.readouterr().err == ""
     with pytest.raises(UserError) as error:
         open_classification(facts("dtd", tmp_path)[0], None)

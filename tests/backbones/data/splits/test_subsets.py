@@ -8,7 +8,7 @@ from PIL import Image
 
 from backbones.data.classification import open_classification
 from backbones.data.splits import subsets
-from backbones.data.splits.subsets import content_digests, share_of, subset_of
+from backbones.data.splits.subsets import content_digests, take_fraction, take_per_class
 from backbones.errors import UserError
 from tests.backbones.data.layouts import encoded, spec, write_folders, write_images, write_parquet
 
@@ -30,7 +30,7 @@ def contents(split):
 
 def test_a_share_is_the_first_of_each_class_by_content_and_seed(root):
     split = train(root)
-    kept = share_of(split, 0.3, seed=4)
+    kept = take_fraction(split, 0.3, seed=4)
     expected = []
     for label in range(3):
         own = [split.encoded(index) for index in range(len(split)) if split.labels[index] == label]
@@ -42,21 +42,21 @@ def test_a_share_is_the_first_of_each_class_by_content_and_seed(root):
 
 def test_shares_are_nested_and_round_up(root):
     split = train(root)
-    names = [set(share_of(split, share).names) for share in (0.01, 0.1, 0.2, 0.5, 0.99)]
+    names = [set(take_fraction(split, share).names) for share in (0.01, 0.1, 0.2, 0.5, 0.99)]
     assert [len(chosen) for chosen in names] == [3, 3, 6, 15, 30]
     assert all(small <= large for small, large in pairwise(names))
-    assert share_of(split, 1.0) is split
+    assert take_fraction(split, 1.0) is split
 
 
 def test_decimal_shares_are_exact(tmp_path):
     """In floating point 0.1 * 30 is above 3."""
     split = train(write_folders(tmp_path / "set", train=30, val=1))
-    assert len(share_of(split, 0.1)) == 9
+    assert len(take_fraction(split, 0.1)) == 9
 
 
 def test_the_seed_chooses_others(root):
     split = train(root)
-    assert set(share_of(split, 0.3, seed=0).names) != set(share_of(split, 0.3, seed=1).names)
+    assert set(take_fraction(split, 0.3, seed=0).names) != set(take_fraction(split, 0.3, seed=1).names)
 
 
 def test_names_and_order_on_disk_do_not_matter(root, tmp_path):
@@ -82,7 +82,7 @@ def test_subsets_are_nested_and_take_all_of_a_small_class(root):
     write_images(root / "train" / "emu", 2, 60)
     write_images(root / "val" / "emu", 1, 60)
     split = train(root)
-    small, large = subset_of(split, 2), subset_of(split, 4)
+    small, large = take_per_class(split, 2), take_per_class(split, 4)
     assert set(small.names) < set(large.names)
     assert [int((large.labels == label).sum()) for label in range(4)] == [4, 4, 4, 2]
 
@@ -91,7 +91,7 @@ def test_equal_images_are_told_apart_by_name(tmp_path):
     for name in ("b.jpg", "a.jpg", "c.jpg"):
         (tmp_path / "train" / "cat").mkdir(parents=True, exist_ok=True)
         (tmp_path / "train" / "cat" / name).write_bytes(encoded(1))
-    assert list(subset_of(train(tmp_path), 2).names) == ["cat/a.jpg", "cat/b.jpg"]
+    assert list(take_per_class(train(tmp_path), 2).names) == ["cat/a.jpg", "cat/b.jpg"]
 
 
 def test_digests_are_kept_until_a_file_changes(root, monkeypatch):
@@ -116,7 +116,7 @@ def test_the_choice_does_not_depend_on_a_lossless_format(tmp_path):
             path = tmp_path / folder / "train" / "cat" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
-    chosen = [subset_of(train(tmp_path / folder), 3) for folder in ("one", "two")]
+    chosen = [take_per_class(train(tmp_path / folder), 3) for folder in ("one", "two")]
     digests = [{split.content_digest(index) for index in range(3)} for split in chosen]
     assert digests[0] == digests[1]
     assert {int(name[4]) for name in chosen[0].names} == {9 - int(name[4]) for name in chosen[1].names}
@@ -144,15 +144,15 @@ def test_a_damaged_png_is_named_or_left_out(tmp_path):
 
 def test_a_spoilt_memory_is_made_again(root, private_cache):
     split = train(root)
-    before = list(subset_of(split, 2).names)
+    before = list(take_per_class(split, 2).names)
     for file in (private_cache / "digests").iterdir():
         file.write_bytes(b"short")
-    assert list(subset_of(split, 2).names) == before
+    assert list(take_per_class(split, 2).names) == before
 
 
 def test_an_unreadable_file_is_named(root):
     split = train(root)
     (root / "train" / "dog" / "3.jpg").unlink()
     with pytest.raises(UserError, match=r"train/dog/3\.jpg: cannot be opened"):
-        share_of(split, 0.5)
+        take_fraction(split, 0.5)
     assert subsets.BYTES == 32

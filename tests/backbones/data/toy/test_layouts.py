@@ -5,7 +5,7 @@ import pytest
 
 from backbones.data.classification import open_classification
 from backbones.data.spec import dataset_names, resolve_dataset
-from backbones.data.toy.coloured_digits import TAKEN, drawn
+from backbones.data.toy.coloured_digits import IMAGES_PER_CLASS, toy_images
 from backbones.data.toy.layouts import TOYS, WRITERS
 
 FORMS = {
@@ -22,7 +22,7 @@ FORMS = {
 
 def test_every_set_is_shipped_and_every_layout_has_one():
     assert TOYS.keys() == FORMS.keys() <= set(dataset_names())
-    assert WRITERS.keys() == TAKEN.keys()
+    assert WRITERS.keys() == IMAGES_PER_CLASS.keys()
     assert {name: resolve_dataset(name).format for name in TOYS} == FORMS
 
 
@@ -30,7 +30,7 @@ def test_every_set_is_shipped_and_every_layout_has_one():
 def test_the_shipped_set(name, private_cache):
     data = open_classification(resolve_dataset(name), None)
     classes = 8 if name == "toy_colorectal" else 10
-    assert (data.form, data.counts["ignored"], len(data.classes)) == ("published", 0, classes)
+    assert (data.storage, data.counts["ignored"], len(data.classes)) == ("published", 0, classes)
     assert data.train.read(0).size == (32, 32)
     assert np.bincount(data.train.labels, minlength=classes).min() >= 10
     assert np.bincount(data.val.labels, minlength=classes).min() >= 1
@@ -41,8 +41,8 @@ def test_every_digit_lies_in_one_set_only():
     from sklearn.datasets import load_digits
 
     total, seen = 0, set()
-    for name, count in TAKEN.items():
-        images = list(drawn(name))
+    for name, count in IMAGES_PER_CLASS.items():
+        images = list(toy_images(name))
         assert {one.digit: one.number for one in images}.keys() <= set(range(10))
         assert len(images) == count * (8 if name == "colorectal" else 10)
         total += len(images)
@@ -54,11 +54,11 @@ def test_the_images_are_the_digits_in_two_colours():
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    for one in list(drawn("pets"))[::37]:
+    for one in list(toy_images("pets"))[::37]:
         source = digits.images[digits.target == one.digit][one.place]
         grey = np.asarray(one.image.convert("L").resize((8, 8)), dtype=float)
         assert np.corrcoef(grey.ravel(), source.ravel())[0, 1] > 0.95
-    colours = {one.image.getpixel((0, 0)) for one in drawn("pets")}
+    colours = {one.image.getpixel((0, 0)) for one in toy_images("pets")}
     assert len(colours) > 150
 
 

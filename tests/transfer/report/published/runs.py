@@ -63,7 +63,7 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
         "task": cell.step.task,
         "task_version": latest(cell.step.task),
         "dataset": data,
-        "backbone": spec.plain(),
+        "backbone": spec.as_dict(),
         "weights_id": weights,
         "options": parts | options | {"backbone": cell.backbone, "dataset": [cell.dataset]},
         "seed": cell.seed,

@@ -165,7 +165,7 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
 def test_the_way_of_resampling_positions_counts(tmp_path: Path) -> None:
     cell = cell_of("1", BASELINE, "deit")
     spec = resolve(cell.backbone, pos_resample="antialias", weights="random")
-    line = line_of([run_of(cell, tmp_path, 798, backbone=spec.plain())], "1", BASELINE)
+    line = line_of([run_of(cell, tmp_path, 798, backbone=spec.as_dict())], "1", BASELINE)
     assert line["not comparable because"] == "pos_resample antialias (bicubic)"
 
 
