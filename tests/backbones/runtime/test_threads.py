@@ -107,7 +107,7 @@ def test_a_small_model_gets_one_thread_unless_others_are_asked_for() -> None:
     assert free.for_model(SMALL) is free
     assert free.for_model(SMALL / 2).count == 1
     assert "too small" in free.for_model(SMALL / 2).reason
-    asked = Threads(8, "--threads", asked=True)
+    asked = Threads(8, "--threads", requested=True)
     assert asked.for_model(1.0) is asked
 
 
