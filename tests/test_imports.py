@@ -28,11 +28,12 @@ ROOMS = {
     "transfer/report/figures": "plots as SVG, with their data",
     "transfer/report/tables": "tables of scores, costs, comparisons, maps",
     # rooms that several commands use
-    "transfer/statistics": "intervals, bootstrap, contrasts, pairing",
+    "transfer/comparison": "runs paired with runs, and contrasts of their scores",
     "transfer/sweep/definition": "a sweep's YAML, and the commands that it stands for",
-    "transfer/published": "the papers' rows",
+    "transfer/published": "the papers' rows, and verdicts on them",
     "transfer/records": "one record, the store, checksums, protocol, lineage",
     "transfer/cli": "argv -> Command: options, YAML layers, names checked first",
+    "transfer/statistics": "intervals, tests, contrasts, verdicts: numbers only",
     # tasks
     "tasks/reference": "plain, slow float64 statements of the tasks, for --recompute",
     "tasks/reference/metrics": "plain, slow float64 statements of the metrics",

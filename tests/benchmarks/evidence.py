@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from transfer.published.rows import Value
-from transfer.report.published.verdicts import Counts, Kind
-from transfer.report.published.verdicts import judged as judged_published
+from transfer.published.verdicts import Counts, Kind
+from transfer.published.verdicts import judged as judged_published
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Estimate, cluster_draws
 from transfer.statistics.systems import Parts

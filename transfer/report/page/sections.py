@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
+from transfer.comparison.bootstrap import AP_DRAWS
 from transfer.records.store import HISTORY, Run, history
 from transfer.report.page.html import RUN_COLUMNS
 from transfer.report.page.section import Section
 from transfer.report.tables.render import NOTES, comments, csv, markdown, table_of
-from transfer.statistics.bootstrap import AP_DRAWS
 
 if TYPE_CHECKING:
     import pandas as pd

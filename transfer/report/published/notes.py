@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transfer.published.rows import PublishedTable, read_paper
+from transfer.published.verdicts import Kind
 from transfer.records.grouping import letter
 from transfer.report.published.differences import Reason
 from transfer.report.published.own_runs import RULE
-from transfer.report.published.verdicts import Kind
 
 REASONS = "not comparable because"
 """The column of what differs."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UsageError, UserError
 from transfer.published.rows import PublishedTable, Row, Value, paper_names, read_paper, rows_of, table_of
+from transfer.published.verdicts import MARGIN, Counts, judged, sentence
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.protocol import by_export, configurations
 from transfer.records.record import Record
@@ -21,7 +22,6 @@ from transfer.report.published.costs import cost_lines
 from transfer.report.published.matching import Matcher
 from transfer.report.published.notes import REASONS, folded, rules_of, table_notes
 from transfer.report.published.own_runs import Own, owns
-from transfer.report.published.verdicts import MARGIN, Counts, judged, sentence
 from transfer.report.tables.costs import hours, kind_of_hours
 from transfer.report.tables.render import IN_FULL
 from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
@@ -188,8 +188,8 @@ def _estimate(own: Own, value: Value, at_hand: _AtHand) -> "tuple[Estimate | Non
 
     Where there is none, with the reason: no run has the score, it is no mean over samples, or outcomes are missing.
     """
+    from transfer.comparison.estimates import mean_score
     from transfer.report.published.curves import mean_at
-    from transfer.statistics.estimates import mean_score
 
     if value.epoch is not None:
         try:

@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UsageError, UserError, shortened
+from transfer.comparison.bootstrap import AP_DRAWS, DRAWS, NotPaired
+from transfer.comparison.estimates import Bootstrap, Estimates, Units, estimates, few_notes, means_alone, seed_notes
+from transfer.comparison.pairing import ArmSelection, Exports, MatchedRuns, count_of, has_value, match, select_apart
 from transfer.records.evidence import Evidence
 from transfer.records.fields import check_fields, order, value_of
 from transfer.records.grouping import dataset_label, machines_of_tasks, value_label
 from transfer.records.store import Run
 from transfer.report.tables.comparison_rows import comparison_table
 from transfer.report.tables.render import RUN
-from transfer.statistics.bootstrap import AP_DRAWS, DRAWS, NotPaired
-from transfer.statistics.estimates import Bootstrap, Estimates, Units, estimates, few_notes, means_alone, seed_notes
 from transfer.statistics.intervals import LEVEL, adjusted, breakdown_rate
-from transfer.statistics.pairing import ArmSelection, Exports, MatchedRuns, count_of, has_value, match, select_apart
 from transfer.statistics.verdicts import Breakdowns, Kind, Verdict, broken_down, verdict_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def compared(
 
     Args:
         runs: all that may be compared.
-        a, b: see `transfer.statistics.pairing.select`.
+        a, b: see `transfer.comparison.pairing.select`.
         draws: of the bootstrap. ap_draws: of COCO's scores.
         correction: of the p values over the table, "holm", "bh" or "none": primary scores are one family, other scores
             another.

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from transfer.comparison.estimates import Bootstrap
 from transfer.report.tables.render import NOTES, RUN, SIGNIFICANT
-from transfer.statistics.estimates import Bootstrap
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 

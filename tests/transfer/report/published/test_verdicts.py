@@ -11,10 +11,10 @@ import pytest
 from backbones.errors import UsageError
 from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of
 from transfer.published.rows import Value
+from transfer.published.verdicts import MARGIN, Counts, Kind, judged, sentence
 from transfer.records.store import Run
 from transfer.report.__main__ import main
 from transfer.report.published.table import paper_table
-from transfer.report.published.verdicts import MARGIN, Counts, Kind, judged, sentence
 from transfer.statistics.intervals import Estimate
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"

@@ -8,13 +8,13 @@ import pytest
 
 from backbones.errors import UsageError, UserError
 from tests.transfer.records.test_store import CONTENT, record
+from transfer.comparison.estimates import mean_score
 from transfer.records.store import Identity, Run
 from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.tables.comparison import compare, compared, interaction
 from transfer.report.tables.comparison_rows import sentence
 from transfer.report.tables.render import NOTES, SIGNIFICANT
 from transfer.statistics.contrasts import contrast
-from transfer.statistics.estimates import mean_score
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind, verdict_of
 

@@ -12,9 +12,9 @@ from tasks.ranking.metrics import Ranking, rank_distances
 from tasks.task import load_task
 from tests.tasks.detection.coco.cases import drawn as drawn_coco
 from tests.transfer.records.test_store import CONTENT, record
+from transfer.comparison.bootstrap import _jackknifed, read_outcomes, resample
 from transfer.records.per_sample import per_sample
 from transfer.records.store import Identity, Run
-from transfer.statistics.bootstrap import _jackknifed, read_outcomes, resample
 from transfer.statistics.contrasts import contrast
 
 Outcomes = dict[str, np.ndarray]

@@ -11,12 +11,12 @@ from itertools import pairwise
 import numpy as np
 
 from backbones.errors import UserError
+from transfer.comparison.bootstrap import AP_DRAWS, DRAWS, Resampled, resample
+from transfer.comparison.pairing import MatchedRuns
 from transfer.records.evidence import RANDOM, Arm, Evidence, Unit, chance
 from transfer.records.store import Record, Run
-from transfer.statistics.bootstrap import AP_DRAWS, DRAWS, Resampled, resample
 from transfer.statistics.contrasts import UNKNOWN, contrast
 from transfer.statistics.intervals import LEVEL, Estimate
-from transfer.statistics.pairing import MatchedRuns
 from transfer.statistics.systems import Parts, in_pairs
 
 
