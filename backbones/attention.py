@@ -131,7 +131,8 @@ class Attention(TimmAttention):
         out = out.transpose(1, 2).reshape(B, N, self.attn_dim)
         if self.gate is not None:
             out = out * self.gating(self.gate(x))
-        return self.proj(out)
+        projected: Tensor = self.proj(out)
+        return projected
 
     def effective_length(self, tokens: int, image_tokens: int | None = None) -> int | None:
         """L of the factor L^-alpha, for so many keys at hand; see `forward` for the other."""
@@ -194,7 +195,8 @@ class UserAttention(nn.Module):
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, image_tokens: int | None = None
     ) -> Tensor:
-        return self.body(x)
+        tokens: Tensor = self.body(x)
+        return tokens
 
 
 def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0, **options: Any) -> nn.Module:

@@ -95,22 +95,26 @@ def _power(length: int, alpha: float) -> float:
     if not math.isfinite(alpha):
         raise ValueError(f"alpha = {alpha} is not finite")
     try:
-        return float(length) ** -alpha
+        power: float = float(length) ** -alpha
+        return power
     except OverflowError as error:
         raise ValueError(f"alpha = {alpha}: {length}^{-alpha} is larger than any number") from error
 
 
 def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
     """factor * h(scale q k^T) v, whichever way is the fastest."""
+    sums: Tensor
     if h == "identity" and linear_is_cheaper(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]):
         summary = scaled_matmul(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
-        return scaled_matmul(q.flatten(0, 1), summary, scale).unflatten(0, q.shape[:2])
+        sums = scaled_matmul(q.flatten(0, 1), summary, scale).unflatten(0, q.shape[:2])
+        return sums
     if _prefers_torch_operations(q, k, v, h):
         inner, outer = split_factor(h, factor)
         return _weighted_values(SCORE_FUNCTIONS[h](_scores(q, k, inner * scale)), v, outer)
     if q.device.type == "cpu":
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # here, so that the backward pass has them so too
-    return attend(q, k, v, h, factor, scale)
+    sums = attend(q, k, v, h, factor, scale)
+    return sums
 
 
 def _prefers_torch_operations(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
@@ -270,4 +274,5 @@ def _weighted_values(weights: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:
 
     The factor acts before the sums are rounded, and on the N x d outputs alone, never on the N x L weights.
     """
-    return scaled_matmul(weights, v.flatten(0, 1), factor).unflatten(0, v.shape[:2])
+    values: Tensor = scaled_matmul(weights, v.flatten(0, 1), factor).unflatten(0, v.shape[:2])
+    return values

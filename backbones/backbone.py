@@ -120,9 +120,12 @@ class Backbone(nn.Module):
     def pooled(self, images: Tensor) -> Tensor:
         """Features [B, D]: what the model's own classifier would see."""
         x = self.normalised(images)
+        features: Tensor
         if hasattr(self.model, "forward_features") and hasattr(self.model, "forward_head"):
-            return self.model.forward_head(self.model.forward_features(x), pre_logits=True)
-        return self.model(x)
+            features = self.model.forward_head(self.model.forward_features(x), pre_logits=True)
+        else:
+            features = self.model(x)
+        return features
 
     def logits(self, images: Tensor) -> Tensor:
         """Outputs [B, C] of the classifier.
@@ -135,9 +138,9 @@ class Backbone(nn.Module):
                 f"backbone {self.spec.name} has no classifier; create(..., classes=C) makes one, "
                 "classes='trained' takes that of the weights"
             )
-        if self.head is not None:
-            return self.head(self.pooled(images))
-        return self.model(self.normalised(images))
+        logits: Tensor
+        logits = self.model(self.normalised(images)) if self.head is None else self.head(self.pooled(images))
+        return logits
 
     def dense_logits(self, images: Tensor) -> tuple[Tensor, Tensor, Box]:
         """Outputs [B, C] and, for every patch token, [B, N, C], with mixed tokens in training; see `volo.VOLO`.
@@ -147,7 +150,8 @@ class Backbone(nn.Module):
         """
         if not hasattr(self.model, "dense_logits") or self.classes is None:
             raise UserError(f"backbone {self.spec.name}: {self.spec.arch} has no classifier of patch tokens here")
-        return self.model.dense_logits(self.normalised(images))
+        outputs: tuple[Tensor, Tensor, Box] = self.model.dense_logits(self.normalised(images))
+        return outputs
 
     def forward(self, images: Tensor) -> Tensor:
         """The same as `pooled`, for wrappers that know `forward` only (DDP, compilers)."""

@@ -103,9 +103,9 @@ class StemEmbed(PatchEmbed):
                 f"{self.user}: the stem returned {tuple(maps.shape)} for images {tuple(x.shape)}; expected "
                 f"[B, {self.embed_dim}, {height // rows}, {width // columns}]"
             )
-        if self.flatten:
-            return self.norm(maps.flatten(2).transpose(1, 2))
-        return self.norm(nchw_to(maps, self.output_fmt))
+        tokens = maps.flatten(2).transpose(1, 2) if self.flatten else nchw_to(maps, self.output_fmt)
+        normed: Tensor = self.norm(tokens)
+        return normed
 
 
 def _user_stem(stem: str, dim: int, patch: int) -> nn.Module:

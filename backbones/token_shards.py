@@ -70,7 +70,8 @@ class Shards:
     def join(self, x: Tensor) -> Tensor:
         """The reverse of `split`."""
         tokens, self.tokens = self.tokens, None
-        return _Gather.apply(x, self, tokens, 1)
+        whole: Tensor = _Gather.apply(x, self, tokens, 1)
+        return whole
 
     def distribute(self, core: Core) -> Core:
         """An attention's function of q, k, v for this rank's queries, and the keys and values of all.
@@ -119,11 +120,13 @@ class Shards:
 
     def _all(self, q: Tensor) -> Tensor:
         """[B, heads, n, d] -> [B, heads, N, d]."""
-        return _Gather.apply(q, self, self.tokens, 2)
+        queries: Tensor = _Gather.apply(q, self, self.tokens, 2)
+        return queries
 
     def _add(self, parts: Tensor) -> Tensor:
         """[B, heads, N, d] of every rank -> the sums [B, heads, n, d] of this rank's queries."""
-        return _ReduceScatter.apply(parts, self, self.tokens, 2)
+        sums: Tensor = _ReduceScatter.apply(parts, self, self.tokens, 2)
+        return sums
 
 
 class _Gather(torch.autograd.Function):

@@ -156,7 +156,8 @@ class FlattenedFFN(nn.Module):
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.body(x.flatten(1, 2)).view(x.shape)
+        tokens: Tensor = self.body(x.flatten(1, 2)).view(x.shape)
+        return tokens
 
 
 def random_box(height: int, width: int) -> Box:

@@ -42,8 +42,9 @@ def _main(argv: list[str]) -> int:
 
 
 def _list() -> int:
+    from backbones.archs import timm_names
     from backbones.data.spec import dataset_names
-    from backbones.spec import backbone_names, timm_names
+    from backbones.spec import backbone_names
     from transfer.cli.command import task_names
 
     for title, names in (("tasks", task_names()), ("backbones", backbone_names()), ("data sets", dataset_names())):

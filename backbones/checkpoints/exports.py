@@ -116,7 +116,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         UserError: it is missing or damaged.
     """
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         config["architecture"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {error!r}") from None

@@ -39,7 +39,7 @@ def load_state(folder: Path, identity: str, options: dict[str, Any] | None = Non
         return None
     mend = "delete it to train from the start"
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         owner = str(state["identity"])
         missing = {"stepper", "watch", "progress", "done", "outcome", "cost", "world"} - set(state)
         if owner == identity and missing:

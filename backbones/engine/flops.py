@@ -149,7 +149,8 @@ def _count_by_torch(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float
 
 
 def _run_counter(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool) -> FlopCounterMode:
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # some versions miss fused attention
+    counter = FlopCounterMode(display=False)
+    with counter, sdpa_kernel(SDPBackend.MATH):  # some versions miss fused attention
         _forward(model, shape, on_meta=on_meta)
     return counter
 

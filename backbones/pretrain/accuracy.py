@@ -4,9 +4,11 @@ Letters: M images, B of them at a time, C classes of the model, S classes of the
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.backbone import Backbone
@@ -16,7 +18,7 @@ from backbones.engine.context import Context
 from backbones.engine.extract import compute_rows
 from backbones.runtime.finite import raise_if_broken
 
-Outcomes = dict[str, np.ndarray]
+Outcomes = dict[str, NDArray[Any]]
 TOP = (1, 5)
 
 

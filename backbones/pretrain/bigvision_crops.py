@@ -2,8 +2,10 @@
 
 import math
 import random
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 TRIES = 100
@@ -58,13 +60,14 @@ class AreaCrop:
         pixels = np.einsum("wW,hWc->hwc", columns, pixels, optimize=True)
         return Image.fromarray((pixels + 1e-3).astype(np.uint8))  # whole values stay whole when truncated
 
-    def _weights(self, length: int, resized: int) -> np.ndarray:
+    def _weights(self, length: int, resized: int) -> NDArray[Any]:
         """[size, length]: the share of every input pixel in the output pixels that the centre crop keeps."""
         first = (resized - self.size) // 2
         edges = np.arange(first, first + self.size + 1)[:, None] * (length / resized)
         pixel = np.arange(length)
         overlap = np.minimum(edges[1:], pixel + 1) - np.maximum(edges[:-1], pixel)
-        return (np.clip(overlap, 0, None) * (resized / length)).astype(np.float32)
+        weights: NDArray[Any] = (np.clip(overlap, 0, None) * (resized / length)).astype(np.float32)
+        return weights
 
 
 class SquashCrop:

@@ -35,7 +35,8 @@ class WeightNormLinear(nn.Module):
         norms = torch.linalg.vector_norm(self.weight_v, dim=1)
         scale = 1 / norms if self.weight_g is None else self.weight_g.squeeze(1) / norms
         with torch.autocast(x.device.type, enabled=False) if self.exact else nullcontext():
-            return functional.linear(x, self.weight_v) * scale
+            outputs: Tensor = functional.linear(x, self.weight_v) * scale
+            return outputs
 
 
 class DinoHead(nn.Module):
@@ -63,4 +64,5 @@ class DinoHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Features [B, D] -> outputs [B, K]."""
         # float32: in half precision the normalisation's guard against zero is itself zero
-        return self.last_layer(functional.normalize(self.mlp(features).float(), dim=1))
+        outputs: Tensor = self.last_layer(functional.normalize(self.mlp(features).float(), dim=1))
+        return outputs

@@ -170,7 +170,7 @@ class DinoLearner(Learner):
     def _epoch(self, step: int) -> int:
         return (step - 1) // self.epoch_steps
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _moment(self, step: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Momentum and temperature as scalars on the device; a compiled graph would be made anew for each number."""
         return torch.full((), self.momentum(step), device=device), torch.full((), self.temperature(step), device=device)

@@ -4,9 +4,10 @@ Letters: M training samples, N test samples, D channels, C classes.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -37,7 +38,7 @@ def knn_class_ranks(
     k: Sequence[int],
     temperature: float,
     batch_size: int,
-) -> dict[int, np.ndarray]:
+) -> dict[int, NDArray[Any]]:
     """Classifies the validation images by their neighbours among the training images; the same on every rank.
 
     Args:
@@ -64,10 +65,11 @@ def knn_class_ranks(
             train, labels, features["validation"], k=k, temperature=temperature, classes=len(data.classes)
         )
         found = {number: true_class_ranks(ranked[number], torch.from_numpy(data.val.labels), number) for number in k}
-    return broadcast_object(found)
+    ranks: dict[int, NDArray[Any]] = broadcast_object(found)
+    return ranks
 
 
-def true_class_ranks(ranked: Tensor, labels: Tensor, k: int) -> np.ndarray:
+def true_class_ranks(ranked: Tensor, labels: Tensor, k: int) -> NDArray[Any]:
     """[N]: how many of the classes [N, top], by falling votes, stand before the true one; TOP where it is missing.
 
     k neighbours name k classes at most: of fewer than TOP only as many count, as in DINO's own evaluation.

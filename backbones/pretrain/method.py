@@ -4,7 +4,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
+from numpy.typing import NDArray
 
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
@@ -13,7 +13,7 @@ from backbones.errors import UsageError
 from backbones.spec import BackboneSpec, override
 
 Scores = dict[str, float]
-Outcomes = dict[str, np.ndarray]
+Outcomes = dict[str, NDArray[Any]]
 
 
 @dataclass(kw_only=True)

@@ -88,7 +88,8 @@ def mix(
         num_classes=classes,
     )
     with seeded(torch.initial_seed()):
-        return mixer(images.clone(), labels)
+        mixed: tuple[Tensor, Tensor] = mixer(images.clone(), labels)
+        return mixed
 
 
 def mixup_share(alpha: float, seed: int, step: int) -> float:

@@ -66,7 +66,9 @@ class SupervisedLearner(Learner):
             compare = sigmoid_cross_entropy if self.options.loss == "sigmoid" else soft_target_cross_entropy
             return {"loss": compare(logits, targets), "spread": feature_spread(self.features.flatten(1))}
 
-    def _dense(self, images: Tensor, labels: Tensor, boxes: Tensor | None, maps: Tensor | None = None) -> Any:
+    def _dense(
+        self, images: Tensor, labels: Tensor, boxes: Tensor | None, maps: Tensor | None = None
+    ) -> dict[str, Tensor]:
         class_logits, token_logits, box = self.backbone.dense_logits(images)
         with torch.autocast(images.device.type, enabled=False):
             if maps is None or boxes is None:
@@ -79,7 +81,7 @@ class SupervisedLearner(Learner):
             spread = feature_spread(self.features.flatten(1))
             return {"loss": loss, "class_loss": of_class, "token_loss": of_tokens, "spread": spread}
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _mixed(self, images: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
         # A compiled graph would keep the first step's draws.
         return mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
@@ -116,8 +118,8 @@ class SupervisedLearner(Learner):
         if self.options.export == "raw":
             return self.backbone
         assert self.average is not None
-        averaged: Any = self.average.model
-        return averaged
+        assert isinstance(self.average.model, Backbone)
+        return self.average.model
 
 
 def classifier(backbone: Backbone) -> nn.Module:

@@ -180,7 +180,8 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         out = centred * scale.view(shape)
         if self.affine:
             out = out + self.bias.view(shape)
-        return out.to(input.dtype)
+        normalised: Tensor = out.to(input.dtype)
+        return normalised
 
 
 class SyncBatchNormAct(SyncBatchNorm):

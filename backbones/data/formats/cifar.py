@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.data.formats.folders import FoundLayout, dataset_root
 from backbones.data.spec import DatasetSpec
@@ -59,7 +60,7 @@ def _split(name: str, paths: Sequence[Path], kind: str, count: int) -> PixelSpli
     )
 
 
-def _read_batch(path: Path, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _read_batch(path: Path, kind: str, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Images uint8 [M, 32, 32, 3] and labels int64 [M], both checked, of one file."""
     content = _unpickle(path)
     pixels, labels = content.get("data"), content.get(f"{kind}labels")

@@ -5,8 +5,10 @@ What is scored (`val`) is the published test part. Images stand in the order of 
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.data.formats.folders import FoundLayout, class_names, dataset_root
 from backbones.data.formats.list_files import ListedSplit, label_from, layout_from_lists, number_from, numbered_lines
@@ -96,7 +98,7 @@ def _read_cars(folder: Path, source: Path, count: int) -> ListedSplit:
     return ListedSplit(source, nested if nested.is_dir() else folder, images, labels)
 
 
-def _read_matlab(path: Path, name: str) -> np.ndarray:
+def _read_matlab(path: Path, name: str) -> NDArray[Any]:
     """One variable of a MATLAB file, as a list of its entries."""
     from scipy.io import loadmat
 

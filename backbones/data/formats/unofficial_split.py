@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.data.formats.folders import FoundLayout, class_names, dataset_root, read_split
 from backbones.data.layouts import TISSUES
@@ -143,7 +145,7 @@ def divide_by_tfds_order(
     return _divide(found, whole, order[:count], order[count:])
 
 
-def _divide(found: FoundLayout, whole: Split, train: np.ndarray, rest: np.ndarray) -> FoundLayout:
+def _divide(found: FoundLayout, whole: Split, train: NDArray[Any], rest: NDArray[Any]) -> FoundLayout:
     parts = [replace(whole.select(keep), name=name) for name, keep in (("train", train), ("val", rest))]
     empty = np.setdiff1d(np.arange(len(found.classes)), parts[0].labels)
     if len(empty):

@@ -102,7 +102,8 @@ class ReidTestTransform:
         self.steps = v2.Compose([resize, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
 
     def __call__(self, image: Image.Image) -> Tensor:
-        return self.steps(image)
+        tensor: Tensor = self.steps(image)
+        return tensor
 
 
 class ImageDataset(Dataset[tuple[Tensor, ...]]):

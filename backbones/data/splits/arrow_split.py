@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from backbones.data.splits.split import Split
 
@@ -35,7 +35,7 @@ class RowSplit(Split):
 
     table: "Dataset"
     column: str
-    rows: np.ndarray
+    rows: NDArray[Any]
     """int64 [M]: the row of each image."""
     source: Source
 
@@ -59,5 +59,5 @@ class RowSplit(Split):
         paths = pc.struct_field(self.table.data.column(self.column), "path").to_pylist()
         return [paths[row] for row in self.rows.tolist()]
 
-    def _select_fields(self, keep: np.ndarray) -> dict[str, Any]:
+    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {"rows": self.rows[keep]}

@@ -2,8 +2,10 @@
 
 import hashlib
 import io
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.loading.images import read_image
@@ -31,7 +33,7 @@ def image_digest(encoded: bytes, *, name: str) -> str:
     return pixel_digest(read_image(io.BytesIO(encoded), name=name))
 
 
-def pixel_digest(image: Image.Image | np.ndarray) -> str:
+def pixel_digest(image: Image.Image | NDArray[Any]) -> str:
     """sha256 (hex) of size and pixels of an RGB image, given as such or as uint8 [H, W, 3]."""
     pixels = np.asarray(image)
     height, width = pixels.shape[:2]

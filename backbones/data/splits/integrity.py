@@ -5,8 +5,10 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
@@ -54,7 +56,7 @@ def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = Fa
     return [paths[index] for index in bad]
 
 
-def check_split(split: Split, *, name: str, skip: bool = False) -> np.ndarray:
+def check_split(split: Split, *, name: str, skip: bool = False) -> NDArray[Any]:
     """`check_images` for a split: the indices [K] of its damaged images, in order."""
     listing = "\n".join(split.stamps(range(len(split))))
     bad = _find_damaged(len(split), lambda index: _reads(split, index), listing, name)

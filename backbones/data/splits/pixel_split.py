@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.splits.arrow_split import Source
@@ -17,9 +17,9 @@ from backbones.data.splits.split import Split
 class PixelSplit(Split):
     """Images of one size, as published without any encoding; forked workers share them."""
 
-    images: np.ndarray
+    images: NDArray[Any]
     """uint8 [M, H, W, 3]."""
-    rows: np.ndarray
+    rows: NDArray[Any]
     """int64 [M]: the place of each image in the files of `source`."""
     source: Source
 
@@ -48,5 +48,5 @@ class PixelSplit(Split):
     def preload(self, limit: int | None) -> None:
         """Nothing is left to decode."""
 
-    def _select_fields(self, keep: np.ndarray) -> dict[str, Any]:
+    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {"images": self.images[keep], "rows": self.rows[keep]}

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from tqdm import tqdm
 
@@ -17,7 +18,7 @@ PROBES = 32
 class Pixels:
     """M RGB images, uint8, one after the other, with their sizes."""
 
-    def __init__(self, block: np.ndarray, shapes: np.ndarray) -> None:
+    def __init__(self, block: NDArray[Any], shapes: NDArray[Any]) -> None:
         """Args: block: uint8 [total]; shapes: int64 [M, 2] of (H, W)."""
         self._block, self._shapes = block, shapes
         self._ends = np.concatenate([[0], np.cumsum(3 * shapes.prod(axis=1))])

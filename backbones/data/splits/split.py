@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.loading.images import read_image
@@ -51,11 +52,11 @@ class Split(ABC):
 
     name: str
     """"train" or "val"."""
-    labels: np.ndarray
+    labels: NDArray[Any]
     """int64 [M], 0..C-1."""
     names: Sequence[str]
     """M names that hold on every machine: paths relative to the split's folder, or "train/000123" for rows."""
-    sizes: np.ndarray
+    sizes: NDArray[Any]
     """int64 [M]: bytes of each image as it is stored."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
     digests: list[bytes] | None = field(default=None, init=False, repr=False)
@@ -92,13 +93,13 @@ class Split(ABC):
         """
         return image_digest(self.encoded(index), name=self.place(index))
 
-    def select(self, keep: np.ndarray) -> Self:
+    def select(self, keep: NDArray[Any]) -> Self:
         """The split with the images of these indices, in this order."""
         names = PackedNames(self.names[int(index)] for index in keep)
         changes = {"labels": self.labels[keep], "names": names, "sizes": self.sizes[keep], **self._select_fields(keep)}
         return replace(self, **changes)
 
-    def _select_fields(self, keep: np.ndarray) -> dict[str, Any]:
+    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {}
 
     def preload(self, limit: int | None) -> None:

@@ -8,8 +8,10 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
@@ -73,7 +75,7 @@ def all_digests(split: Split) -> list[bytes]:
     return split.digests
 
 
-def content_digests(split: Split, indices: np.ndarray, *, skip: bool = False) -> list[bytes]:
+def content_digests(split: Split, indices: NDArray[Any], *, skip: bool = False) -> list[bytes]:
     """The content digests of these images: sha256 of the pixels, of a JPEG or WEBP of the encoded bytes.
 
     They are kept in the cache folder under a key of path, size and time of them all, so that each state of a class is

@@ -7,8 +7,10 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.toy.digits import enlarge
@@ -55,7 +57,7 @@ def toy_images(name: str) -> Iterator[ToyImage]:
 
 
 @functools.cache
-def _digits() -> list[np.ndarray]:
+def _digits() -> list[NDArray[Any]]:
     """The images of each digit, [M, 8, 8]; read once for the sets of a run."""
     from sklearn.datasets import load_digits
 

@@ -1,8 +1,10 @@
 """Handwritten digits of scikit-learn as a folder of images: a small real classification set without any download."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.cache import make_once
@@ -34,7 +36,7 @@ def _write(root: Path) -> None:
             enlarge(pixels).convert("RGB").save(folder / f"{number:04d}.png")
 
 
-def enlarge(pixels: np.ndarray) -> Image.Image:
+def enlarge(pixels: NDArray[Any]) -> Image.Image:
     """Counts of set pixels, 0..16 [8, 8] -> a grey image of 32 x 32."""
     grey = Image.fromarray((pixels * 255 / 16 + 0.5).astype(np.uint8))
     return grey.resize((SIZE, SIZE), Image.Resampling.BICUBIC)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.data.cache import make_once
 from backbones.data.layouts import TISSUES
@@ -60,7 +61,7 @@ def _write_cars(root: Path) -> None:
     _write_mat(devkit / "cars_meta.mat", "class_names", np.array(NAMES, dtype=object)[None])
 
 
-def _write_mat(path: Path, name: str, value: np.ndarray) -> None:
+def _write_mat(path: Path, name: str, value: NDArray[Any]) -> None:
     from scipy.io import savemat
 
     stream = io.BytesIO()
