@@ -14,7 +14,7 @@ import torch
 import backbones
 from backbones.settings import read_yaml
 from backbones.spec import resolve
-from tests.transfer.evaluation.test_processes import ENVIRONMENT, assert_equal_runs, history, outcomes, steps, wait_for
+from tests.transfer.test_run_processes import ENVIRONMENT, assert_equal_runs, history, outcomes, steps, wait_for
 from tests.transfer.test_run import record
 from transfer.pretrain import main
 from transfer.run import main as run

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import UsageError, UserError
-from tests.transfer.evaluation.test_processes import WORDS, assert_equal_runs
+from tests.transfer.test_run_processes import WORDS, assert_equal_runs
 from tests.transfer.launch.test_slurm_child import wait_until
 from transfer.launch import slurm
 from transfer.launch.base import ProcessSpec

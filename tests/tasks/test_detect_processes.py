@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transfer.evaluation.test_processes import ENVIRONMENT, assert_equal_runs, history, outcomes, steps, wait_for
+from tests.transfer.test_run_processes import ENVIRONMENT, assert_equal_runs, history, outcomes, steps, wait_for
 from tests.transfer.test_run import record
 from transfer.run import main
 

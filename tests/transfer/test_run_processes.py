@@ -155,7 +155,7 @@ def test_two_ranks_follow_the_protocol_of_one_process(tmp_path: Path) -> None:
 def test_a_folder_that_shadows_a_room_is_said(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "__init__.py").touch()
-    root = str(Path(__file__).resolve().parents[3])
+    root = str(Path(__file__).resolve().parents[2])
     done = subprocess.run(
         [sys.executable, "-m", "transfer.run", "--list"],
         cwd=tmp_path,

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from backbones.kernels import operator
-from tests.transfer.evaluation.test_processes import history
+from tests.transfer.test_run_processes import history
 from tests.transfer.test_run import record
 from transfer import pretrain, run
 

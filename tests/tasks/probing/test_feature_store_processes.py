@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tasks.probing.feature_store import checked
-from tests.transfer.evaluation.test_processes import ENVIRONMENT, wait_for
+from tests.transfer.test_run_processes import ENVIRONMENT, wait_for
 from tests.transfer.test_run import record
 from transfer.run import main
 
