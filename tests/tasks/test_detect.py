@@ -12,9 +12,8 @@ from backbones.data.spec import resolve_dataset
 from backbones.settings import CONFIGS
 from tasks.data.coco import CocoData
 from tasks.detect import RESULTS, TASK
+from tests.runs import history, record
 from tests.tasks.support import smoke_options
-from tests.transfer.test_run_processes import history
-from tests.transfer.test_run import record
 from transfer.records.store import Record
 from transfer.run import main
 

@@ -1,15 +1,12 @@
 """Detection runs that need processes of their own: kill -9, and two ranks."""
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.transfer.test_run_processes import ENVIRONMENT, assert_equal_runs, history, outcomes, steps, wait_for
-from tests.transfer.test_run import record
+from tests.processes import Command, run_by_ranks, wait_for
+from tests.runs import assert_equal_runs, history, outcomes, record, steps
 from transfer.run import main
 
 WORDS = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--subset", "8", "--size", "96", "128"]
@@ -21,13 +18,9 @@ def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     """Jitter, flips, stochastic depth and the sampling of regions draw the same numbers again."""
     words = [*WORDS, "--epochs", "4", "--view", "jitter", "--flip", "0.5", "--drop-path", "0.1"]
     out = ["--out", str(tmp_path / "killed")]
-    command = [sys.executable, "-m", "transfer.run", *words, "--workers", "1", "--checkpoint-seconds", "0", *out]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, start_new_session=True
-    )
+    process = Command("transfer.run", [*words, "--workers", "1", "--checkpoint-seconds", "0", *out], tmp_path / "log")
     wait_for(lambda: steps(tmp_path / "killed") >= 5 or process.poll() is not None)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.kill(signal.SIGKILL)
     assert not list((tmp_path / "killed").glob("*/record.json")), "the run was too quick to be killed"
     assert main([*words, "--workers", "0", *out]) == 0
     assert main([*words, "--workers", "0", "--out", str(tmp_path / "undisturbed")]) == 0
@@ -41,14 +34,7 @@ def test_two_ranks_follow_one_process(tmp_path: Path) -> None:
     words = [*WORDS, "--epochs", "2", "--precision", "fp32", "--workers", "0", "--stem", "conv", "--sync-bn"]
     words += ["--no-norm-eval"]
     assert main([*words, "--out", str(tmp_path / "one")]) == 0
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*launch, "-m", "transfer.run", *words, "--out", str(tmp_path / "two")],
-        capture_output=True,
-        text=True,
-        env=ENVIRONMENT,
-    )
-    assert done.returncode == 0, done.stderr
+    printed = run_by_ranks("transfer.run", [*words, "--out", str(tmp_path / "two")], tmp_path / "log")
     one, two = record(tmp_path / "one"), record(tmp_path / "two")
     assert one.identity == two.identity
     assert two.environment["world_size"] == 2
@@ -59,7 +45,7 @@ def test_two_ranks_follow_one_process(tmp_path: Path) -> None:
         assert mine["lr"] == theirs["lr"]
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=0.05)
         assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=0.3)
-    assert done.stdout.count("detect-toy_coco-tiny-") == 1
+    assert printed.count("detect-toy_coco-tiny-") == 1
 
 
 @pytest.mark.slow
@@ -68,10 +54,8 @@ def test_two_ranks_share_the_tokens_of_global_blocks(tmp_path: Path) -> None:
     words = [*WORDS, "--epochs", "2", "--precision", "fp32", "--workers", "0", "--attention", "relu", "--window", "3"]
     words += ["--global-blocks", "1", "--drop-path", "0.1", "--checkpoint"]
     assert main([*words, "--out", str(tmp_path / "one")]) == 0
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     words += ["--sequence-parallel", "2", "--out", str(tmp_path / "two")]
-    done = subprocess.run([*launch, "-m", "transfer.run", *words], capture_output=True, text=True, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
+    run_by_ranks("transfer.run", words, tmp_path / "log")
     one, two = record(tmp_path / "one"), record(tmp_path / "two")
     assert one.identity == two.identity
     assert one.details["attention_lengths"] == two.details["attention_lengths"] == {"9": 1, "6": 1, "48": 1}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.transfer.test_run import record
+from tests.runs import record
 from transfer import features
 from transfer.report import __main__ as report
 from transfer.run import main

@@ -1,28 +1,25 @@
 """Whole runs of `transfer.pretrain` on embedded digits, and tasks on what they export."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import timm
 import torch
 
-import backbones
 from backbones.settings import read_yaml
 from backbones.spec import resolve
-from tests.transfer.test_run_processes import ENVIRONMENT, assert_equal_runs, history, outcomes, steps, wait_for
-from tests.transfer.test_run import record
+from tests.processes import Command, run_by_ranks, wait_for
+from tests.runs import assert_equal_runs, history, outcomes, record, steps
 from transfer.pretrain import main
 from transfer.run import main as run
 
 TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--size", "32", "--resize", "32"]
+TINY += ["--subset", "40"]
 QUICK = {
-    "deit": [*TINY, "--epochs", "2", "--warmup-epochs", "0.5", "--batch", "64", "--lr", "3e-3"],
-    "dino": [*TINY, "--local-size", "16", "--epochs", "1", "--batch", "64", "--out-dim", "256"],
+    "deit": [*TINY, "--epochs", "2", "--warmup-epochs", "0.5", "--batch", "32", "--lr", "3e-3"],
+    "dino": [*TINY, "--local-size", "16", "--epochs", "1", "--batch", "32", "--out-dim", "256"],
 }
 
 
@@ -239,22 +236,14 @@ def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) ->
     more = ["--sam", "sam", "--accumulate", "2", "--stem", "conv", "--precision", "fp32", "--tokens-at", "1", "-1"]
     more += ["--mixup", "0.8", "--ema", "0.99", "--export", "ema"] if recipe == "deit" else []
     assert main(words_of(recipe, tmp_path / "undisturbed", *more)) == 0
-    root = str(Path(backbones.__file__).resolve().parents[1])
-    command = [sys.executable, "-m", "transfer.pretrain", *words_of(recipe, tmp_path, *more)]
+    words = [*words_of(recipe, tmp_path, *more), "--checkpoint-seconds", "0"]
     for kind in (signal.SIGKILL, signal.SIGTERM):
-        process = subprocess.Popen(
-            [*command, "--checkpoint-seconds", "0"],
-            env=ENVIRONMENT | {"PYTHONPATH": root},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = Command("transfer.pretrain", words, tmp_path / "log")
         before = steps(tmp_path / "runs")
         wait_for(lambda: steps(tmp_path / "runs") >= before + 4 or process.poll() is not None)  # noqa: B023
-        os.killpg(process.pid, kind)
-        process.communicate()
+        process.kill(kind)
         assert not list((tmp_path / "runs").glob("*/record.json")), "the run was too quick to be stopped"
-    assert process.returncode == 143
+    assert process.poll() == 143
     assert main(words_of(recipe, tmp_path, *more)) == 0
     assert_equal_runs(tmp_path / "runs", tmp_path / "undisturbed" / "runs")
     weights = [folder / "weights" / "tiny" / "model.safetensors" for folder in (tmp_path, tmp_path / "undisturbed")]
@@ -268,10 +257,7 @@ def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
     more = ["--stem", "conv", "--sync-bn", "--drop-path", "0", "--precision", "fp32", "--lr", "3e-4"]
     more += ["--mixup", "0", "--cutmix", "0"] if recipe == "deit" else []
     assert main(words_of(recipe, tmp_path / "one", *more)) == 0
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    words = words_of(recipe, tmp_path / "two", *more)
-    done = subprocess.run([*launch, "-m", "transfer.pretrain", *words], capture_output=True, text=True, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
+    printed = run_by_ranks("transfer.pretrain", words_of(recipe, tmp_path / "two", *more), tmp_path / "log")
     one, two = (record(tmp_path / name / "runs") for name in ("one", "two"))
     assert one.identity == two.identity
     assert two.environment["world_size"] == 2
@@ -280,7 +266,7 @@ def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
     samples = [outcomes(tmp_path / name / "runs")["sample"].tolist() for name in ("one", "two")]
     assert samples[0] == samples[1]
-    assert done.stdout.count("pretrain-") >= 1
+    assert printed.count("pretrain-") >= 1
     assert (tmp_path / "two" / "weights" / "tiny" / "pretrain.json").is_file()
 
 
@@ -290,10 +276,8 @@ def test_two_ranks_share_the_tokens_of_each_image(recipe: str, attention: str, t
     """With mixing and stochastic depth as they are: both ranks see the same images and draw the same numbers."""
     more = ["--attention", attention, "--precision", "fp32", "--lr", "3e-4", "--drop-path", "0.1", "--stem", "conv"]
     assert main(words_of(recipe, tmp_path / "one", *more)) == 0
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     words = [*words_of(recipe, tmp_path / "two", *more), "--sequence-parallel", "2"]
-    done = subprocess.run([*launch, "-m", "transfer.pretrain", *words], capture_output=True, text=True, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
+    run_by_ranks("transfer.pretrain", words, tmp_path / "log")
     one, two = (record(tmp_path / name / "runs") for name in ("one", "two"))
     assert one.identity == two.identity
     assert (two.environment["world_size"], two.environment["sequence_parallel"]) == (2, 2)

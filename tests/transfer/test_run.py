@@ -12,6 +12,7 @@ import torch
 from backbones.data.spec import resolve_dataset
 from tasks.data.reid import open_reid
 from tasks.reid import TASK
+from tests.runs import record, same_but_for_the_clock
 from transfer.cli.command import read_command, task_recipe
 from transfer.evaluation.evaluator import make_context
 from transfer.records.store import Record
@@ -34,18 +35,6 @@ TINY = [
 ]
 QUICK = [*TINY, "--epochs", "2", "--warmup-epochs", "0"]
 RANDOM_MAP = 0.0513  # of untrained `tiny` on toy_market: TINY with --lr 0 --epochs 1
-
-
-def record(out: Path) -> Record:
-    """The only record in a folder of runs."""
-    (path,) = out.glob("*/record.json")
-    return Record.read(path)
-
-
-def same_but_for_the_clock(a: Record, b: Record) -> bool:
-    timeless = ("cost", "environment", "options", "files")  # options.yaml says how it was executed
-    one, two = ({k: v for k, v in vars(r).items() if k not in timeless} for r in (a, b))
-    return one == two
 
 
 @pytest.fixture(scope="module")

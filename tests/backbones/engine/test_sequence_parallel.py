@@ -1,7 +1,6 @@
 """Four real gloo processes, two to an image, against one."""
 
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from backbones.errors import UsageError
 from backbones.runtime import dist
 from backbones.runtime.dist import Ranks
 from backbones.token_shards import Shards
+from tests.processes import spawn_ranks
 from tests.support import context, fit_options
 
 SIZE = (32, 48)  # 6 patches and the class token: the ranks of a group have 3 and 4 tokens
@@ -76,7 +76,7 @@ def of_one_block(attention: str, shards: Shards) -> dict[str, list[tuple[str, in
     return {"forward": forward.found, "backward": backward.found}
 
 
-def work(rank: int, folder: str, port: int) -> None:
+def work(rank: int, port: int, folder: str) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "4"}
     torch.set_num_threads(1)
     ranks = Ranks(rank, 4, rank, 4, token_ranks=2)
@@ -112,10 +112,7 @@ def work(rank: int, folder: str, port: int) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("shards")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(work, (str(folder), port), nprocs=4)
+    spawn_ranks(work, str(folder), count=4)
     return [torch.load(folder / f"{rank}.pt") for rank in range(4)]
 
 

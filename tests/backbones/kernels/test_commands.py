@@ -9,8 +9,7 @@ from types import ModuleType
 import pytest
 
 from backbones.kernels import operator
-from tests.transfer.test_run_processes import history
-from tests.transfer.test_run import record
+from tests.runs import history, record
 from transfer import pretrain, run
 
 pytest.importorskip("triton")

@@ -1,6 +1,5 @@
 import json
 import os
-import socket
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from backbones.runtime import dist
 from backbones.runtime.dist import Ranks
 from backbones.settings import CONFIGS, read_yaml
 from tests.backbones.pretrain.dino_support import dino_options, feed, make
+from tests.processes import spawn_ranks
 from tests.support import context
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
@@ -183,7 +183,7 @@ def train(ranks: Ranks) -> dict[str, Any]:
     return {"state": {name: value.clone() for name, value in learner.state_dict().items()}, "losses": losses}
 
 
-def work(rank: int, folder: str, port: int) -> None:
+def work(rank: int, port: int, folder: str) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
     torch.set_num_threads(1)
     ranks = Ranks(rank, 2, rank, 2)
@@ -194,10 +194,7 @@ def work(rank: int, folder: str, port: int) -> None:
 
 @pytest.mark.slow
 def test_two_ranks_train_as_one_process(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(work, (str(tmp_path), port), nprocs=2)
+    spawn_ranks(work, str(tmp_path))
     alone = train(Ranks())
     for rank in (0, 1):
         found = torch.load(tmp_path / f"{rank}.pt")

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import signal
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime import dist
 from backbones.runtime.dist import Ranks
 from backbones.spec import BackboneSpec, resolve
+from tests.processes import spawn_ranks
 from tests.support import PLAIN, context, tensors
 
 CLASSES = 3
@@ -223,10 +223,7 @@ def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_
     together, alone = tmp_path / "together", tmp_path / "alone"
     together.mkdir()
     alone.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(train_as_rank, (port, str(images), str(together)), nprocs=2)
+    spawn_ranks(train_as_rank, str(images), str(together))
     scores, _ = METHOD.run(tiny(stem="conv"), data, options(**TWO), context(alone))
     lines = [[*map(json.loads, (folder / "history.jsonl").open())] for folder in (alone, together)]
     losses = [[line["loss"] for line in side if "loss" in line] for side in lines]

@@ -1,7 +1,6 @@
 """Two real gloo processes against one."""
 
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from backbones.errors import UserError
 from backbones.runtime import dist
 from backbones.runtime.dist import Ranks
 from tests.backbones.engine.test_sam import climbed, gradients, parameters, points
+from tests.processes import spawn_ranks
 from tests.support import Classifier, context, fit_options, loader
 
 ROWS = torch.randn(8, 3, 4, 5, generator=torch.Generator().manual_seed(1))
@@ -85,7 +85,7 @@ def sharp_steps(ranks: Ranks) -> dict[str, Any]:
     return found
 
 
-def work(rank: int, folder: str, port: int) -> None:
+def work(rank: int, port: int, folder: str) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
     torch.set_num_threads(1)
     ranks, cpu = Ranks(rank, 2, rank, 2), torch.device("cpu")
@@ -111,10 +111,7 @@ def work(rank: int, folder: str, port: int) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(work, (str(folder), port), nprocs=2)
+    spawn_ranks(work, str(folder))
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 

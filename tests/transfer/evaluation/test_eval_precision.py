@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.transfer.test_run import QUICK, record
+from tests.runs import record
+from tests.transfer.test_run import QUICK
 from transfer.features import main as features
 from transfer.run import main
 from transfer.verify.__main__ import main as verify

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import UsageError, UserError
-from tests.transfer.test_run_processes import WORDS, assert_equal_runs
+from tests.runs import assert_equal_runs
 from tests.transfer.launch.test_slurm_child import wait_until
+from tests.transfer.test_run_processes import WORDS
 from transfer.launch import slurm
 from transfer.launch.base import ProcessSpec
 from transfer.launch.single_job import without_launch

@@ -1,0 +1,49 @@
+"""What tests read of the run that a command left in a folder: its record, its history, its scores by sample."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transfer.records.store import Record
+
+
+def record(out: Path) -> Record:
+    """The only record in a folder of runs."""
+    (path,) = out.glob("*/record.json")
+    return Record.read(path)
+
+
+def history(out: Path) -> list[dict[str, Any]]:
+    """The lines of the only history in a folder of runs."""
+    return [json.loads(line) for line in next(out.glob("*/history.jsonl")).read_text().splitlines()]
+
+
+def outcomes(out: Path) -> dict[str, np.ndarray]:
+    """What the only run of a folder keeps of each sample."""
+    with np.load(next(out.glob("*/outcomes.npz"))) as file:
+        return dict(file)
+
+
+def steps(out: Path) -> int:
+    """The number of steps that an unfinished run has logged, once its state has reached the disk."""
+    (path,) = list(out.glob("*/history.jsonl")) or [None]
+    states = list(out.glob("*/state.pt"))
+    return path.read_text().count("\n") if path and states else 0
+
+
+def same_but_for_the_clock(a: Record, b: Record) -> bool:
+    """Whether two records agree in all that does not depend on how and when they were executed."""
+    timeless = ("cost", "environment", "options", "files")  # options.yaml says how it was executed
+    one, two = ({k: v for k, v in vars(r).items() if k not in timeless} for r in (a, b))
+    return one == two
+
+
+def assert_equal_runs(one: Path, two: Path) -> None:
+    """Fail unless the runs of two folders have equal records, histories and outcomes, bit for bit."""
+    assert same_but_for_the_clock(record(one), record(two))
+    assert history(one) == history(two)
+    a, b = outcomes(one), outcomes(two)
+    assert a.keys() == b.keys()
+    assert all(np.array_equal(a[key], b[key], equal_nan=a[key].dtype.kind == "f") for key in a)
