@@ -5,7 +5,7 @@ and are otherwise like any other: a session of their own, signals, an exit statu
 line or torchrun itself is what a test is about, it starts them by `subprocess`.
 """
 
-import importlib
+import importlib.util
 import multiprocessing
 import os
 import signal
@@ -30,6 +30,7 @@ PRELOADED = (
     "transfer.evaluation.evaluator",
     "transfer.evaluation.execute",
 )
+assert all(map(importlib.util.find_spec, PRELOADED)), "the server would leave out what it cannot import, and be slow"
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([*PRELOADED])
 
