@@ -1,4 +1,8 @@
-"""The commands: the only place that reads argv, writes records and draws tables."""
+"""The commands: the only place that reads argv, writes records and draws tables.
+
+`run`, `pretrain` and `features` are modules here; `sweep`, `report`, `verify` and `doctor` are rooms of their own.
+Models and the training loop live in `backbones`, what is measured on them in `tasks`.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,1 +1,4 @@
-"""Room."""
+"""What the task `tokens` measures: similarity, norm and rank of tokens at each place of a backbone, and its attention.
+
+The task is `tasks/tokens.py`; `during_training.py` measures the same while a backbone is pretrained.
+"""

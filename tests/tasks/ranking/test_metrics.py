@@ -473,3 +473,10 @@ def test_the_first_places_do_not_depend_on_the_blocks(monkeypatch):
     monkeypatch.setattr(distances_module, "BLOCK_BYTES", 1 << 10)
     np.testing.assert_array_equal(rank(query, gallery, *names, keep=10).nearest, whole.nearest)
     np.testing.assert_array_equal(whole.nearest, plain_nearest(np.float32(squared(query, gallery)).round(4), names, 10))
+
+
+def test_the_room_exports_what_outside_scripts_import() -> None:
+    import tasks.ranking
+
+    assert tasks.ranking.rank is rank
+    assert tasks.ranking.rank_distances is rank_distances
