@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from backbones.kernels import operator
+from tests.joints.places import Places
 from tests.runs import history, record
 from transfer import pretrain, run
 
@@ -20,18 +21,20 @@ COMMON += ["--threads", "1", "--workers", "0"]
 COMMANDS = {
     "reid": (
         run,
-        ["reid", "--epochs", "2", "--lr", "1e-4", "--identities", "4", "--subset", "8", "--size", "32", "32"],
+        "people",
+        ["reid", "--epochs", "2", "--lr", "1e-4", "--identities", "4", "--instances", "2", "--size", "32", "32"],
     ),
-    "fewshot": (run, ["fewshot", "--dataset", "toy_digits", "--size", "32", "--resize", "32", "--subset", "12"]),
-    "detect": (run, ["detect", "--epochs", "1", "--subset", "4", "--size", "64", "64", "--batch", "2"]),
-    "pretrain": (pretrain, ["deit", "--epochs", "1", "--subset", "8", "--size", "32", "--resize", "32"]),
+    "fewshot": (run, "labelled", ["fewshot", "--size", "32", "--resize", "32", "--shots", "1", "5"]),
+    "detect": (run, "scenes", ["detect", "--epochs", "1", "--size", "64", "64", "--batch", "2"]),
+    "pretrain": (pretrain, "labelled", ["deit", "--epochs", "1", "--batch", "8", "--size", "32", "--resize", "32"]),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_scores_on_both_paths(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command, words = COMMANDS[name]
+    command, images, words = COMMANDS[name]
+    data = ["--dataset", str(Places(tmp_path).data(images, "folders"))]
     used: list[int] = []
 
     def kernels(q: object) -> ModuleType:
@@ -46,7 +49,7 @@ def test_scores_on_both_paths(name: str, tmp_path: Path, monkeypatch: pytest.Mon
         out = ["--out", str(tmp_path / path), "--features", str(tmp_path / path / "features")]
         out += ["--weights-to", str(tmp_path / path)] if name == "pretrain" else []
         precision = [] if name == "fewshot" else ["--precision", "fp32"]
-        assert command.main([*words, *COMMON, *precision, *out]) == 0
+        assert command.main([*words, *data, *COMMON, *precision, *out]) == 0
         found.append(record(tmp_path / path))
     assert used
     assert found[0].identity == found[1].identity
