@@ -1,22 +1,19 @@
-"""Which runs stand against which: selectors of a side, and groups in which all sides are under equal conditions.
+"""Which runs are compared: groups in which all arms are under equal conditions, and why others are in none.
 
 Imports neither torch nor pandas.
 """
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean, shortened
-from backbones.user_code import digest, is_user_part
-from transfer.records.fields import as_value, check_fields, value_of
-from transfer.records.grouping import content_label, value_label
+from transfer.comparison.exclusions import Exclusion, MixedArm, NoCounterpart, ProtocolsDiffer, UnusedRuns
+from transfer.comparison.selection import Exports, Selection
+from transfer.records.fields import value_of
+from transfer.records.grouping import content_label
 from transfer.records.protocol import (
     PRETRAINING,
     backbone_of,
-    by_export,
     differences,
     digest_of,
     in_pretraining,
@@ -25,214 +22,143 @@ from transfer.records.protocol import (
 )
 from transfer.records.store import Record, Run
 
-Exports = Mapping[str, Record]
-
-
-@dataclass(frozen=True)
-class ArmSelection:
-    """Some runs, how they were chosen, and the fields that chose them."""
-
-    text: str
-    runs: list[Run]
-    fields: tuple[str, ...] = ()
-
 
 @dataclass
 class MatchedRuns:
-    """Runs of each side under one protocol, and equal in all of the backbone and its pretraining that can be equal."""
+    """Runs of each arm under one protocol, and equal in all of the backbone and its pretraining that can be equal.
 
-    sides: list[list[Run]]
+    Attributes:
+        arms: the runs of each arm.
+        setting: the fields that tell it from other matches of its task and data set, with their values.
+        differing: the fields in which the arms differ, those that chose them first.
+        unshared: for each arm the fields, with their values, that the arms never share though nobody chose by them.
+    """
+
+    arms: list[list[Run]]
     setting: str = ""
-    """The fields that tell it from other matches of its task and data set"""
-    differ: list[str] = field(default_factory=list)
-    """The fields in which the sides differ, those that chose them first"""
-    notes: list[str] = field(default_factory=list)
+    differing: list[str] = field(default_factory=list)
+    unshared: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def first(self) -> Record:
         """Any of the records: the protocol is the same in all."""
-        return self.sides[0][0].record
+        return self.arms[0][0].record
+
+    @property
+    def records(self) -> list[Record]:
+        """The records of all arms."""
+        return [run.record for runs in self.arms for run in runs]
 
     @property
     def label(self) -> str:
-        """Task, data set and setting, for notes and errors."""
-        text = f"{self.first.task} on {self.first.dataset.get('name')}"
+        """Task, data set and setting, as notes name them."""
+        text = place_of(self.first)
         return f"{text} ({self.setting})" if self.setting else text
 
 
-def select(text: str, runs: Sequence[Run], exports: Exports) -> ArmSelection:
-    """The runs that a selector means.
+@dataclass(frozen=True)
+class Matching:
+    """The groups of runs that are compared, in order of task and data set, and what is not."""
 
-    Args:
-        text: a run's id or folder, the name of a backbone, or field=value[,field=value], the fields as
-            `transfer.records.fields.value_of` knows them.
+    matches: list[MatchedRuns]
+    exclusions: list[Exclusion]
 
-    Raises:
-        UsageError: it means none.
+
+def place_of(record: Record) -> str:
+    """Return the task and the data set of a record: "reid on market1501"."""
+    return f"{record.task} on {record.dataset.get('name')}"
+
+
+def match(arms: Sequence[Selection], exports: Exports) -> Matching:
+    """Return the groups of runs that can be compared, and why the others cannot.
+
+    The protocol must be equal but for the fields that chose the arms. So must be every field of the backbone and of
+    its pretraining that the arms can have in common. A field that they never share, as one that a part brings with it,
+    is kept in `MatchedRuns.unshared` instead.
     """
-    if own := [run for run in runs if text.rstrip("/") == run.record.run_id or _is_folder(text, run.folder)]:
-        return ArmSelection(text, own)
-    if "=" in text:
-        return _by_fields(text, runs, exports)
-    if own := [run for run in runs if run.record.backbone.get("name") == text]:
-        return ArmSelection(text, own)
-    names = sorted({str(run.record.backbone.get("name")) for run in runs})
-    ids = [run.record.run_id for run in runs]
-    raise UsageError(
-        f"'{text}' is neither a run nor a backbone of these runs{did_you_mean(text, [*names, *ids])} "
-        f"(backbones: {shortened(names, 10)}; or choose with field=value, as stem=conv)"
-    )
-
-
-def select_apart(texts: Sequence[str], runs: Sequence[Run], exports: Exports) -> list[ArmSelection]:
-    """A side for each selector. Raises UsageError where one means none, or two mean the same run."""
-    sides = [select(text, runs, exports) for text in texts]
-    for place, side in enumerate(sides):
-        for other in sides[:place]:
-            ids = {run.record.run_id for run in side.runs}
-            if both := [run.record.run_id for run in other.runs if run.record.run_id in ids]:
-                raise UsageError(f"'{other.text}' and '{side.text}' both mean {shortened(both, 3)}")
-    return sides
-
-
-def _is_folder(text: str, folder: Path) -> bool:
-    return Path(text).is_dir() and Path(text).resolve() == folder.resolve()
-
-
-def _by_fields(text: str, runs: Sequence[Run], exports: Exports) -> ArmSelection:
-    wanted = {}
-    for part in re.split(r",(?=[A-Za-z_][\w.]*=)", text):
-        name, _, value = part.partition("=")
-        wanted[name.strip()] = value.strip()
-    check_fields(wanted, [run.record for run in runs], exports)
-    left = list(runs)
-    for name, value in wanted.items():
-        own = [run for run in left if has_value(run.record, name, value, exports)]
-        if not own:
-            there = sorted({value_label(value_of(run.record, name, exports)) for run in left})
-            raise UsageError(
-                f"'{text}': no run has {name}={value}{did_you_mean(value, there)} (there is {shortened(there, 10)})"
-            )
-        left = own
-    return ArmSelection(text, left, tuple(wanted))
-
-
-def has_value(record: Record, name: str, text: str, exports: Exports) -> bool:
-    """Whether a field of a record has the value that someone wrote."""
-    return is_value(value_of(record, name, exports), as_value(record, name, text, exports))
-
-
-def is_value(value: Any, text: str) -> bool:
-    """Whether a field's value is what someone wrote."""
-    if text in (str(value), value_label(value)):
-        return True
-    if is_user_part(text) and Path(text.rpartition(":")[0]).is_file():
-        return f"sha256:{digest(text)}:{text.rpartition(':')[2]}" == value  # a user's part counts by its content
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return float(text) == value
-    except ValueError:
-        return False
-
-
-def match(sides: Sequence[ArmSelection], exports: Exports) -> tuple[list[MatchedRuns], list[str]]:
-    """Groups of runs that can be compared, in order of task and data set, and notes on what cannot.
-
-    The protocol must be equal but for the fields that chose the sides. So must be every field of the backbone and of
-    its pretraining that the sides can have in common. A field that they never share, as one that a part brings with it,
-    is noted instead.
-    """
-    without = {name for side in sides for name in side.fields}
+    chosen = {name for arm in arms for name in arm.fields}
     protocols: dict[str, list[list[Run]]] = {}
-    for place, side in enumerate(sides):
-        for run in side.runs:
-            key = digest_of(protocol(run.record, without))
-            protocols.setdefault(key, [[] for _ in sides])[place].append(run)
+    for place, arm in enumerate(arms):
+        for run in arm.runs:
+            key = digest_of(protocol(run.record, chosen))
+            protocols.setdefault(key, [[] for _ in arms])[place].append(run)
     matches: list[MatchedRuns] = []
-    notes = _unmatched(sides, protocols, without)
+    exclusions: list[Exclusion] = [*_unmatched(len(arms), protocols, chosen)]
     for group in protocols.values():
         if all(group):
-            found, more = _settings(group, sides, without, exports)
-            matches += found
-            notes += more
-    notes += _left_over(sides, matches, exports)
-    return sorted(matches, key=lambda one: (one.first.task, str(one.first.dataset.get("name")), one.setting)), notes
+            matching = _settings(group, arms, chosen, exports)
+            matches += matching.matches
+            exclusions += matching.exclusions
+    exclusions += _unused(arms, matches, exports)
+    matches.sort(key=lambda matched: (matched.first.task, str(matched.first.dataset.get("name")), matched.setting))
+    return Matching(matches, exclusions)
 
 
-def _left_over(sides: Sequence[ArmSelection], matches: Sequence[MatchedRuns], exports: Exports) -> list[str]:
-    """How many runs are in no match, so that none is dropped without a word."""
-    used = {run.folder for one in matches for runs in one.sides for run in runs}
-    notes = []
-    for side in sides:
-        left: dict[str, list[Run]] = {}
-        for run in side.runs:
+def _unused(arms: Sequence[Selection], matches: Sequence[MatchedRuns], exports: Exports) -> Iterator[Exclusion]:
+    """Yield what is in no match, so that no run is dropped without a word."""
+    used = {run.folder for matched in matches for runs in matched.arms for run in runs}
+    for arm in arms:
+        unused: dict[str, list[Run]] = {}
+        for run in arm.runs:
             if run.folder not in used:
-                left.setdefault(f"{run.record.task} on {run.record.dataset.get('name')}", []).append(run)
-        for place, runs in left.items():
-            broken = sum(run.record.training_failed for run in runs)
-            said = f", {broken} of which broke down" if broken else ""
-            notes.append(f"{place}: {count_of(runs)} of '{side.text}' in no row{said}")
-            others = (_lost(other, runs, exports) for other in sides if other is not side)
-            notes += [f"{place}: {why}" for why in others if why]
-    return notes
+                unused.setdefault(place_of(run.record), []).append(run)
+        for place, runs in unused.items():
+            yield UnusedRuns(place, arm.text, len(runs), sum(run.record.training_failed for run in runs))
+            for other in arms:
+                trainings = 0 if other is arm else _lost(other, runs, exports)
+                if trainings:
+                    yield NoCounterpart(place, other.text, trainings)
 
 
-def _lost(side: ArmSelection, runs: Sequence[Run], exports: Exports) -> str:
-    """Where runs have no counterpart since all that it would have started from broke down."""
+def _lost(arm: Selection, runs: Sequence[Run], exports: Exports) -> int:
+    """Return how many trainings of an arm broke down before they could be a counterpart; 0 where any run is there."""
     before = {parent.task for run in runs if (parent := pretraining(run.record, exports))}
-    own = [run for run in side.runs if run.record.task in (runs[0].record.task, *before)]
-    if not own or not all(run.record.training_failed and run.record.task in before for run in own):
-        return ""
-    return f"'{side.text}' has nothing there, since {len(own)} of {len(own)} trainings before it broke down"
+    there = [run.record for run in arm.runs if run.record.task in (runs[0].record.task, *before)]
+    return len(there) if all(record.training_failed and record.task in before for record in there) else 0
 
 
 def _unmatched(
-    sides: Sequence[ArmSelection], protocols: Mapping[str, list[list[Run]]], without: Collection[str]
-) -> list[str]:
-    """What is on several sides, but never under one protocol."""
-    places: dict[tuple[str, Any], list[list[list[Run]]]] = {}
+    arms: int, protocols: Mapping[str, list[list[Run]]], chosen: Collection[str]
+) -> Iterator[ProtocolsDiffer]:
+    """Yield what several arms have, but never under one protocol."""
+    places: dict[str, list[list[list[Run]]]] = {}
     for group in protocols.values():
         first = next(runs[0] for runs in group if runs).record
-        places.setdefault((first.task, first.dataset.get("name")), []).append(group)
-    notes = []
-    for (task, dataset), groups in places.items():
-        present = [any(group[place] for group in groups) for place in range(len(sides))]
+        places.setdefault(place_of(first), []).append(group)
+    for place, groups in places.items():
+        present = [any(group[arm] for group in groups) for arm in range(arms)]
         if any(all(group) for group in groups) or sum(present) < 2:
             continue
         records = [runs[0].record for group in groups for runs in group if runs]
-        names = list(differences([protocol(record, without) for record in records]))
-        said = ", ".join(names) or "nothing, but a side is missing"
-        notes.append(f"{task} on {dataset}: not compared, since the protocols differ in {said}")
-    return notes
+        yield ProtocolsDiffer(place, tuple(differences([protocol(record, chosen) for record in records])))
 
 
-def _settings(
-    group: list[list[Run]], sides: Sequence[ArmSelection], without: Collection[str], exports: Exports
-) -> tuple[list[MatchedRuns], list[str]]:
-    """The matches of one protocol."""
-    facts = [[_facts(run.record, without, exports) for run in runs] for runs in group]
-    names = list(dict.fromkeys(name for one in facts for fact in one for name in fact))
-    values = {name: [{repr(fact.get(name)) for fact in one} for one in facts] for name in names}
+def _settings(group: list[list[Run]], arms: Sequence[Selection], chosen: Collection[str], exports: Exports) -> Matching:
+    """Return the matches among the runs [arms][runs] of one protocol."""
+    facts = [[_facts(run.record, chosen, exports) for run in runs] for runs in group]
+    names = list(dict.fromkeys(name for of_arm in facts for fact in of_arm for name in fact))
+    values = {name: [{repr(fact.get(name)) for fact in of_arm} for of_arm in facts] for name in names}
     shared = [name for name in names if set.intersection(*values[name])]
     apart = [name for name in names if name not in shared]
-    found: dict[str, list[list[Run]]] = {}
-    of_key: dict[str, dict[str, Any]] = {}
-    for place, (runs, own) in enumerate(zip(group, facts)):
-        for run, fact in zip(runs, own):
+    groups: dict[str, list[list[Run]]] = {}
+    contents: dict[str, dict[str, Any]] = {}
+    for place, (runs, of_arm) in enumerate(zip(group, facts, strict=True)):
+        for run, fact in zip(runs, of_arm, strict=True):
             common = {name: fact.get(name) for name in shared}
             key = digest_of(common)
-            of_key[key] = common
-            found.setdefault(key, [[] for _ in sides])[place].append(run)
-    full = {key: MatchedRuns(runs) for key, runs in found.items() if all(runs)}
-    telling = _telling([of_key[key] for key in full])
-    matches, notes = [], []
-    for key, one in full.items():
-        one.setting = content_label(of_key[key] | _as_named(one.first, telling), telling)
-        mixed = _check(one, sides, apart, without, exports)
-        notes += mixed
-        matches += [] if mixed else [one]
-    return matches, notes
+            contents[key] = common
+            groups.setdefault(key, [[] for _ in arms])[place].append(run)
+    complete = {key: MatchedRuns(runs) for key, runs in groups.items() if all(runs)}
+    telling = _telling([contents[key] for key in complete])
+    matching = Matching([], [])
+    for key, matched in complete.items():
+        matched.setting = content_label(contents[key] | _as_named(matched.first, telling), telling)
+        mixed = _describe(matched, arms, apart, chosen, exports)
+        if mixed is None:
+            matching.matches.append(matched)
+        else:
+            matching.exclusions.append(mixed)
+    return matching
 
 
 def _telling(contents: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -244,61 +170,50 @@ def _telling(contents: Sequence[Mapping[str, Any]]) -> list[str]:
     return short if enough else names
 
 
-def _facts(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:
-    """What a backbone and its pretraining are, besides weights and seed."""
-    backbone = backbone_of(record, without)
-    hidden = {*without, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
-    found = {name: value for name, value in backbone.items() if name not in hidden}
-    return found | _of_weights(record, without, exports)
+def _facts(record: Record, chosen: Collection[str], exports: Exports) -> dict[str, Any]:
+    """Return what a backbone and its pretraining are, besides weights and seed."""
+    backbone = backbone_of(record, chosen)
+    hidden = {*chosen, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
+    parts = {name: value for name, value in backbone.items() if name not in hidden}
+    return parts | _of_weights(record, chosen, exports)
 
 
-def _of_weights(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:
+def _of_weights(record: Record, chosen: Collection[str], exports: Exports) -> dict[str, Any]:
     """Where weights come from: of trainings that are known their protocols, of others what the record says of them."""
     parent = pretraining(record, exports)
     if parent is None:
         return {"weights": record.origin.get("training") or record.weights_id}
-    hidden = set(in_pretraining(without, record.backbone))
+    hidden = set(in_pretraining(chosen, record.backbone))
     behind = protocol(parent, hidden) | _of_weights(parent, hidden, exports)
     return {"weights": "trained"} | {f"{PRETRAINING}{name}": value for name, value in behind.items()}
 
 
-def _check(
-    one: MatchedRuns, sides: Sequence[ArmSelection], apart: Sequence[str], without: Collection[str], exports: Exports
-) -> list[str]:
-    """Notes on the fields that the sides never share; returns what makes a side a mixture, which is not compared."""
+def _describe(
+    matched: MatchedRuns, arms: Sequence[Selection], apart: Sequence[str], chosen: Collection[str], exports: Exports
+) -> MixedArm | None:
+    """Write into a match in what its arms differ; return why an arm is a mixture, which is not compared.
+
+    Args:
+        apart: the fields that the arms never share.
+    """
     contents = []
     # beside weights of another kind it goes without saying where these come from
     apart = [name for name in apart if not (name.startswith(PRETRAINING) and "weights" in apart)]
-    for side, runs in zip(sides, one.sides):
-        facts = [{name: _facts(run.record, without, exports).get(name) for name in apart} for run in runs]
+    for arm, runs in zip(arms, matched.arms, strict=True):
+        facts = [{name: _facts(run.record, chosen, exports).get(name) for name in apart} for run in runs]
         if mixed := list(differences(facts)):
-            return [
-                f"{one.label}: not compared, since the runs of '{side.text}' differ in {', '.join(mixed)}; narrow it"
-            ]
-        contents.append(facts[0])
-    chosen = [name for name in sorted(without) if len({repr(value) for value in _values(one, name, exports)}) > 1]
-    one.differ = [*chosen, *(name for name in apart if name not in chosen)]
-    if apart:
-        named = (content | _as_named(runs[0].record, apart) for content, runs in zip(contents, one.sides))
-        said = dict.fromkeys(content_label(content, apart) for content in named)
-        one.notes.append(f"{one.label}: besides, the sides have {' against '.join(said)}")
-    return []
+            return MixedArm(matched.label, arm.text, tuple(mixed))
+        contents.append(facts[0] | _as_named(runs[0].record, apart))
+    unlike = [name for name in sorted(chosen) if len(_values(matched, name, exports)) > 1]
+    matched.differing = [*unlike, *(name for name in apart if name not in unlike)]
+    matched.unshared = contents if apart else []
+    return None
 
 
-def _values(one: MatchedRuns, name: str, exports: Exports) -> list[Any]:
-    return [value_of(run.record, name, exports) for runs in one.sides for run in runs]
+def _values(matched: MatchedRuns, name: str, exports: Exports) -> set[str]:
+    return {repr(value_of(record, name, exports)) for record in matched.records}
 
 
 def _as_named(record: Record, names: Sequence[str]) -> dict[str, Any]:
     """The fields of the backbone as the record has them, where that is shorter than what they are compared by."""
     return {name: record.backbone[name] for name in names if name in record.backbone and name != "weights"}
-
-
-def known_exports(runs: Sequence[Run]) -> Exports:
-    """The pretraining runs among these by what they exported."""
-    return by_export(run.record for run in runs)
-
-
-def count_of(runs: Sequence[Run]) -> str:
-    """How many runs, in words."""
-    return f"{len(runs)} run{'s' * (len(runs) != 1)}"

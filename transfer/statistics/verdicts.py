@@ -1,4 +1,4 @@
-"""What a comparison concludes, as values. Sentences are made of them in `transfer.report.tables.comparison_rows` alone.
+"""What a comparison concludes, as values. `transfer.report.tables.verdict_text` makes sentences of them.
 
 `docs/verdicts.md` says how each is reached. Imports no torch.
 """
@@ -15,55 +15,62 @@ MOST_SEEDS = 100
 
 
 class Kind(Enum):
-    """Every verdict that there is; `a` and `b` are the sides of the comparison."""
+    """Every verdict that there is; `a` and `b` are the arms of the comparison."""
 
     A_BETTER = "a better"
     B_BETTER = "b better"
     ABOVE = "above 0"
-    """Of an effect, which has no sides"""
+    """The verdict on an effect, which has no arms."""
     BELOW = "below 0"
     EQUIVALENT = "equivalent"
-    """Two one-sided tests show a difference smaller than the margin either way"""
+    """Two one-sided tests show a difference smaller than the margin either way."""
     CANNOT_TELL = "cannot tell"
     A_BROKE_DOWN = "a broke down"
     B_BROKE_DOWN = "b broke down"
     BOTH_BROKE_DOWN = "both broke down"
-    NOT_COMPARABLE = "not comparable"
+    NO_INTERVAL = "no interval"
+    """Per-sample outcomes are missing, damaged or of other samples, or do not add up to the score."""
 
 
 @dataclass(frozen=True)
 class Breakdowns:
-    """Of a side's seeds, how many have no score since a training broke down: their own, or one before it."""
+    """How many seeds of an arm have no score, since their own training or one before it broke down."""
 
-    side: str
+    arm: str
     broken: int
     of: int
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A conclusion with its numbers, in the score's own unit."""
+    """A conclusion with its numbers, in the score's own unit.
+
+    Attributes:
+        kind: the conclusion.
+        percent: whether the score is a fraction, which readers are shown in percent.
+        margin: what a difference was asked to be within; None where nothing was asked.
+        within: whether the difference is shown to be within the margin; so may be one that is shown not to be 0.
+        excluded: where nothing can be told, the interval leaves no larger difference open, either way.
+        smallest: where nothing can be told, the true difference that would be shown four times in five; infinite where
+            none would.
+        seeds: where nothing can be told, how many seeds more each arm needs for a difference of one point to be shown
+            so often; None where seeds do not matter or nothing is known of them, -1 where no number of them would do.
+        equal: whether the outcomes of the arms are the same on every sample.
+        breakdowns: of each arm, where any broke down; the verdict is then one on those that trained.
+        counted: the difference with trainings that broke down at chance: what whoever takes a recipe without knowing
+            how it will end has to expect.
+    """
 
     kind: Kind
-    reasons: tuple[str, ...] = ()
-    """Why nothing can be compared"""
+    percent: bool = True
     margin: float | None = None
-    """That a difference was asked to be within"""
     within: bool = False
-    """Whether it is shown to be; so may be one that is shown not to be 0"""
     excluded: float | None = None
-    """Where nothing can be told: no larger difference, either way, is left open by the interval"""
     smallest: float | None = None
-    """Where nothing can be told: the true difference that would be shown four times in five; infinite where none is"""
     seeds: int | None = None
-    """Where nothing can be told: seeds that each system would have to have besides, for one point to be shown so often.
-    None where seeds do not matter or nothing is known of them; -1 where no number of them would do"""
     equal: bool = False
-    """Whether the systems' outcomes are the same on every sample"""
     breakdowns: tuple[Breakdowns, ...] = ()
-    """Of each side, where any broke down: the verdict is then one on those that trained"""
     counted: Estimate | None = None
-    """The difference with what broke down at chance, as it is for who takes a recipe without knowing how it will end"""
 
 
 def verdict_of(
@@ -74,27 +81,29 @@ def verdict_of(
     effect: bool = False,
     tests: int = 1,
     margin: float | None = None,
-    advise: bool = True,
+    percent: bool = True,
     breakdowns: tuple[Breakdowns, ...] = (),
     counted: Estimate | None = None,
 ) -> Verdict:
-    """What an estimate says.
+    """Return what an estimate of a difference concludes.
 
     Args:
-        breakdowns, counted: see `Verdict`.
-        p: the adjusted p value; by default its own.
-        higher: is better.
-        effect: it is one of a field, not a difference of sides.
-        tests: over which p values are adjusted.
+        p: the adjusted p value; by default the estimate's own.
+        higher: whether more of the score is better.
+        effect: whether the difference is an effect of a field, not one of arms.
+        tests: the number of tests over which p values are adjusted.
         margin: a difference smaller than this does not matter. Without one nothing is called equivalent.
-        advise: on seeds, for scores in which a point is a hundredth.
+        percent: whether the score is a fraction, so that a point is a hundredth; there is advice on seeds only then.
+        breakdowns, counted: see `Verdict`.
     """
-    found = _verdict(estimate, p, higher, effect, tests, margin, advise)
-    return replace(found, breakdowns=breakdowns, counted=counted) if any(own.broken for own in breakdowns) else found
+    verdict = _verdict(estimate, p, higher, effect, tests, margin, percent)
+    if any(arm.broken for arm in breakdowns):
+        return replace(verdict, percent=percent, breakdowns=breakdowns, counted=counted)
+    return replace(verdict, percent=percent)
 
 
 def _verdict(
-    estimate: Estimate, p: float | None, higher: bool, effect: bool, tests: int, margin: float | None, advise: bool
+    estimate: Estimate, p: float | None, higher: bool, effect: bool, tests: int, margin: float | None, percent: bool
 ) -> Verdict:
     within = margin is not None and estimate.within(margin)
     if (estimate.p if p is None else p) < 1 - estimate.level:
@@ -111,21 +120,21 @@ def _verdict(
         margin=margin,
         excluded=max(abs(estimate.low), abs(estimate.high)),
         smallest=estimate.smallest_difference(tests=tests),
-        seeds=seeds_to_add(estimate, POINT, tests=tests) if advise else None,
+        seeds=seeds_to_add(estimate, POINT, tests=tests) if percent else None,
         equal=equal,
     )
 
 
 def broken_down(a: bool, b: bool) -> Verdict:
-    """Where a side has no score since its training broke down."""
+    """Return the verdict where an arm has no score since its trainings broke down."""
     return Verdict(Kind.BOTH_BROKE_DOWN if a and b else Kind.A_BROKE_DOWN if a else Kind.B_BROKE_DOWN)
 
 
 def seeds_to_add(estimate: Estimate, difference: float, *, tests: int = 1) -> int | None:
-    """Seeds that each system needs besides, for a true difference of this size to be shown four times in five.
+    """Return how many seeds more each arm needs for a true difference of this size to be shown four times in five.
 
     More seeds divide the variance between seeds; that over test samples, the models being given, stays as it is, though
-    it falls a little too. 0 where they suffice; -1 where even 100 would not.
+    it falls a little too. 0 where they suffice; -1 where even 100 more would not; None where nothing is known of seeds.
     """
     if estimate.seed_error is None or not estimate.seeds or min(estimate.seeds) < 2:
         return None

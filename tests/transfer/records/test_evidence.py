@@ -14,7 +14,6 @@ from transfer.cli.ignored_options import FROZEN
 from transfer.records.evidence import Evidence, chance, is_seeded
 from transfer.records.record import Record
 from transfer.records.store import Run
-from transfer.report.tables.comparison import compare, compared, interaction
 from transfer.report.tables.render import NOTES
 from transfer.report.tables.scores import over_datasets, run_table, summary
 from transfer.report.tables.stability_map import stability_map
@@ -154,19 +153,20 @@ def survivors(root: Path, sizes: dict[str, tuple[int, int]]) -> list[Run]:
 
 def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
     runs = survivors(tmp_path, {"conv": (3, 4), "patchify": (3, 0)})
-    found = compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
-    (top1,) = [row for row in found.rows if row["score"] == "top1"]
-    assert top1["verdict"].kind is Kind.A_BETTER
-    assert top1["verdict"].breakdowns == (Breakdowns("a", 4, 7), Breakdowns("b", 0, 3))
-    row = knn.row(found.table(), score="top1")
+    found = knn.compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
+    table = knn.compare(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
+    (top1,) = [row for row in found.rows if row.score == "top1"]
+    assert top1.verdict.kind is Kind.A_BETTER
+    assert top1.verdict.breakdowns == (Breakdowns("a", 4, 7), Breakdowns("b", 0, 3))
+    row = knn.row(table, score="top1")
     assert row["broke down a"].startswith("4 of 7 ")
     assert row["verdict"].startswith("a better; of survivors alone: broke down a 4 of 7; with these at chance -1")
-    counted = top1["verdict"].counted
+    counted = top1.verdict.counted
     scored = [run.record for run in runs if run.record.scores]
     both = [[one.scores["top1"] for one in scored if one.backbone["stem"] == stem] for stem in ("conv", "patchify")]
     assert counted.estimate == pytest.approx(sum(both[0]) / 7 - sum(both[1]) / 3)
     assert counted.low < counted.estimate < counted.high
-    assert "a better among survivors in 1" in knn.notes(found.table())
+    assert "a better among survivors in 1" in knn.notes(table)
 
 
 def test_fine_tunings_that_broke_down_count_though_their_pretraining_has_a_score(tmp_path: Path) -> None:
@@ -180,14 +180,12 @@ def test_fine_tunings_that_broke_down_count_though_their_pretraining_has_a_score
                 knn.made(tmp_path, stem, seed=again, weights_id=f"sha256:{stem}{seed}", broke=not last)
                 for again, last in enumerate(lasts)
             ]
-    found = compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
-    (top1,) = [row for row in found.rows if row["score"] == "top1"]
-    assert top1["verdict"].breakdowns == (Breakdowns("a", 9, 12), Breakdowns("b", 0, 3))
-    assert (
-        "of survivors alone: broke down a 9 of 12; with these at chance"
-        in knn.row(found.table(), score="top1")["verdict"]
-    )
-    assert top1["verdict"].counted.estimate < -0.2 < 0 < top1["estimate"].estimate
+    found = knn.compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
+    table = knn.compare(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
+    (top1,) = [row for row in found.rows if row.score == "top1"]
+    assert top1.verdict.breakdowns == (Breakdowns("a", 9, 12), Breakdowns("b", 0, 3))
+    assert "of survivors alone: broke down a 9 of 12; with these at chance" in knn.row(table, score="top1")["verdict"]
+    assert top1.verdict.counted.estimate < -0.2 < 0 < top1.estimate.estimate
     rows = summary([run.record for run in runs if run.record.task == "knn"], [run.record for run in runs])
     assert [text[:7] for text in rows["broke down"]] == ["9 of 12", "0 of 3 "]
 
@@ -196,10 +194,10 @@ def test_weights_choose_a_side(tmp_path: Path) -> None:
     levels = {"timm:a": 0.7, "timm:b": 0.2}
     conv = [knn.made(tmp_path, "conv", weights_id=name, level=level) for name, level in levels.items()]
     plain = knn.made(tmp_path, "patchify", weights_id="timm:a")
-    table = compare([*conv, plain], "stem=conv,weights=timm:a", "stem=patchify", draws=100)
+    table = knn.compare([*conv, plain], "stem=conv,weights=timm:a", "stem=patchify", draws=100)
     assert knn.row(table, score="top1")["a"] == pytest.approx(100 * conv[0].record.scores["top1"])
     with pytest.raises(UsageError, match="weights=timm:c; did you mean"):
-        compare([*conv, plain], "weights=timm:c", "stem=patchify", draws=100)
+        knn.compare([*conv, plain], "weights=timm:c", "stem=patchify", draws=100)
 
 
 def test_pretrainings_that_broke_down_are_those_of_their_own_part_in_a_map() -> None:
@@ -212,19 +210,20 @@ def test_pretrainings_that_broke_down_are_those_of_their_own_part_in_a_map() -> 
 
 def test_a_side_all_of_whose_pretrainings_broke_down_is_said_to_have_nothing(tmp_path: Path) -> None:
     runs = survivors(tmp_path, {"conv": (3, 0), "patchify": (0, 3)})
-    said = knn.notes(compare(runs, "stem=conv", "stem=patchify", draws=100))
+    said = knn.notes(knn.compare(runs, "stem=conv", "stem=patchify", draws=100))
     assert "knn on toy_market: 'stem=patchify' has nothing there, since 3 of 3 trainings before it broke down" in said
     with pytest.raises(
         UserError, match="'stem=patchify' has nothing there, since 3 of 3 trainings before it broke down"
     ):
-        compare(runs, "task=knn,stem=conv", "stem=patchify", draws=100)
+        knn.compare(runs, "task=knn,stem=conv", "stem=patchify", draws=100)
 
 
 def test_without_breakdowns_nothing_is_said_of_survivors(tmp_path: Path) -> None:
     runs = survivors(tmp_path, {"conv": (2, 0), "patchify": (2, 0)})
-    found = compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
-    assert "survivors" not in knn.notes(found.table()) + str(found.table()["verdict"].tolist())
-    assert all(row["verdict"].counted is None for row in found.rows)
+    found = knn.compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
+    table = knn.compare(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
+    assert "survivors" not in knn.notes(table) + str(knn.column(table, "verdict"))
+    assert all(row.verdict.counted is None for row in found.rows)
 
 
 def test_other_released_weights_are_another_arm(tmp_path: Path) -> None:
@@ -233,8 +232,8 @@ def test_other_released_weights_are_another_arm(tmp_path: Path) -> None:
     conv = [knn.made(tmp_path, "conv", weights_id=name, level=level) for name, level in levels.items()]
     plain = [knn.made(tmp_path, "patchify", weights_id="timm:supervised")]
     with pytest.raises(UserError, match="'stem=conv' differ in weights; narrow it"):
-        compare([*conv, *plain], "stem=conv", "stem=patchify", draws=100)
-    said = knn.notes(compare([conv[0], *plain], "stem=conv", "stem=patchify", draws=100))
+        knn.compare([*conv, *plain], "stem=conv", "stem=patchify", draws=100)
+    said = knn.notes(knn.compare([conv[0], *plain], "stem=conv", "stem=patchify", draws=100))
     assert "besides, the sides have weights timm:dino against weights timm:supervised" in said
 
 
@@ -244,7 +243,7 @@ def test_trainings_behind_the_last_one_tell_arms_apart(tmp_path: Path) -> None:
     for stem, start in (("conv", "timm:dino"), ("patchify", "timm:deit")):
         parent = knn.pretraining(tmp_path, stem, 0, weights_id=start)
         runs += [parent, knn.made(tmp_path, stem, weights_id=parent.record.export)]
-    said = knn.notes(compare(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=100))
+    said = knn.notes(knn.compare(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=100))
     assert "besides, the sides have pretraining.weights timm:dino against pretraining.weights timm:deit" in said
 
 
@@ -255,7 +254,7 @@ def test_seeds_of_a_pretraining_elsewhere_are_known_by_what_its_export_says(tmp_
                  origin={"training": f"protocol of {stem}", "seed": seed})
         for stem in ("conv", "patchify") for seed in (0, 1, 2)
     ]  # fmt: skip
-    table = compare(runs, "stem=conv", "stem=patchify", draws=100)
+    table = knn.compare(runs, "stem=conv", "stem=patchify", draws=100)
     assert knn.row(table, score="top1")["seeds"] == "3 in pairs"
     assert summary([run.record for run in runs])["seeds"].tolist() == [3, 3]
 
@@ -266,7 +265,7 @@ def test_an_interaction_counts_survivors_too(tmp_path: Path) -> None:
         for stem in ("conv", "patchify") for attention in ("softmax", "relu") for seed in (0, 1)
     ]  # fmt: skip
     runs.append(knn.made(tmp_path, "conv", "relu", seed=2, broke=True))
-    table = interaction(runs, "stem", "attention=softmax/relu", draws=100)
+    table = knn.interaction(runs, "stem", "attention=softmax/relu", draws=100)
     row = knn.row(table, score="top1", effect="interaction of stem and attention")
     assert "of survivors alone: broke down stem conv, attention relu 1 of 3" in row["verdict"]
 
@@ -349,17 +348,19 @@ def test_runs_of_other_numbers_of_processes_do_not_stand_in_one_arm(tmp_path: Pa
         for stem in ("conv", "patchify") for seed in range(3)
     ]  # fmt: skip
     eight = knn.made(tmp_path, "conv", seed=3, level=0.2, task="reid", environment={"world_size": 8})
-    table = compare([*alone, eight], "stem=conv", "stem=patchify", scores=["top1"], draws=200)
-    assert only(table)["seeds"] == "3 in pairs"
-    assert only(table)["a"] == pytest.approx(only(compare(alone, "stem=conv", "stem=patchify", scores=["top1"]))["a"])
+    table = knn.compare([*alone, eight], "stem=conv", "stem=patchify", scores=["top1"], draws=200)
+    assert knn.row(table)["seeds"] == "3 in pairs"
+    assert knn.row(table)["a"] == pytest.approx(
+        knn.row(knn.compare(alone, "stem=conv", "stem=patchify", scores=["top1"]))["a"]
+    )
     with pytest.raises(UserError, match="world_size"):
-        compare([eight, *alone[3:]], "stem=conv", "stem=patchify", scores=["top1"])
+        knn.compare([eight, *alone[3:]], "stem=conv", "stem=patchify", scores=["top1"])
 
 
 def test_a_comparison_says_where_its_sides_were_computed(tmp_path: Path) -> None:
     kinds = {"conv": "cpu", "patchify": "cuda"}
     runs = [knn.made(tmp_path, stem, environment={"device_type": kind}) for stem, kind in kinds.items()]
-    assert only(compare(runs, "stem=conv", "stem=patchify", scores=["top1"], draws=200))["dataset"].endswith(
+    assert knn.row(knn.compare(runs, "stem=conv", "stem=patchify", scores=["top1"], draws=200))["dataset"].endswith(
         "(cpu, cuda)"
     )
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from transfer.report.tables.comparison_rows import sentence
+from transfer.report.tables.verdict_text import verdict_text
 from transfer.statistics.contrasts import with_more_seeds
 from transfer.statistics.intervals import Estimate, Few
 from transfer.statistics.verdicts import Kind, Verdict, broken_down, seeds_to_add, verdict_of
@@ -39,13 +39,14 @@ def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
         (Verdict(Kind.CANNOT_TELL, smallest=0.1, seeds=4), f"{UNTOLD} (4 more seeds each for 1.0)"),
         (Verdict(Kind.CANNOT_TELL, smallest=0.1, seeds=-1), f"{UNTOLD} (more seeds will not show 1.0)"),
         (Verdict(Kind.CANNOT_TELL, smallest=math.inf), "cannot tell; too few to show any"),
-        (Verdict(Kind.NOT_COMPARABLE, ("other data", "other precision")), "other data; other precision"),
+        (Verdict(Kind.NO_INTERVAL), "no interval"),
+        (Verdict(Kind.CANNOT_TELL, percent=False, smallest=0.031), "cannot tell; smallest detectable 0.031"),
         (broken_down(True, False), "nothing to compare: a broke down"),
         (broken_down(True, True), "nothing to compare: a and b broke down"),
     ],
 )  # fmt: skip
 def test_every_kind_has_its_sentence(verdict: Verdict, said: str) -> None:
-    assert sentence(verdict) == said
+    assert verdict_text(verdict) == said
 
 
 def test_equivalence_is_of_two_one_sided_tests_and_needs_a_margin() -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
 from transfer.comparison.bootstrap import AP_DRAWS
+from transfer.comparison.estimates import Bootstrap
+from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, Run, history
 from transfer.report.page.html import RUN_COLUMNS
 from transfer.report.page.section import Section
@@ -39,9 +41,9 @@ class ReportRequest:
     extra: Sequence[Section] = field(default=())
 
     @property
-    def ap_draws(self) -> int:
-        """Of COCO's scores: no more than can be waited for."""
-        return min(self.draws, AP_DRAWS)
+    def bootstrap(self) -> Bootstrap:
+        """How comparisons make intervals and p values; of COCO's scores with no more draws than can be waited for."""
+        return Bootstrap(self.draws, min(self.draws, AP_DRAWS), self.correction, margin=self.margin)
 
     @property
     def special(self) -> bool:
@@ -67,16 +69,7 @@ def sections(runs: Sequence[Run], known: Sequence[Run], wanted: ReportRequest) -
         from transfer.report.tables.comparison import interaction
 
         first, second = wanted.interaction
-        table = interaction(
-            runs,
-            first,
-            second,
-            draws=wanted.draws,
-            margin=wanted.margin,
-            ap_draws=wanted.ap_draws,
-            correction=wanted.correction,
-            known=known,
-        )
+        table = interaction(RunSet.of(runs, known), first, second, wanted.bootstrap)
         found.append(Section(title=f"Interaction of {first} and {second}", table=table))
     if wanted.map:
         found += _map(runs, known, wanted.map, wanted.by, "Stability map")
@@ -141,17 +134,9 @@ def _comparisons(runs: Sequence[Run], known: Sequence[Run], wanted: ReportReques
         return
     from transfer.report.tables.comparison import compare
 
+    run_set = RunSet.of(runs, known)
     for a, b in wanted.compare:
-        table = compare(
-            runs,
-            a,
-            b,
-            draws=wanted.draws,
-            margin=wanted.margin,
-            ap_draws=wanted.ap_draws,
-            correction=wanted.correction,
-            known=known,
-        )
+        table = compare(run_set, a, b, wanted.bootstrap)
         yield Section(title=f"{a} against {b}", table=table)
 
 

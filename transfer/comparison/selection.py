@@ -1,0 +1,108 @@
+"""Which runs a text on the command line means: a run, a backbone, or fields with their values. Imports no torch."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UsageError, did_you_mean, shortened
+from backbones.user_code import digest, is_user_part
+from transfer.records.fields import as_value, check_fields, value_of
+from transfer.records.grouping import value_label
+from transfer.records.run_set import RunSet
+from transfer.records.store import Record, Run
+
+Exports = Mapping[str, Record]
+"""The runs that left weights, by the id of these."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The runs of one arm of a comparison, before they are matched with those of the others.
+
+    Attributes:
+        text: what was written to choose them.
+        runs: the runs that it means.
+        fields: the fields that chose them; the arms may differ in these.
+    """
+
+    text: str
+    runs: list[Run]
+    fields: tuple[str, ...] = ()
+
+
+def select(text: str, runs: RunSet) -> Selection:
+    """Return the runs that a selector means.
+
+    Args:
+        text: a run's id or folder, the name of a backbone, or field=value[,field=value], the fields as
+            `transfer.records.fields.value_of` knows them.
+        runs: the runs to choose from.
+
+    Raises:
+        UsageError: it means none.
+    """
+    if named := [run for run in runs if text.rstrip("/") == run.record.run_id or _is_folder(text, run.folder)]:
+        return Selection(text, named)
+    if "=" in text:
+        return _by_fields(text, runs)
+    if named := [run for run in runs if run.record.backbone.get("name") == text]:
+        return Selection(text, named)
+    names = sorted({str(record.backbone.get("name")) for record in runs.records})
+    ids = [record.run_id for record in runs.records]
+    raise UsageError(
+        f"'{text}' is neither a run nor a backbone of these runs{did_you_mean(text, [*names, *ids])} "
+        f"(backbones: {shortened(names, 10)}; or choose with field=value, as stem=conv)"
+    )
+
+
+def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:
+    """Return the runs of each selector. Raises UsageError where one means none, or two mean the same run."""
+    arms = [select(text, runs) for text in texts]
+    for place, arm in enumerate(arms):
+        for other in arms[:place]:
+            ids = {run.record.run_id for run in arm.runs}
+            if both := [run.record.run_id for run in other.runs if run.record.run_id in ids]:
+                raise UsageError(f"'{other.text}' and '{arm.text}' both mean {shortened(both, 3)}")
+    return arms
+
+
+def _is_folder(text: str, folder: Path) -> bool:
+    return Path(text).is_dir() and Path(text).resolve() == folder.resolve()
+
+
+def _by_fields(text: str, runs: RunSet) -> Selection:
+    wanted = {}
+    for part in re.split(r",(?=[A-Za-z_][\w.]*=)", text):
+        name, _, value = part.partition("=")
+        wanted[name.strip()] = value.strip()
+    check_fields(wanted, runs.records, runs.exports)
+    left = list(runs)
+    for name, value in wanted.items():
+        kept = [run for run in left if has_value(run.record, name, value, runs.exports)]
+        if not kept:
+            there = sorted({value_label(value_of(run.record, name, runs.exports)) for run in left})
+            raise UsageError(
+                f"'{text}': no run has {name}={value}{did_you_mean(value, there)} (there is {shortened(there, 10)})"
+            )
+        left = kept
+    return Selection(text, left, tuple(wanted))
+
+
+def has_value(record: Record, name: str, text: str, exports: Exports) -> bool:
+    """Whether a field of a record has the value that someone wrote."""
+    return _is_value(value_of(record, name, exports), as_value(record, name, text, exports))
+
+
+def _is_value(value: Any, text: str) -> bool:
+    if text in (str(value), value_label(value)):
+        return True
+    if is_user_part(text) and Path(text.rpartition(":")[0]).is_file():
+        return f"sha256:{digest(text)}:{text.rpartition(':')[2]}" == value  # a user's part counts by its content
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return float(text) == value
+    except ValueError:
+        return False

@@ -1,0 +1,59 @@
+"""The corners and effects of a 2 x 2 of two fields. Imports no torch."""
+
+from backbones.errors import UsageError, shortened
+from transfer.comparison.compared import Effect
+from transfer.comparison.selection import Selection, has_value
+from transfer.records.fields import check_fields, order, value_of
+from transfer.records.grouping import value_label
+from transfer.records.run_set import RunSet
+
+Axis = tuple[str, tuple[str, str]]
+"""A field and its two values."""
+
+
+def axis(text: str, runs: RunSet) -> Axis:
+    """Return the field and the two values that a text means: "stem", or "stem=conv/patchify".
+
+    Raises:
+        UsageError: no run has the field, or it has not two values.
+    """
+    name, _, given = text.partition("=")
+    check_fields([name], runs.records, runs.exports)
+    values = {value_of(record, name, runs.exports) for record in runs.records}
+    there = [value_label(value) for value in sorted(values, key=order)]
+    chosen = _in_two(given, name, runs) if given else there
+    if len(chosen) != 2 or len({*chosen}) != 2:
+        raise UsageError(f"{name} has the values {shortened(there, 10)}; an interaction takes two: {name}=ONE/OTHER")
+    return name, (chosen[0], chosen[1])
+
+
+def _in_two(text: str, name: str, runs: RunSet) -> list[str]:
+    """Return ONE/OTHER as two values that runs have; a value may hold slashes, as a path does."""
+    parts = text.split("/")
+    pairs = [["/".join(parts[:place]), "/".join(parts[place:])] for place in range(1, len(parts))]
+    for pair in pairs:
+        if all(any(has_value(record, name, value, runs.exports) for record in runs.records) for value in pair):
+            return pair
+    return pairs[0] if len(pairs) == 1 else parts
+
+
+def corners(f: Axis, g: Axis, runs: RunSet) -> list[Selection]:
+    """Return the runs of the four corners: the first value of f with either of g, then the second."""
+    return [_corner([(f[0], of_f), (g[0], of_g)], runs) for of_f in f[1] for of_g in g[1]]
+
+
+def _corner(values: list[tuple[str, str]], runs: RunSet) -> Selection:
+    chosen = [run for run in runs if all(has_value(run.record, name, text, runs.exports) for name, text in values)]
+    return Selection(", ".join(f"{name} {text}" for name, text in values), chosen, tuple(name for name, _ in values))
+
+
+def effects(f: Axis, g: Axis) -> list[Effect]:
+    """Return the simple effects of two fields at each value of the other, and their interaction."""
+    (name_f, of_f), (name_g, of_g) = f, g
+    return [
+        Effect(name_f, of_f, name_g, of_g[0], (1, 0, -1, 0)),
+        Effect(name_f, of_f, name_g, of_g[1], (0, 1, 0, -1)),
+        Effect(name_g, of_g, name_f, of_f[0], (1, -1, 0, 0)),
+        Effect(name_g, of_g, name_f, of_f[1], (0, 0, 1, -1)),
+        Effect(name_f, of_f, name_g, None, (1, -1, -1, 1)),
+    ]

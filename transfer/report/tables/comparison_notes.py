@@ -1,0 +1,219 @@
+"""What stands below a comparison: which runs it is over, what is left out, and how its intervals are to be read."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import singledispatch
+
+from transfer.comparison.compared import ComparedMatch, ComparedScore, Comparison, NoInterval
+from transfer.comparison.estimates import Units
+from transfer.comparison.exclusions import (
+    BrokenCorners,
+    Exclusion,
+    MixedArm,
+    NoCounterpart,
+    ProtocolsDiffer,
+    UnusedRuns,
+)
+from transfer.records.evidence import RANDOM, Unit
+from transfer.records.grouping import content_label
+from transfer.report.tables.table import Note, NoteKind
+from transfer.report.tables.verdict_text import verdict_in_short
+from transfer.statistics.intervals import Estimate
+from transfer.statistics.systems import in_pairs
+
+
+def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
+    """Return what is to be said of the rows of a match.
+
+    Args:
+        rows: their places in the table.
+    """
+    about = match.matched.label
+    notes = [Note(NoteKind.PAIRING, text, about, rows) for text in _unshared(match)]
+    notes += [Note(NoteKind.INTERVALS, _no_interval(cause), about, rows) for cause in match.without_interval]
+    notes += [Note(NoteKind.INTERVALS, text, about, rows) for text in _few_clusters(match)]
+    return notes + [Note(kind, text, about, rows) for kind, text in _seeds(match)]
+
+
+def differing_note(match: ComparedMatch, arms: str, rows: tuple[int, ...]) -> list[Note]:
+    """Return in which fields the arms of a match differ.
+
+    Args:
+        arms: what they are called, "sides" or "corners".
+    """
+    fields = match.matched.differing
+    text = f"the {arms} differ in {', '.join(fields)}"
+    return [Note(NoteKind.PAIRING, text, match.matched.label, rows)] if fields else []
+
+
+@singledispatch
+def _exclusion_text(exclusion: Exclusion) -> str:
+    raise NotImplementedError(type(exclusion))
+
+
+@_exclusion_text.register
+def _(unused: UnusedRuns) -> str:
+    broken = f", {unused.broken} of which broke down" if unused.broken else ""
+    return f"{count_of_runs(unused.count)} of '{unused.arm}' in no row{broken}"
+
+
+@_exclusion_text.register
+def _(missing: NoCounterpart) -> str:
+    count = missing.trainings
+    return f"'{missing.arm}' has nothing there, since {count} of {count} trainings before it broke down"
+
+
+@_exclusion_text.register
+def _(unlike: ProtocolsDiffer) -> str:
+    fields = ", ".join(unlike.fields) or "nothing, but a side is missing"
+    return f"not compared, since the protocols differ in {fields}"
+
+
+@_exclusion_text.register
+def _(mixed: MixedArm) -> str:
+    return f"not compared, since the runs of '{mixed.arm}' differ in {', '.join(mixed.fields)}; narrow it"
+
+
+@_exclusion_text.register
+def _(broken: BrokenCorners) -> str:
+    return f"no interaction, since all runs broke down with {'; with '.join(broken.corners)}"
+
+
+def exclusion_note(exclusion: Exclusion) -> Note:
+    """Return why runs are in no row."""
+    kind = NoteKind.BREAKDOWNS if isinstance(exclusion, NoCounterpart | BrokenCorners) else NoteKind.PAIRING
+    return Note(kind, _exclusion_text(exclusion), exclusion.place)
+
+
+def count_of_runs(count: int) -> str:
+    """Return "1 run" or "3 runs"."""
+    return f"{count} run{'s' * (count != 1)}"
+
+
+def _unshared(match: ComparedMatch) -> Iterator[str]:
+    """Yield what the arms have besides the fields that chose them."""
+    if match.matched.unshared:
+        contents = dict.fromkeys(content_label(content, list(content)) for content in match.matched.unshared)
+        yield f"besides, the sides have {' against '.join(contents)}"
+
+
+def _no_interval(cause: NoInterval) -> str:
+    scores = ", ".join(cause.scores)
+    if not cause.reason:
+        return f"no interval, since {scores} is not one that samples add up to"
+    return f"no interval of {scores}, since {cause.reason}" if scores else f"no interval, since {cause.reason}"
+
+
+def _few_clusters(match: ComparedMatch) -> list[str]:
+    """Return where fewer clusters differ than could show anything, or a few large ones decide; each once."""
+    texts: list[str] = []
+    for score, result in match.results.items():
+        for effect, estimate in result.contrasts.items():
+            texts += _of_clusters(f"{score} ({effect})" if effect else score, estimate)
+    return list(dict.fromkeys(texts))
+
+
+def _of_clusters(name: str, estimate: Estimate) -> Iterator[str]:
+    if estimate.discordant is None:
+        return
+    if estimate.effective_clusters is not None and 2 * estimate.effective_clusters < estimate.clusters:
+        sizes = f"{estimate.clusters} clusters of so unlike sizes that they count as {estimate.effective_clusters:.0f}"
+        yield f"{sizes}; where most favour one side the interval covers about 92 %"
+    fewest = math.floor(1 - math.log2(1 - estimate.level)) + 1
+    if estimate.discordant < fewest:
+        differs = f"{name} differs on {estimate.discordant} of {estimate.clusters} clusters"
+        yield f"{differs}; {fewest}, all one way, are the fewest that show anything"
+
+
+def _seeds(match: ComparedMatch) -> Iterator[tuple[NoteKind, str]]:
+    """Yield what the seeds of a match do not say."""
+    units = match.units
+    paired = in_pairs([arm.seeds for arm in units])
+    sizes = [len(places) for places in paired] if paired else [len(arm.seeds) for arm in units]
+    names = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
+    for text in _left_out(names, units, paired) if paired else ():
+        yield NoteKind.MEANS, text
+    if any(row.estimate is not None for row in match.rows):
+        for text in _few_seeds(sizes):
+            yield NoteKind.INTERVALS, text
+    weights = [{run.record.weights_id for run in arm.runs} - {RANDOM} for arm in units]
+    if max(sizes) > 1 and any(len(ids) == 1 for ids in weights):
+        yield NoteKind.SEEDS, "all seeds start from one set of weights, so nothing is known of pretraining's seeds"
+    for name, arm in zip(names, units, strict=True):
+        if len(arm.labels) > len(arm.seeds):
+            same = arm.seeds[0][0] == "weights" and len(arm.seeds) == 1
+            why = "seeds change nothing here" if same else "those of one pretraining are averaged"
+            yield NoteKind.SEEDS, f"{len(arm.labels)} runs of {name} count as {len(arm.seeds)}, since {why}"
+    if repeated := sum(arm.repeated for arm in units):
+        yield NoteKind.SEEDS, f"{repeated} repeated seed and weights of a later run, which counts alone"
+
+
+def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Sequence[int]]) -> Iterator[str]:
+    """Yield the seeds that have no partner, so that the means are over the others alone.
+
+    Args:
+        paired: for each arm the places of its seeds that have partners.
+    """
+    for name, arm, places in zip(names, units, paired, strict=True):
+        for place, label in enumerate(arm.seeds):
+            if place not in places:
+                kept = "; what it says of how seeds vary is used" if len(places) == 2 else ""
+                yield f"left out of the means is {_unit_text(label)} of {name}, {_why(label, names, units)}{kept}"
+
+
+def _unit_text(label: Unit) -> str:
+    kind, value = label
+    return f"{kind} {value}"
+
+
+def _why(label: Unit, names: Sequence[str], units: Sequence[Units]) -> str:
+    broken = [name for name, arm in zip(names, units, strict=True) if label in arm.arm.absent]
+    return f"which broke down in {' and '.join(broken)}" if broken else "which the other side lacks"
+
+
+def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
+    """Yield what an interval over so many seeds of each arm is not.
+
+    Args:
+        sizes: of the arms, all above 0.
+    """
+    if max(sizes) == 1:
+        yield "one seed, so the interval is that of these models on other samples"
+    elif min(sizes) == 1:
+        varied = "if it varied ten times as much, the interval would cover about 70 %"
+        yield f"a side of one seed is taken to vary over seeds as the others do; {varied}"
+    if sum(size - 1 for size in sizes) == 1:
+        yield "two seeds are few, and the interval covers about 90 % where seeds vary"
+    if set(sizes) == {2}:
+        covers = "the interval covers 93 % at worst, and what is called detectable is shown in 87 to 97 %, not 80"
+        yield f"two seeds each are few: {covers}"
+    if min(sizes) > 1 and max(sizes) >= 2 * min(sizes):
+        numbers = f"{sizes[0]} seeds against {sizes[1]}" if len(sizes) == 2 else f"{min(sizes)} to {max(sizes)} seeds"
+        yield f"{numbers}: for so unlike numbers the interval is wide, and covers 94 to 99 %"
+
+
+def adjustment_notes(comparison: Comparison) -> list[Note]:
+    """Return over which tests p values are adjusted."""
+    options, families = comparison.options, []
+    for primary, name in ((True, "primary"), (False, "other")):
+        tests = sum(row.estimate is not None and row.primary == primary for row in comparison.rows)
+        families += [f"{tests} {name} scores"] if tests else []
+    if not families or options.correction == "none":
+        return []
+    level = f"a smallest detectable difference is at the level {1 - options.level:g} divided by their number"
+    text = f"{options.correction} over the {' and over the '.join(families)}; each interval is its row's own; {level}"
+    return [Note(NoteKind.MULTIPLICITY, text, "adjusted p")]
+
+
+def overall_notes(rows: Sequence[ComparedScore]) -> list[Note]:
+    """Return the verdicts on the primary scores in one note; none of a table of effects."""
+    places: dict[str, list[str]] = {}
+    numbers = []
+    for number, row in enumerate(rows):
+        if row.primary and row.effect is None:
+            first = row.matched.first
+            places.setdefault(verdict_in_short(row.verdict), []).append(f"{first.task} {first.dataset.get('name')}")
+            numbers.append(number)
+    counts = "; ".join(f"{verdict} in {len(where)} ({', '.join(where)})" for verdict, where in places.items())
+    about = f"verdict over {len(numbers)} primary score{'s' * (len(numbers) != 1)}"
+    return [Note(NoteKind.VERDICT, counts, about, tuple(numbers), ("verdict",))] if numbers else []

@@ -1,0 +1,62 @@
+"""The sentence of every verdict: on two arms, on effects, and on published numbers. Numbers are as tables print them.
+
+Tables hold the verdicts themselves; this is the one place where they become words.
+"""
+
+import math
+
+from transfer.report.tables.cell_text import cell_text
+from transfer.statistics.verdicts import POINT, Kind, Verdict
+
+PERCENT = 100.0
+_BROKEN = {Kind.A_BROKE_DOWN: "a", Kind.B_BROKE_DOWN: "b", Kind.BOTH_BROKE_DOWN: "a and b"}
+
+
+@cell_text.register
+def verdict_text(verdict: Verdict) -> str:
+    """Return the sentence of a verdict on a difference."""
+    sentence = _conclusion(verdict)
+    if not verdict.breakdowns:
+        return sentence
+    broken = ", ".join(f"{arm.arm} {arm.broken} of {arm.of}" for arm in verdict.breakdowns if arm.broken)
+    sentence = f"{sentence}; of survivors alone: broke down {broken}"
+    if (counted := verdict.counted) is None:
+        return sentence
+    scale = PERCENT if verdict.percent else 1.0
+    estimate, low, high = (f"{scale * number:+.1f}" for number in (counted.estimate, counted.low, counted.high))
+    return f"{sentence}; with these at chance {estimate} [{low}, {high}]"
+
+
+def verdict_in_short(verdict: Verdict) -> str:
+    """Return a verdict without its numbers."""
+    return verdict.kind.value + (" among survivors" if verdict.breakdowns else "")
+
+
+def _conclusion(verdict: Verdict) -> str:
+    """Return the sentence without what it says of breakdowns."""
+    kind = verdict.kind
+    if kind in _BROKEN:
+        return f"nothing to compare: {_BROKEN[kind]} broke down"
+    margin = "" if verdict.margin is None else _number(verdict.margin, verdict)
+    if kind is Kind.EQUIVALENT:
+        alike = "no difference on any sample; " if verdict.equal else ""
+        return f"{alike}equivalent within {margin}" if verdict.margin else "no difference at all"
+    if kind is not Kind.CANNOT_TELL:
+        return kind.value + (f", by less than {margin}" if verdict.within else "")
+    alike = ", though equal on every sample" if verdict.equal else ""
+    smallest = verdict.smallest if verdict.smallest is not None else math.inf
+    detectable = f"smallest detectable {_number(smallest, verdict)}" if smallest < math.inf else "too few to show any"
+    return f"{kind.value}{alike}; {detectable}{_advice(verdict)}"
+
+
+def _number(value: float, verdict: Verdict) -> str:
+    return f"{PERCENT * value:.1f}" if verdict.percent else f"{value:.2g}"
+
+
+def _advice(verdict: Verdict) -> str:
+    """Return how many seeds more would show a difference of one point, where seeds matter."""
+    if not verdict.seeds:
+        return ""
+    if verdict.seeds < 0:
+        return f" (more seeds will not show {_number(POINT, verdict)})"
+    return f" ({verdict.seeds} more seed{'s' * (verdict.seeds > 1)} each for {_number(POINT, verdict)})"
