@@ -1,4 +1,4 @@
-"""What a launcher is: it starts processes and says how each of them ends."""
+"""The interface of launchers, which start processes and report how each of them ended."""
 
 import sys
 from collections.abc import Sequence
@@ -9,23 +9,23 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """One process to be: `python -m WORDS`."""
+    """A process to start: `python -m ARGUMENTS`."""
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     log: Path
-    """Its stdout and stderr are added to this file."""
+    """The file to which its stdout and stderr are appended."""
     resources: dict[str, Any] = field(default_factory=dict)
-    """cpus, gpus, nodes, memory_gb, minutes, partition, ...: what a cluster is asked for."""
+    """What it asks a cluster for: cpus, gpus, nodes, memory_gb, minutes, partition, ..."""
 
 
 class Job(Protocol):
-    """A process that was started, or waits to be."""
+    """A process that was started or waits in a queue."""
 
     def poll(self) -> int | None:
-        """Its exit status, negative for a signal; None while it waits or runs."""
+        """Return its exit status, negative for a signal; None while it waits or runs."""
 
     def cancel(self) -> None:
-        """Asks it to save its state and stop."""
+        """Ask it to save its state and stop."""
 
 
 class Launcher(Protocol):
@@ -33,19 +33,19 @@ class Launcher(Protocol):
 
     @property
     def slots(self) -> int | None:
-        """How many can be under way at once; None where somebody else, as Slurm, decides."""
+        """How many processes can run at once; None where a scheduler such as Slurm decides."""
 
-    def fits(self, work: ProcessSpec) -> bool:
-        """Whether it can be started now. Raises UserError when it never can."""
+    def fits(self, process: ProcessSpec) -> bool:
+        """Return whether the process can be started now. Raises UserError when it never can."""
 
-    def start(self, works: Sequence[ProcessSpec]) -> Sequence[Job]:
-        """Starts processes, or puts them into a queue. Raises UserError."""
+    def start(self, processes: Sequence[ProcessSpec]) -> Sequence[Job]:
+        """Start processes, or put them into a queue. Raises UserError."""
 
     def close(self) -> None:
-        """Lets go of what is under way: stops it with its state saved, or leaves it to the cluster and says so."""
+        """Stop the running processes after they saved their states, or leave them to the cluster and print that."""
 
 
-def python_words(work: ProcessSpec, gpus: int) -> list[str]:
-    """The command line of a work: by torchrun where it takes several GPUs."""
+def python_command(process: ProcessSpec, gpus: int) -> list[str]:
+    """Return the command line of a process; it uses torchrun when the process takes several GPUs."""
     ranks = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus), "-m"] if gpus > 1 else []
-    return [sys.executable, "-m", *ranks, *work.words]
+    return [sys.executable, "-m", *ranks, *process.arguments]

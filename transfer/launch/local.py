@@ -1,4 +1,4 @@
-"""Worker slots of this machine, where the processes of a sweep run; `slurm.py` beside it has the same for a cluster."""
+"""Runs the processes of a sweep in worker slots of this machine; `slurm.py` is the counterpart for a cluster."""
 
 import contextlib
 import os
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from backbones.errors import UserError
 from backbones.runtime.files import write_error
 from backbones.runtime.threads import SIDE_BY_SIDE
-from transfer.launch.base import ProcessSpec, python_words
+from transfer.launch.base import ProcessSpec, python_command
 
-GRACE_SECONDS = 120.0  # for a process that was asked to stop to save its state
+GRACE_SECONDS = 120.0  # how long a process may take to save its state after it was asked to stop
 
 
 @dataclass
 class LocalJob:
-    """A process of this machine, in a group of its own."""
+    """A process on this machine, in a process group of its own."""
 
     process: subprocess.Popen[bytes]
     gpus: tuple[str, ...] = ()
@@ -28,21 +28,21 @@ class LocalJob:
         return self.process.poll()
 
     def cancel(self) -> None:
-        """SIGTERM to the process alone: it stops its own children, as loader processes, when its state is saved."""
+        """Send SIGTERM to the process alone; it stops its children, such as loaders, when its state is saved."""
         if self.process.poll() is None:
             self.process.terminate()
 
     def kill(self) -> None:
-        """Ends the whole group at once."""
+        """Kill the whole process group at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
 class LocalLauncher:
-    """Worker slots of this machine; cores and GPUs are shared out, none is used twice.
+    """Runs processes on this machine and gives each of them GPUs that no other one uses.
 
     Args:
-        workers: processes at once; None: one for each GPU, or else for each core.
+        workers: how many processes run at once. None means one per GPU, or one per core without GPUs.
     """
 
     def __init__(self, workers: int | None = None):
@@ -57,19 +57,19 @@ class LocalLauncher:
         """See `Launcher`."""
         return self.workers
 
-    def start(self, works: Sequence[ProcessSpec]) -> list[LocalJob]:
+    def start(self, processes: Sequence[ProcessSpec]) -> list[LocalJob]:
         """See `Launcher`.
 
         Raises:
-            UserError: a work asks for more GPUs than there are, or its log cannot be written.
+            UserError: a process asks for more GPUs than there are, or its log cannot be written.
         """
-        return [self._start(work) for work in works]
+        return [self._start(spec) for spec in processes]
 
-    def fits(self, work: ProcessSpec) -> bool:
-        """Whether a slot and the GPUs that a work takes are free now. Raises UserError when they never are."""
-        wanted = self._wanted_gpus(work)
-        if int(work.resources.get("nodes", 1)) > 1:
-            raise UserError(f"a cell asks for {work.resources['nodes']} nodes: give --launcher slurm")
+    def fits(self, process: ProcessSpec) -> bool:
+        """Return whether a slot and enough GPUs are free now. Raises UserError when they never are."""
+        wanted = self._wanted_gpus(process)
+        if int(process.resources.get("nodes", 1)) > 1:
+            raise UserError(f"a cell asks for {process.resources['nodes']} nodes: give --launcher slurm")
         if wanted > len(self.gpus):
             raise UserError(
                 f"a cell asks for {wanted} GPUs, this machine has {len(self.gpus)}: give --gpus {len(self.gpus)}, "
@@ -78,7 +78,7 @@ class LocalLauncher:
         return len(self._running()) < self.workers and wanted <= len(self._free_gpus())
 
     def close(self) -> None:
-        """See `Launcher`; what does not stop in time is killed."""
+        """See `Launcher`; a process that does not stop in time is killed."""
         running = self._running()
         for job in running:
             job.cancel()
@@ -89,15 +89,15 @@ class LocalLauncher:
             except subprocess.TimeoutExpired:
                 job.kill()
 
-    def _start(self, work: ProcessSpec) -> LocalJob:
-        gpus = tuple(self._free_gpus()[: self._wanted_gpus(work)])
-        words = python_words(work, len(gpus))
+    def _start(self, spec: ProcessSpec) -> LocalJob:
+        gpus = tuple(self._free_gpus()[: self._wanted_gpus(spec)])
+        command = python_command(spec, len(gpus))
         environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else {})
         environment[SIDE_BY_SIDE] = str(max(1, self.workers // max(1, len(gpus))))
         try:
-            with work.log.open("ab") as log:
+            with spec.log.open("ab") as log:
                 process = subprocess.Popen(
-                    words,
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -105,13 +105,13 @@ class LocalLauncher:
                     start_new_session=True,
                 )
         except OSError as error:
-            raise write_error(work.log, error) from None
+            raise write_error(spec.log, error) from None
         job = LocalJob(process, gpus)
         self.jobs.append(job)
         return job
 
     def _running(self) -> list[LocalJob]:
-        """Those under way; the others are forgotten."""
+        """Return the jobs that still run, and forget the others."""
         self.jobs = [job for job in self.jobs if job.poll() is None]
         return self.jobs
 
@@ -119,9 +119,9 @@ class LocalLauncher:
         taken = {gpu for job in self._running() for gpu in job.gpus}
         return [gpu for gpu in self.gpus if gpu not in taken]
 
-    def _wanted_gpus(self, work: ProcessSpec) -> int:
-        """One if there is one; several must be there."""
-        asked = int(work.resources.get("gpus", 1))
+    def _wanted_gpus(self, process: ProcessSpec) -> int:
+        """Return how many GPUs a process takes: a single one is optional, several must exist."""
+        asked = int(process.resources.get("gpus", 1))
         return min(asked, len(self.gpus)) if asked <= 1 else asked
 
 

@@ -1,4 +1,4 @@
-"""One command as a job of a cluster: submitted, followed, its table printed at the end. Imports no torch."""
+"""Submits one command as a Slurm job, follows its log, and prints its table at the end. Imports no torch."""
 
 import hashlib
 import sys
@@ -16,95 +16,99 @@ if TYPE_CHECKING:
     from transfer.cli.command import Command
     from transfer.launch.slurm import SlurmJob
 
-JOBS = ".slurm"  # in the folder of the runs
+JOBS = ".slurm"  # the folder of job files, within the folder of the runs
 LOOK_SECONDS = 0.5
-TAIL = 4096  # bytes of a log that are shown of a job which an earlier command has submitted
+TAIL = 4096  # bytes of the log that are shown when the job was submitted by an earlier command
 INTERRUPTED = 130
-ENDINGS = (0, 1, 2, 3, 143)  # exit statuses of a command
+EXIT_STATUSES = (0, 1, 2, 3, 143)
 
 
-def launch(program: str, words: list[str], command: "Command") -> int:
-    """Runs `python -m PROGRAM WORDS` as a Slurm job, or follows the one that an earlier command has submitted.
+def launch(program: str, arguments: list[str], command: "Command") -> int:
+    """Run `python -m PROGRAM ARGUMENTS` as a Slurm job, or follow the job that an earlier command submitted.
 
     Returns:
-        The exit status of the command in the job, whatever torchrun makes of it; 130 after Ctrl-C, and the job goes on.
+        The exit status of the command itself, not that of torchrun; 130 after Ctrl-C, in which case the job goes on.
 
     Raises:
-        UserError: no Slurm, or one that refuses the job.
+        UserError: Slurm is missing or refuses the job.
     """
     from transfer.launch.slurm import SlurmLauncher
 
     folder = command.run.out / JOBS
     launcher = SlurmLauncher(folder, tables=False)
-    given = (program, *without_launch(words), "--launcher", "local")
-    name = hashlib.sha256("\0".join(given).encode()).hexdigest()[:12]
-    receipt = (command.run.receipt or folder / f"{name}.json").absolute()
-    work = ProcessSpec((*given, "--receipt", str(receipt)), folder / f"{name}.log", command.launch.resources())
-    receipt.unlink(missing_ok=True)
-    (job,) = launcher.start([work])
+    command_line = (program, *without_launch(arguments), "--launcher", "local")
+    digest = hashlib.sha256("\0".join(command_line).encode()).hexdigest()[:12]
+    result_file = (command.run.receipt or folder / f"{digest}.json").absolute()
+    process = ProcessSpec(
+        (*command_line, "--receipt", str(result_file)), folder / f"{digest}.log", command.launch.resources()
+    )
+    result_file.unlink(missing_ok=True)
+    (job,) = launcher.start([process])
     try:
         status = _follow(job)
     except KeyboardInterrupt:
         print(f"\nthe Slurm job {job.id} goes on; the same command follows it again, `scancel {job.id}` ends it, "
               "its state saved", file=sys.stderr)  # fmt: skip
         return INTERRUPTED
-    return _end(receipt, command.run.out, job, status)
+    return _end(result_file, command.run.out, job, status)
 
 
-def without_launch(words: list[str]) -> list[str]:
-    """The words without those that say where the command runs."""
+def without_launch(arguments: list[str]) -> list[str]:
+    """Return the arguments without those that say where the command runs."""
     kept: list[str] = []
     skip = False
-    for word in words:
-        name, sign, _ = word.partition("=")
+    for argument in arguments:
+        name, sign, _ = argument.partition("=")
         if skip:
             skip = False
         elif name.startswith("--") and name[2:].replace("-", "_") in ("launcher", *RESOURCES):
             skip = not sign
         else:
-            kept.append(word)
+            kept.append(argument)
     return kept
 
 
 def _follow(job: "SlurmJob") -> int:
-    """Shows on stderr what the job waits for and what it writes, until it has ended; its exit status."""
+    """Print the job's state and log to stderr until it ends; return its exit status."""
     size = job.log.stat().st_size if job.log.exists() else 0
-    shown, state = max(0, size - TAIL) if job.adopted else size, ""
+    position, state = max(0, size - TAIL) if job.adopted else size, ""
     while True:
         status = job.poll()
         if job.state() not in (state, "ended"):
             state = job.state()
             print(f"Slurm job {job.id}: {state}", file=sys.stderr)
-        shown = _show(job.log, shown)
+        position = _show(job.log, position)
         if status is not None:
             return status
         time.sleep(LOOK_SECONDS)
 
 
-def _show(log: Path, shown: int) -> int:
-    """Copies what was added to the log; the new position."""
+def _show(log: Path, position: int) -> int:
+    """Copy what was appended to the log after a position to stderr; return the new position."""
     if not log.exists():
-        return shown
+        return position
     with log.open("rb") as file:
-        file.seek(shown)
-        added = file.read()
-    sys.stderr.write(added.decode(errors="replace"))
+        file.seek(position)
+        text = file.read()
+    sys.stderr.write(text.decode(errors="replace"))
     sys.stderr.flush()
-    return shown + len(added)
+    return position + len(text)
 
 
-def _end(receipt: Path, out: Path, job: "SlurmJob", status: int) -> int:
-    """Prints the table of the runs that the command in the job has made or found; its exit status."""
-    left = command_result.read(receipt)
-    if left is None:
+def _end(result_file: Path, out: Path, job: "SlurmJob", status: int) -> int:
+    """Print the table of the runs that the job made or reused; return the exit status of its command."""
+    result = command_result.read(result_file)
+    if result is None:
         if status < 0:
             raise UserError(f"Slurm job {job.id}: killed by signal {-status}; its log is {job.log}")
         if status == 0:
-            raise UserError(f"Slurm job {job.id}: it ended well, but {receipt} is gone; give the same command again")
-        return status if status in ENDINGS else 1
+            raise UserError(
+                f"Slurm job {job.id}: it ended well, but {result_file} is gone; give the same command again"
+            )
+        return status if status in EXIT_STATUSES else 1
     from transfer.report.tables.scores import run_table
 
-    records = [Record.read(Store(out).folder(run) / RECORD) for run in left.runs]
+    records = [Record.read(Store(out).folder(run) / RECORD) for run in result.runs]
     if records:
         print(run_table(records))
-    return left.status
+    return result.status

@@ -1,4 +1,4 @@
-"""Processes as jobs of a Slurm cluster, by submitit: arrays, requeued when preempted or out of time."""
+"""Runs processes as job arrays of a Slurm cluster through submitit; they are requeued when preempted or out of time."""
 
 import contextlib
 import io
@@ -19,28 +19,28 @@ from transfer.launch.slurm_child import STOPPED
 from transfer.launch.slurm_queue import ENDED, NEVER, Queue, need_slurm, refusal
 from transfer.launch.slurm_resources import child, sbatch_parameters
 
-TIMEOUTS = 50  # times that a job may run out of time; preemptions are not counted
-ARRAY = 1000  # elements; Slurm's own default allows one more
-RESULT_SECONDS = 30.0  # until a result that was written on another machine is seen here
+TIMEOUTS = 50  # how often a job may run out of time; preemptions are not counted
+ARRAY_SIZE = 1000  # elements of an array; Slurm's default limit is one more
+RESULT_SECONDS = 30.0  # how long a network disk may take to show a result that another machine wrote
 
 
 @dataclass
 class SlurmJob:
-    """A job of the cluster, or an element of an array."""
+    """A Slurm job, or an element of a job array."""
 
     id: str
     log: Path
     results: Path
-    """Folder in which submitit leaves its result."""
+    """The folder in which submitit leaves its result."""
     queue: Queue
     adopted: bool = False
-    """Whether an earlier command has submitted it."""
+    """Whether an earlier command submitted it."""
     _status: int | None = None
     _ended: float | None = None
     _looked: float = 0.0
 
     def poll(self) -> int | None:
-        """See `transfer.launch.base.Job`; 143 of a cancelled job, 1 of one that Slurm ended for another reason."""
+        """See `transfer.launch.base.Job`; 143 for a cancelled job, 1 when Slurm ended it for another reason."""
         self.queue.look()
         if self._status is None and self._looked != self.queue.looked:
             self._looked = self.queue.looked
@@ -48,7 +48,7 @@ class SlurmJob:
         return self._status
 
     def state(self) -> str:
-        """What it does now, in a word; with what a waiting job waits for, in Slurm's words."""
+        """Return its state in one word, and for a waiting job Slurm's reason why it waits."""
         if self._status is not None:
             return "ended"
         if self.queue.silent:
@@ -64,7 +64,7 @@ class SlurmJob:
 
     @property
     def result_file(self) -> Path:
-        """What submitit writes when the job has ended."""
+        """The file that submitit writes when the job has ended."""
         return self.results / f"{self.id}_0_result.pkl"
 
     def _result(self) -> int:
@@ -75,7 +75,7 @@ class SlurmJob:
         return 1
 
     def _lost(self) -> int | None:
-        """The status of a job that has ended without a result, or that will never start."""
+        """Return the status of a job that ended without a result or will never start; None while it is alive."""
         state, why = self.queue.states.get(self.id, ("COMPLETED", ""))
         never = state == "PENDING" and why in NEVER
         if self.queue.silent or (state not in ENDED and not never):
@@ -92,22 +92,22 @@ class SlurmJob:
         return {"CANCELLED": STOPPED, "OUT_OF_MEMORY": -9}.get(state, 1)
 
     def _say(self, reason: str) -> None:
-        """Puts the reason into the log, where users and sweeps look for it."""
+        """Append the reason to the log, where users and sweeps look for it."""
         with contextlib.suppress(OSError), self.log.open("a", encoding="utf-8") as file:
             file.write(f"error: Slurm job {self.id}: {reason}\n")
 
 
 @dataclass
 class SlurmLauncher:
-    """Submits works with equal resources as one array; finds again what an earlier command has submitted.
+    """Submits processes with equal resources as one array, and finds jobs again that an earlier command submitted.
 
     Args:
-        folder: for the files of the jobs; every machine of the cluster must see it.
-        array_parallelism: elements of an array that may run at once; None: as many as Slurm likes.
-        tables: whether the works' logs get their stdout too, not stderr alone.
+        folder: where the files of the jobs go; every machine of the cluster must see it.
+        array_parallelism: how many elements of an array may run at once. None leaves it to Slurm.
+        tables: whether stdout is logged too, not stderr alone.
 
     Raises:
-        UserError: no submitit, or no Slurm.
+        UserError: submitit or Slurm is missing.
     """
 
     folder: Path
@@ -123,74 +123,76 @@ class SlurmLauncher:
         _submitit()
         self.folder = self.folder.absolute()
 
-    def start(self, works: Sequence[ProcessSpec]) -> list[SlurmJob]:
-        """See `transfer.launch.base.Launcher`. What is under way from an earlier command is not submitted again.
+    def start(self, processes: Sequence[ProcessSpec]) -> list[SlurmJob]:
+        """See `transfer.launch.base.Launcher`. Jobs of an earlier command that still run are not submitted again.
 
         Raises:
-            UserError: Slurm refuses a job, in its own words; none of the works stays behind then.
+            UserError: Slurm refuses a job, for the reason it gave. No job of this call is left in the queue then.
         """
         if self._earlier is None:
             self._earlier = self._find_earlier()
         jobs: dict[int, SlurmJob] = {}
         groups: dict[str, list[int]] = {}
-        for number, work in enumerate(works):
-            id = self._earlier.pop(work.words, None)
-            if id is not None:
-                jobs[number] = SlurmJob(id, work.log, self.folder, self.queue, adopted=True)
+        for number, process in enumerate(processes):
+            job_id = self._earlier.pop(process.arguments, None)
+            if job_id is not None:
+                jobs[number] = SlurmJob(job_id, process.log, self.folder, self.queue, adopted=True)
             else:
-                groups.setdefault(json.dumps(work.resources, sort_keys=True, default=str), []).append(number)
-        parts = [group[at : at + ARRAY] for group in groups.values() for at in range(0, len(group), ARRAY)]
+                groups.setdefault(json.dumps(process.resources, sort_keys=True, default=str), []).append(number)
+        parts = [
+            group[start : start + ARRAY_SIZE] for group in groups.values() for start in range(0, len(group), ARRAY_SIZE)
+        ]
         try:
             for part in parts:
-                jobs |= zip(part, self._submit([works[number] for number in part]), strict=True)
+                jobs |= zip(part, self._submit([processes[number] for number in part]), strict=True)
         except UserError:
             for job in jobs.values():
                 if not job.adopted:
                     job.cancel()
             raise
         self.queue.look(now=True)
-        started = [jobs[number] for number in range(len(works))]
+        started = [jobs[number] for number in range(len(processes))]
         self.jobs += started
         return started
 
-    def fits(self, work: ProcessSpec) -> bool:
-        """See `transfer.launch.base.Launcher`: what does not fit now waits in the queue."""
+    def fits(self, process: ProcessSpec) -> bool:
+        """See `transfer.launch.base.Launcher`; a process that does not fit now waits in the queue."""
         return True
 
     def close(self) -> None:
-        """Leaves the jobs to Slurm, and says so: the same command finds them again."""
-        left = sorted({job.id.partition("_")[0] for job in self.jobs if job.poll() is None})
-        if left:
+        """Leave the jobs to Slurm and print that; the same command finds them again."""
+        array_ids = sorted({job.id.partition("_")[0] for job in self.jobs if job.poll() is None})
+        if array_ids:
             print(
-                f"still with Slurm: {' '.join(left)}; the same command goes on with them, "
-                f"`scancel {' '.join(left)}` ends them, their states saved",
+                f"still with Slurm: {' '.join(array_ids)}; the same command goes on with them, "
+                f"`scancel {' '.join(array_ids)}` ends them, their states saved",
                 file=sys.stderr,
             )
 
     def _find_earlier(self) -> dict[tuple[str, ...], str]:
-        """Jobs of this folder that wait or run, by their words."""
+        """Return the ids of this folder's waiting and running jobs by their command's arguments."""
         ending = "_submitted.pkl"
-        ids = {path.name.removesuffix(ending) for path in self.folder.glob(f"*{ending}")}
-        live = sorted(ids & self.queue.live())
-        return {_words_in(self.folder / f"{id}{ending}"): id for id in live}
+        job_ids = {path.name.removesuffix(ending) for path in self.folder.glob(f"*{ending}")}
+        live_ids = sorted(job_ids & self.queue.live())
+        return {_arguments_in(self.folder / f"{job_id}{ending}"): job_id for job_id in live_ids}
 
-    def _submit(self, works: Sequence[ProcessSpec]) -> list[SlurmJob]:
-        """One array of works that take the same resources."""
-        resources = works[0].resources
-        parameters = sbatch_parameters(resources, self.array_parallelism or len(works))
-        children = [child(work, parameters["signal_delay_s"], self.tables) for work in works]
+    def _submit(self, processes: Sequence[ProcessSpec]) -> list[SlurmJob]:
+        """Submit processes that take the same resources as one array."""
+        resources = processes[0].resources
+        parameters = sbatch_parameters(resources, self.array_parallelism or len(processes))
+        functions = [child(process, parameters["signal_delay_s"], self.tables) for process in processes]
         with self._whole_or_nothing():
             executor = _submitit().SlurmExecutor(folder=self.folder, max_num_timeout=TIMEOUTS)
-            executor.update_parameters(job_name=".".join(works[0].words[:2]), **parameters)
-            jobs = [SlurmJob(job.job_id, work.log, self.folder, self.queue)
-                    for job, work in zip(executor.submit_array(children), works, strict=True)]  # fmt: skip
+            executor.update_parameters(job_name=".".join(processes[0].arguments[:2]), **parameters)
+            jobs = [SlurmJob(job.job_id, process.log, self.folder, self.queue)
+                    for job, process in zip(executor.submit_array(functions), processes, strict=True)]  # fmt: skip
         for job in jobs:
-            job.result_file.unlink(missing_ok=True)  # of a job that had this number before Slurm counted anew
+            job.result_file.unlink(missing_ok=True)  # left by an older job, if Slurm's numbering was reset
         return jobs
 
     @contextlib.contextmanager
     def _whole_or_nothing(self) -> Iterator[None]:
-        """A refusal as an error for the user, without the files that submitit has made until then."""
+        """Turn a refusal into a UserError, and remove the files that submitit made before it."""
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         new = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
@@ -209,11 +211,11 @@ class SlurmLauncher:
             raise refusal(str(error)) from None
 
 
-def _words_in(path: Path) -> tuple[str, ...]:
-    """The words of a job that was submitted; a job that goes back into the queue writes the file anew."""
+def _arguments_in(path: Path) -> tuple[str, ...]:
+    """Return the command arguments of a submitted job; a job that is requeued rewrites the file meanwhile."""
     for wait in (1.0, 1.0, 0.0):
         with contextlib.suppress(FileNotFoundError, EOFError):
-            return tuple(pickle.loads(path.read_bytes()).function.words)
+            return tuple(pickle.loads(path.read_bytes()).function.arguments)
         time.sleep(wait)
     raise UserError(f"{path}: a job under way, but what it runs cannot be read; `scancel` it or give another folder")
 

@@ -1,6 +1,7 @@
-"""What runs inside a Slurm job: one child process, which saves its state before the job goes back into the queue.
+"""The function that runs inside a Slurm job: it starts one child process, which saves its state before a requeue.
 
-Slurm's notice that a job's time is over is the signal that the job asked for (SIGUSR2); of preemption, that or SIGTERM.
+Slurm announces the end of a job's time by the signal that the job asked for (SIGUSR2), and preemption by that signal
+or SIGTERM.
 """
 
 import os
@@ -17,17 +18,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
 
-FINISHED = (0, 3)  # scores, or a training that broke down: a result
+FINISHED = (0, 3)  # exit statuses of a run with a record: scores, or a training that failed
 STOPPED = 143
 
 
 class Process:
-    """A child that can be asked to stop, and waited for, from within a signal handler too."""
+    """A child process that can be stopped and waited for, also from within a signal handler."""
 
-    def __init__(self, words: list[str], log: Path, folder: Path, environment: dict[str, str], tables: bool = True):
+    def __init__(self, command: list[str], log: Path, folder: Path, environment: dict[str, str], tables: bool = True):
         with log.open("ab") as file:
             self._process = subprocess.Popen(
-                words,
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=file if tables else subprocess.DEVNULL,
                 stderr=file,
@@ -46,65 +47,65 @@ class Process:
 
     @property
     def result(self) -> int:
-        """The exit status of a child that has ended, negative for a signal."""
+        """The exit status of a child process that has ended, negative for a signal."""
         assert self.status is not None
         return self.status
 
     @property
     def over(self) -> bool:
-        """Whether it has ended by itself: nothing is left to go on with.
+        """Whether it has ended by itself, so that there is nothing to resume.
 
-        SIGTERM may have come from Slurm, which tells all of a job's processes on some clusters.
+        SIGTERM may have come from Slurm, which signals all processes of a job on some clusters.
         """
         if self.status is None or self.status in (STOPPED, -signal.SIGTERM):
             return False
         return not self.asked or self.status in FINISHED
 
     def stop(self) -> None:
-        """SIGTERM, once: a second one would end the child before its state is saved.
+        """Send SIGTERM once; a second one would end the child before its state is saved.
 
-        Not to the group: torchrun, and the run itself, stop their own children.
+        The process group is not signalled: torchrun and the run itself stop their own children.
         """
         if not self.asked and self.status is None:
             self._process.terminate()
             self.asked = True
 
     def wait(self, seconds: float = float("inf")) -> None:
-        """Until the child has ended, or this long."""
+        """Wait until the child has ended, at most this long."""
         end = time.monotonic() + seconds
         while self.status is None and time.monotonic() < end:
             time.sleep(0.1)
 
 
 class _Over(Exception):
-    """Raised in a signal handler that finds the child ended, to have its status returned."""
+    """Raised in a signal handler when the child has ended, so that its status is returned."""
 
 
 @dataclass
 class Child:
-    """`python -m WORDS` in a job, on each of its nodes; called by submitit, which pickles it."""
+    """Runs `python -m ARGUMENTS` on each node of a job. submitit pickles and calls it."""
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     log: Path
-    """Gets what the child writes."""
+    """The file that gets the child's output."""
     folder: Path
-    """Working directory."""
+    """The working directory."""
     root: Path
-    """The clone of the suite that is used."""
+    """The folder from which the suite's packages are imported."""
     nodes: int = 1
     processes: int = 1
-    """Ranks on each node."""
+    """The number of ranks on each node."""
     cpus: int | None = None
-    """Cores on each node; None: those that Slurm gives."""
+    """The number of cores on each node; None means those that Slurm gives."""
     tables: bool = True
-    """Whether the log gets stdout too, not stderr alone."""
+    """Whether stdout is logged too, not stderr alone."""
     grace: float = 60.0
-    """Seconds from Slurm's notice within which the state must be saved."""
+    """How many seconds after Slurm's notice the state must be saved."""
 
     def __call__(self) -> int:
-        """Runs the child to its end; returns its exit status, negative for a signal.
+        """Run the child to its end and return its exit status, negative for a signal.
 
-        When it is stopped it does not return: the job goes back into the queue, or ends without a result.
+        When the child is stopped this does not return: the job is requeued or ends without a result.
         """
         node = _node()
         signal.signal(signal.SIGTERM, self._on_notice)
@@ -118,17 +119,17 @@ class Child:
             if node:
                 _wait_for_the_first_node(self.grace)
             elif job_state() == "RUNNING":
-                # Preemption with a time of grace: Slurm kills the job later, and what has ended by then it forgets.
+                # Preempted with a grace period: Slurm kills the job later, but would not requeue it if it ended first.
                 os.kill(os.getpid(), _notice())
                 time.sleep(1)
-            sys.exit(STOPPED)  # Slurm ends the job, or puts it back into the queue itself: no result
+            sys.exit(STOPPED)  # without a result: Slurm ends the job or requeues it itself
         except _Over:
             return process.result
 
     def checkpoint(self) -> "DelayedSubmission":
-        """Called by submitit within its signal handler: what the job does when it starts again.
+        """Return what the job runs when it starts again; submitit calls this within its signal handler.
 
-        A child that does not stop in time goes on from an older state.
+        A child that does not stop in time resumes from an older state.
         """
         from submitit.core.utils import DelayedSubmission
 
@@ -140,40 +141,41 @@ class Child:
                 raise _Over
         return DelayedSubmission(replace(self))
 
-    def command(self, node: int, hosts: list[str], job: int) -> list[str]:
-        """The command line on a node, by torchrun where there are several ranks.
+    def command(self, node: int, hosts: list[str], job_id: int) -> list[str]:
+        """Return the command line for a node; it uses torchrun when there are several ranks.
 
         Args:
-            hosts: of the job; the first one is where ranks meet.
-            job: its number, from which the port follows.
+            node: the index of the node.
+            hosts: the names of the job's nodes; ranks meet on the first one.
+            job_id: the number of the job, from which the port is derived.
         """
-        words = [*self.words, *self._threads()]
+        arguments = [*self.arguments, *self._threads()]
         if self.nodes == self.processes == 1:
-            return [sys.executable, "-m", *words]
-        where = ["--standalone"]
+            return [sys.executable, "-m", *arguments]
+        rendezvous = ["--standalone"]
         if self.nodes > 1:
-            # static: the first node is the same for all, whatever names its host goes by
-            where = ["--nnodes", str(self.nodes), "--node-rank", str(node)]
-            where += ["--master-addr", hosts[0], "--master-port", str(20000 + job % 20000)]
-        torchrun = ["torch.distributed.run", *where, "--nproc-per-node", str(self.processes), "-m"]
-        return [sys.executable, "-m", *torchrun, *words]
+            # static rendezvous: all nodes agree on the first one, whatever names its host has
+            rendezvous = ["--nnodes", str(self.nodes), "--node-rank", str(node)]
+            rendezvous += ["--master-addr", hosts[0], "--master-port", str(20000 + job_id % 20000)]
+        torchrun = ["torch.distributed.run", *rendezvous, "--nproc-per-node", str(self.processes), "-m"]
+        return [sys.executable, "-m", *torchrun, *arguments]
 
     def _threads(self) -> list[str]:
-        """Where Slurm does not bind a job to its cores, the run would take all of the node."""
-        if self.cpus is None or "--threads" in self.words or len(os.sched_getaffinity(0)) <= self.cpus:
+        """Return a `--threads` option where Slurm does not bind the job to its cores."""
+        if self.cpus is None or "--threads" in self.arguments or len(os.sched_getaffinity(0)) <= self.cpus:
             return []
         return ["--threads", str(max(1, self.cpus // self.processes))]
 
     def _start(self, node: int) -> Process:
         from submitit.slurm.slurm import SlurmJobEnvironment
 
-        job = int(os.environ.get("SLURM_JOB_ID", 0))
+        job_id = int(os.environ.get("SLURM_JOB_ID", 0))
         paths = [str(self.root), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         if self.processes > 1:
             environment.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, with a banner
-        words = self.command(node, list(SlurmJobEnvironment().hostnames), job)
-        return Process(words, self.log, self.folder, environment, self.tables)
+        command = self.command(node, list(SlurmJobEnvironment().hostnames), job_id)
+        return Process(command, self.log, self.folder, environment, self.tables)
 
     def _on_notice(self, number: int, frame: FrameType | None) -> None:
         process = getattr(self, "_process", None)
@@ -183,16 +185,16 @@ class Child:
 
 
 def job_state() -> str:
-    """What Slurm says of the job that this process runs in: RUNNING, COMPLETING ...; empty when it does not answer."""
-    words = ["squeue", "--noheader", "--jobs", os.environ.get("SLURM_JOB_ID", ""), "--format", "%T"]
+    """Return Slurm's state of the job that this process runs in, such as RUNNING; empty if Slurm does not answer."""
+    command = ["squeue", "--noheader", "--jobs", os.environ.get("SLURM_JOB_ID", ""), "--format", "%T"]
     try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=20).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
 
 
 def _wait_for_the_first_node(seconds: float) -> None:
-    """A task that ended now could end the job before its first node has put it back into the queue."""
+    """Wait, because a task that ended now could end the job before its first node has requeued it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and job_state() == "RUNNING":
         time.sleep(5)
@@ -209,5 +211,5 @@ def _notice() -> signal.Signals:
 
 
 def _ignore_notice() -> None:
-    """Some clusters signal every process of a job; the notice would kill the child, which gets SIGTERM instead."""
+    """Ignore the notice, which some clusters send to all processes of a job: it would kill the child."""
     signal.signal(_notice(), signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What Slurm says: the states of jobs from `squeue` (no accounting is needed), and why it refuses one."""
+"""Reads the states of jobs from `squeue` (no accounting is needed) and explains why Slurm refuses a job."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from backbones.errors import UserError
 
 TOOLS = ("sbatch", "srun", "squeue", "scontrol", "scancel")
-LOOK_SECONDS = 3.0  # between two looks at the queue, which all users share
+LOOK_SECONDS = 3.0  # between two calls of squeue, which loads a server that all users share
 TIMEOUT_SECONDS = 60
 ENDED = {
     "BOOT_FAIL": "its node did not start",
@@ -25,7 +25,7 @@ ENDED = {
 }
 _ENOUGH = "ask for what a node has (a cluster without GPUs: gpus 0); `sinfo -o '%P %D %c %m %G %f'` shows that"
 _TIME = "ask for fewer minutes: a run goes on in the next job; `sinfo -o '%P %l'` shows the limits"
-MENDS = (
+HINTS = (
     ("contact|connect|resolve|configuration source|daemon", "`scontrol ping` shows whether the cluster is up"),
     ("partition", "`sinfo` lists the partitions"),
     ("account|association", "name an account of yours; `sacctmgr show associations user=$USER` lists them"),
@@ -33,7 +33,7 @@ MENDS = (
     ("time limit", _TIME),
     ("gres|resource|memory|node configuration|cpu|constraint|feature", _ENOUGH),
 )
-# Why a job may wait for ever, in the words of `squeue`.
+# Reasons, as `squeue` prints them, for which a job would wait for ever.
 NEVER = {
     "BadConstraints": _ENOUGH,
     "PartitionConfig": _ENOUGH,
@@ -45,7 +45,7 @@ NEVER = {
 
 
 def need_slurm() -> None:
-    """Raises UserError without Slurm's commands."""
+    """Raise UserError when commands of Slurm are missing."""
     missing = [name for name in TOOLS if shutil.which(name) is None]
     if missing:
         raise UserError(
@@ -54,33 +54,33 @@ def need_slurm() -> None:
         )
 
 
-def refusal(words: str) -> UserError:
-    """The error for a job that `sbatch` does not take, in its own words and with what mends it."""
-    said = [line.strip() for line in words.splitlines() if line.strip()] or ["it did not say why"]
-    said = [re.sub(r"^(sbatch|squeue): (error: |fatal: )?", "", line) for line in said]
-    mends = [mend for pattern, mend in MENDS if re.search(pattern, words, re.IGNORECASE)]
-    return UserError(f"Slurm refuses the job: {'; '.join(dict.fromkeys(said))}" + "".join(f"; {m}" for m in mends[:1]))
+def refusal(text: str) -> UserError:
+    """Return the error for a job that `sbatch` refuses, with its message and a hint how to fix it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["it did not say why"]
+    lines = [re.sub(r"^(sbatch|squeue): (error: |fatal: )?", "", line) for line in lines]
+    hints = [hint for pattern, hint in HINTS if re.search(pattern, text, re.IGNORECASE)]
+    return UserError(f"Slurm refuses the job: {'; '.join(dict.fromkeys(lines))}" + "".join(f"; {m}" for m in hints[:1]))
 
 
 @dataclass
 class Queue:
-    """The states of a user's jobs, asked for once for all of them."""
+    """The states of all of a user's jobs, from one call of `squeue`."""
 
     states: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Job id (`12`, or `12_3` in an array) -> state and, of a waiting one, why it waits."""
+    """The state of each job id (`12`, or `12_3` in an array) and, for a waiting job, why it waits."""
     silent: str = ""
-    """What `squeue` says instead when it gives no answer."""
+    """The error message of `squeue` when it gives no answer."""
     looked: float = -LOOK_SECONDS
-    """When, in monotonic seconds."""
+    """When `squeue` was last called, in monotonic seconds."""
 
     def look(self, now: bool = False) -> None:
-        """Asks again, unless that was done a moment ago."""
+        """Call `squeue` again, unless that was done a moment ago."""
         if not now and time.monotonic() < self.looked + LOOK_SECONDS:
             return
         user = str(os.getuid())
-        words = ["squeue", "--noheader", "--array", "--states", "all", "--user", user, "--format", "%i|%T|%r"]
+        command = ["squeue", "--noheader", "--array", "--states", "all", "--user", user, "--format", "%i|%T|%r"]
         try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
             self.silent = "" if done.returncode == 0 else done.stderr.strip() or "squeue gives no answer"
         except (OSError, subprocess.TimeoutExpired) as error:
             self.silent = str(error)
@@ -90,7 +90,7 @@ class Queue:
             self.states = {parts[0]: (parts[1], parts[2]) for parts in lines if len(parts) == 3}
 
     def live(self) -> set[str]:
-        """Jobs that wait or run now. Raises UserError when Slurm gives no answer."""
+        """Return the ids of jobs that wait or run now. Raises UserError when Slurm gives no answer."""
         self.look(now=True)
         if self.silent:
             raise refusal(self.silent)

@@ -1,4 +1,4 @@
-"""What a process needs, in the words of a sweep's YAML, and what Slurm is asked for."""
+"""Translates the resources that a process needs, as a sweep's YAML names them, into parameters for Slurm."""
 
 import shlex
 from pathlib import Path
@@ -13,24 +13,24 @@ from transfer.launch.slurm_child import Child
 NAMES = ("partition", "account", "qos", "constraint")
 
 
-def child(work: ProcessSpec, delay: int, tables: bool) -> Child:
-    """What the job of a work runs; `delay` is the time in seconds from Slurm's notice to its end."""
-    given = work.resources
+def child(process: ProcessSpec, delay: int, tables: bool) -> Child:
+    """Return the function that a job runs; `delay` is the time in seconds from Slurm's notice to the job's end."""
+    resources = process.resources
     return Child(
-        words=work.words,
-        log=work.log.absolute(),
+        arguments=process.arguments,
+        log=process.log.absolute(),
         folder=Path.cwd(),
         root=ROOT,
-        nodes=given.get("nodes") or 1,
-        processes=ranks(given),
-        cpus=given.get("cpus"),
+        nodes=resources.get("nodes") or 1,
+        processes=ranks(resources),
+        cpus=resources.get("cpus"),
         tables=tables,
         grace=delay * 0.75,
     )
 
 
 def ranks(resources: dict[str, Any]) -> int:
-    """Processes on each node: one for each GPU; without GPUs as many as `processes` says.
+    """Return the number of processes on each node: one per GPU, or without GPUs what `processes` says.
 
     Raises:
         UsageError: both are given and differ.
@@ -42,13 +42,13 @@ def ranks(resources: dict[str, Any]) -> int:
 
 
 def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any]:
-    """What submitit's executor takes for the resources of a work.
+    """Return the parameters of submitit's executor for the resources of a process.
 
     Args:
-        parallel: elements of an array that may run at once.
+        parallel: how many elements of an array may run at once.
 
     Raises:
-        UsageError: an unknown resource, or a value that cannot be.
+        UsageError: a resource is unknown or has an impossible value.
     """
     _check(resources)
     minutes, cpus, memory = (
@@ -56,19 +56,19 @@ def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any
         resources.get("cpus"),
         resources.get("memory_gb"),
     )
-    given: dict[str, Any] = {name: str(resources[name]) for name in NAMES if resources.get(name)}
-    given |= {"gpus_per_node": resources["gpus"]} if resources.get("gpus") else {}
-    given |= {"mem": f"{max(1, round(memory * 1024))}MB"} if memory else {}
-    # since Slurm 22.05 a task does not get the cores of its job unasked
-    given |= {"cpus_per_task": cpus, "srun_args": [f"--cpus-per-task={cpus}"]} if cpus else {}
-    return given | {
+    parameters: dict[str, Any] = {name: str(resources[name]) for name in NAMES if resources.get(name)}
+    parameters |= {"gpus_per_node": resources["gpus"]} if resources.get("gpus") else {}
+    parameters |= {"mem": f"{max(1, round(memory * 1024))}MB"} if memory else {}
+    # since Slurm 22.05 a task gets the cores of its job only when srun is told so
+    parameters |= {"cpus_per_task": cpus, "srun_args": [f"--cpus-per-task={cpus}"]} if cpus else {}
+    return parameters | {
         "time": minutes,
         "nodes": resources.get("nodes") or 1,
         "ntasks_per_node": 1,
         "signal_delay_s": min(120, minutes * 20),
         "array_parallelism": parallel,
         "wckey": None,
-        # whatever the cluster lets a job inherit
+        # set here because a cluster may not let jobs inherit the environment
         "setup": [f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}"],
         "additional_parameters": {"requeue": True, **(resources.get("extra") or {})},
     }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
-from transfer.launch.base import ProcessSpec, python_words
+from transfer.launch.base import ProcessSpec, python_command
 from transfer.sweep.definition.grid import SweepJob, receipt
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.model_check import Built, operations_at, recipe_of, side_of, views_of
@@ -72,7 +72,7 @@ def _command(cell: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None
     """What a person would type for a cell."""
     wanted = cell.step.resources.get("gpus", 1) if gpus is None else gpus
     work = ProcessSpec((*cell.words(out), *extra), out)
-    return shlex.join(["python", *python_words(work, int(wanted))[1:]])
+    return shlex.join(["python", *python_command(work, int(wanted))[1:]])
 
 
 def _predicted(cell: SweepJob) -> tuple[float | None, str]:

@@ -64,14 +64,14 @@ class InThisProcess:
         return [self._run(work) for work in works]
 
     def _run(self, work: ProcessSpec) -> Ended:
-        self.words.append(work.words)
-        module = {"transfer.run": transfer.run, "transfer.pretrain": transfer.pretrain}[work.words[0]]
+        self.words.append(work.arguments)
+        module = {"transfer.run": transfer.run, "transfer.pretrain": transfer.pretrain}[work.arguments[0]]
         with (
             work.log.open("a", encoding="utf-8") as log,
             contextlib.redirect_stdout(log),
             contextlib.redirect_stderr(log),
         ):
-            return Ended(module.main(list(work.words[1:])))
+            return Ended(module.main(list(work.arguments[1:])))
 
     def close(self) -> None:
         pass
@@ -162,7 +162,7 @@ class Refusing(InThisProcess):
     """Takes no cell of the task classify, as a cluster that has no such partition."""
 
     def start(self, works: Sequence[ProcessSpec]) -> list[Ended]:
-        if any("classify" in work.words for work in works):
+        if any("classify" in work.arguments for work in works):
             raise UserError("no partition for classify")
         return super().start(works)
 
