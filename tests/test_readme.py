@@ -1,19 +1,20 @@
-"""What the README tells people to type is understood."""
+"""What the README and the guide tell people to type is understood."""
 
 import re
-import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from transfer import pretrain, run
+from backbones.settings import parse
+from tests.documents import DOCUMENTS, ROOT, blocks, commands, prose
+from transfer import features, pretrain, run
 from transfer.doctor import __main__ as doctor
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
 from transfer.verify import __main__ as verify
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
-MAINS = {
+MAINS: dict[str, Callable[[list[str]], int]] = {
     "run": run.main,
     "pretrain": pretrain.main,
     "doctor": doctor.main,
@@ -21,54 +22,65 @@ MAINS = {
     "report": report.main,
     "verify": verify.main,
 }
+OPTIONS = {
+    "report": report.ReportOptions,
+    "verify": verify.VerifyOptions,
+    "features": features.FeaturesOptions,
+    "doctor": doctor.DataOptions,
+}
+GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
+COMMANDS = sorted({command for name in GUIDE for command in commands(name)})
+PLANNED = [command for command in COMMANDS if command[0] not in OPTIONS and "--dry-run" not in command[1]]
+PARSED = [command for command in COMMANDS if command[0] in OPTIONS]
+STEM = next(block for block in blocks("docs/adding-a-part.md", "python") if "class Stem" in block)
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of a language, without their indentation."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", README, re.MULTILINE | re.DOTALL)
-    return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
-
-
-COMMANDS = [
-    (module, shlex.split(words, comments=True))
-    for block in blocks("sh")
-    for module, words in re.findall(r"python -m transfer\.(run|pretrain|sweep) (.*)", block)
-]
+def as_id(part: object) -> str:
+    """Return a command or its arguments as one word for pytest."""
+    return part if isinstance(part, str) else " ".join(map(str, part)) if isinstance(part, tuple) else ""
 
 
 def test_there_are_commands() -> None:
-    assert len(COMMANDS) >= 5
+    assert {module for module, _ in COMMANDS} == {*MAINS, "features"}
+    assert len(commands("README.md")) >= 5
 
 
-@pytest.mark.parametrize(
-    ("module", "words"), COMMANDS, ids=lambda part: part if isinstance(part, str) else " ".join(part)
-)
+@pytest.mark.parametrize(("module", "arguments"), PLANNED, ids=as_id)
 def test_a_command_is_understood(
-    module: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    module: str,
+    arguments: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_stem.py").write_text(next(block for block in blocks("python") if "class Stem" in block))
-    assert MAINS[module]([*words, "--dry-run"]) == 0, capfd.readouterr().err
+    (tmp_path / "my_stem.py").write_text(STEM)
+    (tmp_path / "mine.yaml").write_text((ROOT / "configs" / "datasets" / "coco2017.yaml").read_text())
+    dry = [] if "--list" in arguments else ["--dry-run", *(("--speed", "1") if module == "sweep" else ())]
+    assert MAINS[module]([*arguments, *dry]) == 0, capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("module", "arguments"), PARSED, ids=as_id)
+def test_a_command_is_parsed(module: str, arguments: tuple[str, ...]) -> None:
+    verbs = {"features": features.VERBS, "doctor": ("data",)}.get(module, ())
+    assert not verbs or arguments[0] in verbs
+    parse(OPTIONS[module], list(arguments[bool(verbs) :]), prog=f"python -m transfer.{module}")
 
 
 def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
-    texts = [text for text in re.findall(r"`([^`\n]*)`", README) if "tests.benchmarks" not in text]
-    words = {word for text in texts for word in re.findall(r"--[a-z][a-z-]+", text)}
+    texts = [text for name in GUIDE for text in re.findall(r"`([^`\n]*)`", prose(name))]
+    flags = {
+        flag for text in texts if " -m tests." not in text for flag in re.findall(r"(?<!\w)--[a-z][a-z0-9-]+", text)
+    }
     helps = ""
-    commands = [
-        ("run", "reid"),
-        ("run", "fewshot"),
-        ("run", "detect"),
-        ("pretrain", "deit"),
-        ("pretrain", "dino"),
-        ("doctor", "data"),
-        ("sweep", "demo"),
-        ("report", "runs"),
-        ("verify", "runs"),
+    asked = [
+        *(("run", task) for task in ("reid", "fewshot", "detect", "finetune", "linear", "tokens")),
+        *(("pretrain", "deit"), ("pretrain", "dino"), ("doctor", "data"), ("sweep", "demo")),
+        *(("report", "runs"), ("verify", "runs")),
     ]
     assert sweep.main(["--help"]) == 0
     helps += capfd.readouterr().out
-    for module, name in commands:
+    for module, name in asked:
         assert MAINS[module]([name, "--help"]) == 0
         helps += capfd.readouterr().out
-    assert not {word for word in words if not re.search(rf"{word}\b", helps)}
+    assert not {flag for flag in flags if not re.search(rf"{flag}\b", helps)}

@@ -1,6 +1,6 @@
 """How one's own runs stand to a published cell, as values; `sentence` alone makes words of them. Imports no torch.
 
-`docs/verdicts.md` says how each is reached. Numbers are in points of percent.
+`docs/concepts/statistics.md` says how each is reached. Numbers are in points of percent.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """Linear contrasts of systems' scores, with intervals over test samples and seeds. Imports no torch.
 
-`docs/verdicts.md` has the formulas in one place. Letters: B draws, C clusters, K systems, S seeds of a system.
+`docs/concepts/statistics.md` has the formulas in one place. Letters: B draws, C clusters, K systems,
+S seeds of a system.
 """
 
 import math

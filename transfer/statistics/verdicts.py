@@ -1,6 +1,6 @@
 """What a comparison concludes, as values. `transfer.report.tables.verdict_text` makes sentences of them.
 
-`docs/verdicts.md` says how each is reached. Imports no torch.
+`docs/concepts/statistics.md` says how each is reached. Imports no torch.
 """
 
 from dataclasses import dataclass, replace

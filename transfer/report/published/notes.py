@@ -33,7 +33,8 @@ def table_notes(table: PublishedTable) -> list[str]:
 def rules_of(lines: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
     """How verdicts are made and configurations chosen, where there are any."""
     compared = any(line["judged"] and line["judged"].kind is not Kind.NOT_COMPARABLE for line in lines)
-    said = "lies within that, half the last printed digit counted (docs/verdicts.md); the printed number has no seeds"
+    said = "lies within that, half the last printed digit counted (docs/concepts/statistics.md); "
+    said += "the printed number has no seeds"
     rule = f"agrees within {margin:g}: the interval of own - published at 90 % (two one-sided tests at 5 %) {said}"
     return [rule] * compared + [RULE] * any(line["others"] for line in lines)
 

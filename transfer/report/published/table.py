@@ -1,7 +1,8 @@
 """A published table beside one's own numbers: `python -m transfer.report RUNS --paper scaled_relu --table 4`.
 
 Own numbers are means over seeds, in percent. A verdict is given only where nothing but the seed differs from the full
-tier of the table's sweep; everywhere else what differs is said. `docs/verdicts.md` says how verdicts are made.
+tier of the table's sweep; everywhere else what differs is said.
+`docs/concepts/statistics.md` says how verdicts are made.
 """
 
 import math

@@ -1,0 +1,46 @@
+"""The Markdown files that people read, and the commands in them."""
+
+import re
+import shlex
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
+)
+# Words in capitals stand for something of the reader's, in the text; such a line is no command yet.
+PLACEHOLDER = re.compile(r"^(NAME|TASK|RECIPE|FILE|SWEEP|TIER|P|T)$")
+
+
+def read(name: str) -> str:
+    """Return the text of a document."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def prose(name: str) -> str:
+    """Return a document without its fenced blocks."""
+    return re.sub(r"^( *)```.*?^\1```", "", read(name), flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(name: str, language: str) -> list[str]:
+    """Return the fenced blocks of a language, without their indentation."""
+    fenced = re.findall(rf"^( *)```{language}\n(.*?)^\1```", read(name), re.MULTILINE | re.DOTALL)
+    return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in fenced]
+
+
+def commands(name: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the commands of this suite in a document, in blocks and within the text: (command, its arguments)."""
+    lines = [line for block in blocks(name, "sh") for line in block.splitlines()]
+    lines += re.findall(r"`([^`\n]*)`", prose(name))
+    parsed = []
+    for line in lines:
+        match = re.search(r"-m transfer\.(run|pretrain|sweep|report|verify|features|doctor)( .*)?$", line)
+        if match is None:
+            continue
+        arguments = tuple(shlex.split(match[2] or "", comments=True))
+        if arguments and not any(PLACEHOLDER.match(word) for word in arguments):
+            parsed.append((match[1], arguments))
+    return parsed

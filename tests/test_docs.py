@@ -1,0 +1,71 @@
+"""The guide is true of the tree: links and paths exist, the picture shows the listed rooms, figures have a place."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import PAGE, PICTURE, picture, steps_by_room
+from tests.documents import DOCUMENTS, ROOT, prose
+from tests.test_imports import ROOMS
+
+CODE = ("transfer", "tasks", "backbones", "configs", "tests", "docs")
+MEASURED = ROOT / "tests" / "benchmarks" / "measured.csv"
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor that GitHub and MkDocs give a heading of plain words."""
+    return re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of a page."""
+    return {anchor(heading) for heading in re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name: str) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(name)):
+        if link.startswith("https://"):
+            continue
+        target, _, heading = link.partition("#")
+        page = (ROOT / name).parent / target if target else ROOT / name
+        if not page.exists() or (heading and heading not in anchors(page)):
+            broken.append(link)
+    assert not broken
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name != "CHANGELOG.md"])  # it tells of old paths
+def test_paths_of_the_tree_exist(name: str) -> None:
+    paths = re.findall(rf"`((?:{'|'.join(CODE)})/[\w./*]*)`", prose(name))
+    assert not [path for path in paths if not any(ROOT.glob(path.rstrip("/")))]
+
+
+def test_every_page_is_in_the_menu() -> None:
+    menu = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert sorted(menu) == sorted(name.removeprefix("docs/") for name in DOCUMENTS if name.startswith("docs/"))
+
+
+def test_the_picture_shows_the_listed_rooms() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert PICTURE.read_text(encoding="utf-8") == picture(page), "python -m tests.architecture"
+
+
+def test_the_way_of_a_run_passes_through_the_rooms() -> None:
+    steps = steps_by_room(PAGE.read_text(encoding="utf-8"))
+    assert steps["transfer/cli"][0] < steps["transfer/evaluation"][0] < steps["backbones/engine"][0]
+    assert all(f">{room.partition('/')[2]}<" in PICTURE.read_text(encoding="utf-8") for room in ROOMS)
+
+
+def test_every_measured_benchmark_is_in_the_guide() -> None:
+    with MEASURED.open(encoding="utf-8") as file:
+        names = {row["name"] for row in csv.DictReader(file)}
+    text = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
+    text += (ROOT / "docs" / "concepts" / "precision.md").read_text(encoding="utf-8")
+    assert not {name for name in names if not re.search(rf"tests\.benchmarks {name}\b|`{name}`", text)}
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1200
