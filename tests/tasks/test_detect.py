@@ -37,15 +37,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.slow
-def test_the_smoke_layer_as_it_is_learns(tmp_path: Path) -> None:
-    assert main([*WORDS, "--out", str(tmp_path)]) == 0
-    found = record(tmp_path)
-    assert found.scores["box_AP50"] > 0.15
-    assert found.scores["mask_AP50"] > 0.15
-    assert found.smoke
-
-
 def test_the_record_says_what_the_run_was(run: Path) -> None:
     found = record(run)
     assert found.run_id.startswith("detect-toy_coco-tiny-")
@@ -132,13 +123,6 @@ def test_parts_and_options_train_and_score(words: list[str], tmp_path: Path) -> 
     assert ("mask_AP" in found.scores) == ("faster_rcnn_light" not in words)
     assert found.cost["gflops_by"]["method"] == "analytic"
     assert ("attention_lengths" in found.details) == ("relu" in words)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mask_rcnn", "faster_rcnn", "cascade_mask_rcnn", "retinanet", "mask_rcnn_vitdet"])
-def test_shipped_detectors_train_and_score(name: str, tmp_path: Path) -> None:
-    assert main([*WORDS, *QUICK, "--subset", "2", "--detector", name, "--out", str(tmp_path)]) == 0
-    assert record(tmp_path).details["detector"] == name
 
 
 def test_a_model_with_stages_goes_through_the_pyramid_of_mmdetection(tmp_path: Path) -> None:

@@ -176,13 +176,6 @@ def test_a_stem_from_a_users_file_needs_no_edit_here(tmp_path: Path, capsys: pyt
     assert len(list(out.glob("*/record.json"))) == 2, "the file's contents belong to the identity"
 
 
-@pytest.mark.parametrize("name", ["relu", "relu_sum", "gelu"])
-@pytest.mark.parametrize("stem", ["patchify", "conv"])
-def test_stems_and_attentions_train(stem: str, name: str, tmp_path: Path) -> None:
-    words = [*QUICK, "--epochs", "1", "--stem", stem, "--attention", name, "--out", str(tmp_path)]
-    assert main(words) == 0
-
-
 def test_options_of_the_ranking_are_used(tmp_path: Path) -> None:
     given = (["--rerank"], ["--flip-test"], ["--feature", "after"], ["--ap", "trapezoid"], [])
     scores = []

@@ -66,9 +66,9 @@ def changed(content: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
     return {**content, head: changed(content[head], tuple(rest)) if rest else "something else"}
 
 
-@pytest.mark.parametrize("path", leaves(CONTENT), ids="/".join)
-def test_every_entry_of_the_identity_counts(path: tuple[str, ...]) -> None:
-    assert Identity(changed(CONTENT, path)).digest != Identity(CONTENT).digest
+def test_every_entry_of_the_identity_counts() -> None:
+    for path in leaves(CONTENT):
+        assert Identity(changed(CONTENT, path)).digest != Identity(CONTENT).digest, path
 
 
 def test_the_identity_does_not_depend_on_order_or_process() -> None:
