@@ -138,5 +138,10 @@ def _free(chosen: "list[Entry]", options: FeaturesOptions) -> int:
     return 1 if kept else 0
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Run the console script."""
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    command()

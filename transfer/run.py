@@ -23,7 +23,7 @@ exit status: 0 scores obtained or reused, 3 a training broke down (recorded), 1 
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command and return its exit status."""
     from transfer.cli.command import exit_on_user_error
 
     return exit_on_user_error(_main, argv, usage=USAGE)
@@ -55,27 +55,27 @@ def _list() -> int:
     return 0
 
 
-def _run(recipe: "Recipe", words: list[str]) -> int:
+def _run(recipe: "Recipe", arguments: list[str]) -> int:
     from tasks.task import load_task
     from transfer.cli.command import read_command
     from transfer.records import command_result
 
     task = load_task(recipe.name)
-    command = read_command(recipe, task.options, words)
+    command = read_command(recipe, task.options, arguments)
     if command.launch.launcher == "slurm" and not command.run.dry_run:
         from transfer.launch.single_job import launch
 
         spec = command.resolved(task.from_scratch)
         command.check_flags(spec)
         task.check_words(spec, command.options)
-        return launch("transfer.run", [recipe.name, *words], command)
+        return launch("transfer.run", [recipe.name, *arguments], command)
     status, records = execute(command, task)
     command_result.write(command.run.receipt, records, status)
     return status
 
 
 def command() -> None:
-    """Entry point of the console script."""
+    """Run the console script."""
     sys.exit(main(sys.argv[1:]))
 
 

@@ -71,7 +71,7 @@ def test_two_processes_on_one_run_make_one_record(tmp_path: Path, undisturbed: P
     out, words = tmp_path / "runs", [*WORDS, "--workers", "0", "--out", str(tmp_path / "runs")]
     pair = [Command("transfer.run", words, tmp_path / name) for name in ("first", "second")]
     assert [process.wait() for process in pair] == [0, 0], [process.stderr for process in pair]
-    assert sum("another process is at it" in process.stderr for process in pair) == 1
+    assert sum("another process runs it" in process.stderr for process in pair) == 1
     assert sum("has a record, reused" in process.stderr for process in pair) == 1
     assert_equal_runs(out, undisturbed)
 

@@ -186,5 +186,10 @@ def _weights() -> Iterator[CheckResult]:
             yield CheckResult("absent", name, str(error))
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Run the console script."""
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    command()

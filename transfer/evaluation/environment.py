@@ -1,4 +1,4 @@
-"""What a record says about the machine and the software."""
+"""Describes the machine and the software for a record."""
 
 import platform
 import subprocess
@@ -17,10 +17,10 @@ PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "triton", "numpy", "
 
 
 def environment(context: Context, *, trains: bool = True) -> dict[str, Any]:
-    """Versions, device, ranks, threads, precision and the state of the source tree.
+    """Return versions, device, ranks, threads, precision and the state of the source tree.
 
-    `precision` is that of training, and `tf32` says what computes with TF32 in it where it is fp32: what is scored in
-    fp32 never does. Both are None where nothing trains, `tf32` on a CPU and in half precision, too.
+    `precision` is that of training. `tf32` names the operations of an fp32 training that use TF32; scoring in fp32
+    never does. Both are None where nothing trains; `tf32` is also None on a CPU and in half precision.
     """
     commit, dirty = source_state()
     return {
@@ -41,7 +41,7 @@ def environment(context: Context, *, trains: bool = True) -> dict[str, Any]:
 
 
 def package_version(name: str) -> str | None:
-    """The installed version of a distribution, None when it is not installed."""
+    """Return the version of an installed distribution, or None when it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -50,7 +50,7 @@ def package_version(name: str) -> str | None:
 
 @cache
 def source_state() -> tuple[str | None, bool | None]:
-    """The commit of the suite's checkout and whether files differ from it; (None, None) outside one."""
+    """Return the commit of the suite's checkout and whether files differ from it; (None, None) outside a checkout."""
     if not (ROOT / ".git").exists():
         return None, None
     try:
@@ -60,9 +60,10 @@ def source_state() -> tuple[str | None, bool | None]:
         return None, None
 
 
-def _git(root: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout.strip()
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return process.stdout.strip()
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""The one evaluator: every task, data set and seed goes through here, from the presence of files to the record."""
+"""The evaluator that every task, data set and seed passes through, from the search for files to the record."""
 
 import contextlib
 import traceback
@@ -19,7 +19,7 @@ from transfer.cli.command import Command
 from transfer.cli.ignored_options import apart
 from transfer.evaluation.environment import source_state
 from transfer.evaluation.planned_run import PlannedRun
-from transfer.evaluation.preflight import find_all
+from transfer.evaluation.preflight import resolve_inputs
 from transfer.records.grouping import value_label
 from transfer.records.protocol import processes
 from transfer.records.store import ERROR, OPTIONS, Record, Store
@@ -27,55 +27,55 @@ from transfer.records.store import ERROR, OPTIONS, Record, Store
 
 @dataclass
 class Evaluation:
-    """What came of a command: records in order, and the runs that failed."""
+    """The result of a command: the records in order, and the runs that failed."""
 
     records: list[Record]
     failures: list[int]
-    """Exit statuses of the runs that failed."""
+    """The exit status of each run that failed."""
     first_rank: bool
 
     @property
     def exit_status(self) -> int:
-        """1 when something failed (2 when only words were wrong), else 3 when a training broke down, else 0."""
+        """1 when something failed (2 when all failures are usage errors), else 3 when a training failed, else 0."""
         if self.failures:
             return min(self.failures)
         return 3 if any(record.training_failed for record in self.records) else 0
 
 
-def evaluate(command: Command, task: Task, guard: Callable[[PlannedRun], None] | None = None) -> Evaluation:
-    """Runs every cell of a command that has no record yet; the failure of one does not keep the next from running.
+def evaluate(command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None) -> Evaluation:
+    """Execute every run of a command that has no record yet; the others go on when one fails.
 
     Args:
-        guard: sees every cell before the first one runs, and may raise.
+        check_run: is called with every planned run before the first one starts, and may raise.
 
     Raises:
-        UserError: before anything runs, with all that is missing in one message.
-        Stopped: a signal came; the state of the cell is saved.
+        UserError: something is missing; raised before anything runs, with all that is missing in one message.
+        Stopped: a signal arrived; the state of the run is saved.
     """
     context, store = make_context(command), Store(command.run.out)
     if context.ranks.token_ranks > 1 and not task.shares_tokens:
         raise UsageError(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
     dist.start(context.ranks, context.device)
     try:
-        present = find_all(command, task, context, store)
+        inputs = resolve_inputs(command, task, context, store)
         result = Evaluation([], [], context.ranks.first)
-        cells = [
-            PlannedRun(command, task, present, words, dataset, seed, context.precision, context.eval_precision)
-            for words, dataset in present.datasets
+        planned_runs = [
+            PlannedRun(command, task, inputs, argument, dataset, seed, context.precision, context.eval_precision)
+            for argument, dataset in inputs.datasets
             for seed in command.run.seeds
         ]
-        if guard:
-            for cell in cells:
-                guard(cell)
-        for cell in cells:
-            _evaluate_cell(cell, context, store, result)
+        if check_run:
+            for planned in planned_runs:
+                check_run(planned)
+        for planned in planned_runs:
+            _evaluate_run(planned, context, store, result)
         return result
     finally:
         dist.stop()
 
 
 def make_context(command: Command) -> Context:
-    """Where and how a command executes: device, precision, ranks, threads and workers."""
+    """Return where and how a command executes: device, precision, ranks, threads and workers."""
     run = command.run
     ranks = dist.ranks_from_environment(run.sequence_parallel)
     device = choose_device(run.device, ranks)
@@ -98,89 +98,90 @@ def make_context(command: Command) -> Context:
     )
 
 
-def _evaluate_cell(cell: PlannedRun, context: Context, store: Store, result: Evaluation) -> None:
+def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: Evaluation) -> None:
     try:
-        record = _record(cell, context, store)
+        record = _record(planned, context, store)
         result.records.append(record)
         if context.ranks.first and not record.training_failed:
-            cell.task.finish(store.folder(cell.run_id), cell.dataset, cell.command.options)
+            planned.task.finish(store.folder(planned.run_id), planned.dataset, planned.command.options)
     except Exception as error:
         if context.ranks.world > 1:
             raise  # the other ranks may be inside a collective; torchrun ends them
-        text = str(error) if isinstance(error, UserError) else traceback.format_exc()
-        context.say(f"error: {cell.run_id}: {text}")
+        message = str(error) if isinstance(error, UserError) else traceback.format_exc()
+        context.say(f"error: {planned.run_id}: {message}")
         result.failures.append(error.exit_status if isinstance(error, UserError) else 1)
 
 
-def _record(cell: PlannedRun, context: Context, store: Store) -> Record:
-    """The cell's record: the one that exists, or a new one. The first rank of a job decides for all."""
-    run_id, identity = cell.run_id, cell.identity
+def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
+    """Return the run's existing record or a new one; the first rank decides for all ranks."""
+    run_id, identity = planned.run_id, planned.identity
 
     def waiting() -> None:
-        context.say(f"{run_id}: another process is at it; waiting for its record")
+        context.say(f"{run_id}: another process runs it; waiting for its record")
 
-    with contextlib.ExitStack() as held:
-        found = None
+    with contextlib.ExitStack() as stack:
+        record: Record | None = None
         if context.ranks.first:
-            found = store.find(run_id, identity)
-            if found is None:
-                held.enter_context(store.lock(run_id, waiting))
-                found = store.find(run_id, identity)
-        found = dist.broadcast_object(found)
-        if found is None:
-            return _run(cell, context, store)
-    context.say(f"{run_id}: has a record, reused{_otherwise(found, cell, context)}")
-    if found.dirty and not source_state()[1]:
+            record = store.find(run_id, identity)
+            if record is None:
+                stack.enter_context(store.lock(run_id, waiting))
+                record = store.find(run_id, identity)
+        record = dist.broadcast_object(record)
+        if record is None:
+            return _run(planned, context, store)
+    context.say(f"{run_id}: has a record, reused{_differences(record, planned, context)}")
+    if record.dirty and not source_state()[1]:
         folder = store.folder(run_id)
         context.say(f"{run_id}: files changed since their commit made it; without {folder} these files make it anew")
-    return found
+    return record
 
 
-def _otherwise(found: Record, cell: PlannedRun, context: Context) -> str:
-    """How a record was made otherwise than this command would make it, in brackets."""
-    world, own, said = processes(found), cell.options, []
+def _differences(record: Record, planned: PlannedRun, context: Context) -> str:
+    """Return, in brackets, how the reused record was made in another way than this command would."""
+    world, options, differences = processes(record), planned.options, []
     if world not in (None, context.ranks.data.world):
-        seen = " and ".join(apart(cell.values))
-        said.append(f"by {world} process{'es' * (world != 1)}, each of which sees {seen} by itself")
-    names = (name for name in ("judge_after", "validate_at") if name in own)
-    said += [
-        f"with --{name.replace('_', '-')} {value_label(found.options.get(name))}"
+        axes = " and ".join(apart(planned.values))
+        differences.append(f"by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself")
+    names = (name for name in ("judge_after", "validate_at") if name in options)
+    differences += [
+        f"with --{name.replace('_', '-')} {value_label(record.options.get(name))}"
         for name in names
-        if found.options.get(name) != own[name]
+        if record.options.get(name) != options[name]
     ]
-    return f" (made {', '.join(said)})" if said else ""
+    return f" (made {', '.join(differences)})" if differences else ""
 
 
-def _run(cell: PlannedRun, shared: Context, store: Store) -> Record:
-    """Runs the task and writes the record; `error.txt` says what went wrong if it cannot."""
-    folder, started = store.folder(cell.run_id), datetime.now(UTC).isoformat(timespec="seconds")
+def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
+    """Run the task and write its record; if that fails, the reason is written to `error.txt`."""
+    folder, started = store.folder(planned.run_id), datetime.now(UTC).isoformat(timespec="seconds")
     context = replace(
         shared,
-        seed=cell.seed,
+        seed=planned.seed,
         folder=folder,
-        identity=cell.identity.digest,
+        identity=planned.identity.digest,
         cost=Cost(),
         outcome=Outcome(),
         notes=list(shared.notes),
         details={},
         exported=None,
-        about=cell.about,
+        about=planned.about,
     )
-    context.say(f"{cell.run_id}: starts")
+    context.say(f"{planned.run_id}: starts")
     try:
         if context.ranks.first:
-            write_atomic(folder / OPTIONS, cell.options_yaml.encode())  # says what an unfinished run is
+            write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be told
         with context.signals():
-            scores, outcomes = cell.task.run(cell.present.spec, cell.dataset, cell.command.options, context)
-        wrong = cell.task.contradictions(scores)
-        if wrong:
-            raise RuntimeError(f"the scores contradict themselves, nothing is recorded: {'; '.join(wrong)}")
-        record = cell.record(context, scores, started)
+            scores, outcomes = planned.task.run(planned.inputs.spec, planned.dataset, planned.command.options, context)
+        contradictions = planned.task.contradictions(scores)
+        if contradictions:
+            raise RuntimeError(f"the scores contradict themselves, nothing is recorded: {'; '.join(contradictions)}")
+        record = planned.record(context, scores, started)
         if context.ranks.first:
-            record = store.write(record, cell.options_yaml, outcomes)
+            record = store.write(record, planned.options_yaml, outcomes)
     except Exception:
         if context.ranks.first:
-            with contextlib.suppress(UserError):  # the disk may be what is full
+            with contextlib.suppress(UserError):  # the failure may be that the disk is full
                 write_atomic(folder / ERROR, traceback.format_exc().encode())
         raise
-    return dist.broadcast_object(record)
+    shared_record: Record = dist.broadcast_object(record)
+    return shared_record

@@ -1,4 +1,4 @@
-"""Runs a command that has been read: prints what it would do, or evaluates it and prints the table of its records."""
+"""Executes a parsed command: prints what it would do, or evaluates it and prints the table of its records."""
 
 from typing import TYPE_CHECKING
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def execute(
-    command: "Command", task: "Task", guard: "Callable[[PlannedRun], None] | None" = None
+    command: "Command", task: "Task", check_run: "Callable[[PlannedRun], None] | None" = None
 ) -> "tuple[int, list[Record]]":
-    """Runs a command that has been read, and prints the table of its records.
+    """Execute a parsed command and print the table of its records, or with `--dry-run` its options.
 
     Args:
-        guard: see `transfer.evaluation.evaluator.evaluate`.
+        check_run: see `transfer.evaluation.evaluator.evaluate`.
 
     Returns:
-        The exit status, and the records on the first rank of a job.
+        The exit status, and the records, which only the first rank has.
     """
     spec = command.resolved(task.from_scratch)
     command.check_flags(spec)
@@ -37,7 +37,7 @@ def execute(
     from transfer.report.tables.scores import run_table
 
     try:
-        evaluation = evaluate(command, task, guard)
+        evaluation = evaluate(command, task, check_run)
     except Stopped:
         return Stopped.exit_status, []
     if evaluation.records and evaluation.first_rank:

@@ -1,4 +1,4 @@
-"""What a command needs before anything runs: weights, data, a place to write. All that is missing is said at once."""
+"""Looks for the weights, data and writable folders that a command needs, and lists all that is missing in one error."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from transfer.records.store import Store
 
 @dataclass
 class ResolvedInputs:
-    """What was found: the backbone, what is known of its weights, the opened data sets and the words for them."""
+    """The resolved backbone, what is known of its weights, and the opened data sets with how the command named them."""
 
     spec: BackboneSpec
     weights_id: str = "random"
@@ -29,99 +29,103 @@ class ResolvedInputs:
     datasets: list[tuple[str, Any]] = field(default_factory=list)
 
 
-def find_all(command: Command, task: Task, context: Context, store: Store) -> ResolvedInputs:
-    """Looks for everything a command needs.
+def resolve_inputs(command: Command, task: Task, context: Context, store: Store) -> ResolvedInputs:
+    """Find everything that a command needs.
 
     Raises:
-        UserError: with all that is missing, and what mends each.
+        UserError: something is missing; the message lists all of it, and how to fix each.
     """
     run, problems = command.run, _Problems()
-    present = ResolvedInputs(command.resolved(task.from_scratch))
+    inputs = ResolvedInputs(command.resolved(task.from_scratch))
     with problems.collected():
-        present.spec, present.weights_id, present.origin = _weights(present.spec, command, context)
-        _say_what_changes(present.spec, command, context)
+        inputs.spec, inputs.weights_id, inputs.origin = _weights(inputs.spec, command, context)
+        _note_changed_parts(inputs.spec, command, context)
         if command.backbone.weights == "config" and not task.from_scratch:
-            _say_what_is_passed_over(present.spec, context)
-    for words in run.dataset:
+            _note_ignored_export(inputs.spec, context)
+    for argument in run.dataset:
         with problems.collected():
             dataset = task.open(
-                resolve_dataset(words),
+                resolve_dataset(argument),
                 command.options,
                 root=run.data,
                 subset=run.subset,
                 skip_unreadable=run.skip_unreadable,
             )
-            present.datasets.append((words, dataset))
-    for _, dataset in present.datasets:
+            inputs.datasets.append((argument, dataset))
+    for _, dataset in inputs.datasets:
         with problems.collected():
-            task.check(present.spec, dataset, command.options, context)
+            task.check(inputs.spec, dataset, command.options, context)
     with problems.collected():
         store.prepare()
     problems.raise_if_any()
-    return present
+    return inputs
 
 
 def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[BackboneSpec, str, dict[str, Any]]:
-    """The backbone with weights that exist, their id and origin. A smoke run may go on with random ones and says so."""
+    """Return the backbone with existing weights, their id and origin; a smoke run may use random ones, with a note."""
     try:
         located = find_weights(spec)
-        return spec, located.weights_id, _say_whose(located, context)
+        return spec, located.weights_id, _note_origin(located, context)
     except UserError:
         if not command.run.smoke or command.backbone.weights != "config":
             raise
-        own = Path("weights") / spec.name
-        if spec.weights != str(own) and pretraining_facts(own):
-            # Those of a smoke run take the place of released ones in smoke runs alone.
-            return _weights(command.resolved(from_scratch=False, weights=str(own)), command, context)
+        own_weights = Path("weights") / spec.name
+        if spec.weights != str(own_weights) and pretraining_facts(own_weights):
+            # Weights of a smoke run replace released ones in smoke runs only.
+            return _weights(command.resolved(from_scratch=False, weights=str(own_weights)), command, context)
         context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
         return replace(spec, weights="random"), "random", {}
 
 
-def _say_what_changes(spec: BackboneSpec, command: Command, context: Context) -> None:
-    """Of weights put into another model: each part that is not the export's, or not what the backbone's name says."""
+def _note_changed_parts(spec: BackboneSpec, command: Command, context: Context) -> None:
+    """Note, with `--load partial`, the parts in which the model differs from the export or from the named backbone."""
     if spec.load != "partial":
         return
     if changed := changed_parts(spec):
         context.note(f"--load partial: {spec.weights} holds another model: {'; '.join(changed)}")
     named = command.resolved(from_scratch=False, weights="random")
-    shown = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
-    both = {key: (getattr(spec, key), getattr(named, key)) for key in shown}
-    if kept := [f"{key} {own}, not {other}" for key, (own, other) in both.items() if own != other]:
+    names = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
+    values = {name: (getattr(spec, name), getattr(named, name)) for name in names}
+    if kept := [f"{name} {value}, not {other}" for name, (value, other) in values.items() if value != other]:
         context.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")
 
 
-def _say_what_is_passed_over(spec: BackboneSpec, context: Context) -> None:
-    own = Path("weights") / spec.name
-    about = pretraining_facts(own) if spec.weights != str(own) else {}
-    if about:
-        kind = "a smoke run" if about.get("smoke") else "a training"
-        context.note(f"{own} holds weights of {kind} that are not taken by name: --weights {own} takes them")
+def _note_ignored_export(spec: BackboneSpec, context: Context) -> None:
+    """Note weights in `weights/NAME` that a command does not use because it did not name them."""
+    own_weights = Path("weights") / spec.name
+    facts = pretraining_facts(own_weights) if spec.weights != str(own_weights) else {}
+    if facts:
+        kind = "a smoke run" if facts.get("smoke") else "a training"
+        context.note(
+            f"{own_weights} holds weights of {kind} that are not taken by name: --weights {own_weights} takes them"
+        )
 
 
-def _say_whose(located: Located, context: Context) -> dict[str, Any]:
-    """Weights of a toy pretraining are marked in every record that they lead to. Returns their origin."""
-    about = pretraining_facts(located.folder) if located.folder else {}
-    if about:
-        context.say(f"weights: {located.folder}, from the run {about.get('run')}")
-    origin = origin_of(about)
+def _note_origin(located: Located, context: Context) -> dict[str, Any]:
+    """Note weights of a pretraining with `--smoke` or `--subset`; return the origin that records are marked with."""
+    facts = pretraining_facts(located.folder) if located.folder else {}
+    if facts:
+        context.say(f"weights: {located.folder}, from the run {facts.get('run')}")
+    origin = export_origin(facts)
     marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
     if marks:
         context.note(f"the weights in {located.folder} were pretrained with {' and '.join(marks)}: no real ones")
     return origin
 
 
-def origin_of(about: dict[str, Any]) -> dict[str, Any]:
-    """What marks an export, from its `pretrain.json`, and whatever its run had started from; empty if nothing is known.
+def export_origin(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return an export's marks, its own and inherited ones, from `pretrain.json`; see `Record.origin`.
 
-    See `Record.origin`.
+    Args:
+        facts: the content of `pretrain.json`; the result is empty when it is empty.
     """
-    if not about:
+    if not facts:
         return {}
-    before = about.get("origin") or {}
-    found = {mark: before.get(mark) or about.get(mark) for mark in ("smoke", "dirty", "subset")}
-    # what other seeds of it have in common, and its own seed: tables know seeds by them where its record is not at hand
-    told = {"training": about.get("protocol"), "seed": about.get("seed")}
-    return found | (told if about.get("protocol") else {})
+    before = facts.get("origin") or {}
+    marks = {mark: before.get(mark) or facts.get(mark) for mark in ("smoke", "dirty", "subset")}
+    # by these, tables recognise the seeds of a pretraining whose record is not at hand
+    training = {"training": facts.get("protocol"), "seed": facts.get("seed")}
+    return marks | (training if facts.get("protocol") else {})
 
 
 class _Problems:
@@ -136,7 +140,7 @@ class _Problems:
             self.errors.append(error)
 
     def raise_if_any(self) -> None:
-        """One error for all; its exit status is 2 when only words were wrong."""
+        """Raise one error for all; its exit status is 2 when all of them are usage errors."""
         if self.errors:
             summary = UserError("\n".join(map(str, self.errors)))
             summary.exit_status = min(2, *(error.exit_status for error in self.errors))

@@ -1,4 +1,4 @@
-"""A pretraining method as the evaluator's task: its run has a record, a history and an outcome like any other."""
+"""Adapts a pretraining method to the evaluator's interface of tasks, so that its run gets a record like any other."""
 
 import sys
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from transfer.records.store import history
 
 
 class Pretraining(Task):
-    """One of `backbones/pretrain/` through the common evaluator."""
+    """A pretraining method of `backbones/pretrain/` as a task."""
 
     from_scratch = True
     shares_tokens = True
 
     def __init__(self, method: Method, tokens_at: Sequence[int] = ()):
-        """`tokens_at`: epochs after which the tokens are looked at, see `tasks.token_diagnostics.during_training`."""
+        """`tokens_at`: epochs after which tokens are measured; see `tasks.token_diagnostics.during_training`."""
         self.method, self.tokens_at = method, tokens_at
         self.name, self.version, self.options = f"pretrain-{method.name}", method.version, method.options
         self.metrics, self.primary = {name: Metric() for name in method.metrics}, method.primary
@@ -31,7 +31,7 @@ class Pretraining(Task):
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
     ) -> ClassificationData:
-        """The images by split and class; see `backbones.data.classification`."""
+        """Open the images by split and class; see `backbones.data.classification`."""
         return open_classification(
             spec,
             root,
@@ -42,7 +42,7 @@ class Pretraining(Task):
         )
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context) -> None:
-        """What the method can know to fail."""
+        """Raise UserError for a combination of options with which the method would fail."""
         if self.tokens_at:
             check_backbone(spec, options.size)
         self.method.check(spec, dataset, options, context)
@@ -50,11 +50,11 @@ class Pretraining(Task):
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Trains, validates, exports; the scores end the history, as validations do on the way."""
+        """Train, validate and export; the scores become the last entry of the history."""
         context.observer = TokenWatch(self.tokens_at, dataset, options, context) if self.tokens_at else None
         scores, outcomes = self.method.run(spec, dataset, options, context)
-        if context.folder and (seen := _looked_at(context.folder)):
-            context.details["tokens_at"] = seen
+        if context.folder and (epochs := _recorded_epochs(context.folder)):
+            context.details["tokens_at"] = epochs
         if scores and context.folder and context.ranks.first:
             history = History(context.folder, context.outcome.step)
             history.add({"step": context.outcome.step, "epoch": options.epochs, **scores})
@@ -62,22 +62,25 @@ class Pretraining(Task):
         return scores, outcomes
 
     def finish(self, folder: Path, dataset: ClassificationData, options: Any) -> None:
-        """Says so where a reused run's tokens were not looked at, which cannot be made up for."""
-        seen = _looked_at(folder) if self.tokens_at else []
-        lacking = [epoch for epoch in epochs_of(self.tokens_at, options.epochs) if epoch not in seen]
-        if lacking:
-            said = f"after epoch {' '.join(map(str, lacking))}"
-            print(f"{folder}: made without a look at the tokens {said}; remove it, and train again", file=sys.stderr)
+        """Warn when the tokens of a reused run were not measured; that cannot be done afterwards."""
+        recorded = _recorded_epochs(folder) if self.tokens_at else []
+        missing = [str(epoch) for epoch in epochs_of(self.tokens_at, options.epochs) if epoch not in recorded]
+        if missing:
+            print(
+                f"{folder}: made without a look at the tokens after epoch {' '.join(missing)}; remove it, and train "
+                "again",
+                file=sys.stderr,
+            )
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """The scores of the last validation."""
+        """Return the scores of the last validation."""
         return self.method.rescore(outcomes)
 
     def repeat(self) -> str:
-        """The run's options.yaml is a recipe."""
+        """Return the command that repeats the run; its options.yaml is a recipe."""
         return "python -m transfer.pretrain options.yaml"
 
 
-def _looked_at(folder: Path) -> list[int]:
-    """The epochs after which the tokens of a training were looked at, by this process or one before it."""
+def _recorded_epochs(folder: Path) -> list[int]:
+    """Return the epochs after which the tokens of a training were measured, in this process or an earlier one."""
     return [entry["epoch"] for entry in history(folder, "layers")]

@@ -1,39 +1,75 @@
-"""The weights that a pretraining run leaves for others: its export, published as WEIGHTS/NAME. Imports no torch."""
+"""Publishes the export of a pretraining run as WEIGHTS/NAME, where other commands find it. Importing it is light."""
 
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from backbones.checkpoints.exports import pretraining_facts
+from backbones.checkpoints.exports import WEIGHTS, pretraining_facts
 from backbones.errors import UserError
-from backbones.runtime.files import replace_folder, write_error
+from backbones.runtime.files import check_writable, replace_folder, write_error
 from backbones.settings import differences, read_yaml
-from transfer.cli.options import EXECUTION
-from transfer.records.store import LOCK, OPTIONS, RECORD, STATE, is_locked
+from transfer.cli.options import EXECUTION, PretrainRunOptions
+from transfer.records.store import LOCK, OPTIONS, RECORD, STATE, Record, is_locked
+
+if TYPE_CHECKING:
+    from transfer.evaluation.planned_run import PlannedRun
 
 # Options that may differ between two commands for the same weights.
 _NOT_COMPARED = (*EXECUTION, "config", "dry_run")
 
 
+def check_planned_target(planned: "PlannedRun", run: PretrainRunOptions) -> None:
+    """Raise UserError when a planned pretraining could not put its weights into WEIGHTS/NAME."""
+    check_writable(run.weights_to, "--weights-to")
+    if not run.replace:
+        target = _target(run, planned.inputs.spec.name)
+        check_target(target, planned.identity.digest, run.out, planned.options)
+
+
+def publish_export(record: Record, run: PretrainRunOptions) -> Path:
+    """Copy a run's export to WEIGHTS/NAME unless it is there, and return that folder.
+
+    Raises:
+        UserError: the export is gone, or WEIGHTS/NAME holds weights of another run by now.
+    """
+    from backbones.engine.context import EXPORT
+    from backbones.weights import sha256
+
+    target, source = _target(run, record.backbone["name"]), run.out / record.run_id / EXPORT
+    weights = target / WEIGHTS
+    same = weights.is_file() and f"sha256:{sha256(weights)}" == record.export
+    if not same or pretraining_facts(target).get("identity") != record.identity:
+        if not source.is_dir():
+            raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
+        if not run.replace:
+            check_target(target, record.identity, None, record.options)
+        publish(source, target)
+    return target
+
+
+def _target(run: PretrainRunOptions, backbone: str) -> Path:
+    return run.weights_to / (run.name or backbone)
+
+
 def check_target(target: Path, identity: str, runs: Path | None, options: dict[str, Any]) -> None:
-    """Nothing else may lie at, or be on its way to, the place of an export.
+    """Check that no other run has put its weights into a folder, or will when it is finished.
 
     Args:
         target: WEIGHTS/NAME.
-        identity: of the run that is to be exported there.
-        runs: folder of the runs, where unfinished ones are looked for; None to look at what is there alone.
-        options: of the run.
+        identity: the identity of the run whose export is to go there.
+        runs: the folder in which unfinished runs are looked for; None checks only what is in `target`.
+        options: the options of the run.
 
     Raises:
-        UserError: with what differs, where it can be told.
+        UserError: the target belongs to another run; the message says in which options they differ if that is known.
     """
-    mend = "give this one another --name, or --replace to let it take the place"
+    fix = "give this one another --name, or --replace to let it take the place"
     if target.exists():
-        about = pretraining_facts(target)
-        if about.get("identity") != identity:
-            whose = f"those of {about['run']}{_differing(about.get('options', {}), options)}" if about else "no export"
-            raise UserError(f"{target}: there are other weights ({whose}); {mend}")
+        facts = pretraining_facts(target)
+        if facts.get("identity") != identity:
+            owner = f"those of {facts['run']}{_differing(facts.get('options', {}), options)}" if facts else "no export"
+            raise UserError(f"{target}: there are other weights ({owner}); {fix}")
     for path in sorted(runs.glob(f"pretrain-*/{OPTIONS}")) if runs else ():
         folder = path.parent
         if identity.startswith(folder.name.rpartition("-")[2]) or not _unfinished(folder):
@@ -43,27 +79,27 @@ def check_target(target: Path, identity: str, runs: Path | None, options: dict[s
         if name and (Path(theirs.get("weights_to", "")) / name).resolve() == target.resolve():
             raise UserError(
                 f"{folder}: unfinished, and its weights would go to {target} too{_differing(theirs, options)}; "
-                f"give that run's options to finish it, or {mend}"
+                f"give that run's options to finish it, or {fix}"
             )
 
 
 def _unfinished(folder: Path) -> bool:
-    """Whether a run is under way, or has a state from which it can go on."""
+    """Return whether a run is executing or has a state from which it can resume."""
     if (folder / RECORD).exists():
         return False
     return (folder / STATE).exists() or is_locked(folder / LOCK)
 
 
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
-    found = differences(theirs, ours, _NOT_COMPARED)
-    return f": {found}" if found else ""
+    text = differences(theirs, ours, _NOT_COMPARED)
+    return f": {text}" if text else ""
 
 
 def publish(source: Path, target: Path) -> None:
-    """Puts the export of a run at `target`, whole or not at all; what was there before survives a full disk.
+    """Copy the export of a run to `target`, whole or not at all; an older folder survives a full disk.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: `target` cannot be written.
     """
     scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:

@@ -192,7 +192,7 @@ def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None")
 
 
 def command() -> None:
-    """Entry point of the console script."""
+    """Run the console script."""
     sys.exit(main(sys.argv[1:]))
 
 

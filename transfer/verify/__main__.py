@@ -108,7 +108,7 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path,
 
 
 def command() -> None:
-    """Entry point of the console script."""
+    """Run the console script."""
     sys.exit(main(sys.argv[1:]))
 
 

@@ -8,7 +8,7 @@ import pytest
 from backbones.backbone import create
 from backbones.checkpoints.exports import export, pretraining_facts
 from backbones.errors import UserError
-from transfer.evaluation.preflight import origin_of
+from transfer.evaluation.preflight import export_origin
 from transfer.records.store import Record
 from transfer.run import main
 
@@ -26,8 +26,8 @@ CLEAN = {"smoke": False, "dirty": False, "subset": None}
     ],
 )
 def test_marks_go_on_from_one_export_to_the_next(about: dict[str, Any], origin: dict[str, Any]) -> None:
-    assert origin_of(about) == origin
-    assert origin_of(CLEAN | {"origin": origin}) == CLEAN | {name: mark for name, mark in origin.items() if mark}
+    assert export_origin(about) == origin
+    assert export_origin(CLEAN | {"origin": origin}) == CLEAN | {name: mark for name, mark in origin.items() if mark}
 
 
 def test_an_origin_of_another_form_is_damage(tmp_path: Path) -> None:

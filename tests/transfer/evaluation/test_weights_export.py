@@ -41,7 +41,6 @@ def test_what_was_there_survives_a_disk_that_takes_nothing(tmp_path: Path) -> No
 import os, resource, signal
 from pathlib import Path
 from backbones.errors import UserError
-from backbones.checkpoints.exports import pretraining
 from transfer.evaluation.weights_export import publish
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

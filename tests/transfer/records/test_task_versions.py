@@ -8,7 +8,7 @@ import pytest
 from tasks.task import load_task
 from tests.transfer.evaluation.test_eval_precision import KNN
 from transfer.cli.command import pretraining_names, pretraining_recipe, task_names
-from transfer.pretrain import _method_of
+from transfer.cli.recipe_method import method_of
 from transfer.records.grouping import grouped
 from transfer.records.protocol import differing, digest, protocol
 from transfer.records.record import Record
@@ -30,7 +30,7 @@ def versions() -> dict[str, int]:
     from backbones.pretrain.method import load_method
 
     found = {name: load_task(name).version for name in task_names()}
-    methods = {_method_of(pretraining_recipe(name)) for name in pretraining_names()}
+    methods = {method_of(pretraining_recipe(name)) for name in pretraining_names()}
     return found | {f"pretrain-{name}": load_method(name).version for name in methods}
 
 
