@@ -65,7 +65,7 @@ def _box(room: str, steps: list[int], left: int, top: int) -> Iterator[str]:
     yield f"<rect x='{left}' y='{top}' width='{WIDTH}' height='{HEIGHT}' rx='5' fill='white' stroke='#64748b'/>"
     name = room.partition("/")[2]
     yield f"<text x='{left + 10}' y='{top + 20}' {FONT} font-size='14' font-weight='bold'>{name}</text>"
-    for line, text in enumerate(textwrap.wrap(ROOMS[room], 36)[:3]):
+    for line, text in enumerate(textwrap.wrap(ROOMS[room], 34)[:3]):
         yield f"<text x='{left + 10}' y='{top + 37 + 14 * line}' {FONT} font-size='11.5'>{escape(text)}</text>"
     for place, step in enumerate(reversed(steps)):
         x, y = left + WIDTH - 14 - 22 * place, top + 14
