@@ -80,12 +80,11 @@ def _chosen(options: FeaturesOptions) -> "list[Entry]":
 def _list(chosen: "list[Entry]") -> int:
     from tasks.probing.features import code_version
     from transfer.report.tables.render import markdown
+    from transfer.report.tables.table import Column, Table
 
     if not chosen:
         print("no entries")
         return 0
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for entry in chosen:
         about = entry.about
@@ -105,7 +104,7 @@ def _list(chosen: "list[Entry]") -> int:
                 "stale": "" if key.get("code") == code_version() else "stale",
             }
         )
-    print(markdown(pd.DataFrame(rows)))
+    print(markdown(Table.of(rows, [Column("MiB", "MiB")])))
     return 0
 
 

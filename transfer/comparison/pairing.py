@@ -10,7 +10,7 @@ from typing import Any
 from transfer.comparison.exclusions import Exclusion, MixedArm, NoCounterpart, ProtocolsDiffer, UnusedRuns
 from transfer.comparison.selection import Exports, Selection
 from transfer.records.fields import value_of
-from transfer.records.grouping import content_label
+from transfer.records.labels import content_label
 from transfer.records.protocol import (
     PRETRAINING,
     backbone_of,

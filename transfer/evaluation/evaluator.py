@@ -20,7 +20,7 @@ from transfer.cli.ignored_options import apart
 from transfer.evaluation.environment import source_state
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.preflight import resolve_inputs
-from transfer.records.grouping import value_label
+from transfer.records.labels import value_label
 from transfer.records.protocol import processes
 from transfer.records.store import ERROR, OPTIONS, Record, Store
 

@@ -34,7 +34,7 @@ def execute(
         return 0, []
     from backbones.engine.context import Stopped
     from transfer.evaluation.evaluator import evaluate
-    from transfer.report.tables.scores import run_table
+    from transfer.report.tables.run_table import run_table
 
     try:
         evaluation = evaluate(command, task, check_run)

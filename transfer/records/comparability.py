@@ -1,7 +1,18 @@
-"""`Comparability`: the group of runs whose numbers may be compared, as a value. Imports neither torch nor pandas."""
+"""Which rows of a table hold numbers that may be compared, as values. Imports neither torch nor pandas."""
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from transfer.records.labels import content_label, letter
+from transfer.records.protocol import NOT_RECORDED, OF_DATA, displayed_fields, distinguishing_fields
+from transfer.records.record import Record
+from transfer.records.task_versions import between
+
+# Fields of the protocol that a row shows in its columns `task` and `dataset`.
+_SHOWN = ("task", "dataset", "dataset_version", "skipped", "smoke", "subset")
+_SHORT = 8  # hex digits of a digest
 
 
 @dataclass(frozen=True)
@@ -15,3 +26,80 @@ class Comparability:
 
     letter: str
     fields: tuple[tuple[str, Any], ...]
+
+
+@dataclass
+class Comparabilities:
+    """The comparability groups of a table.
+
+    Attributes:
+        of_row: the group of each row; None where all rows of its task are in one.
+        groups: the groups in order of their letters.
+        task_versions: what changed between the versions of a task that rows differ in, a sentence each.
+    """
+
+    of_row: list[Comparability | None]
+    groups: list[Comparability] = field(default_factory=list)
+    task_versions: list[str] = field(default_factory=list)
+
+
+def comparabilities(records: Sequence[Record], without: Collection[str] = ()) -> Comparabilities:
+    """Return the comparability groups of rows.
+
+    Args:
+        records: any record of each row.
+        without: names of options that do not set rows apart, as a map's axes.
+    """
+    result = Comparabilities([None] * len(records))
+    rows_of_task: dict[str, list[int]] = {}
+    for row, record in enumerate(records):
+        rows_of_task.setdefault(record.task, []).append(row)
+    for rows in rows_of_task.values():
+        _group_rows(result, records, rows, without)
+    for task, rows in rows_of_task.items():
+        versions = (records[row].task_version for row in rows if result.of_row[row])
+        result.task_versions += between(task, versions)
+    return result
+
+
+def _group_rows(
+    result: Comparabilities, records: Sequence[Record], rows: Sequence[int], without: Collection[str]
+) -> None:
+    """Groups the rows of one task."""
+    contents = _comparable([records[row] for row in rows], without)
+    names = list(distinguishing_fields(contents))
+    groups: dict[str, Comparability] = {}
+    for row, content in zip(rows, contents, strict=True) if names else ():
+        fields = {name: _short(records[row], name, content) for name in names}
+        label = content_label(fields, names)
+        if label not in groups:
+            values = ((name, tuple(value) if isinstance(value, list) else value) for name, value in fields.items())
+            groups[label] = Comparability(letter(len(result.groups)), tuple(values))
+            result.groups.append(groups[label])
+        result.of_row[row] = groups[label]
+
+
+def _comparable(records: Sequence[Record], without: Collection[str]) -> list[dict[str, Any]]:
+    """The protocols without what the row shows elsewhere.
+
+    What a data set holds is the same for all rows of its name and version unless these have several contents.
+    """
+    contents = [displayed_fields(record, without) for record in records]
+    names = dict.fromkeys(name for content in contents for name in content)
+    for name in (name for name in names if name.startswith(OF_DATA)):
+        several: dict[tuple[Any, Any], set[Any]] = {}
+        for content in contents:
+            several.setdefault((content.get("dataset"), content.get("dataset_version")), set()).add(content.get(name))
+        for content in contents:
+            if name not in _SHOWN and len(several[content.get("dataset"), content.get("dataset_version")]) == 1:
+                content[name] = "the same"
+    return [{name: value for name, value in content.items() if name not in _SHOWN} for content in contents]
+
+
+def _short(record: Record, name: str, content: Mapping[str, Any]) -> Any:
+    """A field's value; of a file its name and the start of its digest."""
+    value = content.get(name, NOT_RECORDED)
+    if isinstance(value, str) and len(hexadecimal := value.removeprefix("sha256:")) == 64:
+        file = Path(str(record.options.get(name) or "")).name
+        return f"{file} {hexadecimal[:_SHORT]}".strip()
+    return value

@@ -9,7 +9,7 @@ from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.stems import STEMS, StemSpec, find_stem
 from backbones.user_code import is_user_part
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
-from transfer.records.grouping import value_label
+from transfer.records.labels import value_label
 from transfer.records.protocol import PRETRAINING, backbone_of, pretraining
 from transfer.records.store import Record
 

@@ -5,16 +5,14 @@ Imports neither torch nor pandas.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from transfer.cli.ignored_options import FROZEN
+from transfer.records.comparability import Comparabilities, Comparability, comparabilities
+from transfer.records.labels import content_label
 from transfer.records.protocol import (
-    NO_EFFECT,
     NOT_RECORDED,
-    OF_DATA,
     backbone_of,
-    by_export,
     configurations,
     differences,
     digest_of,
@@ -25,28 +23,25 @@ from transfer.records.protocol import (
     processes,
 )
 from transfer.records.store import Record
-from transfer.records.task_versions import between
 
-# Fields of the protocol that a row says in its columns `task` and `dataset`.
-_SHOWN = ("task", "dataset", "dataset_version", "skipped", "smoke", "subset")
 # Fields of a backbone that are not its parts.
 _OF_TRAINING = ("name", "load", "drop_path", "train_size")
-_SHORT = 8  # hex digits of a digest
 
 
 @dataclass
 class Group:
     """Runs that differ in seeds alone, and what their row says of them.
 
-    `protocol` is a letter where the rows of a task are of several protocols, else empty; so is `pretraining` where all
-    start from the same weights.
+    Attributes:
+        pretraining: where the weights come from; empty where all rows start from the same ones.
+        protocol: whose numbers theirs may be compared with; None where the rows of the task are all of one protocol.
     """
 
     records: list[Record]
     dataset: str
     backbone: str
     pretraining: str = ""
-    protocol: str = ""
+    protocol: Comparability | None = None
 
     @property
     def first(self) -> Record:
@@ -54,16 +49,21 @@ class Group:
         return self.records[0]
 
 
-def grouped(
-    records: Sequence[Record], known: Iterable[Record] | None = None, without: Collection[str] = ()
-) -> tuple[list[Group], list[str]]:
-    """The configurations among records in order of appearance, and notes on the letters of their protocols.
+@dataclass(frozen=True)
+class Grouping:
+    """The configurations among some runs, and what their comparability groups differ in."""
+
+    groups: list[Group]
+    comparability: Comparabilities
+
+
+def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: Collection[str] = ()) -> Grouping:
+    """Return the configurations among records, in order of appearance.
 
     Args:
-        known: all records at hand, among which the runs are looked for that weights come from; by default `records`.
+        exports: the runs that weights may come from, by the id of these; see `transfer.records.protocol.by_export`.
         without: names of options and of the backbone's fields that do not tell rows apart, as a map's axes.
     """
-    exports = by_export(records if known is None else known)
     groups, several = [], machines_of_tasks(records)
     for members in _members(records, exports, without):
         chain = lineage(members[0], exports)
@@ -72,7 +72,10 @@ def grouped(
         groups.append(Group(members, dataset_label(members, exports, made_on), name, origin_label(members[0], chain)))
     _tell_backbones_apart(groups, without)
     _tell_pretraining_apart(groups, exports, without)
-    return groups, _letter_protocols(groups, without)
+    comparability = comparabilities([group.first for group in groups], without)
+    for group, protocol in zip(groups, comparability.of_row, strict=True):
+        group.protocol = protocol
+    return Grouping(groups, comparability)
 
 
 def _members(
@@ -155,23 +158,6 @@ def origin_label(record: Record, chain: Sequence[Record]) -> str:
     return " after ".join(said)
 
 
-def value_label(value: Any) -> str:
-    """An option's value as one would say it."""
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
-    if isinstance(value, float):
-        return f"{value:.12g}"
-    if isinstance(value, list | tuple):
-        return " ".join(map(value_label, value)) or "none"
-    return str(value)
-
-
-def content_label(content: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Some fields with their values, where they have an effect: "lr 0.05, epochs 20"."""
-    values = {name: content.get(name, NOT_RECORDED) for name in names}
-    return ", ".join(f"{name} {value_label(value)}" for name, value in values.items() if value != NO_EFFECT)
-
-
 def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> None:
     """Adds to a backbone's name the fields that are not the same in all rows of that name and task."""
     same: dict[tuple[str, str], list[Group]] = {}
@@ -213,64 +199,6 @@ def _trainings(chain: Sequence[Record], without: Collection[str]) -> dict[str, A
     return found
 
 
-def _letter_protocols(groups: Sequence[Group], without: Collection[str]) -> list[str]:
-    """Gives rows of different protocols different letters; returns what the letters stand for."""
-    notes: list[str] = []
-    of_task: dict[str, list[Group]] = {}
-    for group in groups:
-        of_task.setdefault(group.first.task, []).append(group)
-    for several in of_task.values():
-        contents = _comparable(several, without)
-        names = list(distinguishing_fields(contents))
-        letters: dict[str, str] = {}
-        for group, content in zip(several, contents, strict=True) if names else ():
-            said = content_label({name: _said(group.first, name, content) for name in names}, names)
-            said = said or f"{', '.join(names)} without effect"
-            if said not in letters:
-                letters[said] = letter(len(notes))
-                notes.append(f"{letters[said]}: {said}")
-            group.protocol = letters[said]
-    for task, several in of_task.items():
-        notes += between(task, (group.first.task_version for group in several if group.protocol))
-    return notes
-
-
-def _comparable(groups: Sequence[Group], without: Collection[str]) -> list[dict[str, Any]]:
-    """The protocols without what the row says elsewhere.
-
-    What a data set holds is the same for all rows of its name and version unless these have several contents.
-    """
-    contents = [displayed_fields(group.first, without) for group in groups]
-    held = [name for name in dict.fromkeys(name for one in contents for name in one) if name.startswith(OF_DATA)]
-    for name in held:
-        several: dict[tuple[Any, Any], set[Any]] = {}
-        for content in contents:
-            several.setdefault((content.get("dataset"), content.get("dataset_version")), set()).add(content.get(name))
-        for content in contents:
-            if name not in _SHOWN and len(several[content.get("dataset"), content.get("dataset_version")]) == 1:
-                content[name] = "the same"
-    return [{name: value for name, value in content.items() if name not in _SHOWN} for content in contents]
-
-
-def _said(record: Record, name: str, content: Mapping[str, Any]) -> Any:
-    """A field's value in short: of a file its name and the start of its digest."""
-    value = content.get(name, NOT_RECORDED)
-    if isinstance(value, str) and len(hexadecimal := value.removeprefix("sha256:")) == 64:
-        file = Path(str(record.options.get(name) or "")).name
-        return f"{file} {hexadecimal[:_SHORT]}".strip()
-    return value
-
-
 def _unlike(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each content once."""
     return list({digest_of(content): content for content in contents}.values())
-
-
-def letter(number: int) -> str:
-    """a, b, ... z, aa, ab, ... for 0, 1, ..."""
-    text = ""
-    number += 1
-    while number:
-        number, rest = divmod(number - 1, 26)
-        text = chr(ord("a") + rest) + text
-    return text

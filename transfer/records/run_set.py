@@ -1,12 +1,12 @@
 """`RunSet`: runs with what every part of a report needs to know of them, worked out once. Imports no torch."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from transfer.records.evidence import Evidence
-from transfer.records.grouping import Group, grouped, marks
+from transfer.records.grouping import Grouping, grouped, marks
 from transfer.records.record import Record
 from transfer.records.store import Run
 
@@ -73,22 +73,36 @@ class RunSet:
         part.__dict__["evidence"] = self.evidence  # what is at hand is the same, so it is worked out once
         return part
 
+    def where(self, keep: Callable[[Record], object]) -> "RunSet":
+        """The runs whose records `keep` accepts, with the same ones at hand."""
+        return self.select(run for run in self.runs if keep(run.record))
+
     def of_task(self, task: str) -> "RunSet":
         """The runs of one task."""
-        return self.select(run for run in self.runs if run.record.task == task)
+        return self.where(lambda record: record.task == task)
 
     @cached_property
-    def _configurations(self) -> tuple[list[Group], list[str]]:
-        return self.grouped()
+    def folders(self) -> dict[str, Path]:
+        """The folders of the runs, by their ids."""
+        return {run.record.run_id: run.folder for run in self.runs}
 
-    @property
-    def configurations(self) -> list[Group]:
+    @cached_property
+    def grouping(self) -> Grouping:
         """The runs by configuration, in order of appearance: those of one differ in seeds alone."""
-        return self._configurations[0]
+        return self.grouping_of(self.records)
 
-    def grouped(self, without: Collection[str] = ()) -> tuple[list[Group], list[str]]:
-        """See `transfer.records.grouping.grouped`."""
-        return grouped(self.records, self.evidence.known, without)
+    def grouping_of(self, records: Sequence[Record], without: Collection[str] = ()) -> Grouping:
+        """The configurations among some of the records.
+
+        Args:
+            without: options or fields of the backbone that do not tell rows apart, as a map's axes.
+        """
+        return grouped(records, self.exports, without)
+
+    @cached_property
+    def backbone_names(self) -> dict[str, str]:
+        """What each run's backbone is called beside the others, by the run's id."""
+        return {record.run_id: group.backbone for group in self.grouping.groups for record in group.records}
 
     def marks(self, records: Sequence[Record]) -> list[str]:
         """What marks some of the records: "smoke", "dirty", "pretraining smoke" and so on."""

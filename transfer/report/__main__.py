@@ -11,6 +11,7 @@ from backbones.errors import UsageError, UserError
 from backbones.runtime.files import check_writable, write_atomic
 from backbones.settings import Positional, flag, parse
 from transfer.cli.command import exit_on_user_error
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run, merged, store_in
 
 
@@ -146,7 +147,7 @@ def _report(options: ReportOptions, known: Sequence[Run]) -> int:
         packed = bundle(shown, options.bundle)
         print(f"{options.bundle}: {_runs(len(packed))}")
         return 0
-    _print(_render(shown, known, options), options.output)
+    _print(_render(RunSet.of(shown, known), options), options.output)
     return 0
 
 
@@ -190,7 +191,7 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
 
 
-def _render(shown: Sequence[Run], known: Sequence[Run], options: ReportOptions) -> str:
+def _render(runs: RunSet, options: ReportOptions) -> str:
     from transfer.report.page.sections import ReportRequest, as_csv, as_markdown, sections
 
     wanted = ReportRequest(
@@ -208,11 +209,11 @@ def _render(shown: Sequence[Run], known: Sequence[Run], options: ReportOptions) 
         pictures=options.pictures,
         everything=options.format == "html",
     )
-    parts = sections(shown, known, wanted)
+    parts = sections(runs, wanted)
     if options.format == "html":
         from transfer.report.page.html import page
 
-        return page("Transfer results", parts, shown)
+        return page("Transfer results", parts, runs)
     return as_csv(parts) if options.format == "csv" else as_markdown(parts, ids=options.each)
 
 

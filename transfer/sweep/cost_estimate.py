@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
 from transfer.launch.base import ProcessSpec, python_command
+from transfer.report.tables.render import markdown
+from transfer.report.tables.table import Column, Table
 from transfer.sweep.definition.grid import SweepJob, receipt
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.model_check import Built, operations_at, recipe_of, side_of, views_of
@@ -14,6 +16,10 @@ from transfer.sweep.model_check import Built, operations_at, recipe_of, side_of,
 if TYPE_CHECKING:
     from transfer.sweep.lr_search import Searches
 
+COLUMNS = (
+    Column("PFLOP", "10^15 operations", "lower", significant_digits=3),
+    Column("device hours", "hours", "lower", significant_digits=3),
+)
 UTILISATION = 0.3  # of what a large matrix product reaches
 
 
@@ -34,22 +40,21 @@ def plan(
         extra: words that every command gets besides. gpus: of a cell, in place of what its step says.
         speed: TFLOP/s that a device sustains; None: measured here.
     """
-    import pandas as pd
-
-    from transfer.report.tables.render import markdown
-
     how = "--speed" if speed else f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
     speed = speed or _sustained()
     found = [_predicted(cell) for cell in cells]
-    table = pd.DataFrame(
-        {
-            "cell": cell.name,
-            "after": cell.parent.name if cell.parent else "",
-            "PFLOP": "" if operations is None else f"{operations / 1e15:.3g}",
-            "device hours": "" if operations is None else f"{operations / (speed * 3.6e15):.3g}",
-            "ended": "yes" if receipt(out, cell.name).with_suffix(".done.json").exists() else "",
-        }
-        for cell, (operations, _) in zip(cells, found)
+    table = Table.of(
+        (
+            {
+                "cell": cell.name,
+                "after": cell.parent.name if cell.parent else None,
+                "PFLOP": None if operations is None else operations / 1e15,
+                "device hours": None if operations is None else operations / (speed * 3.6e15),
+                "ended": "yes" if receipt(out, cell.name).with_suffix(".done.json").exists() else None,
+            }
+            for cell, (operations, _) in zip(cells, found)
+        ),
+        COLUMNS,
     )
     hours = sum(operations or 0.0 for operations, _ in found) / (speed * 3.6e15)
     unknown = sum(operations is None for operations, _ in found)

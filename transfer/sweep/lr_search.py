@@ -3,18 +3,16 @@
 import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backbones.errors import UsageError
 from backbones.settings import read_yaml
+from transfer.report.tables.table import Column, Table
 from transfer.sweep.bisection import Search, SearchResult
 from transfer.sweep.definition.grid import SweepJob, expand, make_cell
 from transfer.sweep.definition.step import Step, as_list, check_option, parse_seeds, step_options
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Progress
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass
@@ -92,11 +90,10 @@ class Searches:
             group.found = end.value
             return ()
 
-    def table(self) -> "pd.DataFrame":
+    def table(self) -> Table:
         """One row per search: the largest stable rate, its range over the seeds, runs taken, contradictions."""
-        import pandas as pd
-
-        return pd.DataFrame([self._row(group) for group in self.groups])
+        columns = [Column(f"largest stable {self.option}", significant_digits=3)]
+        return Table.of((self._row(group) for group in self.groups), columns)
 
     def _row(self, group: _Group) -> dict[str, Any]:
         cell, found = group.cell, group.found
@@ -105,13 +102,13 @@ class Searches:
         if found is None:
             return line | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
         low, high = found.interval
-        each = "; ".join(f"seed {b.seed}: {b.low:.3g} to {b.high:.3g}" for b in found.brackets)
+        each = tuple(f"seed {b.seed}: {b.low:.3g} to {b.high:.3g}" for b in found.brackets)
         return line | {
-            f"largest stable {self.option}": "" if math.isnan(found.estimate) else f"{found.estimate:.3g}",
+            f"largest stable {self.option}": found.estimate,
             "range over seeds": f"{low:.3g} to {high:.3g}",
             "each seed": each,
             "runs": len(found.probes),
-            "note": "; ".join(_remarks(group, found)),
+            "note": tuple(_remarks(group, found)),
         }
 
     def _cell(self, group: _Group, asked: tuple[float, int]) -> SweepJob:

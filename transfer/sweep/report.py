@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError
 from backbones.runtime.files import write_atomic
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.page.html import page
 from transfer.report.page.section import Section
 from transfer.report.page.sections import ReportRequest, as_markdown, sections
+from transfer.report.tables.table import Table
 from transfer.sweep.definition.grid import SweepJob
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Progress, Sweeper
@@ -33,11 +35,11 @@ class SweepReport:
     missing: list[str] = field(default_factory=list)
 
     @cached_property
-    def runs(self) -> list[Run]:
+    def runs(self) -> RunSet:
         """The runs of the cells, each once."""
         store = Store(self.sweeper.out / "runs")
         records = [progress.record for progress in self.sweeper.cells.values() if progress.record]
-        return list({record.run_id: Run(store.folder(record.run_id), record) for record in records}.values())
+        return RunSet.of({record.run_id: Run(store.folder(record.run_id), record) for record in records}.values())
 
     @cached_property
     def first(self) -> list[Section]:
@@ -46,7 +48,7 @@ class SweepReport:
         found += [Section(title="Largest stable rates", table=self.searches.table())] if self.searches else []
         for wanted in _wanted(self.sweep):
             try:
-                found += sections(self.runs, self.runs, wanted)
+                found += sections(self.runs, wanted)
             except UserError as error:
                 self.missing.append(f"not shown: {error}")
         broken = broken_arms(self.sweep, list(self.sweeper.cells.values()))
@@ -54,13 +56,13 @@ class SweepReport:
 
     def text(self) -> str:
         """The tables."""
-        parts = [*self.first, *(sections(self.runs, self.runs, ReportRequest()) if self.runs else [])]
+        parts = [*self.first, *(sections(self.runs, ReportRequest()) if len(self.runs) else [])]
         return "\n\n".join([as_markdown(parts), *self.missing])
 
     def write_page(self) -> Path:
         """Writes everything that can be shown to OUT/report.html. Raises UserError."""
         wanted = ReportRequest(everything=True, pictures=True)
-        parts = [*self.first, *(sections(self.runs, self.runs, wanted) if self.runs else [])]
+        parts = [*self.first, *(sections(self.runs, wanted) if len(self.runs) else [])]
         parts += [Section(title="Not shown", note="\n".join(self.missing))] if self.missing else []
         tier = f", {self.sweep.tier}" if self.sweep.tiers else ""
         content = page(f"{self.sweep.name}{tier}: {self.sweep.about}", parts, self.runs)
@@ -79,13 +81,11 @@ def _wanted(sweep: SweepFile) -> list[ReportRequest]:
 
 def _cells(sweeper: Sweeper) -> Section:
     """How the cells ended: counts, and a row for each one without a score."""
-    import pandas as pd
-
     everything = list(sweeper.cells.values())
     counts = Counter(progress.status for progress in everything)
     note = f"{len(everything)} cells: " + ", ".join(f"{count} {status}" for status, count in counts.most_common())
     rows = [_row(progress) for progress in everything if progress.status != "completed"]
-    return Section(title="Cells", table=pd.DataFrame(rows) if rows else None, note=note)
+    return Section(title="Cells", table=Table.of(rows) if rows else None, note=note)
 
 
 def _row(progress: Progress) -> dict[str, str]:

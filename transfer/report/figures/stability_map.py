@@ -3,12 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transfer.report.figures.svg import INK, Plot, canvas, plain, say_cut, to_svg
-
-if TYPE_CHECKING:
-    import pandas as pd
+from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.render import csv
+from transfer.report.tables.stability_map import StabilityMap
+from transfer.report.tables.table import Row
 
 ENDINGS = {
     "nonfinite": ("#d55e00", "xx", "not finite"),
@@ -36,56 +37,54 @@ class _Scale:
         return tuple(low + share * (high - low) for low, high in zip(LOW, HIGH))
 
 
-def heat_map(
-    rows: "pd.DataFrame", *, x: str | None = None, y: str | None = None, panels: Sequence[str] | None = None
-) -> Plot:
+def heat_map(rows: StabilityMap) -> Plot:
     """Draws a map.
 
     A cell that completed has the colour of its score and says it, in percent; one that broke down has the colour and
     the hatch of its ending and says its word. Where seeds ended unlike each other, a second line counts those that
     broke down, and of a cell that most completed a band as high as their share has the look of the commonest breakdown
     among them. Cells that were not run stay empty.
-
-    Args:
-        rows: of `transfer.report.tables.stability_map.stability_map`.
-        x, y: columns of the axes, and `panels` those that tell the maps apart; by default as the rows' `attrs` say.
     """
-    from transfer.report.tables.stability_map import PANEL
-
-    x, y = x or rows.attrs["x"], y or rows.attrs["y"]
-    panels = [*PANEL, *rows.attrs.get("by", [])] if panels is None else list(panels)
-    every = _groups(rows, panels)
+    every = _groups(rows)
     groups = every[:PANELS]
-    values = {axis: _ordered([_value(value) for value in rows[axis]]) for axis in (x, y)}
-    scores = rows[(rows["outcome"] == "completed") & rows["score"].notna()]
-    scales = {metric: _Scale(part["score"].min(), part["score"].max()) for metric, part in scores.groupby("metric")}
-    across = max(min(len(groups), int(11 / (UNIT_X * len(values[x]) + 1))), 1)
-    width = across * (UNIT_X * max(len(values[x]), 2) + 1.0)
-    height = -(-len(groups) // across) * (UNIT_Y * len(values[y]) + 0.85) + 0.4
+    values = {axis: _ordered([_value(value) for value in rows[axis]]) for axis in (rows.x, rows.y)}
+    across = max(min(len(groups), int(11 / (UNIT_X * len(values[rows.x]) + 1))), 1)
+    width = across * (UNIT_X * max(len(values[rows.x]), 2) + 1.0)
+    height = -(-len(groups) // across) * (UNIT_Y * len(values[rows.y]) + 0.85) + 0.4
+    scales = _scales(rows)
     with canvas(width, height, max(len(groups), 1), across) as (figure, axes):
         for number, (axis, (title, cells)) in enumerate(zip(axes, groups)):
-            _panel(axis, number, cells, (x, y), values, scales)
+            _panel(axis, number, cells, (rows.x, rows.y), values, scales)
             axis.set_title(plain(title, int(width / across * 11)))
         partly = (_partly(cell) for _, cells in groups for cell in cells)
         _legend(figure, {*rows["outcome"], *filter(None, partly)})
         say_cut(figure, len(groups), len(every), "maps")
-        return Plot(to_svg(figure, "map-" + re.sub("[^a-z0-9]+", "-", f"{x}-{y}".lower())), rows.to_csv(index=False))
+        name = "map-" + re.sub("[^a-z0-9]+", "-", f"{rows.x}-{rows.y}".lower())
+        return Plot(to_svg(figure, name), csv(rows))
 
 
-def _groups(rows: "pd.DataFrame", panels: Sequence[str]) -> list[tuple[str, list[dict[str, Any]]]]:
+def _scales(rows: StabilityMap) -> dict[str, _Scale]:
+    """The scale of each metric, over the cells that completed."""
+    scores: dict[str, list[float]] = {}
+    for row in rows.rows:
+        if row["outcome"] == "completed" and _value(row["score"]) is not None:
+            scores.setdefault(row["metric"], []).append(row["score"])
+    return {metric: _Scale(min(values), max(values)) for metric, values in scores.items()}
+
+
+def _groups(rows: StabilityMap) -> list[tuple[str, list[Row]]]:
     """The cells of each panel under its title: what tells it from the others, or what it is if there is no other."""
-    lines: list[Any] = rows.to_dict("records")
-    telling = [name for name in panels if len({str(line[name]) for line in lines}) > 1]
-    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for line in lines:
-        found.setdefault(tuple(str(line[name]) for name in telling), []).append(line)
+    telling = [name for name in rows.panel if len({*map(cell_text, rows[name])}) > 1]
+    panels: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows.rows:
+        panels.setdefault(tuple(cell_text(row[name]) for name in telling), []).append(row)
     if not telling:
-        said = (str(lines[0][name]) for name in ("task", "dataset", "backbone") if name in lines[0]) if lines else ()
-        return [(" · ".join(said), cells) for cells in found.values()]
-    words = {"task", "dataset", "backbone", "pretraining"}  # names that say what they are
+        titles = [str(rows[name][0]) for name in ("task", "dataset", "backbone")] if len(rows) else []
+        return [(" · ".join(titles), cells) for cells in panels.values()]
+    speaking = {"task", "dataset", "backbone", "pretraining"}  # columns whose values say what they are
     return [
-        (" · ".join(value if name in words else f"{name} {value}" for name, value in zip(telling, key)), cells)
-        for key, cells in found.items()
+        (" · ".join(value if name in speaking else f"{name} {value}" for name, value in zip(telling, key)), cells)
+        for key, cells in panels.items()
     ]
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 INK = "#1b2733"
@@ -95,11 +94,11 @@ def look(number: int) -> dict[str, Any]:
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number // len(COLOURS) % len(STYLES)]}
 
 
-def logarithmic(axis: Any, values: "pd.Series") -> None:
+def logarithmic(axis: Any, values: Sequence[float]) -> None:
     """A logarithmic scale whose ticks are plain numbers: matplotlib would write powers as formulas."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    span = values.max() / values.min()
+    span = max(values) / min(values)
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     axis.set_major_locator(MaxNLocator(6) if span < 10 else LogLocator(subs=(1, 2, 5) if span < 1000 else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))

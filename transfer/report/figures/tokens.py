@@ -3,44 +3,46 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from transfer.records.grouping import grouped
-from transfer.records.store import Run
+from transfer.records.record import Record
+from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import LINES, Plot, canvas, finish, look, plain, say_cut, to_svg
+from transfer.report.tables.render import csv
+from transfer.report.tables.table import Column, Row, Table, is_missing
 
 BACKBONE = {"backbone": "name", "stem": "stem"}
+MEASURED = ("place", "kind", "similarity", "similarity_sd")
+COLUMNS = ("run", *BACKBONE, *MEASURED)
 PANELS = {"stem": "behind the stem", "positions": "behind positions", "block": "behind the last block"}
 """Kind of place -> title; of several places of a kind the last one counts."""
 
 
-def similarity_plot(runs: Sequence[Run]) -> Plot:
+def similarity_plot(runs: RunSet) -> Plot:
     """Similarity of tokens at every place, a curve for each run of task `tokens` (Figure 1 of arXiv 2109.03810).
 
     Columns of the CSV: run, backbone, stem, place, kind, similarity, similarity_sd.
     """
-    import pandas as pd
-
-    rows = pd.DataFrame(
-        [
-            {"run": run.record.run_id, **{key: run.record.backbone.get(name) for key, name in BACKBONE.items()}}
-            | {name: layer.get(name) for name in ("place", "kind", "similarity", "similarity_sd")}
-            for run in runs
-            for layer in run.record.details.get("layers", [])
-        ],
-        columns=["run", *BACKBONE, "place", "kind", "similarity", "similarity_sd"],
-    )
-    places = merged_order(curve["place"] for _, curve in rows.groupby("run", sort=False))
+    curves = {run.record.run_id: _curve(run.record) for run in runs}
+    curves = {run: rows for run, rows in curves.items() if rows}
+    places = merged_order([row["place"] for row in rows] for rows in curves.values())
     with canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
-        for number, (run, curve) in enumerate(list(rows.groupby("run", sort=False))[:LINES]):
-            points = curve[curve["similarity"].notna()]
-            at = [places.index(place) for place in points["place"]]
-            name = plain(f"{curve['backbone'].iloc[0]}, stem {curve['stem'].iloc[0]}", 40)
-            label = f"{name} {plain(str(run)[-6:])}"
-            axes.plot(at, points["similarity"], marker="o", markersize=4, label=label, **look(number))
+        for number, (run, rows) in enumerate(list(curves.items())[:LINES]):
+            points = [row for row in rows if not is_missing(row["similarity"])]
+            at = [places.index(row["place"]) for row in points]
+            name = plain(f"{rows[0]['backbone']}, stem {rows[0]['stem']}", 40)
+            label = f"{name} {plain(run[-6:])}"
+            similarities = [row["similarity"] for row in points]
+            axes.plot(at, similarities, marker="o", markersize=4, label=label, **look(number))
         axes.set_xticks(range(len(places)), [plain(place, 24) for place in places], rotation=60, ha="right")
         axes.set_ylabel("cosine similarity of tokens")
-        say_cut(figure, min(rows["run"].nunique(), LINES), rows["run"].nunique(), "runs")
+        say_cut(figure, min(len(curves), LINES), len(curves), "runs")
         finish(figure, [axes])
-        return Plot(to_svg(figure, "similarity"), rows.to_csv(index=False))
+        table = Table([Column(name) for name in COLUMNS], [row for rows in curves.values() for row in rows])
+        return Plot(to_svg(figure, "similarity"), csv(table))
+
+
+def _curve(record: Record) -> list[Row]:
+    about = {"run": record.run_id, **{key: record.backbone.get(name) for key, name in BACKBONE.items()}}
+    return [about | {name: layer.get(name) for name in MEASURED} for layer in record.details.get("layers", [])]
 
 
 def merged_order(lists: Iterable[Iterable[str]]) -> list[str]:
@@ -55,7 +57,7 @@ def merged_order(lists: Iterable[Iterable[str]]) -> list[str]:
     return merged
 
 
-def similarity_by_epoch(runs: Sequence[Run], looks: Mapping[str, Sequence[Mapping[str, Any]]]) -> Plot:
+def similarity_by_epoch(runs: RunSet, looks: Mapping[str, Sequence[Mapping[str, Any]]]) -> Plot:
     """Similarity of tokens at three places against the epoch, a curve for each training that was looked at.
 
     Args:
@@ -64,19 +66,13 @@ def similarity_by_epoch(runs: Sequence[Run], looks: Mapping[str, Sequence[Mappin
     Columns of the CSV: run, backbone, epoch, place, kind, and what was measured there, as in the record of task
     `tokens`.
     """
-    import pandas as pd
-
-    names = {
-        record.run_id: group.backbone for group in grouped([run.record for run in runs])[0] for record in group.records
-    }
+    names = runs.backbone_names
     ids = [run.record.run_id for run in runs if looks.get(run.record.run_id)]
-    rows = pd.DataFrame(
-        [
-            {"run": run, "backbone": names[run], "epoch": entry["epoch"]} | layer
-            for run in ids
-            for entry in looks[run]
-            for layer in entry["layers"]
-        ]
+    table = Table.of(
+        {"run": run, "backbone": names[run], "epoch": entry["epoch"]} | layer
+        for run in ids
+        for entry in looks[run]
+        for layer in entry["layers"]
     )
     with canvas(11.0, 3.4, panels=len(PANELS), across=len(PANELS)) as (figure, panels):
         for axes, (kind, title) in zip(panels, PANELS.items()):
@@ -89,14 +85,14 @@ def similarity_by_epoch(runs: Sequence[Run], looks: Mapping[str, Sequence[Mappin
         panels[0].set_ylabel("cosine similarity of tokens")
         say_cut(figure, min(len(ids), LINES), len(ids), "runs")
         finish(figure, panels)
-        return Plot(to_svg(figure, "similarity-by-epoch"), rows.to_csv(index=False))
+        return Plot(to_svg(figure, "similarity-by-epoch"), csv(table))
 
 
 def _last_of(kind: str, looks: Iterable[Mapping[str, Any]]) -> dict[int, float]:
     """By epoch the similarity at the last place of a kind, where it is defined."""
-    found: dict[int, float] = {}
+    by_epoch: dict[int, float] = {}
     for entry in looks:
         values = [layer["similarity"] for layer in entry["layers"] if layer["kind"] == kind]
         if values and values[-1] is not None:
-            found[entry["epoch"]] = values[-1]
-    return found
+            by_epoch[entry["epoch"]] = values[-1]
+    return by_epoch

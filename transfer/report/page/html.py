@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from transfer.records.store import Run
+from transfer.records.run_set import RunSet
 from transfer.report.page.record_json import json_block, marks_of, run_facts
 from transfer.report.page.section import Section
 from transfer.report.tables.cell_text import cell_text
@@ -32,8 +32,8 @@ WIDE = 48
 """Characters of a cell from which its text may wrap."""
 
 
-def page(title: str, sections: Sequence[Section], runs: Sequence[Run]) -> str:
-    """The page. `runs` are those whose records it holds: a table may name others, which then have no link."""
+def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
+    """Return the page. `runs` are those whose records it holds: a table may name others, which then have no link."""
     marks = {run.record.run_id: marks_of(run.record) for run in runs}
     columns = sum(len(section.table.columns) for section in sections if section.table is not None)
     rows = min(max(CELLS // max(columns, 1), 10), 100)
@@ -63,7 +63,7 @@ def page(title: str, sections: Sequence[Section], runs: Sequence[Run]) -> str:
 <footer><p>One file that needs no network. A run's name opens its record; a click on a column's title sorts.</p>
 <noscript><p>Sorting, filters and records need JavaScript, which is off.</p></noscript></footer>
 <dialog id="record" aria-labelledby="record-title"></dialog>
-<script type="application/json" id="records">{json_block(run_facts(runs))}</script>
+<script type="application/json" id="records">{json_block(run_facts(runs.runs))}</script>
 <script>{script}</script>
 </body>
 </html>

@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
 from transfer.comparison.bootstrap import AP_DRAWS
 from transfer.comparison.estimates import Bootstrap
 from transfer.records.run_set import RunSet
-from transfer.records.store import HISTORY, Run, history
+from transfer.records.store import HISTORY, history
+from transfer.report.page.galleries import picture_sections
 from transfer.report.page.html import RUN_COLUMNS
 from transfer.report.page.section import Section
-from transfer.report.tables.render import NOTES, comments, csv, markdown, table_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from transfer.report.tables.render import comments, csv, markdown, table_of
+from transfer.report.tables.table import Note, NoteKind, is_missing, is_number
 
 CURVES = 12  # runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
@@ -51,190 +49,168 @@ class ReportRequest:
         return bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.layers)
 
 
-def sections(runs: Sequence[Run], known: Sequence[Run], wanted: ReportRequest) -> list[Section]:
-    """The parts of a report in the order of reading.
-
-    Args:
-        runs: what is shown.
-        known: all runs at hand, among which the runs are looked for that weights come from.
+def sections(runs: RunSet, wanted: ReportRequest) -> list[Section]:
+    """Return the parts of a report in the order of reading.
 
     Raises:
         UserError: what is asked for cannot be had from these runs.
     """
-    found = list(wanted.extra)
+    parts = list(wanted.extra)
     if wanted.paper:
-        found.append(_paper(runs, known, wanted.paper, wanted.margin))
-    found += _comparisons(runs, known, wanted)
+        parts.append(_paper(runs, wanted.paper, wanted.margin))
+    parts += _comparisons(runs, wanted)
     if wanted.interaction:
-        from transfer.report.tables.comparison import interaction
-
-        first, second = wanted.interaction
-        table = interaction(RunSet.of(runs, known), first, second, wanted.bootstrap)
-        found.append(Section(title=f"Interaction of {first} and {second}", table=table))
+        parts.append(_interaction(runs, wanted.interaction, wanted))
     if wanted.map:
-        found += _map(runs, known, wanted.map, wanted.by, "Stability map")
+        parts += _map(runs, wanted.map, wanted.by, "Stability map")
     if wanted.everything or not wanted.special:
-        found += _tables(runs, known, wanted.each)
+        parts += _tables(runs, wanted.each)
     if wanted.cost or wanted.everything:
-        found += _asked(wanted.cost, _cost(runs, known), "--cost: none of these runs has a score")
+        parts += _asked(wanted.cost, _cost(runs), "--cost: none of these runs has a score")
     if wanted.layers or wanted.everything:
         none = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
-        found += _asked(wanted.layers, _layers(runs, known), none)
+        parts += _asked(wanted.layers, _layers(runs), none)
     if wanted.everything:
         if not wanted.map:
-            found += _varying(runs, known)
-        found += [*_similarity(runs), *_curves(runs), *_pictures(runs, wanted.pictures)]
-    return found
+            parts += _varying(runs)
+        parts += [*_similarity(runs), *_curves(runs), *picture_sections(runs.runs, pictures=wanted.pictures)]
+    return parts
 
 
 def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Section]:
-    """The parts. Raises UserError where they were asked for by name and there are none."""
-    found = list(parts)
-    if asked and not found:
+    """Return the parts. Raises UserError where they were asked for by name and there are none."""
+    made = list(parts)
+    if asked and not made:
         raise UserError(otherwise)
-    return found
+    return made
 
 
-def _tables(runs: Sequence[Run], known: Sequence[Run], each: bool) -> Iterator[Section]:
+def _tables(runs: RunSet, each: bool) -> Iterator[Section]:
     """Scores, a table per task."""
-    from transfer.report.tables.scores import frame, over_datasets, summary
+    from transfer.report.tables.dataset_means import over_datasets
+    from transfer.report.tables.scores import each_run
+    from transfer.report.tables.summary import summary
 
-    others = [run.record for run in known]
-    for task in dict.fromkeys(run.record.task for run in runs):
-        records = [run.record for run in runs if run.record.task == task]
-        table = frame(records, others) if each else summary(records, others)
-        yield Section(title=task, table=table)
-        means = over_datasets(records, others)
+    for task in runs.tasks:
+        of_task = runs.of_task(task)
+        yield Section(title=task, table=each_run(of_task) if each else summary(of_task))
+        means = over_datasets(of_task)
         if len(means):
             yield Section(title=f"{task}: mean over data sets", table=means)
-    yield from _norms(runs, known)
+    yield from _norms(runs)
 
 
-def _norms(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
+def _norms(runs: RunSet) -> Iterator[Section]:
     """What the first theorem of arXiv 2109.03810 is about, where a stem has it."""
     from transfer.report.tables.tokens import norm_table
 
-    mine = [run.record for run in runs if run.record.details.get("stem")]
-    table = norm_table(mine, [run.record for run in known])
+    table = norm_table(runs.where(lambda record: record.details.get("stem")))
     if len(table):
         yield Section(title="tokens: weights, scale and shift of the stem's last activation", table=table)
 
 
-def _paper(runs: Sequence[Run], known: Sequence[Run], paper: tuple[str, str], margin: float | None) -> Section:
+def _paper(runs: RunSet, paper: tuple[str, str], margin: float | None) -> Section:
     from transfer.published.rows import table_of
     from transfer.report.published.table import paper_table
 
-    table, notes = paper_table(runs, *paper, known=known, margin=margin)
+    table, notes = paper_table(runs.runs, *paper, known=runs.known, margin=margin)
     return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=table, note="\n".join(notes))
 
 
-def _comparisons(runs: Sequence[Run], known: Sequence[Run], wanted: ReportRequest) -> Iterator[Section]:
+def _comparisons(runs: RunSet, wanted: ReportRequest) -> Iterator[Section]:
     """Each pair of backbones; p values are adjusted over the table of a pair."""
     if not wanted.compare:
         return
     from transfer.report.tables.comparison import compare
 
-    run_set = RunSet.of(runs, known)
     for a, b in wanted.compare:
-        table = compare(run_set, a, b, wanted.bootstrap)
+        table = compare(runs, a, b, wanted.bootstrap)
         yield Section(title=f"{a} against {b}", table=table)
 
 
-def _map(
-    runs: Sequence[Run], known: Sequence[Run], axes: tuple[str, str], by: Sequence[str], title: str
-) -> Iterator[Section]:
+def _interaction(runs: RunSet, fields: tuple[str, str], wanted: ReportRequest) -> Section:
+    from transfer.report.tables.comparison import interaction
+
+    first, second = fields
+    table = interaction(runs, first, second, wanted.bootstrap)
+    return Section(title=f"Interaction of {first} and {second}", table=table)
+
+
+def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> Iterator[Section]:
     from transfer.report.figures.stability_map import heat_map
-    from transfer.report.tables.stability_map import largest_stable, stability_map
+    from transfer.report.tables.largest_stable import largest_stable
+    from transfer.report.tables.stability_map import stability_map
 
-    folders = {run.record.run_id: run.folder for run in runs}
-    others = [run.record for run in known]
-    rows = stability_map([run.record for run in runs], *axes, by, known=others, folders=folders)
+    rows = stability_map(runs, *axes, by, histories=True)
     plot = heat_map(rows)
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in rows[axes[0]].tolist())
-    broke = bool(rows["breakdown_rate"].any())
-    if not (numbers and broke):
+    numbers = all(map(is_number, rows[axes[0]]))
+    if not (numbers and rows.broke):
         why = "as no training broke down" if numbers else "which is not a number in every run"
-        rows.attrs[NOTES].append(f"no largest stable {axes[0]}, {why}")
-    yield Section(title=title, table=_filled(rows), figure=plot.svg, data=plot.csv)
-    if numbers and broke:
-        yield Section(title=f"{title}: largest stable {axes[0]}", table=_filled(largest_stable(rows)))
+        rows.notes.append(Note(NoteKind.READING, f"no largest stable {axes[0]}, {why}"))
+    yield Section(title=title, table=rows.without_empty(), figure=plot.svg, data=plot.csv)
+    if numbers and rows.broke:
+        yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows).without_empty())
 
 
-def _filled(table: "pd.DataFrame") -> "pd.DataFrame":
-    """Without the columns that are empty in all rows."""
-    return table.drop(
-        columns=[name for name in table if all(value in ("", None) or value != value for value in table[name])]
-    )
-
-
-def _varying(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
+def _varying(runs: RunSet) -> Iterator[Section]:
     """Maps of the tasks whose rate was varied, over the warm-up too."""
-    for task in dict.fromkeys(run.record.task for run in runs):
-        mine = [run for run in runs if run.record.task == task]
-        rates, warmups = ({run.record.options.get(name) for run in mine} for name in STABILITY)
+    for task in runs.tasks:
+        of_task = runs.of_task(task)
+        rates, warmups = ({record.options.get(name) for record in of_task.records} for name in STABILITY)
         if len(rates - {None}) > 1 and None not in warmups:
-            yield from _map(mine, known, STABILITY, (), f"{task}: stability map")
+            yield from _map(of_task, STABILITY, (), f"{task}: stability map")
 
 
-def _cost(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
+def _cost(runs: RunSet) -> Iterator[Section]:
     from transfer.report.figures.cost import cost_plot
     from transfer.report.tables.costs import cost_table
 
-    others = [run.record for run in known]
-    for task in dict.fromkeys(run.record.task for run in runs):
-        rows = cost_table([run.record for run in runs if run.record.task == task], known=others)
-        if rows["score"].notna().any():
+    for task in runs.tasks:
+        rows = cost_table(runs.of_task(task))
+        if not all(map(is_missing, rows["score"])):
             plot = cost_plot(rows)
             yield Section(title=f"{task}: score against cost", table=rows, figure=plot.svg, data=plot.csv)
 
 
-def _layers(runs: Sequence[Run], known: Sequence[Run]) -> Iterator[Section]:
+def _layers(runs: RunSet) -> Iterator[Section]:
     """Of task tokens, and of trainings that were looked at."""
     from transfer.report.tables.tokens import layer_table, norm_table
 
-    others = [run.record for run in known]
-    mine = [run.record for run in runs if run.record.details.get("layers")]
-    if mine:
-        yield Section(title="tokens: by layer", table=layer_table(mine, others))
-    watched = [run for run in runs if run.record.details.get("tokens_at")]
+    with_layers = runs.where(lambda record: record.details.get("layers"))
+    if len(with_layers):
+        yield Section(title="tokens: by layer", table=layer_table(with_layers))
+    watched = runs.where(lambda record: record.details.get("tokens_at"))
     looks = {run.record.run_id: history(run.folder, "layers") for run in watched}
     if any(looks.values()):
-        from transfer.report.figures.training_curves import similarity_by_epoch
+        from transfer.report.figures.tokens import similarity_by_epoch
 
-        records = [run.record for run in watched]
         plot = similarity_by_epoch(watched, looks)
-        table = layer_table(records, others, looks)
+        table = layer_table(watched, looks)
         yield Section(title="Tokens while training: by layer", table=table, figure=plot.svg, data=plot.csv)
-        norms = norm_table(records, others, looks)
+        norms = norm_table(watched, looks)
         if len(norms):
             title = "Tokens while training: weights, scale and shift of the stem's last activation"
             yield Section(title=title, table=norms)
 
 
-def _similarity(runs: Sequence[Run]) -> Iterator[Section]:
-    from transfer.report.figures.training_curves import similarity_plot
+def _similarity(runs: RunSet) -> Iterator[Section]:
+    from transfer.report.figures.tokens import similarity_plot
 
-    mine = [run for run in runs if run.record.details.get("layers")]
-    if mine:
-        plot = similarity_plot(mine)
+    with_layers = runs.where(lambda record: record.details.get("layers"))
+    if len(with_layers):
+        plot = similarity_plot(with_layers)
         yield Section(title="Token similarity by layer", figure=plot.svg, data=plot.csv)
 
 
-def _curves(runs: Sequence[Run]) -> Iterator[Section]:
+def _curves(runs: RunSet) -> Iterator[Section]:
     from transfer.report.figures.training_curves import histories
 
-    for task in dict.fromkeys(run.record.task for run in runs):
-        mine = [run for run in runs if run.record.task == task and (run.folder / HISTORY).exists()]
-        if mine:
-            plot = histories(mine[:CURVES])
-            left = f"The first {CURVES} of {len(mine)} runs." if len(mine) > CURVES else ""
+    for task in runs.tasks:
+        trained = [run for run in runs.of_task(task) if (run.folder / HISTORY).exists()]
+        if trained:
+            plot = histories(runs.select(trained[:CURVES]))
+            left = f"The first {CURVES} of {len(trained)} runs." if len(trained) > CURVES else ""
             yield Section(title=f"{task}: training", figure=plot.svg, data=plot.csv, note=left)
-
-
-def _pictures(runs: Sequence[Run], pictures: bool) -> list[Section]:
-    from transfer.report.page.galleries import picture_sections
-
-    return picture_sections(runs, pictures=pictures)
 
 
 def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:

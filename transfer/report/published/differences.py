@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.data.spec import DatasetSpec, resolve_dataset
-from transfer.records.grouping import value_label
+from transfer.records.labels import value_label
 from transfer.records.protocol import NO_EFFECT, displayed_fields
 from transfer.records.record import Record
 from transfer.records.task_versions import between, latest

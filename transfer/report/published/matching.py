@@ -21,7 +21,7 @@ from backbones.stems import find_stem
 from transfer.cli.command import pretraining_recipe, task_recipe
 from transfer.cli.options import EXECUTION
 from transfer.published.rows import Paper, Row, Value, used_values
-from transfer.records.grouping import value_label
+from transfer.records.labels import value_label
 from transfer.records.protocol import lineage, protocol
 from transfer.records.record import Record
 from transfer.report.published.differences import (

@@ -5,7 +5,7 @@ from typing import Any
 
 from transfer.published.rows import PublishedTable, read_paper
 from transfer.published.verdicts import Kind
-from transfer.records.grouping import letter
+from transfer.records.labels import letter
 from transfer.report.published.differences import Reason
 from transfer.report.published.own_runs import RULE
 

@@ -1,14 +1,15 @@
 """How a value of a table's cell is put into words, by its type: the one place where a renderer turns facts into text.
 
-A module whose values stand in cells registers their texts here: `@cell_text.register`, and `@full_text.register` where
-a CSV, which has no notes, says more than a table for people.
+A module whose values stand in cells may register their texts, too: by `@cell_text.register`, and `@full_text.register`
+where a CSV, which has no notes, says more than a table for people.
 """
 
 from functools import singledispatch
 from typing import Any
 
 from transfer.records.comparability import Comparability
-from transfer.records.grouping import content_label
+from transfer.records.labels import content_label, value_label
+from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings, Violation
 
 
 @singledispatch
@@ -47,3 +48,32 @@ def comparability_text(group: Comparability) -> str:
     """Return the fields of a protocol that tell a group of rows from others: "lr 0.05, epochs 20"."""
     fields = dict(group.fields)
     return content_label(fields, fields) or f"{', '.join(fields)} without effect"
+
+
+@cell_text.register
+def _(value: Endings) -> str:
+    own = [f"{count} {status}" for status, count in value.runs]
+    return ", ".join([*own, *(f"{count} {status} in pretraining" for status, count in value.pretraining)])
+
+
+@cell_text.register
+def _(value: BreakdownRate) -> str:
+    interval = f" ({100 * value.low:.0f} to {100 * value.high:.0f} %)" if value.of > 1 else ""
+    return f"{value.broken} of {value.of}{interval}"
+
+
+@cell_text.register
+def _(value: DatasetMean) -> str:
+    if value.datasets < 2:
+        text = f"{value.datasets or 'none'} in common with the other rows"
+    else:
+        text = f"mean of {value.datasets}" + (f" ({', '.join(value.marks)})" if value.marks else "")
+        text += f", but {value.broken} broke down" if value.broken else ""
+        text += f", of survivors: {value.lost} pretrainings like its own broke down" if value.lost else ""
+    return text + (f": {', '.join(value.names)}" if value.names else "")
+
+
+@cell_text.register
+def _(value: Violation) -> str:
+    who = f"{value.seed[0]} {str(value.seed[1])[:15]}: " if value.seed else ""
+    return f"{who}{', '.join(map(value_label, value.trained))} trained above {value.broken:g}, which did not"

@@ -7,20 +7,19 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.fields import check_fields, value_of
-from transfer.records.grouping import Group, grouped
+from transfer.records.grouping import Group
 from transfer.records.protocol import digest
-from transfer.records.store import Record
-from transfer.report.tables.render import NOTES, SIGNIFICANT
+from transfer.records.record import Record
+from transfer.records.run_set import RunSet
+from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, score_unit
+from transfer.report.tables.table import SIGNIFICANT, Column, Note, NoteKind, Table
 from transfer.statistics.intervals import mean_and_deviation
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COSTS = ("gflops", "params_million", "train_hours", "pretrain_hours", "total_hours", "ms_per_image")
 """Columns that can be the horizontal axis; less is better in each."""
@@ -29,18 +28,32 @@ KIND_OF = {"train_hours": "train_hours_of", "pretrain_hours": "pretrain_hours_of
 TIE = 1e-9
 """Scores that differ by no more points are equal, and so are costs relative to their size: means that are equal on
 paper differ by some 1e-15 as floating-point numbers."""
-FEWEST = 4  # points of a fit: three leave its error to one degree of freedom
 _GPU = re.compile(r"nvidia|geforce|tesla|quadro|titan|instinct|radeon|\brtx\b|\b[ahbv]\d{3}\b", re.IGNORECASE)
 
 
-def cost_table(
-    records: Sequence[Record],
-    by: Sequence[str] = (),
-    *,
-    known: Sequence[Record] | None = None,
-    across: Sequence[str] = (),
-) -> "pd.DataFrame":
-    """One row per configuration: its primary score and what it took. What is plotted, to the digit.
+UNITS = {
+    "gflops": "GFLOPs",
+    "params_million": "millions",
+    "train_hours": "hours",
+    "pretrain_hours": "hours",
+    "total_hours": "hours",
+    "ms_per_image": "milliseconds",
+}
+
+
+@dataclass
+class CostTable(Table):
+    """Scores against costs, a row per configuration.
+
+    Attributes:
+        by: the fields that a plot has a series for.
+    """
+
+    by: tuple[str, ...] = ()
+
+
+def cost_table(runs: RunSet, by: Sequence[str] = (), *, across: Sequence[str] = ()) -> CostTable:
+    """Return one row per configuration: its primary score and what it took. What is plotted, to the digit.
 
     Columns: `task dataset backbone pretraining protocol`, those of `by`; `metric`, `score` and `score_sd` (percent,
     over seeds with a score; nan where there is none), `seeds` (of these; what counts as one is said by
@@ -54,46 +67,54 @@ def cost_table(
 
     Args:
         by: fields to have as columns, for a plot's series; see `transfer.records.fields.value_of`.
-        known: all records at hand, among which the runs are looked for that weights come from; by default `records`.
         across: options in which rows may differ and yet be compared, as the rate; else they are of equal protocol.
 
     Raises:
-        WrongWords: an unknown field in `by` or `across`.
+        UsageError: an unknown field in `by` or `across`.
     """
-    import pandas as pd
-
-    evidence = Evidence.of(records, known)
-    check_fields([*by, *across], records, evidence.exports)
-    groups, notes = grouped(records, known)
-    lines = [_line(group, evidence.arm(group.records), by, evidence) for group in groups]
-    keys = [(group.first.primary, digest(group.first, across)) for group in groups]
-    lower = [group.first.metrics.get(group.first.primary, {}).get("direction") == "lower" for group in groups]
+    evidence, grouping = runs.evidence, runs.grouping
+    check_fields([*by, *across], runs.records, runs.exports)
+    rows = [_row(group, evidence.arm(group.records), by, evidence) for group in grouping.groups]
     for cost in COSTS:
-        fronts: dict[Any, list[int]] = {}
-        for place, (key, line) in enumerate(zip(keys, lines, strict=True)):
-            fronts.setdefault((key, line.get(KIND_OF.get(cost, ""))), []).append(place)
-        for places in fronts.values():
-            scores = [-lines[place]["score"] if lower[place] else lines[place]["score"] for place in places]
-            flags = pareto(scores, [lines[place][cost] for place in places])
-            for place, flag in zip(places, flags, strict=True):
-                lines[place][f"pareto_{cost}"] = flag
-    table = pd.DataFrame([line | {"run": line.pop("run")} for line in lines])
-    shown = [*by, *COSTS, "images_per_second"]
-    said = [f"protocol {note}" for note in notes] + _notes_on_features(records)
-    table.attrs |= {"by": list(by), NOTES: said, SIGNIFICANT: shown}
-    return table
+        _mark_front(grouping.groups, rows, cost, across)
+    rows = [row | run_ids(group.records) for row, group in zip(rows, grouping.groups, strict=True)]
+    columns = [Column(name, score_unit(runs.records)) for name in ("score", "score_sd")]
+    columns += [Column(name, significant_digits=SIGNIFICANT) for name in by]
+    columns += [Column(name, UNITS[name], "lower", significant_digits=SIGNIFICANT) for name in COSTS]
+    columns.append(Column("images_per_second", "images per second", "higher", significant_digits=SIGNIFICANT))
+    table = Table.of(rows, columns, grouping_notes(grouping) + _feature_notes(runs.records))
+    return CostTable(table.columns, table.rows, table.notes, tuple(by))
 
 
-def _notes_on_features(records: Sequence[Record]) -> list[str]:
-    """What is said of runs that found features in a store."""
-    found = [found_hours(record) for record in records]
-    unknown, counted = sum(map(math.isnan, found)), sum(hours > 0 for hours in found)
-    notes = [f"hours of {counted} runs are with those that other runs took to extract their features"] * bool(counted)
+def _mark_front(groups: Sequence[Group], rows: Sequence[dict[str, Any]], cost: str, across: Sequence[str]) -> None:
+    """Adds to each row whether it is on the Pareto front among the rows that it can be compared with."""
+    fronts: dict[Any, list[int]] = {}
+    for place, (group, row) in enumerate(zip(groups, rows, strict=True)):
+        kind = row.get(KIND_OF.get(cost, ""))
+        fronts.setdefault((group.first.primary, digest(group.first, across), kind), []).append(place)
+    for places in fronts.values():
+        signs = [-1 if _lower_is_better(groups[place]) else 1 for place in places]
+        scores = [sign * rows[place]["score"] for sign, place in zip(signs, places, strict=True)]
+        flags = pareto(scores, [rows[place][cost] for place in places])
+        for place, flag in zip(places, flags, strict=True):
+            rows[place][f"pareto_{cost}"] = flag
+
+
+def _lower_is_better(group: Group) -> bool:
+    return group.first.metrics.get(group.first.primary, {}).get("direction") == "lower"
+
+
+def _feature_notes(records: Sequence[Record]) -> list[Note]:
+    """How the hours of runs that found their features in a store are to be read."""
+    hours_found = [found_hours(record) for record in records]
+    unknown, counted = sum(map(math.isnan, hours_found)), sum(hours > 0 for hours in hours_found)
+    texts = [f"hours of {counted} runs are with those that other runs took to extract their features"] * bool(counted)
     why = "their features were in the store, which does not say what they took"
-    return notes + [f"hours of {unknown} runs are not known: {why}"] * bool(unknown)
+    texts += [f"hours of {unknown} runs are not known: {why}"] * bool(unknown)
+    return [Note(NoteKind.READING, text, columns=("train_hours", "total_hours")) for text in texts]
 
 
-def _line(group: Group, arm: Arm, by: Sequence[str], evidence: Evidence) -> dict[str, Any]:
+def _row(group: Group, arm: Arm, by: Sequence[str], evidence: Evidence) -> dict[str, Any]:
     records, first = group.records, group.first
     metric = first.primary
     scores = arm.values(metric)
@@ -102,7 +123,7 @@ def _line(group: Group, arm: Arm, by: Sequence[str], evidence: Evidence) -> dict
     rate = _mean([record.cost.get("images_per_second") for record in done])
     return {
         "task": first.task,
-        **{name: getattr(group, name) for name in ("dataset", "backbone", "pretraining", "protocol")},
+        **group_cells(group),
         **{name: value_of(first, name, evidence.exports) for name in by},
         "metric": metric,
         "score": mean,
@@ -114,7 +135,6 @@ def _line(group: Group, arm: Arm, by: Sequence[str], evidence: Evidence) -> dict
         **_hours(done, evidence),
         "images_per_second": rate,
         "ms_per_image": 1000 / rate if rate else math.nan,
-        "run": " ".join(record.run_id for record in records),
     }
 
 
@@ -194,60 +214,3 @@ def pareto(scores: Sequence[float], costs: Sequence[float]) -> list[bool]:
         beaten = (higher & (less | level)) | ((same | higher) & less)
         flags.append(not (beaten.any() or np.isnan(own) or np.isnan(price)))
     return flags
-
-
-@dataclass(frozen=True)
-class CostFit:
-    """score = intercept + slope * log10(cost) by least squares, with 95 % intervals by Student's t.
-
-    `slope` is in points of percent for ten times the cost. The intervals take the points as independent and their
-    scatter about the line as equal; seeds' own spread does not enter.
-    """
-
-    points: int
-    intercept: float
-    slope: float
-    slope_low: float
-    slope_high: float
-    curve: "pd.DataFrame"
-    """Columns `cost score low high`: the line and the interval of its mean."""
-
-
-def cost_fits(rows: "pd.DataFrame", cost: str = "total_hours") -> dict[tuple[Any, ...], CostFit]:
-    """A fit for each task, data set, metric, kind of hours and combination of `by` that has at least `FEWEST` points.
-
-    Args:
-        rows: of `cost_table`.
-        cost: one of `COSTS`; points without it, at 0 or without a score are left out.
-    """
-    kind = [KIND_OF[cost]] if cost in KIND_OF else []
-    names = ["task", "dataset", "metric", *kind, *rows.attrs.get("by", [])]
-    series: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
-    for line in rows.to_dict("records"):
-        if line[cost] > 0 and not math.isnan(line["score"]):
-            series.setdefault(tuple(line[name] for name in names), []).append((line[cost], line["score"]))
-    return {key: found for key, points in series.items() if (found := fit_log(points)) is not None}
-
-
-def fit_log(points: Sequence[tuple[float, float]], level: float = 0.95, steps: int = 50) -> CostFit | None:
-    """The fit through (cost, score) points; None for fewer than `FEWEST` or all at one cost."""
-    import pandas as pd
-    from scipy.special import stdtrit
-
-    costs, scores = np.array(points, dtype=float).reshape(-1, 2).T
-    x = np.log10(costs)
-    if len(x) < FEWEST or np.ptp(x) == 0:
-        return None
-    centre, spread = x.mean(), ((x - x.mean()) ** 2).sum()
-    slope = ((x - centre) * (scores - scores.mean())).sum() / spread
-    residual = scores - scores.mean() - slope * (x - centre)
-    freedom = len(x) - 2
-    variance = (residual**2).sum() / freedom
-    t = stdtrit(freedom, 0.5 + level / 2)
-    grid = np.linspace(x.min(), x.max(), steps)
-    line = scores.mean() + slope * (grid - centre)
-    margin = t * np.sqrt(variance * (1 / len(x) + (grid - centre) ** 2 / spread))
-    half = float(t * math.sqrt(variance / spread))
-    curve = pd.DataFrame({"cost": 10**grid, "score": line, "low": line - margin, "high": line + margin})
-    slope = float(slope)
-    return CostFit(len(x), float(scores.mean() - slope * centre), slope, slope - half, slope + half, curve)

@@ -145,7 +145,7 @@ class Table:
         return replace(self, rows=[self.rows[place] for place in places], notes=notes)
 
     def without_empty(self) -> "Table":
-        """The table without the columns that have no value in any row: None, an empty text or nan."""
+        """The table without the columns that have no value in any row, see `is_missing`."""
         return self.without(*(name for name in self.names if all(map(is_missing, self[name]))))
 
     def to_frame(self) -> "pd.DataFrame":
@@ -161,8 +161,8 @@ def _without_tuples(name: str, value: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell has no value: None, an empty text or nan."""
-    return value is None or (isinstance(value, str) and not value) or (isinstance(value, float) and value != value)
+    """Whether a cell has no value: None, an empty text or tuple, or nan."""
+    return value is None or value in ("", ()) or (isinstance(value, float) and value != value)
 
 
 def is_number(value: Any) -> bool:

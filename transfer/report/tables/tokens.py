@@ -2,16 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from transfer.records.grouping import Group, grouped
-from transfer.records.store import Record
-from transfer.report.tables.render import NOTES, RUN, SIGNIFICANT
-from transfer.report.tables.scores import without_unsaid
+from transfer.records.record import Record
+from transfer.records.run_set import RunSet
+from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, significant, without_unused
+from transfer.report.tables.table import Note, NoteKind, Table
 from transfer.statistics.intervals import mean_and_deviation
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LAYER = ("similarity", "operator_norm", "smallest_norm", "bound", "norm", "effective_rank", "zero_rows")
 ATTENTION = ("row_sum", "entropy")
@@ -23,108 +20,97 @@ Values = dict[tuple[Any, ...], Mapping[str, Any]]
 """What was measured, by epoch (of looks alone) and by place or reading."""
 
 
-def layer_table(
-    records: Sequence[Record], known: Sequence[Record] | None = None, looks: Looks | None = None
-) -> "pd.DataFrame":
-    """A row for each configuration and place: the mean over seeds of what `tasks.tokens` measured there.
+def layer_table(runs: RunSet, looks: Looks | None = None) -> Table:
+    """Return a row for each configuration and place: the mean over seeds of what `tasks.tokens` measured there.
 
-    With `looks` a row for each epoch besides, of what was seen during training.
-
-    `row_sum` and `entropy` are those of a block's attention. Configurations are named as in
-    `transfer.report.tables.scores.summary`, with its notes; `known` as there.
+    With `looks` there is a row for each epoch besides, of what was seen during training. `row_sum` and `entropy` are
+    those of a block's attention. Configurations are named as in `transfer.report.tables.summary.summary`.
     """
-    table = _table(records, known, looks, "place", _layers, (*LAYER, *ATTENTION))
-    return table.dropna(axis="columns", how="all")
+    table = _table(runs, looks, "place", _layers, (*LAYER, *ATTENTION))
+    return table.without(*(name for name in table.names if all(map(_is_nan, table[name]))))
 
 
-def norm_table(
-    records: Sequence[Record], known: Sequence[Record] | None = None, looks: Looks | None = None
-) -> "pd.DataFrame":
-    """How the weights behind the stem's last activation agree with scale and shift before it (theorem 1).
+def norm_table(runs: RunSet, looks: Looks | None = None) -> Table:
+    """Return how the weights behind the stem's last activation agree with scale and shift before it (theorem 1).
 
-    A row for each configuration and reading of W_c (`tasks.token_diagnostics.stem`), each value with its standard
-    deviation over seeds where there are several. Empty where no stem has both. `looks` as in `layer_table`.
+    There is a row for each configuration and reading of W_c (`tasks.token_diagnostics.stem`), each value with its
+    standard deviation over seeds where there are several. The table is empty where no stem has both. `looks` as in
+    `layer_table`.
     """
-    table = _table(records, known, looks, "weights W_c", _norms, NORMS, deviations=True)
-    if len(table):
-        table.attrs[NOTES] = [
-            *table.attrs[NOTES],
-            "pearson, spearman: correlation of the norm of W_c with s_c = sqrt(alpha_c^2 + beta_c^2) over the channels "
-            "c; inverse: with 1 / s_c",
-            "balance: 2 sum(norm s_c) / sum(norm^2 + s_c^2), which is 1 where both are equal in every channel",
-        ]
+    table = _table(runs, looks, "weights W_c", _norms, NORMS, deviations=True)
+    table.notes += [_reading(NORMS[:4], CORRELATION), _reading(NORMS[4:], BALANCE)] if len(table) else []
     return table
 
 
+CORRELATION = (
+    "pearson, spearman: correlation of the norm of W_c with s_c = sqrt(alpha_c^2 + beta_c^2) over the channels c; "
+    "inverse: with 1 / s_c"
+)
+BALANCE = "balance: 2 sum(norm s_c) / sum(norm^2 + s_c^2), which is 1 where both are equal in every channel"
+
+
+def _reading(columns: Sequence[str], text: str) -> Note:
+    return Note(NoteKind.READING, text, columns=tuple(columns))
+
+
 def _table(
-    records: Sequence[Record],
-    known: Sequence[Record] | None,
+    runs: RunSet,
     looks: Looks | None,
     title: str,
     measured: Callable[[Mapping[str, Any]], dict[str, Any]],
     names: Sequence[str],
     *,
     deviations: bool = False,
-) -> "pd.DataFrame":
-    import pandas as pd
-
+) -> Table:
     def values_of(record: Record) -> Values:
         if looks is None:
             return {(name,): value for name, value in measured(record.details).items()}
         lines = looks.get(record.run_id, ())
         return {(line["epoch"], name): value for line in lines for name, value in measured(line).items()}
 
-    groups, notes = grouped(records, known)
     titles = (title,) if looks is None else ("epoch", title)
     rows = [
-        _about(group) | dict(zip(titles, key, strict=True)) | _means(found, names, deviations) | _ids(group)
-        for group in groups
-        for key, found in _together(values_of(record) for record in group.records).items()
+        group_cells(group)
+        | {"seeds": len(group.records)}
+        | dict(zip(titles, key, strict=True))
+        | _means(several, names, deviations)
+        | run_ids(group.records)
+        for group in runs.grouping.groups
+        for key, several in _together(values_of(record) for record in group.records).items()
     ]
-    table = without_unsaid(pd.DataFrame(rows))
-    table.attrs[NOTES] = [f"protocol {note}" for note in notes]
-    table.attrs[SIGNIFICANT] = [name for name in map(str, table) if name.removesuffix(" sd") in names]
-    return table
+    columns = significant(column for name in names for column in (name, f"{name} sd"))
+    return without_unused(Table.of(rows, columns, grouping_notes(runs.grouping)))
 
 
-def _about(group: Group) -> dict[str, Any]:
-    return {
-        "dataset": group.dataset,
-        "backbone": group.backbone,
-        "pretraining": group.pretraining,
-        "protocol": group.protocol,
-        "seeds": len(group.records),
-    }
-
-
-def _ids(group: Group) -> dict[str, str]:
-    return {RUN: " ".join(record.run_id for record in group.records)}
+def _is_nan(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _together(several: Iterable[Values]) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
-    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    by_key: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for values in several:
         for key, measured in values.items():
-            found.setdefault(key, []).append(measured)
-    return found
+            by_key.setdefault(key, []).append(measured)
+    return by_key
 
 
-def _means(found: Sequence[Mapping[str, Any]], names: Sequence[str], deviations: bool) -> dict[str, float]:
-    line: dict[str, float] = {}
+def _means(several: Sequence[Mapping[str, Any]], names: Sequence[str], deviations: bool) -> dict[str, float]:
+    """The mean over seeds of each value, nan where a seed has none."""
+    cells: dict[str, float] = {}
     for name in names:
-        values = [value for one in found if (value := one.get(name)) is not None]
+        values = [value for measured in several if (value := measured.get(name)) is not None]
         mean, deviation = mean_and_deviation(values)
-        line[name] = mean if len(values) == len(found) else math.nan
+        cells[name] = mean if len(values) == len(several) else math.nan
         if deviations:
-            line[f"{name} sd"] = deviation
-    return line
+            cells[f"{name} sd"] = deviation
+    return cells
 
 
 def _layers(facts: Mapping[str, Any]) -> dict[str, Any]:
-    attention = {one["place"]: one for one in facts.get("attention") or ()}
-    return {one["place"]: {**attention.get(one["place"], {}), **one} for one in facts.get("layers") or ()}
+    attention = {layer["place"]: layer for layer in facts.get("attention") or ()}
+    return {layer["place"]: {**attention.get(layer["place"], {}), **layer} for layer in facts.get("layers") or ()}
 
 
 def _norms(facts: Mapping[str, Any]) -> dict[str, Any]:
     last = (facts.get("stem") or {}).get("last_activation") or {}
-    return {one["of"]: one for one in last.get("weights", ()) if "balance" in one}
+    return {weights["of"]: weights for weights in last.get("weights", ()) if "balance" in weights}

@@ -1,0 +1,62 @@
+"""Columns and notes that several tables have in common."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from transfer.records.grouping import Group, Grouping
+from transfer.records.record import Record
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, NoteKind, Table, is_missing
+
+WITH_BREAKDOWNS = "with breakdowns"
+"""Ends the name of the column in which trainings that broke down count as guessing."""
+OF_GROUP = ("dataset", "backbone", "pretraining", "protocol")
+"""Columns that say which configuration a row is of."""
+
+
+def group_cells(group: Group) -> dict[str, Any]:
+    """Return the cells that say which configuration a row is of."""
+    return {name: getattr(group, name) for name in OF_GROUP}
+
+
+def run_ids(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
+    """Return the cell with the ids of the runs behind a row."""
+    return {RUN: tuple(record.run_id for record in records)}
+
+
+def grouping_notes(grouping: Grouping) -> list[Note]:
+    """Return what the letters of the comparability groups stand for, and what versions of a task changed."""
+    comparability = grouping.comparability
+    groups = [Note(NoteKind.COMPARABILITY, "equal in", group=group) for group in comparability.groups]
+    return groups + [Note(NoteKind.TASK_VERSION, f"protocol {text}") for text in comparability.task_versions]
+
+
+def score_columns(records: Sequence[Record]) -> list[Column]:
+    """Return the columns of the records' scores, their deviations and standard errors."""
+    columns = []
+    for record in records:
+        for name in record.scores:
+            unit = score_unit([record], name)
+            direction = record.metrics.get(name, {}).get("direction", "higher")
+            columns.append(Column(name, unit, direction))
+            columns += [Column(f"{name} {ending}", unit) for ending in ("sd", "se")]
+            columns.append(Column(f"{name} {WITH_BREAKDOWNS}", unit, direction))
+    return columns
+
+
+def score_unit(records: Iterable[Record], name: str | None = None) -> str:
+    """Return the unit that tables show a score in, by default the primary one; empty where records differ in it."""
+    units = {record.metrics.get(name or record.primary, {}).get("unit", "fraction") for record in records}
+    unit = str(units.pop()) if len(units) == 1 else ""
+    return "percent" if unit == "fraction" else unit
+
+
+def significant(names: Iterable[str]) -> list[Column]:
+    """Return columns of values of any size, which are shown with four significant digits."""
+    return [Column(name, significant_digits=SIGNIFICANT) for name in names]
+
+
+def without_unused(table: Table) -> Table:
+    """Drop pretraining and protocol where no row has any, and deviations where no row has several seeds."""
+    endings = (" sd", f" {WITH_BREAKDOWNS}")
+    unused = [name for name in table.names if name in ("pretraining", "protocol") or name.endswith(endings)]
+    return table.without(*(name for name in unused if all(map(is_missing, table[name]))))

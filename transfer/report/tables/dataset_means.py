@@ -1,0 +1,104 @@
+"""Means over data sets of tasks whose scores are meant to be averaged. Scores are in percent."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transfer.records.evidence import is_seeded
+from transfer.records.grouping import Group
+from transfer.records.protocol import OF_DATA, backbone_of, digest_of, pretraining, protocol
+from transfer.records.record import Record
+from transfer.records.run_set import RunSet
+from transfer.report.tables.cell_values import DatasetMean
+from transfer.report.tables.columns import grouping_notes, run_ids, score_columns, without_unused
+from transfer.report.tables.scores import standard_error
+from transfer.report.tables.table import Note, NoteKind, Table, is_missing
+
+Key = tuple[str, str]
+"""The protocol of a row, and the row: digests of all but the data set"""
+Members = Mapping[str, Record]
+"""The record of a row on each data set, by the data set's name"""
+
+
+def over_datasets(runs: RunSet) -> Table:
+    """Return the unweighted mean over data sets of runs that differ in nothing else.
+
+    There is one row per backbone, seed and set of options; of seeds that change nothing the first. The mean is over the
+    data sets that all rows of its protocol have, which a note names with those that are left out. Of several records of
+    a data set (it was stored in another form, or mended) the latest counts. Where a data set's run broke down there is
+    no mean, and `data sets` says how many did. The standard error is that of the mean, the data sets' own being
+    independent.
+    """
+    members = _by_row(runs.records)
+    several = {key: of_name for key, of_name in members.items() if len(of_name) > 1}
+    common = _common(several)
+    firsts = [next(iter(of_name.values())) for of_name in several.values()]
+    grouping = runs.grouping_of(firsts)
+    group_of = {id(record): group for group in grouping.groups for record in group.records}
+    apart = len({*map(tuple, common.values())}) > 1
+    rows = []
+    for (key, _), of_name, first in zip(several, several.values(), firsts, strict=True):
+        names = common[key]
+        rows.append(_row([of_name[name] for name in names], first, group_of[id(first)], runs, names if apart else ()))
+    table = Table.of(rows, score_columns(runs.records), grouping_notes(grouping) + _notes(members, common))
+    table = without_unused(table.without_empty())
+    if "pretraining seed" in table and len({seed for seed in table["pretraining seed"] if not is_missing(seed)}) == 1:
+        table = table.without("pretraining seed")
+    return table
+
+
+def _by_row(records: Sequence[Record]) -> dict[Key, dict[str, Record]]:
+    """The records of each row, the latest of each data set."""
+    members: dict[Key, dict[str, Record]] = {}
+    for record in sorted(records, key=lambda record: (str(record.environment.get("started") or ""), -record.seed)):
+        if any(metric.get("averaged") for metric in record.metrics.values()):
+            members.setdefault(_all_but_dataset(record), {})[record.dataset["name"]] = record
+    return members
+
+
+def _common(members: Mapping[Key, Members]) -> dict[str, list[str]]:
+    """For each protocol the data sets that all of its rows have, in order of name."""
+    common: dict[str, set[str]] = {}
+    for (key, _), of_name in members.items():
+        common[key] = common.get(key, {*of_name}) & {*of_name}
+    return {key: sorted(names) for key, names in common.items()}
+
+
+def _notes(members: Mapping[Key, Members], common: Mapping[str, Sequence[str]]) -> list[Note]:
+    """Which data sets the means are over, and which are left out."""
+    over = [f"means are over {', '.join(names)}" for names in {*map(tuple, common.values())} if names]
+    alone = [name for (key, _), of_name in members.items() if len(of_name) == 1 and key in common for name in of_name]
+    lacking = [
+        name for (key, _), of_name in members.items() if len(of_name) > 1 for name in of_name if name not in common[key]
+    ]
+    left_out = [f"not in the means, since a row has it alone: {name}" for name in alone]
+    left_out += [f"not in the means, since other rows lack it: {name}" for name in lacking]
+    return [Note(NoteKind.MEANS, text) for text in [*(over if len(over) == 1 else []), *dict.fromkeys(left_out)]]
+
+
+def _row(members: Sequence[Record], first: Record, group: Group, runs: RunSet, names: Sequence[str]) -> dict[str, Any]:
+    """Args: members: the records of the data sets in common. first: any of the row's, which these need not be among."""
+    broken, lost = sum(record.training_failed for record in members), len(runs.evidence.lost(members))
+    parent = pretraining(first, runs.exports)
+    row: dict[str, Any] = {"task": first.task, "backbone": group.backbone, "pretraining": group.pretraining}
+    row |= {"protocol": group.protocol, "pretraining seed": parent.seed if parent else None, "seed": first.seed}
+    if len(members) < 2:
+        return row | {"data sets": DatasetMean(len(members), names=tuple(names))}
+    marks = tuple(runs.marks(members))
+    row["data sets"] = DatasetMean(len(members), marks, broken, lost, tuple(names))
+    for name in first.scores if not broken else ():
+        if all(name in record.scores for record in members):
+            row[name] = 100 * sum(record.scores[name] for record in members) / len(members)
+    errors = [standard_error(record, first.primary) for record in members]
+    if first.primary in row and None not in errors:
+        row[f"{first.primary} se"] = 100 * math.hypot(*(error or 0.0 for error in errors)) / len(members)
+    return row | run_ids(members)
+
+
+def _all_but_dataset(record: Record) -> Key:
+    """What the rows of one protocol have in common, and what tells them apart."""
+    content = protocol(record)
+    content = {name: value for name, value in content.items() if name not in ("dataset", "skipped")}
+    content = {name: value for name, value in content.items() if not name.startswith(OF_DATA)}
+    seed = record.seed if is_seeded(record) else None
+    return digest_of(content), digest_of([content, backbone_of(record), record.weights_id, seed])

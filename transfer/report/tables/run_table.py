@@ -1,0 +1,28 @@
+"""The tables that `transfer.run` prints of the runs that it made or found."""
+
+from collections.abc import Sequence
+
+from transfer.records.evidence import is_seeded
+from transfer.records.record import Record
+from transfer.records.run_set import RunSet
+from transfer.report.tables.dataset_means import over_datasets
+from transfer.report.tables.render import markdown
+from transfer.report.tables.scores import TRAIN_SECONDS, each_run
+from transfer.report.tables.summary import summary
+from transfer.report.tables.table import RUN
+
+
+def run_table(records: Sequence[Record]) -> str:
+    """Return a row per record, of the standard errors that of the primary score alone.
+
+    Below it stand means over seeds and over data sets, where there are several.
+    """
+    runs = RunSet.of_records(records)
+    rows = each_run(runs)
+    primary = {f"{record.primary} se" for record in records}
+    hidden = [name for name in rows.names if name.endswith(" se") and name not in primary]
+    tables = [rows.without(TRAIN_SECONDS.name, *hidden)]
+    if len({record.seed for record in records}) > 1 and any(map(is_seeded, records)):
+        tables.append(summary(runs).without(RUN))
+    tables.append(over_datasets(runs).without(RUN))
+    return "\n\n".join(markdown(table) for table in tables if len(table))

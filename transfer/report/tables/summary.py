@@ -1,0 +1,74 @@
+"""Scores of configurations: means over seeds, and how many of these broke down. Scores are in percent."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transfer.records.evidence import Arm
+from transfer.records.grouping import Group
+from transfer.records.run_set import RunSet
+from transfer.report.tables.cell_values import BreakdownRate, Endings
+from transfer.report.tables.columns import (
+    WITH_BREAKDOWNS,
+    group_cells,
+    grouping_notes,
+    run_ids,
+    score_columns,
+    without_unused,
+)
+from transfer.report.tables.scores import standard_error
+from transfer.report.tables.table import Note, NoteKind, Table
+from transfer.statistics.intervals import mean_and_deviation
+
+
+def summary(runs: RunSet) -> Table:
+    """Return one row per configuration (backbone, pretraining, protocol): mean and deviation of scores over its seeds.
+
+    `transfer.records.evidence.Evidence.arm` says what counts as one seed; fine-tunings of one pretraining are averaged
+    where there are several pretrainings. A run that broke down has no score: `outcomes` counts each way of ending, and
+    that of trainings that the row's weights would have come from; `broke down` has the rate of seeds without a score
+    with its 95 % Wilson interval, and the score's mean with these at chance stands beside that of the survivors. Rows
+    of a task with different protocols have different values of `Comparability`.
+    """
+    grouping, records = runs.grouping, runs.records
+    arms = [runs.evidence.arm(group.records) for group in grouping.groups]
+    scores = list(dict.fromkeys(name for record in records for name in record.scores))
+    rates = any(len(arm.units) > 1 for arm in arms) and any(arm.absent for arm in arms)
+    rows = [_row(group, arm, scores, rates) for group, arm in zip(grouping.groups, arms, strict=True)]
+    notes = grouping_notes(grouping) + _unit_notes(grouping.groups, arms, rates)
+    return without_unused(Table.of(rows, score_columns(records), notes))
+
+
+def _unit_notes(groups: Sequence[Group], arms: Sequence[Arm], rates: bool) -> list[Note]:
+    notes = []
+    for row, (group, arm) in enumerate(zip(groups, arms, strict=True)):
+        about = f"{group.first.task} on {group.dataset}, {group.backbone}"
+        scored = sum(map(len, arm.units.values()))
+        if scored > len(arm.units) - arm.broken:
+            text = f"{scored} runs count as {len(arm.units) - arm.broken}: {_why(arm)}"
+            notes.append(Note(NoteKind.SEEDS, text, about, rows=(row,), columns=("seeds",)))
+    if rates:
+        columns = tuple(dict.fromkeys(f"{group.first.primary} {WITH_BREAKDOWNS}" for group in groups))
+        text = "with trainings that broke down at chance, or at 0 where chance is not known"
+        notes.append(Note(NoteKind.BREAKDOWNS, text, WITH_BREAKDOWNS, columns=columns))
+    return notes
+
+
+def _why(arm: Arm) -> str:
+    if all(kind == "weights" for kind, _ in arm.labels) and len(arm.units) == 1:
+        return "seeds change nothing here"
+    return "those that start from one pretraining are averaged"
+
+
+def _row(group: Group, arm: Arm, scores: Sequence[str], rates: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"task": group.first.task, **group_cells(group)}
+    row |= {"seeds": len(arm.units), "outcomes": Endings.of(group.records, arm.lost)}
+    if rates:
+        row["broke down"] = BreakdownRate.counted(*arm.breakdowns)
+        counted = arm.with_breakdowns(group.first.primary)
+        row[f"{group.first.primary} {WITH_BREAKDOWNS}"] = mean_and_deviation(counted)[0]
+    for name in scores:
+        row[name], row[f"{name} sd"] = mean_and_deviation(arm.values(name))
+        errors = [error for record in group.records if (error := standard_error(record, name)) is not None]
+        if len(errors) == 1:
+            row[f"{name} se"] = group.first.scale(name) * errors[0]
+    return row | run_ids(group.records)
