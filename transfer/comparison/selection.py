@@ -9,7 +9,7 @@ from typing import Any
 from backbones.errors import UsageError, did_you_mean, shortened
 from backbones.user_code import digest, is_user_part
 from transfer.records.fields import as_value, check_fields, value_of
-from transfer.records.grouping import value_label
+from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.records.store import Record, Run
 

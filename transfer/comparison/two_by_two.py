@@ -4,7 +4,7 @@ from backbones.errors import UsageError, shortened
 from transfer.comparison.compared import Effect
 from transfer.comparison.selection import Selection, has_value
 from transfer.records.fields import check_fields, order, value_of
-from transfer.records.grouping import value_label
+from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 
 Axis = tuple[str, tuple[str, str]]

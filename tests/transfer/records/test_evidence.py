@@ -10,13 +10,14 @@ import pytest
 from backbones.errors import UsageError, UserError
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables import test_comparison as knn
+from tests.transfer.report.tables.of_records import letters, map_of, over_datasets_of, said, summary_of, texts
 from transfer.cli.ignored_options import FROZEN
 from transfer.records.evidence import Evidence, chance, is_seeded
 from transfer.records.record import Record
 from transfer.records.store import Run
-from transfer.report.tables.render import NOTES
-from transfer.report.tables.scores import over_datasets, run_table, summary
-from transfer.report.tables.stability_map import stability_map
+from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.run_table import run_table
+from transfer.report.tables.table import Table
 from transfer.share.card_sections import by_protocol
 from transfer.statistics.verdicts import Breakdowns, Kind
 
@@ -37,8 +38,8 @@ def pretrainings(lasting: int, lost: int, stem: str = "patchify") -> list[Record
     ]
 
 
-def only(table: pd.DataFrame) -> dict[str, Any]:
-    (row,) = table.to_dict("records")
+def only(table: pd.DataFrame | Table) -> dict[str, Any]:
+    (row,) = table.rows if isinstance(table, Table) else table.to_dict("records")
     return {str(name): value for name, value in row.items()}
 
 
@@ -46,16 +47,16 @@ def test_fine_tunings_of_one_pretraining_are_one_seed() -> None:
     """Four of one at 30 and one of another at 60 are two seeds of 45, not five of 36."""
     parents = pretrainings(2, 0)
     runs = [tuned("sha256:patchify0", seed, 0.3) for seed in range(4)] + [tuned("sha256:patchify1", 0, 0.6)]
-    table = summary(runs, [*parents, *runs])
+    table = summary_of(runs, [*parents, *runs])
     assert only(table)["seeds"] == 2
     assert only(table)["mAP"] == pytest.approx(45.0)
     assert only(table)["mAP sd"] == pytest.approx(30 / 2**0.5)
-    assert any("5 runs count as 2: those that start from one pretraining" in note for note in table.attrs[NOTES])
+    assert any("5 runs count as 2: those that start from one pretraining" in note for note in said(table))
 
 
 def test_fine_tunings_of_the_only_pretraining_are_seeds() -> None:
     runs = [tuned("sha256:patchify0", seed, 0.3 + 0.1 * seed) for seed in range(3)]
-    assert only(summary(runs, [*pretrainings(1, 0), *runs]))["seeds"] == 3
+    assert only(summary_of(runs, [*pretrainings(1, 0), *runs]))["seeds"] == 3
 
 
 def test_trainings_on_one_pretraining_are_the_units_of_what_follows_them() -> None:
@@ -63,19 +64,19 @@ def test_trainings_on_one_pretraining_are_the_units_of_what_follows_them() -> No
     first = trained("sha256:dino")
     middle = [made("finetune", weights_id="sha256:dino", seed=seed, export=f"sha256:tuned{seed}") for seed in (0, 1)]
     runs = [tuned(f"sha256:tuned{seed}", again, 0.2 + 0.2 * seed) for seed in (0, 1) for again in (0, 1, 2)]
-    row = only(summary(runs, [first, *middle, *runs]))
+    row = only(summary_of(runs, [first, *middle, *runs]))
     assert (row["seeds"], row["mAP"]) == (2, pytest.approx(30.0))
 
 
 def test_seeds_that_change_nothing_are_one() -> None:
     runs = [made("knn", weights_id="timm:vit", seed=seed, scores={"mAP": 0.4}) for seed in (0, 1, 2)]
-    table = summary(runs)
+    table = summary_of(runs)
     assert only(table)["seeds"] == 1
     assert "mAP sd" not in table
-    assert any("3 runs count as 1: seeds change nothing here" in note for note in table.attrs[NOTES])
+    assert any("3 runs count as 1: seeds change nothing here" in note for note in said(table))
     assert "sd" not in run_table(runs)
     random = [made("knn", seed=seed, scores={"mAP": 0.4 + 0.1 * seed}) for seed in (0, 1, 2)]
-    assert only(summary(random))["seeds"] == 3
+    assert only(summary_of(random))["seeds"] == 3
 
 
 def test_a_part_without_weights_makes_seeds_matter() -> None:
@@ -96,10 +97,10 @@ def test_what_needs_no_seed_is_known() -> None:
 def test_pretrainings_that_broke_down_count_where_their_weights_are_missing() -> None:
     parents = pretrainings(2, 3)
     runs = [tuned(f"sha256:patchify{seed}", 0, 0.5 + 0.1 * seed) for seed in (0, 1)]
-    table = summary(runs, [*parents, *runs])
+    table = summary_of(runs, [*parents, *runs])
     row = only(table)
-    assert row["broke down"].startswith("3 of 5 ")
-    assert row["outcomes"] == "2 completed, 3 diverged in pretraining"
+    assert cell_text(row["broke down"]).startswith("3 of 5 ")
+    assert cell_text(row["outcomes"]) == "2 completed, 3 diverged in pretraining"
     assert (row["seeds"], row["mAP"]) == (5, pytest.approx(55.0))
     assert row["mAP with breakdowns"] == pytest.approx(22.0)  # (50 + 60 + 3 * 0) / 5
 
@@ -186,8 +187,8 @@ def test_fine_tunings_that_broke_down_count_though_their_pretraining_has_a_score
     assert top1.verdict.breakdowns == (Breakdowns("a", 9, 12), Breakdowns("b", 0, 3))
     assert "of survivors alone: broke down a 9 of 12; with these at chance" in knn.row(table, score="top1")["verdict"]
     assert top1.verdict.counted.estimate < -0.2 < 0 < top1.estimate.estimate
-    rows = summary([run.record for run in runs if run.record.task == "knn"], [run.record for run in runs])
-    assert [text[:7] for text in rows["broke down"]] == ["9 of 12", "0 of 3 "]
+    rows = summary_of([run.record for run in runs if run.record.task == "knn"], [run.record for run in runs])
+    assert [text[:7] for text in texts(rows, "broke down")] == ["9 of 12", "0 of 3 "]
 
 
 def test_weights_choose_a_side(tmp_path: Path) -> None:
@@ -203,9 +204,9 @@ def test_weights_choose_a_side(tmp_path: Path) -> None:
 def test_pretrainings_that_broke_down_are_those_of_their_own_part_in_a_map() -> None:
     parents = [*pretrainings(2, 3, "conv"), *pretrainings(2, 0, "patchify")]
     runs = [tuned(f"sha256:{stem}{seed}", stem=stem) for stem in ("conv", "patchify") for seed in (0, 1)]
-    rows = stability_map(runs, "lr", "stem", known=[*parents, *runs]).set_index("stem")
-    assert rows["breakdown_rate"].to_dict() == pytest.approx({"conv": 0.6, "patchify": 0.0})
-    assert rows["outcome"].to_dict() == {"conv": "diverged", "patchify": "completed"}
+    rows = map_of(runs, "lr", "stem", known=[*parents, *runs])
+    assert dict(zip(rows["stem"], rows["breakdown_rate"])) == pytest.approx({"conv": 0.6, "patchify": 0.0})
+    assert dict(zip(rows["stem"], rows["outcome"])) == {"conv": "diverged", "patchify": "completed"}
 
 
 def test_a_side_all_of_whose_pretrainings_broke_down_is_said_to_have_nothing(tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_seeds_of_a_pretraining_elsewhere_are_known_by_what_its_export_says(tmp_
     ]  # fmt: skip
     table = knn.compare(runs, "stem=conv", "stem=patchify", draws=100)
     assert knn.row(table, score="top1")["seeds"] == "3 in pairs"
-    assert summary([run.record for run in runs])["seeds"].tolist() == [3, 3]
+    assert summary_of([run.record for run in runs])["seeds"] == [3, 3]
 
 
 def test_an_interaction_counts_survivors_too(tmp_path: Path) -> None:
@@ -282,23 +283,22 @@ def sets(backbone: str, **scores: float | None) -> list[Record]:
 
 def test_means_are_over_sets_that_all_rows_have() -> None:
     """88.00 over pets and caltech beside 61.50 over pets and cars told nothing: the second is better on pets."""
-    table = over_datasets(
+    table = over_datasets_of(
         [*sets("one", pets=0.8, flowers=0.7, caltech=0.96), *sets("two", pets=0.83, flowers=0.8, cars=0.4)]
     )
-    rows = table.set_index("backbone")
-    assert rows["data sets"].tolist() == ["mean of 2", "mean of 2"]
-    assert rows["accuracy_10shot"].to_dict() == pytest.approx({"one": 75.0, "two": 81.5})
-    assert "means are over flowers, pets" in table.attrs[NOTES]
+    assert texts(table, "data sets") == ["mean of 2", "mean of 2"]
+    assert dict(zip(table["backbone"], table["accuracy_10shot"])) == pytest.approx({"one": 75.0, "two": 81.5})
+    assert "means are over flowers, pets" in said(table)
     assert {
         "not in the means, since other rows lack it: caltech",
         "not in the means, since other rows lack it: cars",
-    } <= {*table.attrs[NOTES]}
+    } <= {*said(table)}
 
 
 def test_a_row_of_one_set_is_named_beside_means() -> None:
-    table = over_datasets([*sets("one", pets=0.8, cars=0.96), *sets("two", pets=0.83)])
-    assert table["backbone"].tolist() == ["one"]
-    assert "not in the means, since a row has it alone: pets" in table.attrs[NOTES]
+    table = over_datasets_of([*sets("one", pets=0.8, cars=0.96), *sets("two", pets=0.83)])
+    assert table["backbone"] == ["one"]
+    assert "not in the means, since a row has it alone: pets" in said(table)
 
 
 def test_a_record_without_a_start_is_older_than_one_with() -> None:
@@ -306,7 +306,7 @@ def test_a_record_without_a_start_is_older_than_one_with() -> None:
     for record, started in ((old, None), (new, "2026-01-01"), (other, "2026-01-01")):
         record.environment["started"] = started
     for records in ([old, new, other], [new, old, other]):
-        assert over_datasets(records)["accuracy_10shot"].tolist() == pytest.approx([40.0])
+        assert over_datasets_of(records)["accuracy_10shot"] == pytest.approx([40.0])
 
 
 def test_a_mean_of_survivors_says_so() -> None:
@@ -316,13 +316,13 @@ def test_a_mean_of_survivors_says_so() -> None:
              metrics={"mAP": {"averaged": True}})
         for name in ("pets", "cars")
     ]  # fmt: skip
-    said = only(over_datasets(runs, [*parents, *runs]))["data sets"]
-    assert said == "mean of 2, of survivors: 2 pretrainings like its own broke down"
+    mean = only(over_datasets_of(runs, [*parents, *runs]))["data sets"]
+    assert cell_text(mean) == "mean of 2, of survivors: 2 pretrainings like its own broke down"
 
 
 def test_rows_with_one_set_in_common_have_no_mean() -> None:
-    table = over_datasets([*sets("one", pets=0.8, caltech=0.96), *sets("two", pets=0.83, cars=0.4)])
-    assert table["data sets"].tolist() == ["1 in common with the other rows"] * 2
+    table = over_datasets_of([*sets("one", pets=0.8, caltech=0.96), *sets("two", pets=0.83, cars=0.4)])
+    assert texts(table, "data sets") == ["1 in common with the other rows"] * 2
     assert "accuracy_10shot" not in table
 
 
@@ -335,11 +335,11 @@ def of_processes(world: int, seed: int, score: float, stem: str = "conv", **envi
 def test_runs_of_other_numbers_of_processes_are_no_seeds_of_each_other() -> None:
     """Three of one process at 60 to 62 and one of eight at 20 were four seeds of 50.75."""
     runs = [of_processes(1, seed, 0.6 + 0.01 * seed) for seed in range(3)] + [of_processes(8, 3, 0.2)]
-    table = summary(runs)
-    assert table["seeds"].tolist() == [3, 1]
-    assert table["mAP"].tolist() == pytest.approx([61.0, 20.0])
-    assert table["protocol"].tolist() == ["a", "b"]
-    assert table.attrs[NOTES][:2] == ["protocol a: world_size 1", "protocol b: world_size 8"]
+    table = summary_of(runs)
+    assert table["seeds"] == [3, 1]
+    assert table["mAP"] == pytest.approx([61.0, 20.0])
+    assert letters(table) == ["a", "b"]
+    assert said(table)[:2] == ["protocol a: world_size 1", "protocol b: world_size 8"]
 
 
 def test_runs_of_other_numbers_of_processes_do_not_stand_in_one_arm(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_where_any_number_computes_the_same_it_is_said_at_the_row() -> None:
     runs = [of_processes(world, seed, 0.6) for seed, world in enumerate((1, 1, 8))]
     for run in runs:
         run.options.update(options)
-    table = summary(runs)
+    table = summary_of(runs)
     assert only(table)["seeds"] == 3
     assert only(table)["dataset"] == "toy_market (1 process, 8 processes, version 1)"
 
@@ -379,14 +379,14 @@ def test_kinds_of_device_and_versions_of_torch_are_said_at_the_row() -> None:
     new = {"device_type": "cuda", "versions": {"torch": "2.13.0+cu130"}}
     old = {"device_type": "cpu", "versions": {"torch": "2.12.1"}}
     runs = [of_processes(1, 0, 0.6, **new), of_processes(1, 1, 0.6, **old), of_processes(1, 2, 0.6, "patchify", **old)]
-    table = summary(runs)
-    assert table["seeds"].tolist() == [2, 1]
-    assert table["dataset"].tolist() == [
+    table = summary_of(runs)
+    assert table["seeds"] == [2, 1]
+    assert table["dataset"] == [
         "toy_market (cpu, cuda, torch 2.12, torch 2.13, version 1)",
         "toy_market (cpu, torch 2.12, version 1)",
     ]
     alike = [of_processes(1, seed, 0.6, **old) for seed in range(2)]
-    assert summary(alike)["dataset"].tolist() == ["toy_market (version 1)"]
+    assert summary_of(alike)["dataset"] == ["toy_market (version 1)"]
 
 
 def test_a_card_keeps_runs_of_other_numbers_of_processes_apart() -> None:

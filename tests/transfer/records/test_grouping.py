@@ -1,44 +1,68 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from tests.transfer.records.recorded import made, trained
-from transfer.records.grouping import grouped, letter, value_label
+from transfer.records.comparability import Comparability
+from transfer.records.grouping import Grouping, grouped
+from transfer.records.labels import content_label, letter, value_label
 from transfer.records.protocol import by_export
+from transfer.records.record import Record
+
+
+def of(records: Sequence[Record], known: Sequence[Record] | None = None) -> Grouping:
+    return grouped(records, by_export(records if known is None else known))
+
+
+def letters(grouping: Grouping) -> list[str]:
+    """What the letters stand for."""
+    return [
+        f"{group.letter}: {content_label(dict(group.fields), dict(group.fields))}"
+        for group in grouping.comparability.groups
+    ]
 
 
 def test_seeds_stand_in_one_row_and_configurations_apart() -> None:
-    groups, notes = grouped([made(), made(lr=0.1), made(seed=1), made(seed=2)])
+    grouping = of([made(), made(lr=0.1), made(seed=1), made(seed=2)])
+    groups = grouping.groups
     assert [len(group.records) for group in groups] == [3, 1]
-    assert [group.protocol for group in groups] == ["a", "b"]
-    assert notes == ["a: lr 0.05", "b: lr 0.1"]
+    assert [group.protocol and group.protocol.letter for group in groups] == ["a", "b"]
+    assert letters(grouping) == ["a: lr 0.05", "b: lr 0.1"]
 
 
 def test_one_protocol_needs_no_letter_and_one_origin_no_word() -> None:
-    (group,), notes = grouped([made(), made(seed=1)])
-    assert (group.protocol, group.pretraining, notes) == ("", "", [])
+    grouping = of([made(), made(seed=1)])
+    (group,) = grouping.groups
+    assert (group.protocol, group.pretraining, letters(grouping)) == (None, "", [])
 
 
 def test_letters_name_only_what_no_column_says() -> None:
     records = [made(), made(dataset={"name": "toy_msmt17", "digest": "e" * 64}), made(smoke=True), made(stem="conv")]
-    assert grouped(records)[1] == []
+    assert letters(of(records)) == []
 
 
 def test_data_of_one_name_with_other_contents_is_another_protocol() -> None:
     one, other = made(), made(dataset={"digest": "e" * 64})
-    groups, notes = grouped([one, other])
-    assert notes == ["a: dataset_digest dddddddd", "b: dataset_digest eeeeeeee"]
-    assert [group.protocol for group in groups] == ["a", "b"]
+    grouping = of([one, other])
+    groups = grouping.groups
+    assert letters(grouping) == ["a: dataset_digest dddddddd", "b: dataset_digest eeeeeeee"]
+    assert [group.protocol and group.protocol.letter for group in groups] == ["a", "b"]
 
 
 def test_rows_of_other_tasks_share_no_letters() -> None:
-    groups, notes = grouped([made(), made("linear", lr=1.0), made("linear", lr=2.0)])
-    assert [group.protocol for group in groups] == ["", "a", "b"]
-    assert len(notes) == 2
+    grouping = of([made(), made("linear", lr=1.0), made("linear", lr=2.0)])
+    groups = grouping.groups
+    assert [group.protocol for group in groups] == [
+        None,
+        Comparability("a", (("lr", 1.0),)),
+        Comparability("b", (("lr", 2.0),)),
+    ]
+    assert len(letters(grouping)) == 2
 
 
 def test_backbones_of_one_name_are_told_apart_by_their_parts() -> None:
-    groups, _ = grouped([made(), made(stem="conv"), made(backbone={"name": "other"})])
+    groups = of([made(), made(stem="conv"), made(backbone={"name": "other"})]).groups
     assert [group.backbone for group in groups] == ["tiny, stem patchify", "tiny, stem conv", "other"]
 
 
@@ -53,20 +77,20 @@ def test_backbones_of_one_name_are_told_apart_by_their_parts() -> None:
     ids=str,
 )
 def test_marks_stand_beside_the_data_set(given: dict[str, object], mark: str) -> None:
-    (group,), _ = grouped([made(**given)])
+    (group,) = of([made(**given)]).groups
     assert mark in group.dataset
-    assert mark not in grouped([made()])[0][0].dataset
+    assert mark not in of([made()]).groups[0].dataset
 
 
 def test_one_dirty_seed_marks_the_row() -> None:
     dirty = made(seed=1, environment={"precision": "bf16", "dirty": True})
-    (group,), _ = grouped([made(), dirty])
+    (group,) = of([made(), dirty]).groups
     assert group.dataset == "toy_market (dirty, version 1)"
 
 
 def test_marks_of_the_pretraining_are_inherited() -> None:
     parent = trained("sha256:a", smoke=True, environment={"precision": "bf16", "dirty": True})
-    (group,), _ = grouped([made(weights_id="sha256:a")], [parent])
+    (group,) = of([made(weights_id="sha256:a")], [parent]).groups
     assert "pretraining smoke" in group.dataset
     assert "pretraining dirty" in group.dataset
 
@@ -77,18 +101,18 @@ def test_records_say_themselves_what_their_weights_come_from() -> None:
         ([made(weights_id="sha256:a", origin=origin)], []),
         ([made(weights_id="sha256:a")], [trained("sha256:a", origin=origin)]),
     ):
-        (group,), _ = grouped(records, known)
+        (group,) = of(records, known).groups
         assert "(pretraining smoke, pretraining dirty, pretraining subset 8, " in group.dataset
-    (group,), _ = grouped([made(weights_id="sha256:a", origin={"smoke": False, "dirty": None, "subset": None})])
+    (group,) = of([made(weights_id="sha256:a", origin={"smoke": False, "dirty": None, "subset": None})]).groups
     assert "pretraining" not in group.dataset
-    (group,), _ = grouped([made(weights_id="sha256:a")], [trained("sha256:a", subset=8)])
+    (group,) = of([made(weights_id="sha256:a")], [trained("sha256:a", subset=8)]).groups
     assert "(pretraining subset 8, " in group.dataset
 
 
 def test_pretraining_is_named_with_what_differs() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", lr=0.1), trained("sha256:c", seed=5)]
     records = [made(weights_id=weights) for weights in ("sha256:a", "sha256:b", "sha256:c", "sha256:" + "d" * 64)]
-    groups, _ = grouped(records, parents)
+    groups = of(records, parents).groups
     assert [group.pretraining for group in groups] == [
         "dino toy_digits, lr 0.05",
         "dino toy_digits, lr 0.1",
@@ -100,7 +124,7 @@ def test_pretraining_is_named_with_what_differs() -> None:
 def test_pretraining_in_two_stages_is_named_and_told_apart() -> None:
     first, other = trained("sha256:a"), trained("sha256:b", epochs=5)
     later = [trained(f"sha256:{name}2", weights_id=f"sha256:{name}", lr=0.1) for name in "ab"]
-    groups, _ = grouped([made(weights_id=run.export) for run in later], [first, other, *later])
+    groups = of([made(weights_id=run.export) for run in later], [first, other, *later]).groups
     assert len({group.pretraining for group in groups}) == 2
     assert all(group.pretraining.startswith("dino toy_digits after dino toy_digits, ") for group in groups)
 
@@ -108,28 +132,29 @@ def test_pretraining_in_two_stages_is_named_and_told_apart() -> None:
 def test_the_name_of_exported_folders_gives_way_to_the_backbones_own() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", seed=1)]
     records = [made(weights_id=f"sha256:{name}", backbone={"name": f"tiny_{name}"}) for name in "ab"]
-    (group,), _ = grouped(records, parents)
+    (group,) = of(records, parents).groups
     assert group.backbone == "tiny"
     assert by_export(parents).keys() == {"sha256:a", "sha256:b"}
 
 
 def test_a_backbone_with_another_part_than_its_pretraining_keeps_its_name() -> None:
     record = made(weights_id="sha256:a", stem="conv", backbone={"name": "mine", "load": "partial"})
-    (group,), _ = grouped([record], [trained("sha256:a")])
+    (group,) = of([record], [trained("sha256:a")]).groups
     assert group.backbone == "mine"
 
 
 def test_options_without_effect_are_not_said() -> None:
     records = [made(warmup_epochs=0.0, idle=("sam_rho", "size")), made()]
-    assert grouped(records)[1] == ["a: warmup_epochs 0", "b: warmup_epochs 7"]
-    notes = grouped([*records, made(size=[8, 8])])[1]
-    assert notes == ["a: warmup_epochs 0", "b: warmup_epochs 7, size 64 32", "c: warmup_epochs 7, size 8 8"]
+    assert letters(of(records)) == ["a: warmup_epochs 0", "b: warmup_epochs 7"]
+    grouping = of([*records, made(size=[8, 8])])
+    assert letters(grouping) == ["a: warmup_epochs 0", "b: warmup_epochs 7, size 64 32", "c: warmup_epochs 7, size 8 8"]
 
 
 def test_an_older_record_does_not_pass_for_a_newer_one() -> None:
-    groups, notes = grouped([made(), replace(made(seed=1), identity_content={})])
+    grouping = of([made(), replace(made(seed=1), identity_content={})])
+    groups = grouping.groups
     assert len(groups) == 2
-    assert notes == ["a: options with effect", "b: options all count"]
+    assert letters(grouping) == ["a: options with effect", "b: options all count"]
 
 
 def test_letters_go_on_after_z() -> None:

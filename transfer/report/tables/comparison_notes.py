@@ -15,7 +15,7 @@ from transfer.comparison.exclusions import (
     UnusedRuns,
 )
 from transfer.records.evidence import RANDOM, Unit
-from transfer.records.grouping import content_label
+from transfer.records.labels import content_label
 from transfer.report.tables.table import Note, NoteKind
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.intervals import Estimate

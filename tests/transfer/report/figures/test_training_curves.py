@@ -14,8 +14,6 @@ from transfer.report.figures.stability_map import ENDINGS
 from transfer.report.figures.svg import INK, LINES, plain
 from transfer.report.figures.tokens import merged_order
 from transfer.report.figures.training_curves import Plot, cost_plot, heat_map, histories, similarity_plot
-from transfer.report.tables.costs import cost_table
-from transfer.report.tables.stability_map import stability_map
 
 SVG = "{http://www.w3.org/2000/svg}"
 BROKEN = {"status": "nonfinite", "reason": "", "step": 3}
@@ -55,7 +53,7 @@ def history_runs(folder: Path) -> list[Run]:
 
 
 def cost_rows() -> pd.DataFrame:
-    return cost_table(
+    return cost_table_of(
         [
             make_run(
                 number,
@@ -100,11 +98,11 @@ def test_scores_have_one_scale_over_all_panels_and_mixed_cells_say_so() -> None:
 def test_a_cell_that_some_seeds_did_not_complete_is_drawn_as_partly_broken() -> None:
     whole = [made(seed=seed, scores={"mAP": 0.5}) for seed in range(4)]
     partly = [*whole[:3], broken("at_chance", seed=3)]
-    drawn = heat_map(stability_map(partly))
+    drawn = heat_map(map_of(partly))
     assert {"50.0", "1 of 4 broke", ENDINGS["at_chance"][2]} <= {*words(drawn)}
     assert 'band-0-0-0"' in drawn.svg
     assert ENDINGS["at_chance"][0] in drawn.svg
-    assert "band-" not in heat_map(stability_map(whole)).svg
+    assert "band-" not in heat_map(map_of(whole)).svg
 
 
 def test_a_map_without_scores_and_with_values_of_any_kind() -> None:
@@ -170,7 +168,7 @@ def test_a_fit_is_drawn_where_there_are_points_enough() -> None:
     ]
     for number, run in enumerate(runs, start=1):
         run.record.cost["gflops"] = 2.0**number
-    few, enough = (cost_plot(cost_table([run.record for run in some]), "gflops") for some in (runs[:2], runs))
+    few, enough = (cost_plot(cost_table_of([run.record for run in some]), "gflops") for some in (runs[:2], runs))
     assert "FillBetweenPolyCollection" in enough.svg
     assert "FillBetweenPolyCollection" not in few.svg
 

@@ -7,9 +7,11 @@ from scipy import stats
 
 from backbones.errors import UsageError
 from tests.transfer.records.recorded import broken, made, trained
+from tests.transfer.report.tables.of_records import cost_table_of, said
 from transfer.records.record import Record
-from transfer.report.tables.costs import COSTS, cost_fits, cost_table, fit_log, hours, pareto
-from transfer.report.tables.render import NOTES, markdown
+from transfer.report.tables.cost_fit import cost_fits, fit_log
+from transfer.report.tables.costs import COSTS, hours, pareto
+from transfer.report.tables.render import markdown
 
 CPU = {"precision": "bf16", "device": "AMD EPYC 9R14", "threads": 2, "workers": 1}
 GPU = {"precision": "bf16", "device": "NVIDIA H200", "threads": 8, "workers": 16}
@@ -21,7 +23,7 @@ def run(score: float, gflops: float = 1.0, name: str = "tiny", **given: object) 
 
 
 def test_a_row_says_what_a_configuration_took() -> None:
-    (row,) = cost_table([run(0.4), run(0.6, seed=1), broken(seed=2, environment=CPU)]).to_dict("records")
+    (row,) = cost_table_of([run(0.4), run(0.6, seed=1), broken(seed=2, environment=CPU)]).rows
     assert (row["metric"], row["score"], row["seeds"], row["broke_down"]) == ("mAP", pytest.approx(50.0), 2, 1)
     assert (row["gflops"], row["params_million"], row["images_per_second"]) == (1.0, 2.0, 200.0)
     assert row["ms_per_image"] == pytest.approx(5.0)
@@ -45,12 +47,12 @@ def test_hours_are_those_of_gpus_or_of_cores() -> None:
     ],
 )  # fmt: skip
 def test_devices_are_known_by_name_where_their_kind_is_not_recorded(device: str, kind: str) -> None:
-    rows = cost_table([run(0.5, environment={**CPU, "device": device})])
-    assert rows["hours_of"].tolist() == [kind]
+    rows = cost_table_of([run(0.5, environment={**CPU, "device": device})])
+    assert rows["hours_of"] == [kind]
 
 
 def test_small_costs_are_printed() -> None:
-    assert "| 0.00012 " in markdown(cost_table([run(0.5, gflops=0.00012)]))
+    assert "| 0.00012 " in markdown(cost_table_of([run(0.5, gflops=0.00012)]))
 
 
 def test_pretraining_of_all_stages_is_added() -> None:
@@ -58,12 +60,12 @@ def test_pretraining_of_all_stages_is_added() -> None:
     first = trained("sha256:a", cost=cost, environment=CPU)
     second = trained("sha256:b", weights_id="sha256:a", epochs=1, cost=cost, environment=CPU)
     known = [first, second]
-    assert cost_table([run(0.5, weights_id="sha256:b")], known=known)["total_hours"].tolist() == [61.5]
-    rows = cost_table([run(0.5, weights_id="timm:x"), run(0.6, weights_id="random")], known=known)
-    assert rows["pretrain_hours"].isna().tolist() == [True, False]
-    mixed = cost_table([run(0.5, weights_id="sha256:a", environment=GPU)], known=known)
-    assert mixed["hours_of"].tolist() == ["mixed"]
-    assert mixed["total_hours"].isna().all()
+    assert cost_table_of([run(0.5, weights_id="sha256:b")], known=known)["total_hours"] == [61.5]
+    rows = cost_table_of([run(0.5, weights_id="timm:x"), run(0.6, weights_id="random")], known=known)
+    assert [*map(math.isnan, rows["pretrain_hours"])] == [True, False]
+    mixed = cost_table_of([run(0.5, weights_id="sha256:a", environment=GPU)], known=known)
+    assert mixed["hours_of"] == ["mixed"]
+    assert [*map(math.isnan, mixed["total_hours"])] == [True]
 
 
 def test_the_front_is_what_nothing_beats() -> None:
@@ -89,10 +91,10 @@ def test_means_that_are_equal_but_for_rounding_tie() -> None:
         )
         for seed, score in enumerate(scores)
     ]
-    table = cost_table(runs)
-    assert table["score"].nunique() == 2
-    assert table["pareto_gflops"].tolist() == [True, True, False]
-    assert table["pareto_params_million"].tolist() == [True, True, True]
+    table = cost_table_of(runs)
+    assert len({*table["score"]}) == 2
+    assert table["pareto_gflops"] == [True, True, False]
+    assert table["pareto_params_million"] == [True, True, True]
     assert pareto([50.0, 50.0 + 1e-14], [1.0, 1.0 + 1e-15]) == [True, True]
     assert pareto([50.0, 50.0 + 1e-14], [1.0, 1.1]) == [True, False]
     assert pareto([50.0, 51.0], [1.0, 1.0 + 1e-15]) == [False, True]
@@ -101,18 +103,18 @@ def test_means_that_are_equal_but_for_rounding_tie() -> None:
 
 def test_hours_of_gpus_and_of_cores_have_no_mean() -> None:
     on_gpu, on_cores = {"cost": {"device_hours": 1.0}, "environment": GPU}, {"cost": {"device_hours": 100.0}}
-    (row,) = cost_table([run(0.5, **on_gpu), run(0.5, seed=1, **on_cores)]).to_dict("records")
+    (row,) = cost_table_of([run(0.5, **on_gpu), run(0.5, seed=1, **on_cores)]).rows
     assert (row["hours_of"], row["train_hours_of"]) == ("mixed", "mixed")
     assert math.isnan(row["train_hours"])
     assert math.isnan(row["total_hours"])
     parent = trained("sha256:a", cost={"device_hours": 5.0}, environment=GPU)
     runs = [run(0.5, name="ours", weights_id="sha256:a", **on_cores), run(0.4, name="theirs", **on_gpu)]
-    table = cost_table(runs, known=[*runs, parent])
-    assert table["hours_of"].tolist() == ["mixed", "GPU"]
-    assert table["train_hours_of"].tolist() == ["core", "GPU"]
-    assert table["pretrain_hours_of"].tolist() == ["GPU", "GPU"]
-    assert table["train_hours"].tolist() == [300.0, 1.0]
-    assert table["pareto_train_hours"].tolist() == [True, True], "of unlike kinds none beats the other"
+    table = cost_table_of(runs, known=[*runs, parent])
+    assert table["hours_of"] == ["mixed", "GPU"]
+    assert table["train_hours_of"] == ["core", "GPU"]
+    assert table["pretrain_hours_of"] == ["GPU", "GPU"]
+    assert table["train_hours"] == [300.0, 1.0]
+    assert table["pareto_train_hours"] == [True, True], "of unlike kinds none beats the other"
 
 
 def probe(seconds: float, found: float | None, **given: object) -> Record:
@@ -123,9 +125,9 @@ def probe(seconds: float, found: float | None, **given: object) -> Record:
 def test_features_that_were_found_cost_what_they_took() -> None:
     """Extraction takes a minute on three cores, a probe ten seconds; with the store only the latter is its own."""
     computed, reused = probe(70, 0.0, lr=0.1), probe(10, 60 * 3 / 3600)
-    table = cost_table([computed, reused])
-    assert table["train_hours"].tolist() == pytest.approx([70 * 3 / 3600] * 2)
-    assert "hours of 1 runs are with those that other runs took to extract their features" in table.attrs[NOTES]
+    table = cost_table_of([computed, reused])
+    assert table["train_hours"] == pytest.approx([70 * 3 / 3600] * 2)
+    assert "hours of 1 runs are with those that other runs took to extract their features" in said(table)
 
 
 def test_hours_of_features_from_nowhere_known_are_not_known() -> None:
@@ -135,10 +137,10 @@ def test_hours_of_features_from_nowhere_known_are_not_known() -> None:
     assert math.isnan(hours(unknown))
     assert math.isnan(hours(older))
     assert hours(whole) == pytest.approx(1.5)
-    table = cost_table([unknown])
+    table = cost_table_of([unknown])
     assert math.isnan(table["train_hours"][0])
-    said = "their features were in the store, which does not say what they took"
-    assert f"hours of 1 runs are not known: {said}" in table.attrs[NOTES]
+    why = "their features were in the store, which does not say what they took"
+    assert f"hours of 1 runs are not known: {why}" in said(table)
 
 
 def test_seeds_are_those_of_pretraining_and_their_breakdowns_count() -> None:
@@ -146,25 +148,25 @@ def test_seeds_are_those_of_pretraining_and_their_breakdowns_count() -> None:
     lost = [broken(task="pretrain-dino", dataset={"name": "toy_digits"}, seed=seed) for seed in (2, 3, 4)]
     runs = [run(score, weights_id="sha256:0", seed=seed) for seed, score in enumerate((0.3, 0.3, 0.3, 0.3))]
     runs.append(run(0.6, weights_id="sha256:1"))
-    (row,) = cost_table(runs, known=[*runs, *parents, *lost]).to_dict("records")
+    (row,) = cost_table_of(runs, known=[*runs, *parents, *lost]).rows
     assert (row["seeds"], row["score"], row["broke_down"]) == (2, pytest.approx(45.0), 3)
     same = [run(0.5, task="knn", weights_id="timm:vit", seed=seed) for seed in (0, 1, 2)]
-    assert cost_table(same)["seeds"].tolist() == [1]
-    assert math.isnan(cost_table(same)["score_sd"][0])
+    assert cost_table_of(same)["seeds"] == [1]
+    assert math.isnan(cost_table_of(same)["score_sd"][0])
 
 
 def test_fronts_are_among_rows_that_can_be_compared() -> None:
     runs = [run(0.9, 1.0, "good"), run(0.5, 2.0, "bad"), run(0.5, 2.0, "other", lr=0.1)]
-    assert cost_table(runs)["pareto_gflops"].tolist() == [True, False, True]
-    assert cost_table(runs, across=["lr"])["pareto_gflops"].tolist() == [True, False, False]
-    assert {f"pareto_{cost}" for cost in COSTS} <= {*cost_table(runs)}
+    assert cost_table_of(runs)["pareto_gflops"] == [True, False, True]
+    assert cost_table_of(runs, across=["lr"])["pareto_gflops"] == [True, False, False]
+    assert {f"pareto_{cost}" for cost in COSTS} <= {*cost_table_of(runs).names}
     lower = {"mAP": {"unit": "error", "direction": "lower", "bounds": [0, 1]}}
     runs = [run(0.9, 1.0, "worse", metrics=lower), run(0.5, 1.0, "better", metrics=lower)]
-    assert cost_table(runs)["pareto_gflops"].tolist() == [False, True]
+    assert cost_table_of(runs)["pareto_gflops"] == [False, True]
 
 
 def test_a_configuration_that_never_trained_has_a_row_and_no_place_on_a_front() -> None:
-    (row,) = cost_table([broken(environment=CPU)]).to_dict("records")
+    (row,) = cost_table_of([broken(environment=CPU)]).rows
     assert math.isnan(row["score"])
     assert not any(row[f"pareto_{cost}"] for cost in COSTS)
 
@@ -180,7 +182,7 @@ def test_the_fit_is_least_squares_on_the_logarithm() -> None:
     assert (fit.slope, fit.intercept) == pytest.approx((plain.slope, plain.intercept))
     assert (fit.slope_low, fit.slope_high) == pytest.approx((plain.slope - half, plain.slope + half))
     # at cost 1 the line is the intercept, whose own error linregress gives
-    first = fit.curve.iloc[0]
+    first = {name: values[0] for name, values in fit.curve.items()}
     margin = stats.t.ppf(0.975, 3) * plain.intercept_stderr
     assert (first["low"], first["high"]) == pytest.approx((plain.intercept - margin, plain.intercept + margin))
 
@@ -196,15 +198,15 @@ def test_fits_are_apart_by_the_series_asked_for() -> None:
         run(0.1 * step + 0.2 * (attention == "relu"), 2.0**step, f"{attention}{step}", attention=attention)
         for attention, step in product(("softmax", "relu"), range(1, 6))
     ]
-    fits = cost_fits(cost_table(runs, ["attention"]), "gflops")
+    fits = cost_fits(cost_table_of(runs, ["attention"]), "gflops")
     assert [key[-1] for key in fits] == ["softmax", "relu"]
     for fit in fits.values():
         assert fit.points == 5
         assert fit.slope == pytest.approx(10 / math.log10(2))
-    assert cost_fits(cost_table(runs[:3]), "gflops") == {}
-    assert cost_fits(cost_table(runs), "pretrain_hours") == {}  # at no cost there is no logarithm
+    assert cost_fits(cost_table_of(runs[:3]), "gflops") == {}
+    assert cost_fits(cost_table_of(runs), "pretrain_hours") == {}  # at no cost there is no logarithm
 
 
 def test_unknown_series_are_said() -> None:
     with pytest.raises(UsageError, match="did you mean 'attention'"):
-        cost_table([run(0.5)], ["atention"])
+        cost_table_of([run(0.5)], ["atention"])

@@ -8,11 +8,15 @@ import pytest
 
 from tests.transfer.records.recorded import made, trained
 from tests.transfer.records.test_store import CONTENT, record
+from tests.transfer.report.tables.of_records import each_run_of, letters, over_datasets_of, said, summary_of, texts
 from transfer.records.store import Identity, Record
 from transfer.report.page.section import Section
 from transfer.report.page.sections import as_csv
-from transfer.report.tables.render import IN_FULL, csv, markdown
-from transfer.report.tables.scores import frame, over_datasets, run_table, summary
+from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings
+from transfer.report.tables.render import csv, markdown
+from transfer.report.tables.run_table import run_table
+from transfer.report.tables.table import Column, Comparability, Note, NoteKind, Table
 from transfer.statistics.intervals import breakdown_rate, mean_and_deviation, wilson
 
 BROKEN = "with breakdowns: with trainings that broke down at chance, or at 0 where chance is not known"
@@ -37,46 +41,47 @@ def runs() -> list[Record]:
 
 
 def test_a_row_per_record_in_percent() -> None:
-    rows = frame(runs())
-    assert rows["mAP"].tolist()[:4] == pytest.approx([50.0, 60.0, 70.0, 20.0])
-    assert pd.isna(rows["mAP"].iloc[4])
-    assert rows["outcome"].iloc[4] == "diverged"
+    rows = each_run_of(runs())
+    assert rows["mAP"][:4] == pytest.approx([50.0, 60.0, 70.0, 20.0])
+    assert rows["mAP"][4] is None
+    assert rows["outcome"][4] == "diverged"
 
 
 def test_the_summary_averages_seeds_and_names_what_differs() -> None:
-    rows = summary(runs())
-    assert rows["protocol"].tolist() == ["a", "b"]
-    assert rows.attrs["notes"] == ["protocol a: lr 0.05", "protocol b: lr 0.1", BROKEN]
-    assert rows["mAP with breakdowns"].tolist() == pytest.approx([60.0, 10.0])
-    assert rows["seeds"].tolist() == [3, 2]
-    assert rows["mAP"].tolist() == pytest.approx([60.0, 20.0])
-    assert rows["mAP sd"].iloc[0] == pytest.approx(10.0)
-    assert pd.isna(rows["mAP sd"].iloc[1])
-    assert rows["outcomes"].iloc[1] == "1 completed, 1 diverged"
+    rows = summary_of(runs())
+    assert rows["protocol"] == [Comparability("a", (("lr", 0.05),)), Comparability("b", (("lr", 0.1),))]
+    assert said(rows) == ["protocol a: lr 0.05", "protocol b: lr 0.1", BROKEN]
+    assert rows["mAP with breakdowns"] == pytest.approx([60.0, 10.0])
+    assert rows["seeds"] == [3, 2]
+    assert rows["mAP"] == pytest.approx([60.0, 20.0])
+    assert rows["mAP sd"][0] == pytest.approx(10.0)
+    assert pd.isna(rows["mAP sd"][1])
+    assert rows["outcomes"][1] == Endings((("completed", 1), ("diverged", 1)))
+    assert texts(rows, "outcomes") == ["3 completed", "1 completed, 1 diverged"]
 
 
 def test_rows_of_one_protocol_have_no_column_for_it() -> None:
-    rows = summary(runs()[:3])
-    assert not {"protocol", "pretraining", "broke down"} & {*rows}
-    assert rows.attrs["notes"] == []
-    assert not [name for name in summary(runs()[:1]) if name.endswith(" sd")]
+    rows = summary_of(runs()[:3])
+    assert not {"protocol", "pretraining", "broke down"} & {*rows.names}
+    assert said(rows) == []
+    assert not [name for name in summary_of(runs()[:1]).names if name.endswith(" sd")]
 
 
 def test_break_downs_are_rates_with_their_interval() -> None:
-    rows = summary(runs())
+    rows = summary_of(runs())
     interval = wilson(1, 2)
-    assert rows["broke down"].iloc[1] == f"1 of 2 ({100 * interval.low:.0f} to {100 * interval.high:.0f} %)"
-    assert rows["broke down"].iloc[0] == "0 of 3 (0 to 56 %)"
+    assert rows["broke down"][1] == BreakdownRate(1, 2, interval.low, interval.high)
+    assert texts(rows, "broke down") == ["0 of 3 (0 to 56 %)", breakdown_rate(1, 2)]
     assert breakdown_rate(1, 1) == "1 of 1"
 
 
 def test_seeds_of_pretraining_are_averaged_over() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", seed=1)]
     records = [made(weights_id=f"sha256:{name}", scores={"mAP": score}) for name, score in (("a", 0.4), ("b", 0.6))]
-    rows = summary(records, [*records, *parents])
-    assert rows["seeds"].tolist() == [2]
-    assert rows["mAP"].tolist() == pytest.approx([50.0])
-    assert len(summary(records)) == 2
+    rows = summary_of(records, [*records, *parents])
+    assert rows["seeds"] == [2]
+    assert rows["mAP"] == pytest.approx([50.0])
+    assert len(summary_of(records)) == 2
 
 
 @pytest.mark.parametrize("values", [[], [3.0], [1.0, 4.0], [0.1] * 5, [1e9, 1e9 + 1, 1e9 + 5]])
@@ -89,38 +94,40 @@ def test_mean_and_deviation_are_those_of_a_sample(values: list[float]) -> None:
 
 def test_marks_stay_visible() -> None:
     marked = [record(Identity(CONTENT), smoke=True), record(Identity(CONTENT), subset=8)]
-    assert frame(marked)["dataset"].tolist() == ["toy_market (smoke)", "toy_market (subset 8)"]
+    assert each_run_of(marked)["dataset"] == ["toy_market (smoke)", "toy_market (subset 8)"]
 
 
 def test_rows_of_single_runs_inherit_marks_too() -> None:
-    rows = frame([made(weights_id="sha256:a")], [trained("sha256:a", smoke=True)])
-    assert rows["dataset"].tolist() == ["toy_market (pretraining smoke, version 1)"]
+    rows = each_run_of([made(weights_id="sha256:a")], [trained("sha256:a", smoke=True)])
+    assert rows["dataset"] == ["toy_market (pretraining smoke, version 1)"]
 
 
 def test_the_printed_table_has_means_only_over_several_seeds() -> None:
     assert "mAP sd" not in run_table(runs()[:1])
     assert "mAP sd" in run_table(runs())
-    assert "| 50.00 " in markdown(frame(runs()))
+    assert "| 50.00 " in markdown(each_run_of(runs()))
 
 
 def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None:
-    rows = pd.DataFrame({"a": ["x", "longer text"], "number": [1.0, np.nan], "n": [1, 2], "none": [None, "y"]})
-    texts = rows.assign(number=["1.00", ""], none=["", "y"])
-    assert markdown(rows) == texts.to_markdown(index=False, disable_numparse=True)
-    hostile = markdown(pd.DataFrame({"a": ["x | y\nz"]}))
+    rows = Table.of(
+        [{"a": "x", "number": 1.0, "n": 1, "none": None}, {"a": "longer text", "number": np.nan, "n": 2, "none": "y"}]
+    )
+    shown = rows.to_frame().assign(number=["1.00", ""], none=["", "y"])
+    assert markdown(rows) == shown.to_markdown(index=False, disable_numparse=True)
+    hostile = markdown(Table.of([{"a": "x | y\nz"}]))
     assert len(hostile.splitlines()) == 3
     assert "x \\| y z" in hostile
 
 
 def test_notes_follow_the_table() -> None:
-    assert markdown(summary(runs())).endswith(f"|\n\n- protocol a: lr 0.05\n- protocol b: lr 0.1\n- {BROKEN}")
+    assert markdown(summary_of(runs())).endswith(f"|\n\n- protocol a: lr 0.05\n- protocol b: lr 0.1\n- {BROKEN}")
     assert "- protocol" not in run_table(runs()[:3])
 
 
 def test_csv_says_the_protocol_itself_and_all_digits() -> None:
-    rows = pd.read_csv(io.StringIO(csv(summary(runs()))))
+    rows = pd.read_csv(io.StringIO(csv(summary_of(runs()))))
     assert rows["protocol"].tolist() == ["lr 0.05", "lr 0.1"]
-    assert rows["mAP"].iloc[0] == pytest.approx(60.0)
+    assert rows["mAP"][0] == pytest.approx(60.0)
 
 
 def probes(*scores: float | None, **given: Any) -> list[Record]:
@@ -144,8 +151,8 @@ def probes(*scores: float | None, **given: Any) -> list[Record]:
 
 
 def test_the_mean_over_data_sets_is_unweighted_and_has_its_own_error() -> None:
-    (row,) = over_datasets(probes(0.2, 0.4, 0.9)).to_dict("records")
-    assert row["data sets"] == "mean of 3"
+    (row,) = over_datasets_of(probes(0.2, 0.4, 0.9)).rows
+    assert row["data sets"] == DatasetMean(3)
     assert row["accuracy_10shot"] == pytest.approx(50.0)
     assert row["accuracy_1shot"] == pytest.approx(25.0)
     assert row["accuracy_10shot se"] == pytest.approx(100 * np.sqrt(3 * 0.03**2) / 3)
@@ -153,25 +160,25 @@ def test_the_mean_over_data_sets_is_unweighted_and_has_its_own_error() -> None:
 
 
 def test_no_mean_over_other_options_over_one_set_or_over_a_break_down() -> None:
-    assert over_datasets(probes(0.2)).empty
-    assert over_datasets([*probes(0.2), *probes(0.3, l2=[1.0])]).empty
-    assert over_datasets(runs()).empty
-    (row,) = over_datasets(probes(0.2, None)).to_dict("records")
-    assert row["data sets"] == "mean of 2, but 1 broke down"
-    assert pd.isna(row.get("accuracy_10shot"))
+    assert not over_datasets_of(probes(0.2)).rows
+    assert not over_datasets_of([*probes(0.2), *probes(0.3, l2=[1.0])]).rows
+    assert not over_datasets_of(runs()).rows
+    (row,) = over_datasets_of(probes(0.2, None)).rows
+    assert cell_text(row["data sets"]) == "mean of 2, but 1 broke down"
+    assert row.get("accuracy_10shot") is None
 
 
 def test_the_latest_of_several_records_of_a_data_set_counts() -> None:
     old, new, other = probes(0.1)[0], probes(0.2)[0], probes(0.0, 0.4)[1]
     old.environment["started"], new.environment["started"] = "2026-01-01", "2026-01-02"
-    (row,) = over_datasets([new, old, other]).to_dict("records")
-    assert row["data sets"] == "mean of 2"
+    (row,) = over_datasets_of([new, old, other]).rows
+    assert row["data sets"] == DatasetMean(2)
     assert row["accuracy_10shot"] == pytest.approx(30.0)
 
 
 def test_standard_errors_stand_beside_their_scores() -> None:
-    rows = frame(probes(0.2))
-    assert rows["accuracy_10shot se"].tolist() == pytest.approx([3.0])
+    rows = each_run_of(probes(0.2))
+    assert rows["accuracy_10shot se"] == pytest.approx([3.0])
     assert "accuracy_1shot se" not in rows
     assert "accuracy_10shot se" in run_table(probes(0.2))
 
@@ -193,38 +200,41 @@ def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
         for lr in (1.0, 2.0)
         for name in ("one", "two")
     ]
-    rows = over_datasets(records, [*records, *parents])
+    rows = over_datasets_of(records, [*records, *parents])
     assert len(rows) == 6
-    assert not rows[["pretraining", "pretraining seed", "protocol"]].duplicated().any()
-    assert rows.attrs["notes"] == ["protocol a: lr 1", "protocol b: lr 2", "means are over one, two"]
-    assert rows["data sets"].tolist().count("mean of 2 (pretraining smoke)") == 2
+    assert len({(row["pretraining"], row["pretraining seed"], row["protocol"]) for row in rows.rows}) == 6
+    assert said(rows) == ["protocol a: lr 1", "protocol b: lr 2", "means are over one, two"]
+    assert texts(rows, "data sets").count("mean of 2 (pretraining smoke)") == 2
 
 
 def test_rows_of_single_runs_say_what_tells_them_apart() -> None:
-    rows = frame([*runs(), *runs()[:1]])
-    assert rows["protocol"].tolist() == ["a", "a", "a", "b", "b", "a"]
-    assert rows.attrs["notes"] == ["protocol a: lr 0.05", "protocol b: lr 0.1"]
-    assert frame([made(stem="conv"), made(stem="patchify")])["backbone"].tolist() == [
+    rows = each_run_of([*runs(), *runs()[:1]])
+    assert letters(rows) == ["a", "a", "a", "b", "b", "a"]
+    assert said(rows) == ["protocol a: lr 0.05", "protocol b: lr 0.1"]
+    assert each_run_of([made(stem="conv"), made(stem="patchify")])["backbone"] == [
         "tiny, stem conv", "tiny, stem patchify",
     ]  # fmt: skip
     parents = [trained("sha256:a"), trained("sha256:b", epochs=5)]
-    rows = frame([made(weights_id=parent.export) for parent in parents], parents)
-    assert rows["pretraining"].nunique() == 2
-    alike = frame([made(), made(seed=1)])
-    assert list(alike)[:5] == ["task", "dataset", "backbone", "seed", "outcome"]
-    assert not {"protocol", "pretraining"} & {*alike}
-    assert list(frame(runs()[::-1]))[-2:] == ["train_seconds", "run"], "also where the first run broke down"
+    rows = each_run_of([made(weights_id=parent.export) for parent in parents], parents)
+    assert len({*rows["pretraining"]}) == 2
+    alike = each_run_of([made(), made(seed=1)])
+    assert alike.names[:5] == ["task", "dataset", "backbone", "seed", "outcome"]
+    assert not {"protocol", "pretraining"} & {*alike.names}
+    assert each_run_of(runs()[::-1]).names[-2:] == ["train_seconds", "run"], "also where the first run broke down"
 
 
 def test_csv_has_title_and_notes_as_comments_and_texts_in_full() -> None:
-    rows = pd.DataFrame({"name": ["data #1", "2 options: a"], "score": [1.5, 2.5]})
-    rows.attrs |= {"notes": ["one seed\nonly"], IN_FULL: {"name": {"2 options: a": "lr 1 (2), epochs 5 (9)"}}}
+    group = Comparability("a", (("lr", 1), ("epochs", 5)))
+    notes = [Note(NoteKind.SEEDS, "one seed\nonly"), Note(NoteKind.COMPARABILITY, "", group=group)]
+    cells = [{"name": "data #1", "protocol": None, "score": 1.5}, {"name": "two", "protocol": group, "score": 2.5}]
+    rows = Table([Column("name"), Column("protocol"), Column("score")], cells, notes)
     text = as_csv([Section(title="The # first", table=rows, note="more\n\nand more"), Section(title="none")])
     assert text.splitlines()[:4] == ["# The # first", "# one seed only", "# more", "# and more"]
     back = pd.read_csv(io.StringIO(text), comment="#")
-    assert back["name"].tolist() == ["data #1", "lr 1 (2), epochs 5 (9)"]
+    assert back["name"].tolist() == ["data #1", "two"]
+    assert back["protocol"][1] == "lr 1, epochs 5"
     assert back["score"].tolist() == [1.5, 2.5]
-    two = as_csv([Section(title=name, table=summary(runs())) for name in ("one", "two")]).split("\n\n")
+    two = as_csv([Section(title=name, table=summary_of(runs())) for name in ("one", "two")]).split("\n\n")
     assert [part.splitlines()[0] for part in two] == ["# one", "# two"]
     assert pd.read_csv(io.StringIO(two[1]), comment="#")["protocol"].tolist() == ["lr 0.05", "lr 0.1"]
     assert "protocol a" not in two[1]

@@ -1,14 +1,17 @@
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from backbones.errors import UsageError
 from tests.transfer.records.recorded import broken, made, trained
+from tests.transfer.report.tables.of_records import map_of, said
 from transfer.records.record import STATUSES, Record
-from transfer.report.tables.render import NOTES, markdown
-from transfer.report.tables.stability_map import PANEL, largest_stable, last_statistics, stability_map
+from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.cell_values import Violation
+from transfer.report.tables.largest_stable import largest_stable
+from transfer.report.tables.render import markdown
+from transfer.report.tables.stability_map import PANEL, last_statistics
 from transfer.statistics.intervals import wilson
 
 
@@ -24,7 +27,7 @@ def grid(trains: dict[float, list[bool]], **given: object) -> list[Record]:
 def test_a_cell_counts_each_way_of_ending() -> None:
     runs = [made(scores={"mAP": 0.2}), made(seed=1, scores={"mAP": 0.4})]
     runs += [broken("nonfinite", 9, seed=2), broken("at_chance", 4, seed=3), broken("at_chance", 7, seed=4)]
-    (row,) = stability_map(runs).to_dict("records")
+    (row,) = map_of(runs).rows
     assert [row[status] for status in STATUSES] == [2, 1, 0, 0, 2]
     assert (row["seeds"], row["first_bad_step"], row["outcome"]) == (5, 4, "at_chance")
     interval = wilson(3, 5)
@@ -32,7 +35,7 @@ def test_a_cell_counts_each_way_of_ending() -> None:
     assert (row["breakdown_low"], row["breakdown_high"]) == (interval.low, interval.high)
     assert (row["metric"], row["score"]) == ("mAP", pytest.approx(30.0))
     assert row["score_sd"] == pytest.approx(np.std([20, 40], ddof=1))
-    assert row["run"].split() == [run.run_id for run in runs]
+    assert row["run"] == tuple(run.run_id for run in runs)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def test_a_cell_of_which_half_broke_down_is_not_called_completed(endings: list[s
         made(seed=seed, scores={"mAP": 0.5}) if status == "completed" else broken(status, seed=seed)
         for seed, status in enumerate(endings)
     ]
-    (row,) = stability_map(runs).to_dict("records")
+    (row,) = map_of(runs).rows
     assert row["outcome"] == outcome
     assert row["completed"] == endings.count("completed")
 
@@ -61,13 +64,13 @@ def test_seeds_of_a_map_are_those_of_pretraining() -> None:
     lost = [broken("nonfinite", task="pretrain-dino", dataset=data, seed=seed) for seed in (2, 3, 4)]
     runs = [made(weights_id="sha256:0", seed=seed, scores={"mAP": 0.3}) for seed in range(4)]
     runs.append(made(weights_id="sha256:1", scores={"mAP": 0.6}))
-    table = stability_map(runs, known=[*runs, *parents, *lost])
-    (row,) = table.to_dict("records")
+    table = map_of(runs, known=[*runs, *parents, *lost])
+    (row,) = table.rows
     assert (row["seeds"], row["completed"], row["lost"], row["outcome"]) == (2, 2, 3, "completed")
     assert row["score"] == pytest.approx(45.0)
-    assert any(note.startswith("lost: seeds whose training before broke down") for note in table.attrs[NOTES])
-    over = stability_map(runs, "pretraining.lr", "lr", known=[*runs, *parents, *lost])
-    (row,) = over.to_dict("records")
+    assert any(note.startswith("lost: seeds whose training before broke down") for note in said(table))
+    over = map_of(runs, "pretraining.lr", "lr", known=[*runs, *parents, *lost])
+    (row,) = over.rows
     assert (row["seeds"], row["nonfinite"], row["lost"], row["outcome"]) == (5, 3, 0, "nonfinite")
     assert row["breakdown_rate"] == pytest.approx(0.6)
 
@@ -75,45 +78,45 @@ def test_seeds_of_a_map_are_those_of_pretraining() -> None:
 def test_fine_tunings_that_broke_down_like_others_of_their_pretraining_are_one_seed() -> None:
     parents = [trained(f"sha256:{seed}", seed=seed) for seed in (0, 1)]
     runs = [broken(weights_id="sha256:0", seed=seed) for seed in (0, 1)] + [made(weights_id="sha256:1")]
-    (row,) = stability_map(runs, known=[*runs, *parents]).to_dict("records")
+    (row,) = map_of(runs, known=[*runs, *parents]).rows
     assert (row["seeds"], row["diverged"], row["completed"], row["outcome"]) == (2, 1, 1, "diverged")
 
 
 def test_there_is_a_row_for_each_cell_in_order() -> None:
     runs = [made(lr=lr, warmup_epochs=warm) for warm in (5.0, 0.0) for lr in (0.1, 0.002, 0.01)]
-    rows = stability_map(runs)
-    assert rows[["warmup_epochs", "lr"]].values.tolist() == [
-        [warm, lr] for warm in (0.0, 5.0) for lr in (0.002, 0.01, 0.1)
+    rows = map_of(runs)
+    assert [(row["warmup_epochs"], row["lr"]) for row in rows.rows] == [
+        (warm, lr) for warm in (0.0, 5.0) for lr in (0.002, 0.01, 0.1)
     ]
-    assert rows["outcome"].tolist() == ["completed"] * 6
-    assert rows["first_bad_step"].isna().all()
-    assert not rows[list(PANEL)].drop_duplicates().shape[0] > 1
+    assert rows["outcome"] == ["completed"] * 6
+    assert rows["first_bad_step"] == [None] * 6
+    assert len({tuple(row[name] for name in PANEL) for row in rows.rows}) == 1
 
 
 def test_options_that_an_axis_makes_idle_do_not_tear_a_map() -> None:
     runs = [made(warmup_epochs=0.0, idle=("sam_rho", "size")), made(warmup_epochs=5.0)]
-    assert stability_map(runs)["protocol"].tolist() == ["", ""]
+    assert map_of(runs)["protocol"] == [None, None]
 
 
 def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
     runs = [made(stem=stem, optimizer=optimizer) for stem in ("conv", "patchify") for optimizer in ("sgd", "adamw")]
-    rows = stability_map(runs, by=["stem", "optimizer"])
-    assert sorted(map(tuple, rows[["stem", "optimizer"]].values)) == [
+    rows = map_of(runs, by=["stem", "optimizer"])
+    assert sorted((row["stem"], row["optimizer"]) for row in rows.rows) == [
         ("conv", "adamw"), ("conv", "sgd"), ("patchify", "adamw"), ("patchify", "sgd"),
     ]  # fmt: skip
-    assert rows["backbone"].unique().tolist() == ["tiny"]
-    other = stability_map([*runs, made(stem="conv", epochs=5)], by=["stem", "optimizer"])
-    assert other.attrs["notes"] == ["protocol a: epochs 20", "protocol b: epochs 5"]
+    assert {*rows["backbone"]} == {"tiny"}
+    other = map_of([*runs, made(stem="conv", epochs=5)], by=["stem", "optimizer"])
+    assert said(other) == ["protocol a: epochs 20", "protocol b: epochs 5"]
     assert len(other) == 5
 
 
 def test_a_map_over_the_pretrainings_own_fields() -> None:
     parents = [trained(f"sha256:{name}", lr=lr) for name, lr in (("a", 0.1), ("b", 0.2))]
     runs = [made(weights_id=parent.export) for parent in parents]
-    rows = stability_map(runs, "pretraining.lr", "lr", known=[*runs, *parents])
-    assert rows["pretraining.lr"].tolist() == [0.1, 0.2]
-    assert rows["pretraining"].nunique() == 1
-    assert stability_map(parents)["task"].tolist() == ["pretrain-dino"] * 2
+    rows = map_of(runs, "pretraining.lr", "lr", known=[*runs, *parents])
+    assert rows["pretraining.lr"] == [0.1, 0.2]
+    assert len({*rows["pretraining"]}) == 1
+    assert map_of(parents)["task"] == ["pretrain-dino"] * 2
 
 
 @pytest.mark.parametrize(
@@ -122,23 +125,21 @@ def test_a_map_over_the_pretrainings_own_fields() -> None:
 )
 def test_wrong_axes_are_said(words: tuple[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        stability_map([made()], *words)
+        map_of([made()], *words)
 
 
 def test_runs_without_an_axis_are_counted_and_left_out() -> None:
     probe = made("fewshot")
     del probe.options["lr"]
-    rows = stability_map([made(), probe])
-    assert rows["task"].tolist() == ["reid"]
-    assert rows.attrs["notes"] == ["runs without lr or warmup_epochs, left out: 1"]
+    rows = map_of([made(), probe])
+    assert rows["task"] == ["reid"]
+    assert said(rows) == ["runs without lr or warmup_epochs, left out: 1"]
     with pytest.raises(UsageError, match=r"no run has both 'lr' and 'pretraining\.lr'"):
-        stability_map(
-            [made(), trained("sha256:a"), made("fewshot", weights_id="sha256:a", lr=None)], y="pretraining.lr"
-        )
+        map_of([made(), trained("sha256:a"), made("fewshot", weights_id="sha256:a", lr=None)], y="pretraining.lr")
 
 
 def test_small_rates_are_printed() -> None:
-    rows = stability_map([made(lr=1.6e-4), broken(lr=0.5, step=7)])
+    rows = map_of([made(lr=1.6e-4), broken(lr=0.5, step=7)])
     assert "| 0.00016 " in markdown(rows)
     assert "| 7 " in markdown(rows)
     assert "| 0.00016 " in markdown(largest_stable(rows))
@@ -150,34 +151,34 @@ def test_the_history_gives_the_last_finite_statistics(tmp_path: Path) -> None:
     lines += ['{"step": 2, "epoch": 1, "mAP": 0.5}', '{"step": 3, "loss": null, "grad']
     (tmp_path / "history.jsonl").write_text("\n".join(lines))
     assert last_statistics(tmp_path) == {"loss": 1.5, "grad_norm": 3.0}
-    (row,) = stability_map([run], folders={run.run_id: tmp_path}).to_dict("records")
+    (row,) = map_of([run], folders={run.run_id: tmp_path}).rows
     assert (row["last_loss"], row["last_grad_norm"]) == (1.5, 3.0)
     assert last_statistics(tmp_path / "nothing") == {}
-    (row,) = stability_map([run], folders={}).to_dict("records")
-    assert pd.isna(row["last_loss"])
+    (row,) = map_of([run], folders={}).rows
+    assert np.isnan(row["last_loss"])
 
 
 def edges(trains: dict[float, list[bool]], tolerated: float = 0.0) -> dict[str, object]:
-    (row,) = largest_stable(stability_map(grid(trains)), tolerated).to_dict("records")
-    return {str(name): value for name, value in row.items()}
+    (row,) = largest_stable(map_of(grid(trains)), tolerated).rows
+    return row
 
 
 def test_the_largest_stable_rate_is_the_one_below_the_first_break_down() -> None:
     row = edges({0.01: [True, True], 0.1: [True, True], 0.05: [True, True], 1.0: [False, True]})
-    assert (row["largest"], row["broken"], row["cells"], row["seeds"], row["violations"]) == (0.1, 1.0, 4, 2, "")
+    assert (row["largest"], row["broken"], row["cells"], row["seeds"], row["violations"]) == (0.1, 1.0, 4, 2, ())
     assert edges({0.1: [True, False, True], 1.0: [False] * 3}, tolerated=0.5)["largest"] == 0.1
 
 
 def test_the_largest_stable_rate_does_not_fall_with_the_number_of_seeds() -> None:
     """Seeds with limits drawn from one distribution: their smallest falls with their number, their median does not."""
-    rng, rates = np.random.default_rng(0), np.geomspace(1e-4, 1, 33).tolist()
+    rng, rates = np.random.default_rng(0), np.geomspace(1e-4, 1, 33)
     means = {}
     for seeds in (1, 3, 9):
         found = []
         for _ in range(6):
             limits = np.exp(rng.normal(np.log(0.01), 0.7, seeds))
             runs = grid({rate: [bool(rate < limit) for limit in limits] for rate in rates})
-            (row,) = largest_stable(stability_map(runs)).to_dict("records")
+            (row,) = largest_stable(map_of(runs)).rows
             found.append(np.log(row["largest"]))
             assert row["largest_low"] <= row["largest"] <= row["largest_high"]
         means[seeds] = np.mean(found)
@@ -186,21 +187,21 @@ def test_the_largest_stable_rate_does_not_fall_with_the_number_of_seeds() -> Non
 
 
 def test_each_seed_has_its_own_largest_rate_and_the_median_is_given() -> None:
-    (row,) = largest_stable(
-        stability_map(grid({0.01: [True] * 3, 0.1: [True, False, True], 1.0: [False, False, True]}))
-    ).to_dict("records")
+    (row,) = largest_stable(map_of(grid({0.01: [True] * 3, 0.1: [True, False, True], 1.0: [False, False, True]}))).rows
     assert (row["largest"], row["broken"], row["seeds"]) == (0.1, 1.0, 3)
     assert (row["largest_low"], row["largest_high"]) == (0.01, 1.0)
-    two = stability_map(grid({0.01: [True] * 2, 1.0: [True, False], 2.0: [False, True]}))
-    (row,) = largest_stable(two).to_dict("records")
+    two = map_of(grid({0.01: [True] * 2, 1.0: [True, False], 2.0: [False, True]}))
+    (row,) = largest_stable(two).rows
     assert row["largest"] == pytest.approx(0.1)
-    assert row["violations"] == "seed 1: 2 trained above 1, which did not"
+    assert row["violations"] == (Violation(("seed", 1), (2.0,), 1.0),)
+    assert cell_text(row["violations"]) == "seed 1: 2 trained above 1, which did not"
 
 
 def test_rates_that_train_above_a_break_down_are_named() -> None:
     row = edges({0.01: [True], 0.05: [False], 0.1: [True], 0.5: [True], 1.0: [False]})
     assert (row["largest"], row["broken"]) == (0.01, 0.05)
-    assert row["violations"] == "0.1, 0.5 trained above 0.05, which did not"
+    assert row["violations"] == (Violation(None, (0.1, 0.5), 0.05),)
+    assert cell_text(row["violations"]) == "0.1, 0.5 trained above 0.05, which did not"
 
 
 def test_the_ends_of_a_map_are_said() -> None:
@@ -212,20 +213,20 @@ def test_the_ends_of_a_map_are_said() -> None:
 
 def test_each_panel_and_warm_up_has_its_own_largest_rate() -> None:
     runs = grid({0.1: [True], 1.0: [False]}, stem="conv") + grid({0.1: [False], 1.0: [False]}, warmup_epochs=0.0)
-    rows = largest_stable(stability_map(runs, by=["stem"]))
-    assert rows["stem"].tolist() == ["conv", "patchify"]
-    assert rows["warmup_epochs"].tolist() == [7.0, 0.0]
-    assert rows["largest"].isna().tolist() == [False, True]
+    rows = largest_stable(map_of(runs, by=["stem"]))
+    assert rows["stem"] == ["conv", "patchify"]
+    assert rows["warmup_epochs"] == [7.0, 0.0]
+    assert [*map(np.isnan, rows["largest"])] == [False, True]
 
 
 def test_a_largest_value_needs_numbers() -> None:
     with pytest.raises(UsageError, match="not a number"):
-        largest_stable(stability_map([made(), made(optimizer="adamw")], "optimizer", "lr"))
+        largest_stable(map_of([made(), made(optimizer="adamw")], "optimizer", "lr"))
 
 
 def test_one_stem_under_two_names_is_one_cell() -> None:
     runs = [made(stem=stem, seed=seed) for seed, stem in enumerate(("conv", "3Conv+3BN+3ReLU+1Proj@2,1,1,8"))]
-    (row,) = stability_map(runs, "lr", "stem").to_dict("records")
+    (row,) = map_of(runs, "lr", "stem").rows
     assert (row["stem"], row["seeds"]) == ("conv", 2)
 
 

@@ -1,6 +1,7 @@
 """Tables of the task `tokens`."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,11 @@ import pytest
 
 from backbones.errors import UserError
 from tests.transfer.records.recorded import made
+from tests.transfer.report.tables.of_records import layer_table_of, norm_table_of, said
 from transfer.records.record import Record
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.page.sections import ReportRequest, as_markdown, sections
-from transfer.report.tables.render import NOTES
-from transfer.report.tables.tokens import layer_table, norm_table
 
 
 def tokens(similarity: float, pearson: float | None = None, **given: Any) -> Record:
@@ -28,47 +29,47 @@ def tokens(similarity: float, pearson: float | None = None, **given: Any) -> Rec
 
 
 def test_layers_are_means_over_seeds_beside_the_attention_of_their_block() -> None:
-    table = layer_table([tokens(0.1, seed=0), tokens(0.2, seed=1), tokens(0.4, stem="conv")])
-    assert table["backbone"].tolist() == ["tiny, stem patchify"] * 2 + ["tiny, stem conv"] * 2
-    assert table["place"].tolist() == ["stem", "block 1"] * 2
-    assert table["seeds"].tolist() == [2, 2, 1, 1]
-    assert table["similarity"].tolist() == pytest.approx([0.15, 0.3, 0.4, 0.8])
-    stem, block = table.iloc[0], table.iloc[1]
+    table = layer_table_of([tokens(0.1, seed=0), tokens(0.2, seed=1), tokens(0.4, stem="conv")])
+    assert table["backbone"] == ["tiny, stem patchify"] * 2 + ["tiny, stem conv"] * 2
+    assert table["place"] == ["stem", "block 1"] * 2
+    assert table["seeds"] == [2, 2, 1, 1]
+    assert table["similarity"] == pytest.approx([0.15, 0.3, 0.4, 0.8])
+    stem, block = table.rows[:2]
     assert (stem["operator_norm"], block["entropy"]) == (2.0, 0.7)
-    assert stem.isna()["entropy"]
-    assert block.isna()["operator_norm"], "one value that could not be had is no mean of the others"
+    assert math.isnan(stem["entropy"])
+    assert math.isnan(block["operator_norm"]), "one value that could not be had is no mean of the others"
     assert "effective_rank" not in table, "measured nowhere"
-    assert len(table["run"][0].split()) == 2
+    assert len(table["run"][0]) == 2
 
 
 def test_norms_have_their_deviation_over_seeds() -> None:
-    table = norm_table([tokens(0.1, pearson=0.2, seed=0), tokens(0.1, pearson=0.6, seed=1)])
-    (line,) = table.to_dict("records")
+    table = norm_table_of([tokens(0.1, pearson=0.2, seed=0), tokens(0.1, pearson=0.6, seed=1)])
+    (line,) = table.rows
     assert line["weights W_c"] == "stem proj"
     assert line["pearson"] == pytest.approx(0.4)
     assert line["pearson sd"] == pytest.approx(0.08**0.5)
     assert (line["balance"], line["balance sd"]) == (0.5, 0)
-    assert any("1 / s_c" in note for note in table.attrs[NOTES])
-    assert norm_table([tokens(0.1)]).empty, "a stem without a last activation has none"
+    assert any("1 / s_c" in note for note in said(table))
+    assert not norm_table_of([tokens(0.1)]).rows, "a stem without a last activation has none"
 
 
 def test_a_report_shows_norms_with_the_scores_and_layers_when_asked() -> None:
-    runs = [Run(Path(record.run_id), record) for record in (tokens(0.25, pearson=0.5), made())]
-    said = as_markdown(sections(runs, runs, ReportRequest()))
-    assert "stem proj" in said
-    assert "block 1" not in said
-    asked = sections(runs, runs, ReportRequest(layers=True))
+    runs = RunSet.of_records([tokens(0.25, pearson=0.5), made()])
+    text = as_markdown(sections(runs, ReportRequest()))
+    assert "stem proj" in text
+    assert "block 1" not in text
+    asked = sections(runs, ReportRequest(layers=True))
     assert [part.title for part in asked] == ["tokens: by layer"]
     assert "| 0.25 " in as_markdown(asked)
-    assert "tokens: by layer" in {part.title for part in sections(runs, runs, ReportRequest(everything=True))}
-    without = sections(runs[1:], runs, ReportRequest(everything=True))
+    assert "tokens: by layer" in {part.title for part in sections(runs, ReportRequest(everything=True))}
+    without = sections(runs.select(runs.runs[1:]), ReportRequest(everything=True))
     assert not any("tokens" in part.title for part in without)
 
 
 def test_layers_that_no_run_has_are_named() -> None:
-    runs = [Run(Path("reid"), made())]
+    runs = RunSet.of_records([made()])
     with pytest.raises(UserError, match="none pretrained with --tokens-at"):
-        sections(runs, runs, ReportRequest(layers=True))
+        sections(runs, ReportRequest(layers=True))
 
 
 def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: Path) -> None:
@@ -83,17 +84,17 @@ def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: P
         folder.mkdir()
         (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         runs.append(Run(folder, record))
-    layers, norms = sections(runs, runs, ReportRequest(layers=True))
+    layers, norms = sections(RunSet.of(runs), ReportRequest(layers=True))
     assert layers.table is not None
-    assert layers.table["epoch"].tolist() == [1, 1, 3, 3]
-    assert layers.table["similarity"].tolist() == pytest.approx([0.15, 0.3, 0.45, 0.9])
+    assert layers.table["epoch"] == [1, 1, 3, 3]
+    assert layers.table["similarity"] == pytest.approx([0.15, 0.3, 0.45, 0.9])
     assert layers.figure is not None
     assert "behind the last block" in layers.figure
     assert layers.data is not None
     assert layers.data.splitlines()[0].startswith("run,backbone,epoch,place,kind,similarity")
     assert len(layers.data.splitlines()) == 1 + 2 * 2 * 2
     assert norms.table is not None
-    assert norms.table["epoch"].tolist() == [1, 3]
-    assert [part.title for part in sections(runs, runs, ReportRequest())] == ["pretrain-supervised"], (
+    assert norms.table["epoch"] == [1, 3]
+    assert [part.title for part in sections(RunSet.of(runs), ReportRequest())] == ["pretrain-supervised"], (
         "histories are not read"
     )

@@ -1,0 +1,77 @@
+"""The tables of records whose folders do not matter."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transfer.records.record import Record
+from transfer.records.run_set import RunSet
+from transfer.records.store import Run
+from transfer.report.tables import costs, dataset_means, scores, stability_map, summary, tokens
+from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.costs import CostTable
+from transfer.report.tables.render import note_texts
+from transfer.report.tables.stability_map import StabilityMap
+from transfer.report.tables.table import Row, Table
+
+Records = Sequence[Record]
+
+
+def each_run_of(records: Records, known: Records | None = None) -> Table:
+    return scores.each_run(RunSet.of_records(records, known))
+
+
+def summary_of(records: Records, known: Records | None = None) -> Table:
+    return summary.summary(RunSet.of_records(records, known))
+
+
+def over_datasets_of(records: Records, known: Records | None = None) -> Table:
+    return dataset_means.over_datasets(RunSet.of_records(records, known))
+
+
+def cost_table_of(records: Records, by: Sequence[str] = (), *, known: Records | None = None, **given: Any) -> CostTable:
+    return costs.cost_table(RunSet.of_records(records, known), by, **given)
+
+
+def layer_table_of(records: Records) -> Table:
+    return tokens.layer_table(RunSet.of_records(records))
+
+
+def norm_table_of(records: Records) -> Table:
+    return tokens.norm_table(RunSet.of_records(records))
+
+
+def map_of(
+    records: Records,
+    x: str = "lr",
+    y: str = "warmup_epochs",
+    by: Sequence[str] = (),
+    *,
+    known: Records | None = None,
+    folders: Mapping[str, Path] | None = None,
+) -> StabilityMap:
+    at = folders or {}
+    runs = [Run(at.get(record.run_id, Path(record.run_id)), record) for record in records]
+    whole = None if known is None else RunSet.of_records(known)
+    return stability_map.stability_map(RunSet.of(runs, whole), x, y, by, histories=folders is not None)
+
+
+def only(table: Table) -> Row:
+    """The table's one row."""
+    (row,) = table.rows
+    return row
+
+
+def letters(table: Table) -> list[str | None]:
+    """The letter of each row's comparability group."""
+    return [group and group.letter for group in table["protocol"]]
+
+
+def texts(table: Table, name: str) -> list[str]:
+    """The values of a column as they are shown."""
+    return [cell_text(value) for value in table[name]]
+
+
+def said(table: Table) -> list[str]:
+    """The notes of a table as they are shown."""
+    return note_texts(table.notes)
