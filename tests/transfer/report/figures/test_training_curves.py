@@ -1,7 +1,9 @@
 import io
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -9,11 +11,14 @@ import pandas as pd
 
 from tests.transfer.records.recorded import broken, made
 from tests.transfer.report.page.pages import HOSTILE, make_run, stability_rows, write_history
-from transfer.records.store import Run
-from transfer.report.figures.stability_map import ENDINGS
-from transfer.report.figures.svg import INK, LINES, plain
-from transfer.report.figures.tokens import merged_order
-from transfer.report.figures.training_curves import Plot, cost_plot, heat_map, histories, similarity_plot
+from tests.transfer.report.tables.of_records import cost_table_of, map_of
+from transfer.records.run_set import RunSet
+from transfer.report.figures.cost import cost_plot
+from transfer.report.figures.stability_map import ENDINGS, heat_map
+from transfer.report.figures.svg import INK, LINES, Plot, plain
+from transfer.report.figures.tokens import merged_order, similarity_plot
+from transfer.report.figures.training_curves import histories
+from transfer.report.tables.costs import CostTable
 
 SVG = "{http://www.w3.org/2000/svg}"
 BROKEN = {"status": "nonfinite", "reason": "", "step": 3}
@@ -39,20 +44,20 @@ def cells(plot: Plot) -> dict[str, str]:
     return found
 
 
-def token_runs() -> list[Run]:
+def token_runs() -> RunSet:
     layers = [
         {"place": place, "kind": "block", "similarity": value} for place, value in (("stem", 0.2), ("block 1", 0.9))
     ]
-    return [make_run(seed, task="tokens", details={"layers": layers}) for seed in range(2)]
+    return RunSet.of(make_run(seed, task="tokens", details={"layers": layers}) for seed in range(2))
 
 
-def history_runs(folder: Path) -> list[Run]:
+def history_runs(folder: Path) -> RunSet:
     write_history(folder / "a", [5.0, 4.0, 3.0])
     write_history(folder / "b", [5.0, 50.0, 5e6, None, float("nan")])
-    return [make_run(0, folder / "a"), make_run(1, folder / "b", outcome=BROKEN)]
+    return RunSet.of([make_run(0, folder / "a"), make_run(1, folder / "b", outcome=BROKEN)])
 
 
-def cost_rows() -> pd.DataFrame:
+def cost_rows() -> CostTable:
     return cost_table_of(
         [
             make_run(
@@ -107,16 +112,16 @@ def test_a_cell_that_some_seeds_did_not_complete_is_drawn_as_partly_broken() -> 
 
 def test_a_map_without_scores_and_with_values_of_any_kind() -> None:
     table = stability_rows()
-    table["score"], table["warmup_epochs"] = None, [None, "long"] * 6
-    text = words(heat_map(table, x="lr", y="warmup_epochs", panels=["stem"]))
+    for row, warmup in zip(table.rows, [None, "long"] * 6, strict=True):
+        row |= {"score": None, "warmup_epochs": warmup}
+    text = words(heat_map(table))
     assert {"completed", "long", "none"} <= {*text}
-    empty = stability_rows()[:0]
-    empty.attrs |= stability_rows().attrs
-    assert cells(heat_map(empty)) == {}
+    assert cells(heat_map(replace(stability_rows(), rows=[]))) == {}
 
 
 def test_a_cell_that_was_not_run_stays_empty() -> None:
-    found = cells(heat_map(stability_rows().drop(index=[3])))
+    rows_of = stability_rows().rows
+    found = cells(heat_map(replace(stability_rows(), rows=[*rows_of[:3], *rows_of[4:]])))
     assert "0-1-1" not in found
     assert len(found) == 11
 
@@ -138,7 +143,7 @@ def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> N
     table = rows(histories(history_runs(tmp_path)))
     assert table.groupby("status")["loss"].last().to_dict() == {"completed": 3.0, "nonfinite": 5e6}
     write_history(tmp_path / "long", [1.0 + step for step in range(5000)])
-    table = rows(histories([make_run(3, tmp_path / "long"), make_run(4, tmp_path / "none")], points=50))
+    table = rows(histories(RunSet.of([make_run(3, tmp_path / "long"), make_run(4, tmp_path / "none")]), points=50))
     assert len(table) == 50
     assert (table["step"].iloc[0], table["step"].iloc[-1]) == (1, 5000)
     assert ((table["loss"] - table["step"]) == 0).all()
@@ -146,7 +151,9 @@ def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> N
 
 def test_what_is_not_drawn_is_said(tmp_path: Path) -> None:
     write_history(tmp_path, [1.0, 2.0])
-    assert f"the first {LINES} of 30 runs" in words(histories([make_run(seed, tmp_path) for seed in range(30)]))
+    assert f"the first {LINES} of 30 runs" in words(
+        histories(RunSet.of(make_run(seed, tmp_path) for seed in range(30)))
+    )
 
 
 def test_the_cost_plot_shows_what_can_be_placed_and_rings_the_front() -> None:
@@ -158,7 +165,10 @@ def test_the_cost_plot_shows_what_can_be_placed_and_rings_the_front() -> None:
 
 def test_each_cost_can_be_an_axis_and_none_may_be_known() -> None:
     assert {"mAP", "core hours (total)"} <= {*words(cost_plot(cost_rows(), "total_hours"))}
-    assert rows(cost_plot(cost_rows().assign(gflops=None).astype({"gflops": float}), "gflops")).empty
+    unknown = cost_rows()
+    for row in unknown.rows:
+        row["gflops"] = math.nan
+    assert rows(cost_plot(unknown, "gflops")).empty
 
 
 def test_a_fit_is_drawn_where_there_are_points_enough() -> None:
@@ -175,18 +185,18 @@ def test_a_fit_is_drawn_where_there_are_points_enough() -> None:
 
 def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
     """Every plot with these names wherever a name can stand."""
-    maps = []
-    for name in names:
-        maps.append(stability_rows()[:3].assign(stem=name))
-        maps[-1].loc[0, "outcome"] = name
-    table = pd.concat(maps, ignore_index=True)
-    table.attrs |= stability_rows().attrs
+    cells_of = [row | {"stem": name} for name in names for row in stability_rows().rows[:3]]
+    for row, name in zip(cells_of[::3], names, strict=True):
+        row["outcome"] = name
+    table = replace(stability_rows(), rows=cells_of)
     runs = [make_run(0, folder, backbone={"name": name}, run_id=name) for name in names]
     for run in runs:
         name = run.record.run_id
         run.record.details["layers"] = [{"place": name, "kind": "block", "similarity": 0.5}]
-    costs = pd.concat([cost_rows().assign(backbone=name, dataset=name, metric=name) for name in names])
-    return [heat_map(table), similarity_plot(runs), histories(runs), cost_plot(costs, "gflops")]
+    named = [row | dict.fromkeys(("backbone", "dataset", "metric"), name) for name in names for row in cost_rows().rows]
+    costs = replace(cost_rows(), rows=named)
+    shown = RunSet.of(runs)
+    return [heat_map(table), similarity_plot(shown), histories(shown), cost_plot(costs, "gflops")]
 
 
 def test_hostile_names_are_texts_and_no_formulas(tmp_path: Path) -> None:

@@ -1,16 +1,18 @@
 """Runs and a map for tests of the page, its plots and its galleries."""
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from PIL import Image
 
 from tasks.ranking.galleries import RANKED, RankedLists, save_pictures
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.store import Identity, Run
+from transfer.report.tables.stability_map import StabilityMap
+from transfer.report.tables.table import Table
 
 HOSTILE = (
     "<script>document.title='broken in'</script>",
@@ -29,7 +31,12 @@ def make_run(seed: int = 0, folder: Path = Path("none"), **given: Any) -> Run:
     return Run(folder, record(identity, seed=seed, **given))
 
 
-def stability_rows() -> pd.DataFrame:
+def table_of(columns: Mapping[str, Iterable[Any]]) -> Table:
+    """A table of these columns."""
+    return Table.of(dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
+
+
+def stability_rows() -> StabilityMap:
     """A map of two stems, three rates and two warm-ups, with a cell of each ending and a mixed one."""
     endings = ["completed", "diverged", "nonfinite", "completed", "at_chance", "collapsed"]
     rows = []
@@ -39,14 +46,12 @@ def stability_rows() -> pd.DataFrame:
             mixed = stem == "conv" and place == 5
             completed = 0 if ending != "completed" else 2 if mixed else 3
             rows.append(
-                {"task": "reid", "dataset": "toy_market", "backbone": "tiny", "pretraining": "", "protocol": ""}
+                {"task": "reid", "dataset": "toy_market", "backbone": "tiny", "pretraining": "", "protocol": None}
                 | {"stem": stem, "lr": lr, "warmup_epochs": warmup, "seeds": 3, "completed": completed}
                 | {"outcome": ending, "metric": "mAP", "score": 10.0 * place if completed else None}
-                | {"score_sd": 1.0, "run": "one two three"}
+                | {"score_sd": 1.0, "run": ("one", "two", "three")}
             )
-    table = pd.DataFrame(rows)
-    table.attrs |= {"x": "lr", "y": "warmup_epochs", "by": ["stem"]}
-    return table
+    return StabilityMap(Table.of(rows).columns, rows, x="lr", y="warmup_epochs", by=("stem",))
 
 
 def ranked_run(folder: Path, *, draw: int = 0) -> Run:

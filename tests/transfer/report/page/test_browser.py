@@ -8,19 +8,19 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image, ImageColor
 
 from tests.transfer.report.page.browser import Browser, find_browser
-from tests.transfer.report.page.pages import make_run, ranked_run, stability_rows
+from tests.transfer.report.page.pages import make_run, ranked_run, stability_rows, table_of
 from tests.transfer.report.page.test_html import HOSTILE, hostile_page
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.figures.stability_map import ENDINGS
-from transfer.report.figures.training_curves import heat_map
+from transfer.report.figures.stability_map import ENDINGS, heat_map
 from transfer.report.page.galleries import picture_sections
 from transfer.report.page.html import page
 from transfer.report.page.section import Section
+from transfer.report.tables.table import Table
 
 ROWS = 500
 SHOWN = "[...document.querySelectorAll('#part-0 tbody tr')]"
@@ -48,16 +48,16 @@ def many_runs() -> list[Run]:
     return [*runs, parent]
 
 
-def many_rows(runs: list[Run]) -> pd.DataFrame:
+def many_rows(runs: list[Run]) -> Table:
     """mAP falls and rises again, with gaps; stems take turns."""
-    return pd.DataFrame(
+    return table_of(
         {
             "stem": [("conv", "patchify")[place % 2] for place in range(ROWS)],
             "mAP": [None if place % 50 == 7 else abs(place - 250) + place / 1000 for place in range(ROWS)],
             "lr": [(0.1, 0.02, 10.0)[place % 3] for place in range(ROWS)],
-            "run": [run.record.run_id for run in runs[:ROWS]],
+            "run": [(run.record.run_id,) for run in runs[:ROWS]],
         }
-    ).iloc[:, [3, 0, 2, 1]]  # fmt: skip
+    ).select(["run", "stem", "lr", "mAP"])
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Section(title="Map", figure=plot.svg, data=plot.csv),
         *picture_sections([drawn], pictures=True),
     ]
-    (folder / "page.html").write_text(page("A report", sections, [*runs, drawn]), encoding="utf-8")
+    (folder / "page.html").write_text(page("A report", sections, RunSet.of([*runs, drawn])), encoding="utf-8")
     return folder / "page.html"
 
 

@@ -6,6 +6,7 @@ from PIL import Image
 from backbones.errors import UserError
 from tasks.ranking.galleries import RANKED
 from tests.transfer.report.page.pages import make_run, ranked_run
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.page.galleries import detections, galleries, picture_sections
 from transfer.report.page.html import page
@@ -32,11 +33,11 @@ def test_drawn_queries_are_shown_where_pictures_are_asked_for(tmp_path: Path) ->
     assert all(gallery.picture and gallery.picture.content.startswith(b"\xff\xd8") for gallery in found)
     assert len(galleries(run, pictures=False)) == 3
     (section,) = picture_sections([run], pictures=True)
-    text = page("t", [section], [run])
+    text = page("t", [section], RunSet.of([run]))
     assert text.count('src="data:image/jpeg;base64,') == 2
     assert "--draw" not in section.note
     (section,) = picture_sections([run], pictures=False)
-    assert "data:image" not in page("t", [section], [run])
+    assert "data:image" not in page("t", [section], RunSet.of([run]))
     assert "--draw 12" in section.note
 
 
@@ -80,7 +81,7 @@ def test_detection_pictures_are_taken_from_the_runs_folder(tmp_path: Path) -> No
     (tmp_path / "pictures" / "notes.txt").write_text("no picture")
     assert [picture.about for picture in detections(run)] == ["a", "b"]
     (section,) = picture_sections([run], pictures=True)
-    assert page("t", [section], [run]).count('src="data:image/png;base64,') == 2
+    assert page("t", [section], RunSet.of([run])).count('src="data:image/png;base64,') == 2
     assert picture_sections([run], pictures=False)[0].pictures == []
 
 

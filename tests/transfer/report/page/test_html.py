@@ -6,15 +6,15 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from tests.transfer.report.page.pages import HOSTILE, make_run
+from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.page.html import page
 from transfer.report.page.record_json import LONGEST, marks_of, run_facts
 from transfer.report.page.section import Section
-from transfer.report.tables.table import Column, Table
+from transfer.report.tables.table import Column, Note, NoteKind, Table
 
 
 class Parsed(HTMLParser):
@@ -59,10 +59,10 @@ def facts_of(content: Any, run: str) -> dict[tuple[str, str], str]:
 
 
 def test_numbers_are_shown_short_and_sorted_whole() -> None:
-    table = pd.DataFrame(
+    table = table_of(
         {"mAP": [12.3456, None, 50.0], "lr": [1e-4, 0.05, 1.0], "seed": [0, 1, 12], "epochs": [20.0, 3.0, None]}
     )
-    found = Parsed(page("t", [Section(title="s", table=table)], []))
+    found = Parsed(page("t", [Section(title="s", table=table)], RunSet.of([])))
     assert found.cells[0::4] == ["12.35", "", "50.00"]
     assert found.cells[1::4] == ["0.0001", "0.05", "1"]
     assert found.cells[2::4] == ["0", "1", "12"]
@@ -75,10 +75,10 @@ def test_numbers_are_shown_short_and_sorted_whole() -> None:
 def test_runs_stand_first_as_links_to_their_records_and_marks_beside_them() -> None:
     runs = [make_run(0, smoke=True), make_run(1, environment={"dirty": True}), make_run(2)]
     ids = [run.record.run_id for run in runs]
-    table = pd.DataFrame(
-        {"mAP": [1.5, 2.5, 3.5, 4.5, 5.5], "run": [ids[0], ids[1], ids[2], " ".join(ids[::2]), "elsewhere"]}
+    table = table_of(
+        {"mAP": [1.5, 2.5, 3.5, 4.5, 5.5], "run": [(ids[0],), (ids[1],), (ids[2],), tuple(ids[::2]), ("elsewhere",)]}
     )
-    found = Parsed(page("t", [Section(title="s", table=table)], runs))
+    found = Parsed(page("t", [Section(title="s", table=table)], RunSet.of(runs)))
     hashes = [run.rpartition("-")[2] for run in ids]
     assert found.cells[0::2] == [
         f"smoke{hashes[0]}", f"dirty{hashes[1]}", hashes[2], f"smoke{hashes[0]} {hashes[2]}", "elsewhere"
@@ -90,13 +90,13 @@ def test_runs_stand_first_as_links_to_their_records_and_marks_beside_them() -> N
 
 
 def test_what_is_behind_the_first_rows_waits_in_a_template() -> None:
-    table = pd.DataFrame({f"column {number}": range(1000) for number in range(10)})
-    text = page("t", [Section(title=title, table=table) for title in "ab"], [])
+    table = table_of({f"column {number}": range(1000) for number in range(10)})
+    text = page("t", [Section(title=title, table=table) for title in "ab"], RunSet.of([]))
     assert 100 <= text.partition("<template>")[0].count("<tr>") <= 400
     assert text.count("<tr>") == 2 * 1001
     waiting = sum(part.count("<td") for part in re.findall("<template>.*?</template>", text, re.DOTALL))
     assert text.count("<td") - waiting < 7000
-    small = page("t", [Section(title="a", table=table[:5])], [])
+    small = page("t", [Section(title="a", table=table.where(lambda row: row["column 0"] < 5))], RunSet.of([]))
     assert "<template>" not in small
 
 
@@ -107,7 +107,7 @@ def test_every_fact_of_a_record_can_be_found_and_paths_cannot() -> None:
         for seed, lr in enumerate((0.1, 0.2, 0.1))
     ]
     child = make_run(5, weights_id="sha256:abc", backbone={"name": "x", "parts": {"stem": "conv"}})
-    text = page("t", [], [*runs, child, pretraining])
+    text = page("t", [], RunSet.of([*runs, child, pretraining]))
     content = block(text)
     assert "/home/me" not in text
     for run, lr in zip(runs, ("0.1", "0.2", "0.1")):
@@ -159,11 +159,11 @@ def hostile_page() -> tuple[str, list[Run]]:
                 dataset={"name": words},
             )
         )
-        held = words.replace("\ud800", "")  # pandas holds no lone surrogate
-        table = pd.DataFrame({held: [held, "other"], "run": [held, "x"], "runs": [[words], []]})
-        table.attrs["notes"] = [words]
+        held = words
+        table = table_of({held: [held, "other"], "run": [(held,), ("x",)], "runs": [(words,), ()]})
+        table.notes.append(Note(NoteKind.READING, words))
         sections.append(Section(title=words, table=table, note=words, figure="<svg></svg>", data=words))
-    return page(HOSTILE[0], sections, runs), runs
+    return page(HOSTILE[0], sections, RunSet.of(runs)), runs
 
 
 def test_hostile_text_stays_text() -> None:
@@ -181,7 +181,7 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_the_policy_allows_this_script_alone_and_nothing_from_elsewhere() -> None:
-    text = page("t", [], [])
+    text = page("t", [], RunSet.of([]))
     policy = next(str(meta["content"]) for meta in Parsed(text).all("meta") if "http-equiv" in meta)
     script = text.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -201,15 +201,17 @@ def test_five_hundred_runs_make_a_small_page() -> None:
     for run in runs:
         run.record.environment.update(environment, started=str(run.record.seed))
     ids = [run.record.run_id for run in runs]
-    table = pd.DataFrame({"run": ids} | {f"score {n}": [seed / 501 for seed in range(500)] for n in range(15)})
-    text = page("t", [Section(title="s", table=table)], runs)
+    table = table_of(
+        {"run": [(run,) for run in ids]} | {f"score {n}": [seed / 501 for seed in range(500)] for n in range(15)}
+    )
+    text = page("t", [Section(title="s", table=table)], RunSet.of(runs))
     assert len(text.encode()) < 1_500_000
     assert text.count("package 7") == 1
 
 
 @pytest.mark.parametrize("table", [Table.of([]), Table([Column("run")], []), Table.of([{"a": None}, {"a": math.nan}])])
 def test_tables_with_nothing_in_them(table: Table) -> None:
-    found = Parsed(page("t", [Section(title="s", table=table)], []))
+    found = Parsed(page("t", [Section(title="s", table=table)], RunSet.of([])))
     assert len(found.all("table")) == 1
     assert not any(found.cells)
 

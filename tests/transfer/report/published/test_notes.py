@@ -9,6 +9,7 @@ from backbones.settings import CONFIGS
 from backbones.volo import FFN_REPLACED
 from tests.backbones.test_volo import tiny
 from transfer.published.rows import PublishedTable, paper_names, read_paper, table_of
+from transfer.records.run_set import RunSet
 from transfer.report.__main__ import main
 from transfer.report.page.sections import sections
 from transfer.report.published.table import paper_table
@@ -117,6 +118,6 @@ def _replaced() -> set[str]:
 def test_the_report_of_a_sweep_shows_the_notes(name: str) -> None:
     sweep = read_sweep(name, "smoke")
     assert sweep.paper
-    found = [part.note for wanted in _wanted(sweep) if wanted.paper for part in sections([], [], wanted)]
+    found = [part.note for wanted in _wanted(sweep) if wanted.paper for part in sections(RunSet.of([]), wanted)]
     assert len(found) == 1
     assert all(note in found[0] for note in table_of(*sweep.paper).notes)
