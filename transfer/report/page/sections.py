@@ -8,7 +8,6 @@ from transfer.comparison.bootstrap import AP_DRAWS
 from transfer.comparison.estimates import Bootstrap
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
-from transfer.report.page.galleries import picture_sections
 from transfer.report.page.html import RUN_COLUMNS
 from transfer.report.page.section import Section
 from transfer.report.tables.render import comments, csv, markdown, table_of
@@ -73,7 +72,7 @@ def sections(runs: RunSet, wanted: ReportRequest) -> list[Section]:
     if wanted.everything:
         if not wanted.map:
             parts += _varying(runs)
-        parts += [*_similarity(runs), *_curves(runs), *picture_sections(runs.runs, pictures=wanted.pictures)]
+        parts += [*_similarity(runs), *_curves(runs), *_pictures(runs, wanted.pictures)]
     return parts
 
 
@@ -211,6 +210,12 @@ def _curves(runs: RunSet) -> Iterator[Section]:
             plot = histories(runs.select(trained[:CURVES]))
             left = f"The first {CURVES} of {len(trained)} runs." if len(trained) > CURVES else ""
             yield Section(title=f"{task}: training", figure=plot.svg, data=plot.csv, note=left)
+
+
+def _pictures(runs: RunSet, pictures: bool) -> list[Section]:
+    from transfer.report.page.galleries import picture_sections  # it imports torch
+
+    return picture_sections(runs.runs, pictures=pictures)
 
 
 def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
