@@ -1,4 +1,4 @@
-"""`python -m transfer.features list|verify|free`: the store of features that probes leave for the next ones."""
+"""`python -m transfer.features list|verify|free` manages the features that probes store for later runs."""
 
 import sys
 from dataclasses import dataclass
@@ -23,24 +23,24 @@ VERBS = ("list", "verify", "free")
 
 @dataclass(kw_only=True)
 class FeaturesOptions:
-    """Which entries."""
+    """Choose entries of the feature store."""
 
     entries: Positional[tuple[str, ...]] = ()
-    """Names of entries, or their beginnings; by default all that the other options leave."""
+    """The entries, by their names or the beginnings of names; by default all that the other options select."""
     features: Path = Path("features")
-    """Folder of the store."""
+    """The folder of the store."""
     backbone: str | None = None
-    """Only those of this backbone."""
+    """Select only entries of this backbone."""
     images: str | None = None
-    """Only those of this data set, or of one of its splits ("dtd test")."""
+    """Select only entries of this data set, or of one of its splits ("dtd test")."""
     stale: bool = False
-    """Only those of another version of the code."""
+    """Select only entries that another version of the code made."""
     all: bool = False
-    """For `free`: everything."""
+    """Let `free` remove every entry."""
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command and return its exit status."""
     return exit_on_user_error(_main, argv, usage=USAGE)
 
 
@@ -56,23 +56,23 @@ def _main(argv: list[str]) -> int:
 
 
 def _chosen(options: FeaturesOptions) -> "list[Entry]":
-    """The entries that the options name. Raises UserError when a name fits none."""
+    """Return the entries that the options select. Raises UserError when a name matches none."""
     from tasks.probing.feature_store import entries
     from tasks.probing.features import code_version
 
-    found = entries(options.features)
+    stored = entries(options.features)
     for name in options.entries:
-        if not any(entry.folder.name.startswith(name) for entry in found):
+        if not any(entry.folder.name.startswith(name) for entry in stored):
             raise UserError(f"--features {options.features}: no entry {name}; `list` shows those there are")
     chosen = []
-    for entry in found:
-        about = entry.about
-        images = str(about.get("images", ""))
-        fits = not options.entries or any(entry.folder.name.startswith(name) for name in options.entries)
-        fits &= options.backbone in (None, about.get("backbone"))
-        fits &= options.images in (None, images, images.rpartition(" ")[0])
-        fits &= not options.stale or about.get("key", {}).get("code") != code_version()
-        if fits:
+    for entry in stored:
+        facts = entry.about
+        images = str(facts.get("images", ""))
+        selected = not options.entries or any(entry.folder.name.startswith(name) for name in options.entries)
+        selected &= options.backbone in (None, facts.get("backbone"))
+        selected &= options.images in (None, images, images.rpartition(" ")[0])
+        selected &= not options.stale or facts.get("key", {}).get("code") != code_version()
+        if selected:
             chosen.append(entry)
     return chosen
 
@@ -87,19 +87,19 @@ def _list(chosen: "list[Entry]") -> int:
         return 0
     rows: list[dict[str, Any]] = []
     for entry in chosen:
-        about = entry.about
-        key = about.get("key", {})
-        kind = key.get("features", {})
-        block = kind.get("block")
+        facts = entry.about
+        key = facts.get("key", {})
+        features = key.get("features", {})
+        block = features.get("block")
         rows.append(
             {
                 "entry": entry.folder.name,
-                "backbone": about.get("backbone"),
-                "images": about.get("images"),
+                "backbone": facts.get("backbone"),
+                "images": facts.get("images"),
                 "features": "pooled" if block is None else f"block {block}",
-                "view": f"{kind.get('view')} {kind.get('resize')}/{kind.get('size')}",
+                "view": f"{features.get('view')} {features.get('resize')}/{features.get('size')}",
                 "precision": key.get("precision"),
-                "rows": f"{entry.held()} of {about.get('rows')}",
+                "rows": f"{entry.held()} of {facts.get('rows')}",
                 "MiB": entry.bytes() / 2**20,
                 "stale": "" if key.get("code") == code_version() else "stale",
             }

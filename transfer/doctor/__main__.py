@@ -1,4 +1,4 @@
-"""`python -m transfer.doctor [data]`: versions, what this machine can do, which data sets are here; what mends each."""
+"""`python -m transfer.doctor [data]` prints versions, what this machine can do, which data sets are here, and fixes."""
 
 import importlib
 import os
@@ -20,43 +20,43 @@ EXTRAS = {
     "track": ("tensorboard",),
     "torchreid": ("torchreid", "gdown", "opencv-python-headless"),
 }
-# Distributions that install the same import names; the one installed last overwrites the other.
+# Distributions that install the same import names, so that the one installed last overwrites the other.
 RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdetection", "mmdet"))
 WORDS = ("data",)
 
 
 @dataclass(kw_only=True)
 class DoctorOptions:
-    """Looks at everything; `python -m transfer.doctor data` at the data sets alone, and thoroughly."""
+    """Check everything. `python -m transfer.doctor data` checks only the data sets, but thoroughly."""
 
     data: Path | None = None
-    """Folder with the data sets; else $TRANSFER_DATA."""
+    """The folder with the data sets; by default $TRANSFER_DATA."""
 
 
 @dataclass(kw_only=True)
 class DataOptions(DoctorOptions):
-    """Which data sets to look at, or to fetch."""
+    """Check data sets, or fetch them."""
 
     names: Positional[tuple[str, ...]] = ()
-    """Names of configs/datasets, or YAML files; by default all shipped ones."""
+    """The data sets to check: names in configs/datasets or YAML files; by default all shipped ones."""
     fetch: tuple[str, ...] = ()
-    """Download these from their publishers into the data folder, where their licence permits it."""
+    """Data sets to download from their publishers into the data folder, if their licence permits it."""
 
 
 def main(argv: list[str]) -> int:
-    """Prints the findings; 1 when something is broken, or, of data sets alone, incomplete or not fetched."""
+    """Print the results; return 1 when something is broken, or with `data` also when a set is incomplete."""
     return exit_on_user_error(_data if argv[:1] == ["data"] else _main, argv)
 
 
 def _data(argv: list[str]) -> int:
-    from transfer.doctor.datasets import fetch_all, look
+    from transfer.doctor.datasets import check_datasets, fetch_all
 
     options = parse(DataOptions, argv[1:], prog="python -m transfer.doctor data")
-    findings = fetch_all(options.fetch, options.data) if options.fetch else look(options.names, options.data)
+    results = fetch_all(options.fetch, options.data) if options.fetch else check_datasets(options.names, options.data)
     states = set()
-    for finding in findings:
-        print(finding)
-        states.add(finding.state)
+    for result in results:
+        print(result)
+        states.add(result.state)
     return int(bool(states & {"broken", "incomplete"}))
 
 
@@ -72,28 +72,28 @@ def _main(argv: list[str]) -> int:
         "weights": _weights,
     }
     broken = False
-    for title, look in sections.items():
+    for title, check in sections.items():
         print(f"{title}:")
-        for finding in _guarded(look):
-            broken |= finding.state == "broken"
-            print(finding)
+        for result in _results(check):
+            broken |= result.state == "broken"
+            print(result)
     return 1 if broken else 0
 
 
-def _guarded(look: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
+def _results(check: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
     try:
-        yield from look()
+        yield from check()
     except ImportError as error:
-        yield CheckResult("broken", f"cannot look: {error}", "mend what is broken above first")
+        yield CheckResult("broken", f"cannot look: {error}", "fix what is broken above first")
 
 
 def _software() -> Iterator[CheckResult]:
     yield CheckResult("ok", f"python {sys.version.split()[0]}")
     for name in PACKAGES:
-        found = package_version(name)
+        installed = package_version(name)
         yield (
-            CheckResult("ok", f"{name} {found}")
-            if found
+            CheckResult("ok", f"{name} {installed}")
+            if installed
             else CheckResult("broken", f"{name}: missing", "pip install -e .")
         )
     for name in ("torch", "torchvision", "timm"):
@@ -101,16 +101,16 @@ def _software() -> Iterator[CheckResult]:
             importlib.import_module(name)
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            # A CPU build of one and a CUDA build of the other do not load each other's operators.
-            mend = "pip install --force-reinstall torch torchvision   (both from the same index)"
-            yield CheckResult("broken", f"import {name}: {reason}", mend)
-    found = package_version("timm")
-    if found and not (1, 0, 31) <= _numbers(found) < (1, 1):
-        yield CheckResult("broken", f"timm {found}: outside >=1.0.31,<1.1", "pip install 'timm>=1.0.31,<1.1'")
-    for ours, theirs in RIVALS:
-        if package_version(ours) and package_version(theirs):
-            mend = f"pip uninstall -y {theirs} {ours} && pip install -e '.[detection]'"
-            yield CheckResult("broken", f"{ours} and {theirs} are both installed and overwrite each other", mend)
+            # A CPU build of torch does not load the operators of a CUDA build of torchvision, and vice versa.
+            fix = "pip install --force-reinstall torch torchvision   (both from the same index)"
+            yield CheckResult("broken", f"import {name}: {reason}", fix)
+    installed = package_version("timm")
+    if installed and not (1, 0, 31) <= _numbers(installed) < (1, 1):
+        yield CheckResult("broken", f"timm {installed}: outside >=1.0.31,<1.1", "pip install 'timm>=1.0.31,<1.1'")
+    for maintained, original in RIVALS:
+        if package_version(maintained) and package_version(original):
+            fix = f"pip uninstall -y {original} {maintained} && pip install -e '.[detection]'"
+            yield CheckResult("broken", f"{maintained} and {original} are both installed and overwrite each other", fix)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -132,9 +132,9 @@ def _machine() -> Iterator[CheckResult]:
             yield CheckResult("ok", f"GPU {number}: {torch.cuda.get_device_name(number)}, {size:.0f} GiB")
         device = torch.device("cuda")
     else:
-        build = torch.version.cuda
-        mend = "" if build else "this torch is a CPU build; a CUDA build is needed for GPUs"
-        yield CheckResult("absent", "GPU: torch sees none", mend)
+        cuda_version = torch.version.cuda
+        fix = "" if cuda_version else "this torch is a CPU build; a CUDA build is needed for GPUs"
+        yield CheckResult("absent", "GPU: torch sees none", fix)
         device = torch.device("cpu")
     precision = choose_precision("auto", device)
     speed = "" if precision == "bf16" else " (no native bf16: training takes about three times as long)"
@@ -155,24 +155,24 @@ def _extras() -> Iterator[CheckResult]:
 def _operators() -> CheckResult:
     from tasks.detection.mmlab import ops_source
 
-    told = {"compiled": "compiled ones of mmcv", "bridge": "built in, over torchvision's; no compiler needed"}
-    return CheckResult("ok", f"operators of mmdetection: {told[ops_source()]}")
+    sources = {"compiled": "compiled ones of mmcv", "bridge": "built in, over torchvision's; no compiler needed"}
+    return CheckResult("ok", f"operators of mmdetection: {sources[ops_source()]}")
 
 
 def _datasets(data: Path | None) -> Iterator[CheckResult]:
     from backbones.data.spec import dataset_names, find_root, resolve_dataset
 
-    others = []
+    absent = []
     for name in dataset_names():
         spec = resolve_dataset(name)
         try:
             if "generator" not in spec.options:
                 yield CheckResult("ok", f"{name}: {find_root(spec, data)}")
         except UserError:
-            others.append(name)
-    if others:
-        mend = "`python -m transfer.doctor data` looks at each thoroughly, also for Parquet files and hub copies"
-        yield CheckResult("absent", f"no folder found of {', '.join(others)}", mend)
+            absent.append(name)
+    if absent:
+        fix = "`python -m transfer.doctor data` looks at each thoroughly, also for Parquet files and hub copies"
+        yield CheckResult("absent", f"no folder found of {', '.join(absent)}", fix)
 
 
 def _weights() -> Iterator[CheckResult]:

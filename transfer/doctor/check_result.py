@@ -1,4 +1,4 @@
-"""One line of what the doctor finds."""
+"""The result of one of the doctor's checks, printed as a line."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,12 +8,17 @@ MARKS = {"ok": "ok         ", "absent": "absent     ", "incomplete": "INCOMPLETE
 
 @dataclass(frozen=True)
 class CheckResult:
-    """`absent` limits what can be run; `incomplete` is there, but cannot be used; `broken` stops everything."""
+    """What was checked and its state.
+
+    `absent` limits what can be run; `incomplete` exists but cannot be used; `broken` prevents every run.
+    """
 
     state: Literal["ok", "absent", "incomplete", "broken"]
-    what: str
-    mend: str = ""
+    subject: str
+    """What was checked, with what was seen of it."""
+    fix: str = ""
+    """The command or explanation that helps, in one or more lines."""
 
     def __str__(self) -> str:
-        mend = "".join(f"\n               {line}" for line in self.mend.splitlines())
-        return f"  {MARKS[self.state]}{self.what}{mend}"
+        fix = "".join(f"\n               {line}" for line in self.fix.splitlines())
+        return f"  {MARKS[self.state]}{self.subject}{fix}"

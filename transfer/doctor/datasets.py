@@ -1,4 +1,4 @@
-"""`python -m transfer.doctor data [NAME ...] [--fetch NAME ...]`: which data sets are here; getting the others."""
+"""`python -m transfer.doctor data [NAME ...] [--fetch NAME ...]` checks which data sets are here and fetches others."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,57 +10,60 @@ from transfer.doctor.check_result import CheckResult
 from transfer.doctor.download import fetch
 
 
-def look(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
-    """A finding for each data set: every list is read, every count compared, every image decoded once.
+def check_datasets(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
+    """Check data sets as a run would: every list is read, every count compared, every image decoded once.
 
     Args:
-        names: of shipped sets, or YAML files; empty: all shipped sets, with less about those that are not here.
+        names: names of shipped sets, or YAML files. If empty, all shipped sets are checked, with less detail on
+            those that are not here.
         data: the `--data` option.
     """
     for name in names or dataset_names():
-        yield _finding(resolve_dataset(name), data, brief=not names)
+        yield _check(resolve_dataset(name), data, brief=not names)
 
 
 def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
-    """Fetches data sets that are not here, and says what came of each.
+    """Fetch data sets that are not here, and check each of them afterwards.
 
     Raises:
-        UsageError: an unknown name, or no data folder.
+        UsageError: a name is unknown, or there is no data folder.
     """
     specs = [resolve_dataset(name) for name in names]
     folder = data_folder(data)
     if folder is None:
         raise UsageError("--fetch: name the folder that gets the data with `--data FOLDER` or TRANSFER_DATA=FOLDER")
     for spec in specs:
-        before = _finding(spec, data)
-        if before.state == "ok":
-            yield before
+        result = _check(spec, data)
+        if result.state == "ok":
+            yield result
             continue
         try:
             fetch(spec, folder, print)
         except UserError as error:
             yield CheckResult("broken", f"{spec.name}: not fetched", str(error))
         else:
-            after = _finding(spec, data)
-            yield CheckResult("ok" if after.state == "ok" else "broken", after.what, after.mend)
+            fetched = _check(spec, data)
+            yield CheckResult("ok" if fetched.state == "ok" else "broken", fetched.subject, fetched.fix)
 
 
-def _finding(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> CheckResult:
+def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> CheckResult:
     if "generator" in spec.options:
         return CheckResult("ok", f"{spec.name}: embedded, made when first used")
     try:
         return CheckResult("ok", f"{spec.name}: complete{_described(open_any(spec, data))}")
     except DatasetNotFound as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
-        looked = f"`python -m transfer.doctor data {spec.name}` shows where it was looked for\nto get it: {spec.how}"
-        text = looked if brief else str(error).removeprefix(f"{spec.name}: ")
-        return CheckResult("absent", spec.name, text + fetchable)
+        command_hint = (
+            f"`python -m transfer.doctor data {spec.name}` shows where it was looked for\nto get it: {spec.how}"
+        )
+        reason = command_hint if brief else str(error).removeprefix(f"{spec.name}: ")
+        return CheckResult("absent", spec.name, reason + fetchable)
     except UserError as error:
         return CheckResult("incomplete", spec.name, str(error).removeprefix(f"{spec.name}: "))
 
 
 def open_any(spec: DatasetSpec, data: Path | None) -> Any:
-    """The data set, read and checked as a run would. Raises UserError."""
+    """Open a data set, which reads and checks it as a run would. Raises UserError."""
     from backbones.data.classification import open_classification
     from tasks.data.coco import open_coco
     from tasks.data.reid import FORMATS, open_reid
@@ -73,6 +76,8 @@ def open_any(spec: DatasetSpec, data: Path | None) -> Any:
 def _described(data: Any) -> str:
     counts = {name: part["images"] for name, part in data.counts.items() if isinstance(part, dict) and "images" in part}
     text = ", " + ", ".join(f"{name} {count:,}" for name, count in counts.items()) + " images"
-    form = getattr(data, "form", "published")
+    layout = getattr(data, "form", "published")
     origin = getattr(data, "origin", "")
-    return text + (f", from {origin} in the hub's cache" if origin else "" if form == "published" else f", as {form}")
+    return text + (
+        f", from {origin} in the hub's cache" if origin else "" if layout == "published" else f", as {layout}"
+    )

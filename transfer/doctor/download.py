@@ -1,4 +1,4 @@
-"""Gets published archives of data sets: the only code of the suite that uses the network, and only when asked to."""
+"""Downloads published archives of data sets: the only code of the suite that uses the network, and only on request."""
 
 import hashlib
 import http.client
@@ -26,13 +26,14 @@ DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, RuntimeEr
 
 
 def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
-    """Downloads the archives of a data set, checks them, and extracts them into the data folder.
+    """Download the archives of a data set, check them, and extract them into the data folder.
 
-    What was downloaded before an interruption is kept under `DATA/.fetch-NAME` and gone on with. Nothing that lies in
-    the data folder is overwritten.
+    An interrupted download is kept under `DATA/.fetch-NAME` and resumed. Nothing in the data folder is overwritten.
 
     Args:
-        data: the data folder. say: gets a line for each step.
+        spec: the data set.
+        data: the data folder.
+        say: is called with a line of text for each step.
 
     Raises:
         UserError: the set may not be fetched, the network fails, an archive is not the published one, a folder is in
@@ -43,35 +44,36 @@ def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
             f"{spec.name}: it is not fetched for you (licence: {spec.license or 'unknown'}); to get it: {spec.how}"
         )
     check_writable(data, FLAG)
-    work = data / f".fetch-{spec.name}"
+    scratch = data / f".fetch-{spec.name}"
     try:
-        work.mkdir(exist_ok=True)
+        scratch.mkdir(exist_ok=True)
         trees = []
         for number, archive in enumerate(spec.archives):
-            file = work / f"{number}-{PurePosixPath(archive.url).name}"
+            file = scratch / f"{number}-{PurePosixPath(archive.url).name}"
             say(f"{spec.name}: {archive.url}")
             _download(archive, file)
-            trees.append((archive, _extracted(archive, file, work / f"tree{number}")))
+            trees.append((archive, _extracted(archive, file, scratch / f"tree{number}")))
         moves = [(entry, data / archive.into / entry.name) for archive, tree in trees for entry in _entries(tree)]
         _move(moves)
-        shutil.rmtree(work)
+        shutil.rmtree(scratch)
     except OSError as error:
-        raise write_error(work, error, FLAG) from error
+        raise write_error(scratch, error, FLAG) from error
 
 
 def _download(archive: Archive, file: Path) -> None:
-    """The archive as `file`, whole and checked."""
+    """Download an archive to `file` and check it; a file that is there already is only checked."""
     if file.exists() and _checksum(file, archive) == archive.checksum:
         return
     file.unlink(missing_ok=True)
     part = file.with_name(f"{file.name}.part")
     _receive(archive, part)
-    found = _checksum(part, archive)
-    if found != archive.checksum:
+    checksum = _checksum(part, archive)
+    if checksum != archive.checksum:
         size = part.stat().st_size
         part.unlink()
         raise UserError(
-            f"{archive.url}: {archive.algorithm} {found} of {size} bytes, but the published file has {archive.checksum}"
+            f"{archive.url}: {archive.algorithm} {checksum} of {size} bytes, "
+            f"but the published file has {archive.checksum}"
             + (f" of {archive.bytes}" if archive.bytes else "")
             + ": another file lies there now, or the download was damaged; give the same command again"
         )
@@ -79,7 +81,7 @@ def _download(archive: Archive, file: Path) -> None:
 
 
 def _receive(archive: Archive, part: Path) -> None:
-    """Downloads into `part`, from where an earlier download ended."""
+    """Download into `part`, continuing where an earlier download ended."""
     start = part.stat().st_size if part.exists() else 0
     if archive.bytes and start >= archive.bytes:
         return
@@ -89,10 +91,11 @@ def _receive(archive: Archive, part: Path) -> None:
             resumed = answer.status == http.client.PARTIAL_CONTENT
             with part.open("ab" if resumed else "wb") as file:
                 _copy(answer, file, archive, start if resumed else 0)
-            if answer.length:  # still to come, says the server
+            if answer.length:  # bytes that the server announced but did not send
                 raise ConnectionError("the connection ended early")
     except urllib.error.HTTPError as error:
-        if not (start and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE):  # then all of it is here
+        # a range that cannot be satisfied means that the earlier download was complete
+        if not (start and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE):
             raise _not_downloaded(archive, error) from None
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         raise _not_downloaded(archive, error) from None
@@ -119,7 +122,7 @@ def _checksum(file: Path, archive: Archive) -> str:
 
 
 def _extracted(archive: Archive, file: Path, tree: Path) -> Path:
-    """The content of an archive, or of the one inside it, as a folder."""
+    """Extract an archive, and the one inside it if there is one; return the folder with the content."""
     _extract(archive, file, tree)
     if not archive.inside:
         return tree
@@ -146,7 +149,7 @@ def _extract(archive: Archive, file: Path, tree: Path) -> None:
 
 
 def _refuse_strange(content: zipfile.ZipFile) -> None:
-    """Names that lead out of the folder, and links: tarfile has a filter for them, zipfile follows none but writes."""
+    """Raise ValueError for members that lead out of the folder; tarfile has a filter for this, zipfile has none."""
     for member in content.infolist():
         path = PurePosixPath(member.filename.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or stat.S_ISLNK(member.external_attr >> 16):
@@ -158,7 +161,7 @@ def _entries(tree: Path) -> list[Path]:
 
 
 def _move(moves: list[tuple[Path, Path]]) -> None:
-    """Renames each pair (from, to), if nothing is in the way of any."""
+    """Rename each pair (source, target) unless one of the targets exists."""
     for _, target in moves:
         if target.exists():
             raise UserError(f"{target} is in the way; move it away, and give the same command again")

@@ -1,7 +1,7 @@
-"""Runs in one file, to be shared: records, options, outcomes, histories; no images, no weights, no paths of a machine.
+"""Writes runs into one file to be shared, and imports them: no images, no weights, no paths of this machine.
 
 A bundle is a zip archive: `manifest.json` with the sha256 and size of every file, and a folder for each run. The same
-runs give the same bytes. Nothing is taken from a bundle that does not verify as `python -m transfer.verify` would.
+runs give the same bytes. A bundle is imported only if `python -m transfer.verify` would accept every run in it.
 """
 
 import json
@@ -19,7 +19,7 @@ from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import _DAMAGED, MANIFEST, SCHEMA, SHARED, SUPPORT, unpacked
 from transfer.records.checksums import described, with_checksum
 from transfer.records.store import OPTIONS, OUTCOMES, RECORD, Record, Run, Store, merged, same_result, unlike
-from transfer.share.strip_paths import PLACES, found_in, short_values, without_paths
+from transfer.share.strip_paths import PLACES, paths_in, short_values, without_paths
 from transfer.verify.checks import check_files
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -27,13 +27,13 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass
 class Imported:
-    """What came of an import: names of runs."""
+    """The result of an import, as names of runs."""
 
     added: list[str] = field(default_factory=list)
     equal: list[str] = field(default_factory=list)
-    """There before, with the same result."""
+    """The runs that were there before, with the same result."""
     conflicts: list[str] = field(default_factory=list)
-    """There before with another result, or unfinished; what was there stays. Whole sentences."""
+    """A sentence for each run that was there before with another result, or unfinished; it is left as it was."""
 
     def __str__(self) -> str:
         counts = f"{len(self.added)} runs added, {len(self.equal)} were there, {len(self.conflicts)} conflicts"
@@ -41,10 +41,10 @@ class Imported:
 
 
 def bundle(runs: Sequence[Run], file: Path) -> list[str]:
-    """Writes runs into one file, whole or not at all; returns their names.
+    """Write runs into one file, whole or not at all, and return their names.
 
     Raises:
-        UserError: no runs, files that are not those of their records, names that hold paths, a disk that is full.
+        UserError: there are no runs, a file is not that of its record, a name holds a path, or the disk is full.
     """
     runs, disputes = merged(runs)
     if disputes or not runs:
@@ -68,7 +68,7 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
 
 
 def _shared_copy(run: Run, folder: Path) -> Path:
-    """A run's folder as it is shared; a copy of a copy is the same again."""
+    """Copy a run's folder as it is shared; a copy of a shared copy is identical."""
     record = run.record
     wrong = check_files(run.folder, replace(record, files=_kept(record.files)))[0]
     if wrong:
@@ -89,16 +89,16 @@ def _shared_copy(run: Run, folder: Path) -> Path:
 
 
 def _kept(files: dict[str, Any]) -> dict[str, Any]:
-    return {name: told for name, told in files.items() if name in SHARED}
+    return {name: description for name, description in files.items() if name in SHARED}
 
 
 def _check_names(folder: Path, record: Record) -> None:
-    """Raises UserError when the names of samples are paths of this machine, or cannot be read."""
+    """Raise UserError when names of samples are paths of this machine, or cannot be read."""
     try:
         names = _names(folder)
     except (OSError, TypeError, ValueError, *_DAMAGED) as error:
         raise UserError(f"{record.run_id}: its {OUTCOMES} or {SUPPORT} cannot be read ({error}); not shared") from None
-    if paths := found_in(names):
+    if paths := paths_in(names):
         raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
 
 
@@ -113,7 +113,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _without_places(options: Path) -> str:
-    """The options of a run without paths: still what repeats it, where the data is found."""
+    """Return a run's options without paths; they still repeat the run where the data is found."""
     comments = [line for line in options.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
     kept = {name: value for name, value in read_yaml(options).items() if name not in PLACES}
     return "".join(f"{line}\n" for line in comments) + write_yaml(short_values(kept))
@@ -127,10 +127,10 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def import_bundle(file: Path, store: Store) -> Imported:
-    """Adds the runs of a bundle that a store lacks. When anything in the bundle is wrong, nothing is added.
+    """Add the runs of a bundle that a store lacks; nothing is added when anything in the bundle is wrong.
 
     Raises:
-        UserError: not a bundle, one of a newer schema, one that was changed, or a store that cannot be written.
+        UserError: the file is no bundle, has a newer schema or was changed, or the store cannot be written.
     """
     from transfer.verify.verification import verify
 
@@ -144,20 +144,20 @@ def import_bundle(file: Path, store: Store) -> Imported:
         if wrong:
             raise UserError(f"{file}: nothing is imported:\n" + "\n".join(wrong))
         result = Imported()
-        mine = {run.record.identity: run for run in store.runs()[0]}
+        existing = {run.record.identity: run for run in store.runs()[0]}
         for run in Store(folder).runs()[0]:
-            _import(run, mine.get(run.record.identity), store, result)
+            _import(run, existing.get(run.record.identity), store, result)
         return result
 
 
-def _import(run: Run, mine: Run | None, store: Store, result: Imported) -> None:
+def _import(run: Run, existing: Run | None, store: Store, result: Imported) -> None:
     name, target = run.record.run_id, store.folder(run.record.run_id)
-    if mine is not None:
-        if same_result(mine.record, run.record):
+    if existing is not None:
+        if same_result(existing.record, run.record):
             result.equal.append(name)
         else:
-            said = unlike(mine, run).replace(str(run.folder), f"{name} of the bundle")
-            result.conflicts.append(f"{said}; what was there stays")
+            conflict = unlike(existing, run).replace(str(run.folder), f"{name} of the bundle")
+            result.conflicts.append(f"{conflict}; what was there stays")
     elif target.exists():
         result.conflicts.append(f"{target}: unfinished, or no run at all; finish it or move it away, then import again")
     else:

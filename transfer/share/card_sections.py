@@ -1,4 +1,4 @@
-"""The sections of a model card as Markdown, from records whose paths are gone."""
+"""The sections of a model card as Markdown, from records whose paths were removed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,24 +29,24 @@ _RECIPE = (
 
 
 def marks_of(records: Sequence[Record]) -> list[str]:
-    """What forbids to take the numbers for results."""
+    """Return the reasons why the numbers must not be taken for results."""
     smoke = any(r.smoke or r.origin.get("smoke") for r in records)
     subset = any(r.subset is not None or r.origin.get("subset") is not None for r in records)
     dirty = any(r.dirty or r.origin.get("dirty") for r in records)
-    found = {
+    marks = {
         "Made with `--smoke`: embedded toy data and a few seconds of training. No result.": smoke,
         "Made from a subset of the data.": subset,
         "Made by source code that was changed after its commit.": dirty,
         "Its training broke down.": any(r.training_failed for r in records),
     }
-    return [text for text, held in found.items() if held]
+    return [text for text, applies in marks.items() if applies]
 
 
 def model(record: Record, weights: str) -> str:
-    """The parts of a backbone, its size, and the id of its weights."""
-    named = {name: record.backbone.get(name) for name in _PARTS}
+    """Return a table of the backbone's parts, its size, and the id of its weights."""
+    parts = {name: record.backbone.get(name) for name in _PARTS}
     files = record.backbone.get("files") or {}
-    rows = {name: value for name, value in named.items() if value is not None}
+    rows = {name: value for name, value in parts.items() if value is not None}
     rows |= {f"file of the {part}": f"sha256 {digest}; not part of this card" for part, digest in files.items()}
     rows |= {f"image {name}": record.backbone.get(name) or UNKNOWN for name in ("mean", "std")}
     rows |= {"parameters": record.cost.get("params", UNKNOWN), "GFLOPs of an image": record.cost.get("gflops", UNKNOWN)}
@@ -56,7 +56,7 @@ def model(record: Record, weights: str) -> str:
 
 
 def pretraining_table(record: Record) -> str:
-    """What one pretraining was."""
+    """Return a table that describes one pretraining."""
     rows: list[tuple[str, Any]] = [
         ("recipe", record.task),
         ("data", _dataset(record)),
@@ -69,14 +69,14 @@ def pretraining_table(record: Record) -> str:
 
 
 def no_lineage(weights: str) -> str:
-    """What stands there instead when no pretraining is known."""
+    """Return the text for a card whose pretraining is not known."""
     if weights == "random":
         return "None: the runs started from random weights."
     return f"{UNKNOWN.capitalize()}: no record of it is at hand. The weights are `{weights}`."
 
 
 def scores(records: Sequence[Record]) -> str:
-    """A row for each protocol and score, as tables print it."""
+    """Return a table with a row for each protocol and score."""
     rows = []
     for group in by_protocol(records):
         trained = [record for record in group if not record.training_failed]
@@ -95,7 +95,7 @@ def scores(records: Sequence[Record]) -> str:
 
 
 def by_protocol(records: Sequence[Record]) -> list[list[Record]]:
-    """Records of seeds that differ in nothing else, together; sorted."""
+    """Group records that differ in nothing but their seeds, sorted by task, data set and seed."""
     groups: dict[Any, list[Record]] = {}
     for record in sorted(records, key=lambda record: (record.task, record.dataset["name"], record.seed)):
         groups.setdefault(alike(record), []).append(record)
@@ -110,48 +110,48 @@ def _mean(scores: list[float]) -> str:
 
 
 def made_with(record: Record) -> str:
-    """What a run has cost, and where it was made."""
+    """Return a table of what a run cost and where it was made."""
     cost, environment = record.cost, record.environment
     names = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second")
     rows = [(name, f"{cost[name]:.4g}") for name in names if isinstance(cost.get(name), int | float)]
-    kept = ("device", "world_size", "threads", "precision", "git", "started")
-    rows += [(name, environment.get(name) or UNKNOWN) for name in kept]
+    facts = ("device", "world_size", "threads", "precision", "git", "started")
+    rows += [(name, environment.get(name) or UNKNOWN) for name in facts]
     rows += [(name, version) for name, version in environment.get("versions", {}).items() if version]
     return f"Of the run `{record.run_id}`.\n\n{_table(('', 'value'), rows)}"
 
 
 def licence(records: Sequence[Record]) -> str:
-    """What is known of the terms of the data; nobody has stated those of the weights."""
+    """Return what is known of the licences of the data; records do not state one for the weights."""
     lines = ["The licence of the weights is unknown: records do not say it."]
     for name in dict.fromkeys(record.dataset["name"] for record in records):
-        said = resolve_dataset(name).license if name in dataset_names() else ""
-        lines.append(f"Data `{name}`: {said or UNKNOWN}.")
+        license = resolve_dataset(name).license if name in dataset_names() else ""
+        lines.append(f"Data `{name}`: {license or UNKNOWN}.")
     return "\n\n".join(lines)
 
 
 def use(record: Record, weights: str) -> str:
-    """How to load the weights, as far as there are any and timm can build the model."""
+    """Return how to load the weights, if there are any and timm can build the model."""
     if weights == "random":
         return "There are no weights to load."
     arch = record.backbone.get("arch", "")
     released = weights.startswith("timm:")
     source, name = (weights.removeprefix("timm:"), weights) if released else ("local-dir:FOLDER", "FOLDER")
-    first = "import backbones.vit  # registers the architecture\n" if arch in ARCHS else ""
-    code = f'{first}import timm\n\nmodel = timm.create_model("{source}", pretrained=True)\n'
-    parts = [] if ".py:" in arch or (released and arch in ARCHS) else [f"```python\n{code}```"]
-    parts += [
+    registration = "import backbones.vit  # registers the architecture\n" if arch in ARCHS else ""
+    code = f'{registration}import timm\n\nmodel = timm.create_model("{source}", pretrained=True)\n'
+    sections = [] if ".py:" in arch or (released and arch in ARCHS) else [f"```python\n{code}```"]
+    sections += [
         f"The user's file behind its {part} must lie in the working directory."
         for part in record.backbone.get("files") or {}
     ]
     flags = f"--backbone {record.backbone.get('name')} --weights {name}" if released else f"--backbone {name}"
-    return "\n\n".join([*parts, f"`python -m transfer.run reid {flags}` evaluates it."])
+    return "\n\n".join([*sections, f"`python -m transfer.run reid {flags}` evaluates it."])
 
 
 def _dataset(record: Record) -> str:
     version = record.dataset.get("version")
-    marks = [f"version {version}"] * bool(version) + ["smoke"] * record.smoke
-    marks += [f"subset {record.subset}"] * (record.subset is not None)
-    return record.dataset["name"] + (f" ({', '.join(marks)})" if marks else "")
+    remarks = [f"version {version}"] * bool(version) + ["smoke"] * record.smoke
+    remarks += [f"subset {record.subset}"] * (record.subset is not None)
+    return str(record.dataset["name"]) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _counts(record: Record) -> str:
@@ -161,7 +161,7 @@ def _counts(record: Record) -> str:
 
 def _outcome(record: Record) -> str:
     reason = record.outcome.get("reason")
-    return record.outcome["status"] + (f": {reason}" if reason else "")
+    return str(record.outcome["status"]) + (f": {reason}" if reason else "")
 
 
 def _seconds(record: Record) -> str:

@@ -1,6 +1,6 @@
-"""Model cards from records, and weights in the layout of the Hugging Face hub. Nothing is uploaded, nothing invented.
+"""Writes model cards from records, and weights in the layout of the Hugging Face hub. Nothing is uploaded.
 
-What no record says is unknown, and the card says so.
+The card calls unknown what no record says.
 """
 
 import json
@@ -32,16 +32,16 @@ from transfer.share.card_sections import (
 from transfer.share.strip_paths import portable, short_values, without_paths
 
 CARD, EXPORT = "README.md", "export"
-# The hub's words for what is scored; retrieval has none among them.
+# The hub's names of tasks; it has none for retrieval.
 _HUB_TASKS = {"detect": "object-detection", "reid": "image-feature-extraction"}
 
 
 def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
-    """A card in Markdown, with the front matter that the hub reads.
+    """Return a model card in Markdown, with the front matter that the hub reads.
 
     Args:
-        run: a pretraining, whose export the card is for, or a run that started from the weights it is for.
-        runs: where the pretraining behind the weights, and further scores with them, are looked for.
+        run: the pretraining that exported the weights, or a run that started from them.
+        runs: the runs among which the pretraining of the weights and further scores with them are looked for.
     """
     others = list({other.record.identity: other.record for other in (*runs, run)}.values())
     weights = run.record.export or run.record.weights_id
@@ -63,39 +63,41 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
 
 
 def hub_layout(run: Run, weights: Path | None, folder: Path, runs: Sequence[Run] = ()) -> Path:
-    """Writes a folder as the hub holds models: card, `config.json`, `model.safetensors`, `pretrain.json`.
+    """Write a folder in the hub's layout: card, `config.json`, `model.safetensors`, `pretrain.json`.
 
     `timm.create_model("local-dir:FOLDER", pretrained=True)` and `--backbone FOLDER` load it.
 
     Args:
-        weights: an exported folder; None: what the run itself exported.
-        folder: must not exist, or be empty.
+        run: the run that the card describes; see `model_card`.
+        weights: an exported folder. None means the export of the run itself.
+        folder: the folder to write, which must not exist or must be empty.
+        runs: see `model_card`.
 
     Raises:
-        UserError: the weights are not there or not those of the record, or the folder cannot be written.
+        UserError: the weights are missing or not those of the record, or the folder cannot be written.
     """
     source = weights or run.folder / EXPORT
-    wanted = run.record.export or run.record.weights_id
+    expected = run.record.export or run.record.weights_id
     if not (source / WEIGHTS).is_file():
         raise UserError(f"{source}: there is no {WEIGHTS}; name the exported folder with --weights")
-    found = f"sha256:{described(source / WEIGHTS)['sha256']}"
-    if found != wanted:
-        raise UserError(f"{source / WEIGHTS}: {found}, but the record of {run.record.run_id} is about {wanted}")
+    actual = f"sha256:{described(source / WEIGHTS)['sha256']}"
+    if actual != expected:
+        raise UserError(f"{source / WEIGHTS}: {actual}, but the record of {run.record.run_id} is about {expected}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--output {folder}: is there already; choose a folder that does not exist, or an empty one")
-    config, about, card = read_config(source), pretraining_facts(source), model_card(run, runs)
+    config, facts, card = read_config(source), pretraining_facts(source), model_card(run, runs)
     config["model_args"] = short_values(config.get("model_args", {}))
     check_writable(folder.parent, "--output")
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
-            new = Path(scratch) / "new"
-            new.mkdir()
-            (new / CARD).write_text(card, encoding="utf-8")
-            (new / CONFIG).write_text(_json(config | short_values({"architecture": config["architecture"]})))
-            if about:
-                (new / PRETRAIN).write_text(_json(portable(about)), encoding="utf-8")
-            shutil.copyfile(source / WEIGHTS, new / WEIGHTS)
-            replace_folder(new, folder)
+            staged = Path(scratch) / "new"
+            staged.mkdir()
+            (staged / CARD).write_text(card, encoding="utf-8")
+            (staged / CONFIG).write_text(_json(config | short_values({"architecture": config["architecture"]})))
+            if facts:
+                (staged / PRETRAIN).write_text(_json(portable(facts)), encoding="utf-8")
+            shutil.copyfile(source / WEIGHTS, staged / WEIGHTS)
+            replace_folder(staged, folder)
     except OSError as error:
         raise write_error(folder, error, "--output") from error
     return folder
@@ -106,16 +108,16 @@ def _json(content: dict[str, Any]) -> str:
 
 
 def _lineage(weights: str, records: Sequence[Record]) -> Iterator[Record]:
-    """The pretrainings behind some weights, the last one first."""
+    """Return the pretrainings that led to the weights, the last one first."""
     seen: set[str] = set()
-    while found := [record for record in records if record.export == weights and record.identity not in seen]:
-        yield found[0]
-        seen.add(found[0].identity)
-        weights = found[0].weights_id
+    while matching := [record for record in records if record.export == weights and record.identity not in seen]:
+        yield matching[0]
+        seen.add(matching[0].identity)
+        weights = matching[0].weights_id
 
 
 def _belongs(other: Record, record: Record, weights: str) -> bool:
-    """Whether a run's scores stand in the card: those of the same weights; of random ones, of the same protocol."""
+    """Return whether a card shows a run's scores: the weights are the same, or for random ones the protocol."""
     if other.smoke > record.smoke or (other.subset is not None and record.subset is None):
         return False
     if other.protocol == record.protocol:
@@ -124,14 +126,14 @@ def _belongs(other: Record, record: Record, weights: str) -> bool:
 
 
 def _front_matter(record: Record, scored: Sequence[Record], marks: Sequence[str]) -> dict[str, Any]:
-    """The hub's keys. Scores of smoke runs, subsets and changed sources stay out of them."""
+    """Return the hub's keys, without scores of smoke runs, subsets and changed sources."""
     tags = ["image-feature-extraction", "vit-transfer", *(["smoke"] if record.smoke else [])]
-    front: dict[str, Any] = {"library_name": "timm", "license": UNKNOWN, "tags": tags}
-    front["pipeline_tag"] = "image-feature-extraction"
+    front_matter: dict[str, Any] = {"library_name": "timm", "license": UNKNOWN, "tags": tags}
+    front_matter["pipeline_tag"] = "image-feature-extraction"
     groups = [[r for r in group if not r.training_failed and r.scores] for group in by_protocol(scored)]
     results = [_hub_result(group) for group in groups if group and not marks and not marks_of(group)]
     name = record.backbone.get("name", UNKNOWN)
-    return front | ({"model-index": [{"name": name, "results": results}]} if results else {})
+    return front_matter | ({"model-index": [{"name": name, "results": results}]} if results else {})
 
 
 def _hub_result(group: list[Record]) -> dict[str, Any]:
