@@ -84,11 +84,11 @@ def picture_sections(runs: Sequence[Run], *, pictures: bool) -> list[Section]:
 def _gallery_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
     reid = _one_of_each(runs, "reid", RANKED)
     kept = [run for run in reid if (run.folder / RANKED).is_file()]
-    found: list[Gallery] = []
+    shown: list[Gallery] = []
     damaged = []
     for run in kept[:RUNS]:
         try:
-            found += galleries(run, pictures=pictures)
+            shown += galleries(run, pictures=pictures)
         except UserError:
             damaged.append(run.record.run_id)
     if not reid:
@@ -103,29 +103,29 @@ def _gallery_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
         lines.append(f"Configurations without a run that has a file {RANKED}, as older ones: {len(reid) - len(kept)}.")
     if damaged:
         lines.append(f"The file {RANKED} cannot be read, or a picture: {shortened(damaged)}.")
-    if not any(gallery.picture for gallery in found):
+    if not any(gallery.picture for gallery in shown):
         lines.append(_how_to_draw("reid", "12"))
-    return [Section(title="Ranked galleries", note="\n".join(lines), galleries=found)]
+    return [Section(title="Ranked galleries", note="\n".join(lines), galleries=shown)]
 
 
 def _detection_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
     detect = _one_of_each(runs, "detect", PICTURES)
     if not detect:
         return []
-    found = [picture for run in detect[:RUNS] for picture in detections(run)] if pictures else []
+    shown = [picture for run in detect[:RUNS] for picture in detections(run)] if pictures else []
     lines = ["Validation images with the boxes that were found.", _left_out(detect)]
-    if not found:
+    if not shown:
         lines.append(_how_to_draw("detect", "8"))
-    return [Section(title="Detections", note="\n".join(lines), pictures=found)]
+    return [Section(title="Detections", note="\n".join(lines), pictures=shown)]
 
 
 def _one_of_each(runs: Sequence[Run], task: str, needed: str) -> list[Run]:
-    """Of a task's runs with scores one of each protocol: rather with `needed` in its folder, then of the least seed."""
-    found: dict[str, Run] = {}
+    """Return one run with scores of each configuration of a task: preferably with `needed` in its folder, then by seed."""
+    chosen: dict[str, Run] = {}
     for run in sorted(runs, key=lambda run: (not (run.folder / needed).exists(), run.record.seed)):
         if run.record.task == task and run.record.scores:
-            found.setdefault(run.record.protocol, run)
-    return list(found.values())
+            chosen.setdefault(run.record.protocol, run)
+    return list(chosen.values())
 
 
 def _left_out(runs: Sequence[Run]) -> str:

@@ -38,8 +38,8 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
     columns = sum(len(section.table.columns) for section in sections if section.table is not None)
     rows = min(max(CELLS // max(columns, 1), 10), 100)
     style, script = _part("page.css"), _part("page.js")
-    links = "".join(f'<li><a href="#part-{n}">{text(one.title)}</a></li>' for n, one in enumerate(sections))
-    body = "\n".join(_section(one, f"part-{number}", marks, rows) for number, one in enumerate(sections))
+    links = "".join(f'<li><a href="#part-{n}">{text(section.title)}</a></li>' for n, section in enumerate(sections))
+    body = "\n".join(_section(section, f"part-{number}", marks, rows) for number, section in enumerate(sections))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -89,8 +89,8 @@ def _policy(script: str) -> str:
 def _extent(marks: dict[str, list[str]]) -> str:
     """How many runs there are, and how many of them carry a mark."""
     counts: dict[str, int] = {}
-    for found in marks.values():
-        for mark in found:
+    for of_run in marks.values():
+        for mark in of_run:
             counts[mark] = counts.get(mark, 0) + 1
     marked = "".join(f" · {count} {_badge(mark)}" for mark, count in sorted(counts.items()))
     return f"{len(marks)} run{'s' * (len(marks) != 1)}{marked}"
@@ -114,10 +114,10 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
     if section.galleries:
         drawn = " drawn" if any(gallery.picture for gallery in section.galleries) else ""
         parts.append(
-            f'<div class="galleries{drawn}">{"".join(_gallery(one, marks) for one in section.galleries)}</div>'
+            f'<div class="galleries{drawn}">{"".join(_gallery(gallery, marks) for gallery in section.galleries)}</div>'
         )
     if section.pictures:
-        figures = "".join(_figure(one, marks) for one in section.pictures)
+        figures = "".join(_figure(picture, marks) for picture in section.pictures)
         parts.append(f'<div class="pictures">{figures}</div>')
     return "\n".join([*parts, "</section>"])
 
@@ -197,14 +197,14 @@ def runs_in(value: Any) -> list[str]:
     """The runs that a cell names."""
     if isinstance(value, str):
         return value.split()
-    return [str(one) for one in value] if isinstance(value, (list, tuple)) else []
+    return [str(run) for run in value] if isinstance(value, (list, tuple)) else []
 
 
 def _words(name: str, value: Any, marks: dict[str, list[str]]) -> str:
     """A cell of text, of the name of a run or of several."""
-    if name in RUN_COLUMNS and (found := runs_in(value)):
-        links = " ".join(_link(run, run.rpartition("-")[2], marks) for run in found)
-        return f'<td data-v="{text(" ".join(found))}">{links}</td>'
+    if name in RUN_COLUMNS and (runs := runs_in(value)):
+        links = " ".join(_link(run, run.rpartition("-")[2], marks) for run in runs)
+        return f'<td data-v="{text(" ".join(runs))}">{links}</td>'
     if value is None:
         return "<td></td>"
     shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else cell_text(value)

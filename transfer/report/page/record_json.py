@@ -34,10 +34,10 @@ def run_facts(runs: Sequence[Run]) -> dict[str, Any]:
     which: list[list[int]] = [[] for _ in runs]
     for group, name in sorted(names, key=lambda name: order[name[0]]):
         places: dict[str | None, int] = {}
-        found = [places.setdefault(of_run.get((group, name)), len(places)) for of_run in of_runs]
+        of_each_run = [places.setdefault(of_run.get((group, name)), len(places)) for of_run in of_runs]
         facts.append([group, name, list(places)])
         if len(places) > 1:
-            for row, place in zip(which, found):
+            for row, place in zip(which, of_each_run):
                 row.append(place)
     return {
         "runs": [record.run_id for record in records],

@@ -173,8 +173,8 @@ def hours(record: Record) -> float:
 
     What other runs took to extract features that this one found in the store counts as its own.
     """
-    found = record.cost.get("device_hours")
-    of_devices = math.nan if found is None else float(found)
+    recorded = record.cost.get("device_hours")
+    of_devices = math.nan if recorded is None else float(recorded)
     environment = record.environment
     cores = (environment.get("threads") or 1) + (environment.get("workers") or 0)
     return of_devices * (1 if kind_of_hours(record) == "GPU" else cores) + found_hours(record)
@@ -183,8 +183,8 @@ def hours(record: Record) -> float:
 def found_hours(record: Record) -> float:
     """Of `hours`, those that other runs took to extract its features; nan where that is not known."""
     if "found_hours" in record.cost:
-        found = record.cost["found_hours"]
-        return math.nan if found is None else float(found)
+        recorded = record.cost["found_hours"]
+        return math.nan if recorded is None else float(recorded)
     features = record.details.get("features")  # of an older record
     whole = not isinstance(features, dict) or features.get("computed") == features.get("images")
     return 0.0 if whole else math.nan
