@@ -120,7 +120,7 @@ def _detection_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
 
 
 def _one_of_each(runs: Sequence[Run], task: str, needed: str) -> list[Run]:
-    """Return one run with scores of each configuration of a task: preferably with `needed` in its folder, then by seed."""
+    """Return one scored run of each configuration of a task: preferably with `needed` in its folder, then by seed."""
     chosen: dict[str, Run] = {}
     for run in sorted(runs, key=lambda run: (not (run.folder / needed).exists(), run.record.seed)):
         if run.record.task == task and run.record.scores:
