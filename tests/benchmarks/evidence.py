@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from transfer.published.rows import Value
-from transfer.published.verdicts import Counts, Kind
+from transfer.published.verdicts import Counts, PublishedKind
 from transfer.published.verdicts import judged as judged_published
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Estimate, cluster_draws
@@ -215,7 +215,7 @@ def _agreeing(found: list[Estimate], printed: float) -> float:
     """How often a score is said to agree with a printed number of no rounding, in percent."""
     value, counts = Value("", "", "", f"{100 * printed:.12f}"), Counts(1)
     verdicts = (judged_published(value, counts, one, margin=100 * PUBLISHED) for one in found)
-    return 100 * float(np.mean([verdict.kind is Kind.AGREES for verdict in verdicts]))
+    return 100 * float(np.mean([verdict.kind is PublishedKind.AGREES for verdict in verdicts]))
 
 
 def _power(cell: Cell, found: list[Estimate], repeats: int) -> dict[str, float | None]:

@@ -1,6 +1,6 @@
-"""How one's own runs stand to a published cell, as values; `sentence` alone makes words of them. Imports no torch.
+"""How one's own runs stand to a published cell, as values; `transfer.report.tables.verdict_text` words them.
 
-`docs/concepts/statistics.md` says how each is reached. Numbers are in points of percent.
+`docs/concepts/statistics.md` says how each is reached. Numbers are in points of percent. Imports no torch.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from transfer.published.rows import Value
+from transfer.published.reasons import Reason
+from transfer.published.schema import Value
 
 if TYPE_CHECKING:
     from transfer.statistics.intervals import Estimate
@@ -18,7 +19,7 @@ MARGIN = 1.0
 agree lead to the same conclusion."""
 
 
-class Kind(Enum):
+class PublishedKind(Enum):
     """Every verdict on a published cell that there is."""
 
     AGREES = "agrees"
@@ -39,15 +40,19 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Counts:
-    """Of the runs behind a cell, and of the trainings that their weights come from."""
+    """How many runs stand behind a cell, and how many trainings behind these.
+
+    Attributes:
+        runs: runs of the cell.
+        broken: those of them that broke down.
+        pretrainings: own trainings that the runs start from, with the lost ones.
+        lost: pretrainings that broke down, so that no run of the cell starts from them.
+    """
 
     runs: int
     broken: int = 0
-    """Runs of the cell that broke down"""
     pretrainings: int = 0
-    """Own ones that the runs start from, and the lost ones"""
     lost: int = 0
-    """Pretrainings that broke down, so that no run of the cell starts from them"""
 
     @property
     def scored(self) -> int:
@@ -56,25 +61,31 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A conclusion with its numbers."""
+class PublishedVerdict:
+    """A conclusion with its numbers.
 
-    kind: Kind
+    Attributes:
+        kind: the conclusion.
+        counts: the runs that it is on.
+        reasons: why nothing can be compared; empty for any other kind.
+        margin: what the difference was asked to be within, in points; None where nothing was asked.
+        within: whether it is shown to be; so may be a difference that is shown not to be 0.
+        excluded: where nothing can be told, the interval leaves no larger difference open, either way.
+        seeds: how many the interval is over; with one it is that of these models on other samples. Where the runs start
+            from one pretraining they are the seeds of what followed.
+    """
+
+    kind: PublishedKind
     counts: Counts
-    reasons: tuple[str, ...] = ()
-    """Why nothing can be compared"""
+    reasons: tuple[Reason, ...] = ()
     margin: float | None = None
     within: bool = False
-    """Whether the difference is shown to be within the margin; so may be one that is shown not to be 0"""
     excluded: float | None = None
-    """Where nothing can be told: no larger difference, either way, is left open by the interval"""
     seeds: int | None = None
-    """That the interval is over; with one it is that of these models on other samples. They are those that followed
-    where the runs start from one pretraining"""
 
     @property
     def survivors(self) -> bool:
-        """Whether it is on those alone that did not break down."""
+        """Whether it is on those runs alone that did not break down."""
         return bool(self.counts.scored and (self.counts.broken or self.counts.lost))
 
 
@@ -83,70 +94,48 @@ def judged(
     counts: Counts,
     estimate: "Estimate | None",
     *,
-    reasons: Sequence[str] = (),
+    reasons: Sequence[Reason] = (),
     margin: float = MARGIN,
-) -> Verdict:
-    """What the runs of one configuration say of a published cell that is no reference and not in doubt.
+) -> PublishedVerdict:
+    """Return what the runs of one configuration say of a published cell that is no reference and not in doubt.
 
     Args:
-        estimate: of their mean score, a fraction.
+        value: the published cell.
+        counts: how many runs there are.
+        estimate: of their mean score, a fraction; None where there is no interval.
         reasons: why they cannot be compared.
-        margin: in points; a smaller difference is none.
+        margin: a smaller difference does not matter, in points.
     """
     if reasons:
-        return Verdict(Kind.NOT_COMPARABLE, counts, reasons=tuple(reasons))
+        return PublishedVerdict(PublishedKind.NOT_COMPARABLE, counts, reasons=tuple(reasons))
     if not counts.scored:
-        return Verdict(Kind.BOTH_BREAK_DOWN if value.crash else Kind.BREAKS_DOWN_HERE_ONLY, counts)
+        kind = PublishedKind.BOTH_BREAK_DOWN if value.crash else PublishedKind.BREAKS_DOWN_HERE_ONLY
+        return PublishedVerdict(kind, counts)
     if value.crash:
-        return Verdict(Kind.BREAKS_DOWN_IN_SOME if counts.broken else Kind.NOT_HERE, counts)
+        return PublishedVerdict(PublishedKind.BREAKS_DOWN_IN_SOME if counts.broken else PublishedKind.NOT_HERE, counts)
     if estimate is None or value.percent is None:
-        return Verdict(Kind.NO_INTERVAL, counts)
-    apart, slack = _apart(estimate, value.percent), value.rounding
-    found = Verdict(Kind.AGREES, counts, margin=margin, within=_within(apart, slack, margin), seeds=estimate.seeds[0])
-    if apart.low > slack or apart.high < -slack:
-        return replace(found, kind=Kind.HIGHER if apart.low > slack else Kind.LOWER)
-    if found.within:
-        return found
-    return replace(found, kind=Kind.CANNOT_TELL, excluded=max(slack - apart.low, slack + apart.high))
+        return PublishedVerdict(PublishedKind.NO_INTERVAL, counts)
+    difference, slack = _difference(estimate, value.percent), value.rounding
+    within = _within(difference, slack, margin)
+    verdict = PublishedVerdict(PublishedKind.AGREES, counts, margin=margin, within=within, seeds=estimate.seeds[0])
+    if difference.low > slack or difference.high < -slack:
+        return replace(verdict, kind=PublishedKind.HIGHER if difference.low > slack else PublishedKind.LOWER)
+    if verdict.within:
+        return verdict
+    excluded = max(slack - difference.low, slack + difference.high)
+    return replace(verdict, kind=PublishedKind.CANNOT_TELL, excluded=excluded)
 
 
-def _apart(estimate: "Estimate", printed: float) -> "Estimate":
-    """The difference own - printed, in points."""
+def _difference(estimate: "Estimate", printed: float) -> "Estimate":
+    """Return the difference own - printed, in points."""
     points = {name: 100 * getattr(estimate, name) - printed for name in ("estimate", "low", "high")}
     inner = estimate.inner and tuple(100 * end - printed for end in estimate.inner)
     return replace(estimate, **points, inner=inner)  # type: ignore[arg-type]
 
 
-def _within(apart: "Estimate", slack: float, margin: float) -> bool:
+def _within(difference: "Estimate", slack: float, margin: float) -> bool:
     """Whether it is within the margin wherever in its rounding the printed number lies."""
-    if apart.inner is None:
+    if difference.inner is None:
         return False
-    low, high = apart.inner
-    return replace(apart, inner=(low - slack, high + slack)).within(margin)
-
-
-def sentence(verdict: Verdict) -> str:
-    """A verdict in words."""
-    kind, counts = verdict.kind, verdict.counts
-    head, details = kind.value, []
-    if kind is Kind.NOT_COMPARABLE:
-        return head
-    if kind is Kind.AGREES:
-        head += f" within {verdict.margin:g}"
-    if kind in (Kind.HIGHER, Kind.LOWER) and verdict.within:
-        head += f", by less than {verdict.margin:g}"
-    if kind is Kind.BREAKS_DOWN_IN_SOME:
-        head = f"breaks down in {counts.broken} of {counts.runs} here"
-    elif verdict.survivors:
-        head += " among survivors"
-    if verdict.seeds == 1:
-        head += ", of these models (1 seed)"
-    elif verdict.seeds and counts.pretrainings - counts.lost == 1:
-        head += f", of one pretraining ({verdict.seeds} seeds after it)"
-    if verdict.excluded is not None:
-        details.append(f"differences up to {verdict.excluded:.1f} points not excluded")
-    if counts.lost:
-        details.append(f"{counts.lost} of {counts.pretrainings} pretrainings broke down")
-    if counts.broken and counts.scored and kind is not Kind.BREAKS_DOWN_IN_SOME:
-        details.append(f"breaks down in {counts.broken} of {counts.runs} here")
-    return f"{head}: {'; '.join(details)}" if details else head
+    low, high = difference.inner
+    return replace(difference, inner=(low - slack, high + slack)).within(margin)

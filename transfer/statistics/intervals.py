@@ -214,11 +214,3 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     if len(values) == 1:
         return mean, math.nan
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-
-
-def breakdown_rate(broken: int, runs: int) -> str:
-    """How many of several runs broke down, with the 95 % Wilson interval of their rate in percent."""
-    if runs < 2:
-        return f"{broken} of {runs}"
-    interval = wilson(broken, runs)
-    return f"{broken} of {runs} ({100 * interval.low:.0f} to {100 * interval.high:.0f} %)"

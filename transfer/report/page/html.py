@@ -18,7 +18,7 @@ from transfer.report.page.record_json import json_block, marks_of, run_facts
 from transfer.report.page.section import Section
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.render import note_texts, table_of, values
-from transfer.report.tables.table import Table, is_number
+from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 CELLS = 6000
 """Cells of all tables together that are laid out at once; the rest waits for a click."""
-RUN_COLUMNS = ("run", "runs")
 WIDE = 48
 """Characters of a cell from which its text may wrap."""
 

@@ -1,17 +1,16 @@
 """What a report shows of runs, part by part: tables, comparisons, published numbers, maps, costs, curves, pictures."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backbones.errors import UserError
 from transfer.comparison.bootstrap import AP_DRAWS
 from transfer.comparison.estimates import Bootstrap
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
-from transfer.report.page.html import RUN_COLUMNS
 from transfer.report.page.section import Section
-from transfer.report.tables.render import comments, csv, markdown, table_of
-from transfer.report.tables.table import Note, NoteKind, is_missing, is_number
+from transfer.report.tables.render import comments, csv, markdown, note_text, table_of
+from transfer.report.tables.table import RUN_COLUMNS, Note, NoteKind, is_missing, is_number
 
 CURVES = 12  # runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
@@ -112,8 +111,9 @@ def _paper(runs: RunSet, paper: tuple[str, str], margin: float | None) -> Sectio
     from transfer.published.rows import table_of
     from transfer.report.published.table import paper_table
 
-    table, notes = paper_table(runs.runs, *paper, known=runs.known, margin=margin)
-    return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=table, note="\n".join(notes))
+    table = paper_table(runs, *paper, margin=margin)
+    note = "\n".join(map(note_text, table.notes))  # paragraphs: they say what the table is, as its cells do not
+    return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=replace(table, notes=[]), note=note)
 
 
 def _comparisons(runs: RunSet, wanted: ReportRequest) -> Iterator[Section]:

@@ -2,16 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from transfer.published.reasons import OtherMachine, Reason
 from transfer.published.rows import Cost
 from transfer.records.protocol import configurations
+from transfer.report.published.cell_values import HoursOfPair, PercentMore, Points
 from transfer.report.published.matching import Matcher, PublishedMatch
+from transfer.report.published.notes import REASONS
+from transfer.report.published.readings import Reading
 from transfer.report.tables.costs import hours, kind_of_hours
+from transfer.report.tables.table import Row
 
 SAME = ("device", "world_size", "threads", "workers")
 """Of the environment: what two runs must share for their hours to be compared."""
-COLUMNS = ("claim", "published", "own", "difference", "hours", "reading", "not comparable because", "runs")
+COLUMNS = ("claim", "published", "own", "difference", "hours", "reading", REASONS, "runs")
 
 
 @dataclass(frozen=True)
@@ -27,20 +31,21 @@ class Pair:
         return 100 * (hours(self.with_it.record) / hours(self.without.record) - 1)
 
     @property
-    def reasons(self) -> list[str]:
+    def reasons(self) -> tuple[Reason, ...]:
         """Why the ratio is not the published one."""
         both = (self.with_it, self.without)
-        found = [reason.text for match in both for reason in match.reasons]
+        reasons: list[Reason] = [reason for match in both for reason in match.reasons]
         for name in SAME:
             first, second = (match.record.environment.get(name) for match in both)
-            found += [f"{name} {first} against {second}"] if first != second else []
-        return list(dict.fromkeys(found))
+            reasons += [OtherMachine(name, (first, second))] if first != second else []
+        return tuple(dict.fromkeys(reasons))
 
 
-def cost_lines(cost: Cost, matcher: Matcher) -> list[dict[str, Any]]:
-    """A line for each reading: of its pairs the most comparable one, of equals the one that was started last."""
-    empty = dict.fromkeys(COLUMNS, "") | {"claim": cost.claim, "published": f"+{cost.more} %"}
-    best: dict[str, Pair] = {}
+def cost_rows(cost: Cost, matcher: Matcher) -> list[Row]:
+    """Return a row for each reading: of its pairs the most comparable one, of equals the one that was started last."""
+    empty: Row = dict.fromkeys(COLUMNS)
+    empty |= {"claim": cost.claim, "published": PercentMore(float(cost.more), cost.more)}
+    best: dict[Reading, Pair] = {}
     for pair in sorted(_pairs(cost, matcher), key=_rank):
         best[pair.with_it.reading] = pair
     return [empty | _shown(pair, float(cost.more)) for pair in best.values()] or [empty]
@@ -49,17 +54,19 @@ def cost_lines(cost: Cost, matcher: Matcher) -> list[dict[str, Any]]:
 def _pairs(cost: Cost, matcher: Matcher) -> list[Pair]:
     arms = [_timed(matcher.of(row, cost.value)) for row in (cost.with_it, cost.without)]
     records = [match.record for arm in arms for match in arm]
-    keys = dict(zip((one.run_id for one in records), configurations(records, matcher.exports, cost.parts), strict=True))
-    found = {(keys[match.record.run_id], match.record.seed, kind_of_hours(match.record)): match for match in arms[1]}
+    keys = dict(
+        zip((record.run_id for record in records), configurations(records, matcher.exports, cost.parts), strict=True)
+    )
+    without = {(keys[match.record.run_id], match.record.seed, kind_of_hours(match.record)): match for match in arms[1]}
     pairs = [
-        (match, found.get((keys[match.record.run_id], match.record.seed, kind_of_hours(match.record))))
+        (match, without.get((keys[match.record.run_id], match.record.seed, kind_of_hours(match.record))))
         for match in arms[0]
     ]
     return [Pair(match, other) for match, other in pairs if other is not None]
 
 
 def _timed(matches: Sequence[PublishedMatch]) -> list[PublishedMatch]:
-    """Those that ran to their end and say their hours, the ones started last behind."""
+    """Return the runs that ended well and say their hours, in the order in which they started."""
     timed = [match for match in matches if not match.record.training_failed and hours(match.record) > 0]
     return sorted(timed, key=lambda match: str(match.record.environment.get("started")))
 
@@ -68,13 +75,13 @@ def _rank(pair: Pair) -> tuple[int, str]:
     return -len(pair.reasons), str(pair.with_it.record.environment.get("started"))
 
 
-def _shown(pair: Pair, published: float) -> dict[str, str]:
-    took = [hours(match.record) for match in (pair.with_it, pair.without)]
+def _shown(pair: Pair, published: float) -> Row:
+    with_it, without = (hours(match.record) for match in (pair.with_it, pair.without))
     return {
-        "own": f"{pair.more:+.1f} %",
-        "difference": f"{pair.more - published:+.1f}",
-        "hours": f"{took[0]:.4g} against {took[1]:.4g} {kind_of_hours(pair.with_it.record)}",
+        "own": PercentMore(pair.more),
+        "difference": Points(pair.more - published, 1),
+        "hours": HoursOfPair(with_it, without, kind_of_hours(pair.with_it.record)),
         "reading": pair.with_it.reading,
-        "not comparable because": "; ".join(pair.reasons),
-        "runs": f"{pair.with_it.record.run_id} {pair.without.record.run_id}",
+        REASONS: pair.reasons,
+        "runs": (pair.with_it.record.run_id, pair.without.record.run_id),
     }

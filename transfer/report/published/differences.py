@@ -1,78 +1,79 @@
-"""What keeps an own number apart from a published one: each difference as a value. Imports no torch.
+"""What keeps an own number apart from a published one, fact by fact of a run. Imports no torch.
 
 Where a recipe says `auto` precision, half precision is the table's: the recipes' references train in fp16, and on the
 GPUs of the full tier `auto` comes to bf16. Either counts as the table's; fp32 does not.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from backbones.data.spec import DatasetSpec, resolve_dataset
-from transfer.records.labels import value_label
-from transfer.records.protocol import NO_EFFECT, displayed_fields
+from backbones.spec import FIELDS, BackboneSpec
+from transfer.cli.options import EXECUTION
+from transfer.published.reasons import (
+    ContentsNotRecorded,
+    Differs,
+    Lacks,
+    Marked,
+    OtherDataset,
+    OtherTaskVersion,
+    OtherWeights,
+    Reason,
+    UnreadableImages,
+    Untrained,
+    hashable,
+)
+from transfer.published.rows import Row, used_values
+from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, displayed_fields, protocol
 from transfer.records.record import Record
-from transfer.records.task_versions import between, latest
-from transfer.sweep.definition.step import Step
+from transfer.records.task_versions import latest
+from transfer.report.published.readings import equal, same_stem
+from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step
 
 WORLD_SIZE = "world_size"
 _HALF = ("bf16", "fp16")
-TAKEN = " taken, not stated"
-"""Behind a value of the table's sweep that the paper leaves open."""
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why a number cannot be compared with a published one."""
-
-    text: str
-    option: bool = False
-    """Whether it names an option or a part of the backbone, with the table's value in brackets."""
-    notes: tuple[str, ...] = ()
-    """What is to be said below the table besides."""
-
-    def of_step(self, step: str) -> "Reason":
-        """The same of the training behind a cell."""
-        return replace(self, text=f"{step}: {self.text}")
+# Of a backbone, what two numbers must have in common besides the row's own options; the name and the weights are not.
+_BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
+_NO_OPTIONS = frozenset((*EXECUTION, *BACKBONE_OPTIONS, "dataset", "method", "precision", "eval_precision"))
 
 
 def marks(records: Iterable[Record]) -> list[Reason]:
-    """What marks these runs and the trainings behind them, and the parts that stayed untrained."""
+    """Return what marks these runs and the trainings behind them, and the parts that stayed untrained."""
     records = list(records)
-    told = [mark for record in records for mark in record.origin_marks]
-    there = {"smoke": any(record.smoke for record in records), "dirty": any(record.dirty for record in records)}
-    found = [mark for mark, is_there in there.items() if is_there or mark in told]
-    found += [f"subset {record.subset}" for record in records if record.subset is not None]
-    found += [mark for mark in told if mark.startswith("subset")]
-    found += [f"{skipped} images unreadable" for record in records if (skipped := record.dataset.get("skipped"))]
-    found += [f"left untrained: {', '.join(map(str, one.untrained))}" for one in records if one.untrained]
-    return [Reason(text) for text in found]
+    origins = [mark for record in records for mark in record.origin_marks]
+    here = {"smoke": any(record.smoke for record in records), "dirty": any(record.dirty for record in records)}
+    names = [mark for mark, is_here in here.items() if is_here or mark in origins]
+    names += [f"subset {record.subset}" for record in records if record.subset is not None]
+    names += [mark for mark in origins if mark.startswith("subset")]
+    reasons: list[Reason] = [Marked(name) for name in names]
+    reasons += [UnreadableImages(skipped) for record in records if (skipped := record.dataset.get("skipped"))]
+    return reasons + [Untrained(tuple(map(str, record.untrained))) for record in records if record.untrained]
 
 
-def of_data(record: Record, wanted: Sequence[str], versions: Mapping[str, str]) -> list[Reason]:
-    """Where the data set is another one, or holds something else than its published files.
+def of_data(record: Record, published: Sequence[str], versions: Mapping[str, str]) -> list[Reason]:
+    """Return where the data set is another one, or holds something else than its published files.
 
     Args:
-        wanted: names of data sets, of which the record's is to be one.
+        published: names of data sets, of which the record's is to be one.
         versions: by data set, the table's where the facts of the set state none.
     """
     name, subset = str(record.dataset.get("name")), record.subset is not None
-    if name not in wanted:
-        return [Reason(f"{name} for {', '.join(wanted)}")]
-    facts, found = _facts(name), []
-    version, held = facts.version or versions.get(name), record.dataset.get("version")
-    if version is not None and held != version:
-        found.append(Reason(f"{name} version {value_label(held)} ({version})"))
+    if name not in published:
+        return [OtherDataset(name, tuple(published))]
+    facts, reasons = _facts(name), list[Reason]()
+    version, recorded = facts.version or versions.get(name), record.dataset.get("version")
+    if version is not None and recorded != version:
+        reasons.append(Differs(f"{name} version", recorded, version))
     expected, counts = _flat(facts.counts or {}), _flat(record.dataset.get("counts") or {})
     if record.smoke or subset or record.dataset.get("skipped"):
-        return found  # which says why the counts are others
+        return reasons  # which says why the counts are others
     if expected and not counts:
-        return [*found, Reason(f"{name}: what it holds is not recorded")]
-    return found + [
-        Reason(f"{name} {what} {counts[what]} ({number})")
-        for what, number in expected.items()
-        if what in counts and counts[what] != number
+        return [*reasons, ContentsNotRecorded(name)]
+    return reasons + [
+        Differs(f"{name} {split}", counts[split], number)
+        for split, number in expected.items()
+        if split in counts and counts[split] != number
     ]
 
 
@@ -83,68 +84,111 @@ def _facts(name: str) -> DatasetSpec:
 
 def _flat(counts: Mapping[str, Any]) -> dict[str, Any]:
     """{"train": {"images": 5}, "classes": 1} -> {"train images": 5, "classes": 1}."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in counts.items():
         inner = value if isinstance(value, dict) else {"": value}
-        found |= {f"{key} {unit}".strip(): number for unit, number in inner.items()}
-    return found
+        flat |= {f"{key} {unit}".strip(): number for unit, number in inner.items()}
+    return flat
 
 
 def of_downloads(record: Record, needs: Mapping[str, str]) -> list[Reason]:
-    """Where it was made without what the published number was made with; in which folder that lies does not matter.
+    """Return what the published number was made with and this run was not; in which folder it lies does not matter.
 
     Args:
         needs: by option that names the folder, what is in it.
     """
-    return [Reason(f"no {what}") for option, what in needs.items() if record.options.get(option) is None]
+    return [Lacks(download) for option, download in needs.items() if record.options.get(option) is None]
 
 
 def of_version(record: Record) -> list[Reason]:
-    """Where the record is of a version of its task whose scores do not stand beside those of today's."""
+    """Return whether the record is of a version of its task whose scores do not stand beside those of today's."""
     today = latest(record.task)
-    if record.task_version == today:
-        return []
-    text = f"{record.task} version {record.task_version} ({today})"
-    return [Reason(text, notes=tuple(between(record.task, (record.task_version, today))))]
+    return [] if record.task_version == today else [OtherTaskVersion(record.task, record.task_version, today)]
 
 
 def of_precision(record: Record, options: Mapping[str, Any]) -> list[Reason]:
-    """Where it trained or scored in another precision than the table's options say; what `auto` came to counts."""
+    """Return where a run trained or scored in another precision than the table's; what `auto` came to counts."""
     training = record.environment.get("precision")
     scoring = record.environment.get("eval_precision", training)
-    found = [_unlike("precision", training, options["precision"])] if "precision" in options else []
-    said = options.get("eval_precision")
-    if said is not None and said != "run":
-        found.append(_unlike("eval_precision", scoring, said))
-    elif said == "run" and scoring != training:
-        found.append(_unlike("eval_precision", scoring, training))
-    return [reason for reason in found if reason]
+    reasons = [_unlike("precision", training, options["precision"])] if "precision" in options else []
+    published = options.get("eval_precision")
+    if published is not None and published != "run":
+        reasons.append(_unlike("eval_precision", scoring, published))
+    elif published == "run" and scoring != training:
+        reasons.append(_unlike("eval_precision", scoring, training))
+    return [reason for reason in reasons if reason]
 
 
-def _unlike(name: str, held: Any, said: Any) -> Reason | None:
-    if held in (_HALF if said == "auto" else (said,)):
+def _unlike(name: str, own: Any, published: Any) -> Reason | None:
+    if own in (_HALF if published == "auto" else (published,)):
         return None
-    table = f"auto: {' or '.join(_HALF)}" if said == "auto" else value_label(said)
-    return Reason(f"{name} {held or 'not recorded'} ({table})", option=True)
+    table = f"auto: {' or '.join(_HALF)}" if published == "auto" else published
+    return Differs(name, own or NOT_RECORDED, table, option=True)
 
 
 def of_processes(record: Record, step: Step) -> list[Reason]:
-    """Where each process saw to its part of a batch by itself, and the table's step has another number of them."""
+    """Return where the table has another number of processes, and each of them works on its part of a batch alone."""
     table = processes(step)
     if table is None or (world := displayed_fields(record)[WORLD_SIZE]) in (NO_EFFECT, table):
         return []
-    return [Reason(f"{WORLD_SIZE} {world} ({table})", option=True)]
+    return [Differs(WORLD_SIZE, world, table, option=True)]
 
 
-def notes_on_processes(record: Record, step: Step) -> list[str]:
-    """What is to be said where the number of processes matters and the table's step states none."""
-    if processes(step) is not None or (world := displayed_fields(record)[WORLD_SIZE]) == NO_EFFECT:
-        return []
-    said = "each of which sees to its part of a batch by itself; the table's sweep does not say how many there are"
-    return [f"{record.run_id}: processes {world}, {said}"]
+def unstated_processes(record: Record, step: Step) -> int | str | None:
+    """Return how many processes a run had where their number matters and the table's step states none; else None."""
+    world: int | str = displayed_fields(record)[WORLD_SIZE]
+    return None if processes(step) is not None or world == NO_EFFECT else world
 
 
 def processes(step: Step) -> int | None:
-    """How many processes the step has at its tier; None where it does not say."""
+    """Return how many processes the step has at its tier; None where it does not say."""
     each = step.resources.get("gpus") or step.resources.get("processes")
     return each * (step.resources.get("nodes") or 1) if each else None
+
+
+def of_options(record: Record, expected: Mapping[str, Any], left_open: Collection[str]) -> list[Reason]:
+    """Return the options that are not the table's, where they have an effect.
+
+    Args:
+        expected: all options of the table's step.
+        left_open: options that the paper does not state.
+    """
+    effective, reasons = protocol(record), list[Reason]()
+    for name, value in expected.items():
+        own, used = record.options.get(name), used_values(value)
+        if name not in _NO_OPTIONS and name in effective and not any(equal(own, one) for one in used):
+            reasons.append(Differs(name, hashable(own), hashable(used[0]), taken=name in left_open, option=True))
+    return reasons
+
+
+def of_backbone(record: Record, expected: BackboneSpec, matched: Collection[str]) -> list[Reason]:
+    """Return the parts of the backbone that are not the table's.
+
+    Args:
+        matched: parts that a row names, in one reading or another.
+    """
+    reasons: list[Reason] = []
+    for name in _BACKBONE if record.backbone else ():
+        if name in matched:
+            continue
+        own, value = record.backbone.get(name), getattr(expected, name)
+        if name == "stem" and value and same_stem(record, value):
+            continue
+        if name in ("alpha", "length") and expected.attention == record.backbone.get("attention") == "softmax":
+            continue  # softmax has neither
+        if name in ("mean", "std") and own is None:
+            continue  # those of timm's weights
+        if not equal(own, value):
+            reasons.append(Differs(name, hashable(own), hashable(value), option=True))
+    return reasons
+
+
+def of_weights(record: Record, step: Step, row: Row, *, trained: bool, left_open: bool) -> list[Reason]:
+    """Return whether a run of a step that no other step comes before starts from other weights than the table's.
+
+    These are random ones, or those that are named; a row names them before its step does.
+    """
+    named = used_values(row.steps.get(step.name, {}).get("weights", step.options.get("weights", "random")))
+    if record.weights_id in named:
+        return []
+    return [OtherWeights("" if trained else record.weights_id, str(named[0]), taken=left_open)]

@@ -1,59 +1,94 @@
-"""What stands below a published table: its own notes, rules, and long lists of what differs. Imports no torch."""
+"""Notes below a published table: its own, rules, and long lists of what differs. Imports no torch."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from transfer.published.reasons import Reason
 from transfer.published.rows import PublishedTable, read_paper
-from transfer.published.verdicts import Kind
+from transfer.published.verdicts import PublishedKind
 from transfer.records.labels import letter
-from transfer.report.published.differences import Reason
-from transfer.report.published.own_runs import RULE
+from transfer.report.published.cell_values import Reasons
+from transfer.report.published.texts import reason_texts
+from transfer.report.tables.table import Note, NoteKind, Row
 
 REASONS = "not comparable because"
 """The column of what differs."""
 MOST_REASONS = 4
-"""In a line of the table; more of them go into a note."""
+"""How many of them stand in a row; more options than these go into a note."""
+OTHERS = (
+    "further configurations of the same cell that are not comparable; every comparable one has a row. Where "
+    "none is, the one with the fewest reasons is shown, of equals the one with most runs, then the one started last."
+)
 
 
-def table_notes(table: PublishedTable) -> list[str]:
-    """What is to be said of a table, and of its rows, whatever was run."""
+def table_notes(table: PublishedTable) -> list[Note]:
+    """Return what is to be said of a table, and of its rows, whatever was run."""
     paper = read_paper(table.paper)
-    notes = [f"{paper.title} ({paper.source}), {table.called}: {table.title}." + " In percent." * bool(table.rows)]
-    notes += [*paper.notes, *table.notes]
+    title = f"{paper.title} ({paper.source}), {table.called}: {table.title}." + " In percent." * bool(table.rows)
+    notes = [Note(NoteKind.SOURCE, text) for text in (title, *paper.notes, *table.notes)]
     for row in table.rows:
-        notes += [f"{row.label}: for reference only: {row.reference}"] if row.reference else []
+        if row.reference:
+            notes.append(Note(NoteKind.SOURCE, f"for reference only: {row.reference}", row.label))
         notes += [
-            f"{row.label}, {value.dataset}, {value.name}: printed {value.printed}, never compared: {value.doubt}"
+            Note(
+                NoteKind.SOURCE,
+                f"printed {value.printed}, never compared: {value.doubt}",
+                f"{row.label}, {value.dataset}, {value.name}",
+            )
             for value in row.values
             if value.doubt
         ]
     return notes
 
 
-def rules_of(lines: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
-    """How verdicts are made and configurations chosen, where there are any."""
-    compared = any(line["judged"] and line["judged"].kind is not Kind.NOT_COMPARABLE for line in lines)
-    said = "lies within that, half the last printed digit counted (docs/concepts/statistics.md); "
-    said += "the printed number has no seeds"
-    rule = f"agrees within {margin:g}: the interval of own - published at 90 % (two one-sided tests at 5 %) {said}"
-    return [rule] * compared + [RULE] * any(line["others"] for line in lines)
+def rules(rows: Sequence[Row], margin: float) -> list[Note]:
+    """Return how verdicts are made and configurations chosen, where there are any.
 
-
-def folded(lines: Sequence[dict[str, Any]]) -> tuple[list[str], dict[str, str]]:
-    """Writes the reasons into the lines, long lists of options under letters that notes explain.
-
-    Returns the notes, and the texts of lines with letters in full.
+    Args:
+        rows: of the table.
+        margin: within which numbers agree, in points.
     """
-    letters: dict[str, str] = {}
-    in_full: dict[str, str] = {}
-    for line in lines:
-        reasons: Sequence[Reason] = line["reasons"]
-        options = [reason.text for reason in reasons if reason.option]
-        line[REASONS] = "; ".join(reason.text for reason in reasons)
-        if len(reasons) > MOST_REASONS and options:
-            text = "; ".join(options)
-            name = letters.setdefault(text, letter(len(letters)))
-            others = [reason.text for reason in reasons if not reason.option]
-            short = "; ".join([*others, f"{len(options)} options: {name}"])
-            in_full[short], line[REASONS] = "; ".join([*others, text]), short
-    return [f"{name}: {text} (in brackets the table's)" for text, name in letters.items()], in_full
+    notes = []
+    verdicts = [row["verdict"] for row in rows if row["verdict"] is not None]
+    if any(verdict.kind is not PublishedKind.NOT_COMPARABLE for verdict in verdicts):
+        tests = "the interval of own - published at 90 % (two one-sided tests at 5 %) lies within that"
+        rounding = "half the last printed digit counted (docs/concepts/statistics.md)"
+        text = f"{tests}, {rounding}; the printed number has no seeds"
+        notes.append(Note(NoteKind.VERDICT, text, f"agrees within {margin:g}", columns=("verdict",)))
+    if any(row["others"] for row in rows):
+        notes.append(Note(NoteKind.READING, OTHERS, "others", columns=("others",)))
+    return notes
+
+
+def lettered(rows: Sequence[Row]) -> list[Note]:
+    """Write letters into the rows for long lists of options that differ; return the notes that explain them."""
+    letters: dict[tuple[Reason, ...], str] = {}
+    places: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        reasons: Reasons | None = row[REASONS]
+        if reasons and len(reasons.reasons) > MOST_REASONS and reasons.options:
+            name = letters.setdefault(reasons.options, letter(len(letters)))
+            places.setdefault(name, []).append(place)
+            row[REASONS] = replace(reasons, letter=name)
+    return [
+        Note(
+            NoteKind.READING,
+            f"{reason_texts(options)} (in brackets the table's)",
+            name,
+            tuple(places[name]),
+            (REASONS,),
+        )
+        for options, name in letters.items()
+    ]
+
+
+def merged(notes: Iterable[tuple[int, Note]]) -> list[Note]:
+    """Return the notes of single rows, each once, with the places of all its rows.
+
+    Args:
+        notes: (place of a row, its note).
+    """
+    places: dict[Note, list[int]] = {}
+    for place, note in notes:
+        places.setdefault(note, []).append(place)
+    return [replace(note, rows=tuple(rows)) for note, rows in places.items()]

@@ -17,6 +17,7 @@ from transfer.comparison.selection import select_arms
 from transfer.comparison.two_by_two import axis, corners, effects
 from transfer.records.grouping import dataset_label, machines_of_tasks
 from transfer.records.run_set import RunSet
+from transfer.report.tables.cell_values import BreakdownRate
 from transfer.report.tables.comparison_cells import Means, SeedCounts
 from transfer.report.tables.comparison_notes import (
     adjustment_notes,
@@ -27,7 +28,7 @@ from transfer.report.tables.comparison_notes import (
     overall_notes,
 )
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, NoteKind, Row, Table, is_missing
-from transfer.statistics.intervals import Estimate, breakdown_rate
+from transfer.statistics.intervals import Estimate
 
 P_VALUES = ("p", "adjusted p")
 NUMBERS = ("difference", "low", "high", "se of seeds", "se of samples")
@@ -174,14 +175,14 @@ def _head(matched: MatchedRuns, runs: RunSet) -> Row:
 def _difference(row: ComparedScore) -> Row:
     """Return the cells of a row of two arms."""
     means = {name: row.scale * mean for name, mean in zip("ab", row.means, strict=False)}
-    rates = {f"{BROKE_DOWN} {arm.arm}": breakdown_rate(arm.broken, arm.of) for arm in row.breakdowns}
+    rates = {f"{BROKE_DOWN} {arm.arm}": BreakdownRate.counted(arm.broken, arm.of) for arm in row.breakdowns}
     return {"score": row.score, **means, **_numbers(row), "verdict": row.verdict, **rates}
 
 
 def _effect(row: ComparedScore) -> Row:
     """Return the cells of a row of an effect."""
     means = Means(tuple(row.scale * mean for mean in row.means))
-    rate = breakdown_rate(sum(arm.broken for arm in row.breakdowns), sum(arm.of for arm in row.breakdowns))
+    rate = BreakdownRate.counted(sum(arm.broken for arm in row.breakdowns), sum(arm.of for arm in row.breakdowns))
     cells: Row = {"score": row.score, "effect": row.effect, "means": means}
     return cells | {**_numbers(row), "verdict": row.verdict, BROKE_DOWN: rate}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from transfer.report.tables.cell_text import cell_text, comparability_text, full_text
-from transfer.report.tables.table import RUN, Column, Note, NoteKind, Table, is_missing, is_number
+from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Table, is_missing, is_number
 from transfer.report.tables.table import SIGNIFICANT as FOUR
 
 if TYPE_CHECKING:
@@ -72,6 +72,12 @@ def note_texts(notes: Iterable[Note]) -> list[str]:
     return ["; ".join(filter(None, abouts)) + (": " if any(abouts) else "") + text for text, abouts in subjects.items()]
 
 
+def note_text(note: Note) -> str:
+    """Return the sentence of a note, behind what it is about."""
+    about, text = _note_parts(note)
+    return f"{about}: {text}" if about else text
+
+
 def _note_parts(note: Note) -> tuple[str, str]:
     if note.group is not None:
         return f"{PROTOCOL} {note.group.letter}", comparability_text(note.group)
@@ -93,7 +99,7 @@ def _text(value: Any, column: Column) -> str:
         if column.significant_digits is not None:
             return format(value, f".{column.significant_digits}g")
         return str(value) if column.digits is None else format(value, f".{column.digits}f")
-    return " ".join(value) if column.name == RUN and isinstance(value, tuple) else cell_text(value)
+    return " ".join(value) if column.name in RUN_COLUMNS and isinstance(value, tuple) else cell_text(value)
 
 
 def _one_line(text: str) -> str:
@@ -104,7 +110,7 @@ def _one_line(text: str) -> str:
 def _csv_value(name: str, value: Any) -> Any:
     if value is None or isinstance(value, int | float):
         return value
-    return " ".join(value) if name == RUN and isinstance(value, tuple) else full_text(value)
+    return " ".join(value) if name in RUN_COLUMNS and isinstance(value, tuple) else full_text(value)
 
 
 def _csv(rows: Iterable[Iterable[Any]], quoting: Any) -> str:

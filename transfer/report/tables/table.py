@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 RUN = "run"
 """Name of the column with the ids of the runs behind a row, a tuple of texts."""
+RUN_COLUMNS = (RUN, "runs")
+"""Names that this column may have."""
 
 Row = dict[str, Any]
 """Column name -> text, number, bool, None where there is no value, a tuple of texts (run ids in the column `RUN`), or a
@@ -157,7 +159,7 @@ class Table:
 
 
 def _without_tuples(name: str, value: Any) -> Any:
-    return (" " if name == RUN else "; ").join(map(str, value)) if isinstance(value, tuple) else value
+    return (" " if name in RUN_COLUMNS else "; ").join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def is_missing(value: Any) -> bool:

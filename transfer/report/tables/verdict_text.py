@@ -5,6 +5,7 @@ Tables hold the verdicts themselves; this is the one place where they become wor
 
 import math
 
+from transfer.published.verdicts import PublishedKind, PublishedVerdict
 from transfer.report.tables.cell_text import cell_text
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
@@ -60,3 +61,43 @@ def _advice(verdict: Verdict) -> str:
     if verdict.seeds < 0:
         return f" (more seeds will not show {_number(POINT, verdict)})"
     return f" ({verdict.seeds} more seed{'s' * (verdict.seeds > 1)} each for {_number(POINT, verdict)})"
+
+
+@cell_text.register
+def published_verdict_text(verdict: PublishedVerdict) -> str:
+    """Return the sentence of a verdict on a published number; its reasons stand in a column of their own."""
+    if verdict.kind is PublishedKind.NOT_COMPARABLE:
+        return verdict.kind.value
+    head, details = _published_head(verdict), _published_details(verdict)
+    return f"{head}: {'; '.join(details)}" if details else head
+
+
+def _published_head(verdict: PublishedVerdict) -> str:
+    """Return the conclusion, and what it is limited to."""
+    kind, counts = verdict.kind, verdict.counts
+    head = kind.value
+    if kind is PublishedKind.AGREES:
+        head += f" within {verdict.margin:g}"
+    if kind in (PublishedKind.HIGHER, PublishedKind.LOWER) and verdict.within:
+        head += f", by less than {verdict.margin:g}"
+    if kind is PublishedKind.BREAKS_DOWN_IN_SOME:
+        head = f"breaks down in {counts.broken} of {counts.runs} here"
+    elif verdict.survivors:
+        head += " among survivors"
+    if verdict.seeds == 1:
+        return head + ", of these models (1 seed)"
+    if verdict.seeds and counts.pretrainings - counts.lost == 1:
+        return head + f", of one pretraining ({verdict.seeds} seeds after it)"
+    return head
+
+
+def _published_details(verdict: PublishedVerdict) -> list[str]:
+    """Return what is left open, and what broke down."""
+    counts, details = verdict.counts, []
+    if verdict.excluded is not None:
+        details.append(f"differences up to {verdict.excluded:.1f} points not excluded")
+    if counts.lost:
+        details.append(f"{counts.lost} of {counts.pretrainings} pretrainings broke down")
+    if counts.broken and counts.scored and verdict.kind is not PublishedKind.BREAKS_DOWN_IN_SOME:
+        details.append(f"breaks down in {counts.broken} of {counts.runs} here")
+    return details

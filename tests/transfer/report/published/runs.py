@@ -1,5 +1,6 @@
 """Runs of published cells at full scale, written as the evaluator writes them, for tests of the tables beside them."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,10 +16,13 @@ from transfer.cli.command import pretraining_recipe, task_recipe
 from transfer.cli.options import EXECUTION, BackboneOptions
 from transfer.published.rows import rows_of, table_of
 from transfer.records.record import Identity
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.records.task_versions import latest
 from transfer.report.published.differences import processes
 from transfer.report.published.table import paper_table
+from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.render import note_text
 from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
 
@@ -104,10 +108,26 @@ def _content(values: dict[str, Any], backbone: dict[str, Any]) -> dict[str, Any]
     }
 
 
+def shown_table(
+    runs: Sequence[Run], paper: str, table: str, known: Sequence[Run] | None = None, margin: float | None = None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows of a table and its notes as a reader sees them: all but whole numbers as texts."""
+    made = paper_table(RunSet.of(runs, known), paper, table, margin=margin)
+    rows = [
+        {name: value if isinstance(value, int) else _text(name, value) for name, value in row.items()}
+        for row in made.rows
+    ]
+    return rows, [note_text(note) for note in made.notes]
+
+
+def _text(name: str, value: Any) -> str:
+    return " ".join(value or ()) if name == "runs" else cell_text(value)
+
+
 def lines_of(runs: list[Run], table: str, label: str, paper: str = "scaled_relu", **how: Any) -> list[dict[str, Any]]:
     """The lines of a row."""
-    frame, _ = paper_table(runs, paper, table, **how)
-    return [dict(line) for _, line in frame[frame["row"] == label].iterrows()]
+    rows, _ = shown_table(runs, paper, table, **how)
+    return [row for row in rows if row["row"] == label]
 
 
 def line_of(runs: list[Run], table: str, label: str, paper: str = "scaled_relu", **how: Any) -> dict[str, Any]:

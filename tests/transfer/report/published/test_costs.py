@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.transfer.report.published.runs import run_of
+from tests.transfer.report.published.runs import run_of, shown_table
 from transfer.records.store import Run
-from transfer.report.published.table import paper_table
 from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import read_sweep
 
@@ -26,8 +25,8 @@ def timed(tmp_path: Path, hours: float, seed: int = 0, gate: str = "off", **give
 
 
 def cost_of(runs: list[Run]) -> list[dict[str, Any]]:
-    frame, _ = paper_table(runs, "pointwise", "figure4")
-    return [dict(line) for _, line in frame.iterrows() if line["published"]]
+    lines, _ = shown_table(runs, "pointwise", "figure4")
+    return [line for line in lines if line["published"]]
 
 
 def test_a_pair_of_runs_stands_beside_the_published_cost(tmp_path: Path) -> None:

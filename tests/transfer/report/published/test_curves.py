@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from backbones.settings import read_yaml
-from tests.transfer.report.published.runs import cell_of, lines_of, run_of
+from tests.transfer.report.published.runs import cell_of, lines_of, run_of, shown_table
 from transfer.records.store import Run
-from transfer.report.published.table import paper_table
 from transfer.sweep.definition.grid import expand
 from transfer.sweep.definition.sweep_file import read_sweep
 
@@ -58,10 +57,10 @@ def test_a_history_without_the_epoch_is_said(tmp_path: Path, content: str | None
     path.unlink()
     if content is not None:
         path.write_text(content.replace("broken top1", 'broken "top1"'))
-    frame, notes = paper_table([run], "scaled_relu", "convergence")
-    lines = frame[frame["row"] == "ViT_c"]
-    assert set(lines["interval"]) == {"none"}
-    assert set(lines["verdict"]) == {"no interval"}
+    lines, notes = shown_table([run], "scaled_relu", "convergence")
+    lines = [line for line in lines if line["row"] == "ViT_c"]
+    assert {line["interval"] for line in lines} == {"none"}
+    assert {line["verdict"] for line in lines} == {"no interval"}
     (note,) = [note for note in notes if note.startswith("ViT_c, imagenet1k, top1 at epoch 20: no interval, since ")]
     assert str(path) in note
     assert ("--validate-at 20" in note) is (content is not None and "broken" not in content)

@@ -8,14 +8,17 @@ import pytest
 
 from backbones.settings import CONFIGS, read_yaml
 from backbones.spec import resolve
-from tests.transfer.report.published.runs import cell_of, cells_of, full, line_of, lines_of, run_of
+from tests.transfer.report.published.runs import cell_of, cells_of, full, line_of, lines_of, run_of, shown_table
 from transfer.published.rows import read_paper, table_of
+from transfer.records.labels import value_label
 from transfer.records.protocol import protocol
 from transfer.records.store import Run
 from transfer.records.task_versions import CHANGES
-from transfer.report.published.differences import notes_on_processes, of_processes, processes
-from transfer.report.published.matching import Matcher
-from transfer.report.published.table import paper_table
+from transfer.report.published.cells import _run_notes
+from transfer.report.published.differences import of_processes, processes, unstated_processes
+from transfer.report.published.matching import Matcher, PublishedMatch
+from transfer.report.published.own_runs import OwnRuns
+from transfer.report.tables.render import note_text
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
 RELEASED = [
@@ -127,7 +130,7 @@ def test_msmt17_is_that_of_the_table(tmp_path: Path, version: str, reason: str) 
 
 def test_what_an_older_version_has_otherwise_is_a_note(tmp_path: Path) -> None:
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, task_version=1)
-    _, notes = paper_table([run], "scaled_relu", "1")
+    _, notes = shown_table([run], "scaled_relu", "1")
     task = "pretrain-supervised"
     assert f"{task}, version 2: {CHANGES[task, 2]}" in notes
 
@@ -156,7 +159,7 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
         if name in ("lr", "sam", "warmup_epochs"):
             assert not found, f"{name}: with others it belongs to another row"
         else:
-            said = [reason.text.partition(" (")[0] for match in found for reason in match.reasons]
+            said = [f"{reason.name} {value_label(reason.own)}" for match in found for reason in match.reasons]
             assert said[:1] == [f"{name} 9.25"] * (name in protocol(run.record)), (
                 "and no difference where it has no effect"
             )
@@ -204,6 +207,9 @@ def test_where_the_table_states_no_processes_theirs_are_a_note(tmp_path: Path) -
     assert processes(replace(cell.step, resources={"gpus": 4, "nodes": 2})) == 8
     unsaid = replace(cell.step, resources={})
     assert of_processes(run.record, unsaid) == []
-    (note,) = notes_on_processes(run.record, unsaid)
+    assert unstated_processes(run.record, unsaid) == 2
+    assert unstated_processes(run.record, cell.step) is None
+    own = OwnRuns((PublishedMatch(run.record, (), processes=2),))
+    note = note_text(_run_notes(own)[0])
     assert note.startswith(f"{run.record.run_id}: processes 2, each of which")
     assert note.endswith("does not say how many there are")

@@ -8,11 +8,11 @@ import pytest
 from backbones.settings import CONFIGS
 from backbones.volo import FFN_REPLACED
 from tests.backbones.test_volo import tiny
+from tests.transfer.report.published.runs import shown_table
 from transfer.published.rows import PublishedTable, paper_names, read_paper, table_of
 from transfer.records.run_set import RunSet
 from transfer.report.__main__ import main
 from transfer.report.page.sections import sections
-from transfer.report.published.table import paper_table
 from transfer.sweep.definition.sweep_file import read_sweep
 from transfer.sweep.report import _wanted
 
@@ -48,7 +48,7 @@ TOLD = [
 
 @pytest.mark.parametrize(("paper", "table", "said"), TOLD)
 def test_notes_are_shown_with_the_numbers(paper: str, table: str, said: str) -> None:
-    _, notes = paper_table([], paper, table)
+    _, notes = shown_table([], paper, table)
     assert any(re.search(said, note) for note in notes)
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of
 from transfer.published.rows import read_paper, table_of
 from transfer.report.published.matching import Matcher
+from transfer.report.published.texts import reason_text
 from transfer.sweep.definition.step import step_options
 
 VOLO = "VOLO-d1, 3Conv+3BN+3ReLU+1Proj, 1.6e-3, AdamW, warm-up 20"
@@ -56,7 +57,7 @@ def test_every_volo_row_expects_token_labels(tmp_path: Path, paper: str, table: 
         for labels, told in ((None, ["no token labels"]), ("/data/maps", [])):
             run = run_of(cell, tmp_path / f"{number}-{bool(labels)}", 800, changed={"token_labels": labels})
             matcher = Matcher(full(found.sweep), read_paper(paper), {}, [run.record])
-            assert [reason.text for match in matcher.of(row, row.values[0]) for reason in match.reasons] == told
+            assert [reason_text(reason) for match in matcher.of(row, row.values[0]) for reason in match.reasons] == told
 
 
 OPEN: list[tuple[str, str, str, dict[str, Any], dict[str, Any], str]] = [

@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 
 from backbones.errors import UsageError
-from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of
+from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of, shown_table
 from transfer.published.rows import PublishedTable, read_paper, table_of
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.published.table import COLUMNS, paper_names, paper_table
+from transfer.report.published.cells import COLUMNS
+from transfer.report.published.table import paper_names, paper_table
 from transfer.report.tables.render import csv
 from transfer.sweep.definition.grid import expand
 
@@ -26,19 +28,19 @@ CRASH = "ViT_p, 1e-3, AdamW, warm-up 5"
 @pytest.mark.parametrize(("paper", "table"), [("scaled_rely", "1"), ("scaled_relu", "8"), ("pointwise", "1")])
 def test_an_unknown_table_is_said(paper: str, table: str) -> None:
     with pytest.raises(UsageError, match="there are"):
-        paper_table([], paper, table)
+        shown_table([], paper, table)
 
 
 @pytest.mark.parametrize("table", [*TABLES, *FIGURES], ids=SWEEP)
 def test_without_own_runs_the_published_column_stands_alone(table: PublishedTable) -> None:
-    frame, notes = paper_table([], table.paper, table.name)
+    lines, notes = shown_table([], table.paper, table.name)
     if table.claims:
-        assert frame["claim"].tolist() == [*table.claims, *(cost.claim for cost in table.costs)]
+        assert [line["claim"] for line in lines] == [*table.claims, *(cost.claim for cost in table.costs)]
         assert set(table.notes) <= set(notes)
         return
-    assert list(frame) == list(COLUMNS)
-    assert len(frame) == sum(len(row.values) for row in table.rows)
-    assert (frame[["own", "verdict", "difference", "runs"]] == "").all(axis=None)
+    assert all(list(line) == [column.name for column in COLUMNS] for line in lines)
+    assert len(lines) == sum(len(row.values) for row in table.rows)
+    assert {line[name] for line in lines for name in ("own", "verdict", "difference", "runs")} == {""}
     assert all(value.doubt in "\n".join(notes) for row in table.rows for value in row.values)
 
 
@@ -102,8 +104,8 @@ def test_breakdowns_where_the_paper_has_a_score(tmp_path: Path) -> None:
 def test_many_reasons_stand_in_a_note(tmp_path: Path) -> None:
     changed = {"epochs": 5, "batch": 64, "size": 32, "erase": 0.5, "clip": 1.0}
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, smoke=True, changed=changed)
-    frame, notes = paper_table([run], "scaled_relu", "1")
-    assert frame.loc[frame["row"] == BASELINE, "not comparable because"].tolist() == ["smoke; 5 options: a"]
+    lines, notes = shown_table([run], "scaled_relu", "1")
+    assert [line["not comparable because"] for line in lines if line["row"] == BASELINE] == ["smoke; 5 options: a"]
     assert notes[-1].startswith("a: ")
     assert {f"{name} {value} (" in notes[-1] for name, value in {**changed, "clip": 1}.items()} == {True}
 
@@ -197,17 +199,16 @@ def test_a_cell_in_doubt_is_never_compared(tmp_path: Path) -> None:
 def test_models_of_another_family_stay_apart(tmp_path: Path) -> None:
     label = "VOLO-d1, 1Proj, 1.6e-3, AdamW, warm-up 20"
     volo = run_of(cell_of("2", label, "volo"), tmp_path, 834)
-    frame, _ = paper_table([volo], "scaled_relu", "2")
-    assert Counter(frame.loc[frame["own"] != "", "row"]) == {label: 1}
-    assert isinstance(frame, pd.DataFrame)
+    lines, _ = shown_table([volo], "scaled_relu", "2")
+    assert Counter(line["row"] for line in lines if line["own"]) == {label: 1}
 
 
 def test_damaged_outcomes_cost_the_interval_alone(tmp_path: Path) -> None:
     labels = (BASELINE, "ViT_c, 1e-3, AdamW, warm-up 5")
     runs = [run_of(cell_of("1", label, "deit"), tmp_path, 798) for label in labels]
     (runs[0].folder / "outcomes.npz").write_bytes(b"PK damaged")
-    frame, notes = paper_table(runs, "scaled_relu", "1")
-    lost, whole = (frame[frame["row"] == label].iloc[0] for label in labels)
+    lines, notes = shown_table(runs, "scaled_relu", "1")
+    lost, whole = (next(line for line in lines if line["row"] == label) for label in labels)
     assert (lost["own"], lost["interval"], lost["verdict"]) == ("79.8", "none", "no interval")
     assert " to " in whole["interval"]
     note = next(note for note in notes if str(runs[0].folder / "outcomes.npz") in note)
@@ -218,8 +219,8 @@ def test_two_seeds_are_said_to_be_few(tmp_path: Path) -> None:
     cell = cell_of("1", BASELINE, "deit")
     runs = [run_of(replace(cell, seed=seed), tmp_path, 780 + 10 * seed) for seed in range(3)]
     for count in (1, 2, 3):
-        frame, notes = paper_table(runs[:count], "scaled_relu", "1")
-        (line,) = frame[frame["row"] == BASELINE].to_dict("records")
+        lines, notes = shown_table(runs[:count], "scaled_relu", "1")
+        (line,) = [line for line in lines if line["row"] == BASELINE]
         assert line["interval"].endswith("(2 seeds)") is (count == 2)
         assert any("covers about 90 %" in note for note in notes) is (count == 2)
 
@@ -227,8 +228,7 @@ def test_two_seeds_are_said_to_be_few(tmp_path: Path) -> None:
 def test_letters_are_written_out_in_csv(tmp_path: Path) -> None:
     changed = {"epochs": 5, "batch": 64, "size": 32, "erase": 0.5, "clip": 1.0}
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, smoke=True, changed=changed)
-    frame, _ = paper_table([run], "scaled_relu", "1")
-    back = pd.read_csv(io.StringIO(csv(frame)))
+    back = pd.read_csv(io.StringIO(csv(paper_table(RunSet.of([run]), "scaled_relu", "1"))))
     (text,) = back.loc[back["row"] == BASELINE, "not comparable because"]
     assert text.startswith("smoke; ")
     assert {f"{name} {value} (" in text for name, value in {**changed, "clip": 1}.items()} == {True}

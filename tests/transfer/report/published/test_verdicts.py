@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from backbones.errors import UsageError
-from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of
+from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of, shown_table
+from transfer.published.reasons import Marked
 from transfer.published.rows import Value
-from transfer.published.verdicts import MARGIN, Counts, Kind, judged, sentence
+from transfer.published.verdicts import MARGIN, Counts, PublishedKind, judged
 from transfer.records.store import Run
 from transfer.report.__main__ import main
-from transfer.report.published.table import paper_table
+from transfer.report.tables.verdict_text import published_verdict_text
 from transfer.statistics.intervals import Estimate
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
@@ -31,58 +32,65 @@ def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estima
 @pytest.mark.parametrize(
     ("value", "counts", "found", "kind", "words"),
     [
-        (SCORE, Counts(3), estimate(79.8, 0.6, 0.5), Kind.AGREES, "agrees within 1"),
-        (SCORE, Counts(1), estimate(79.8, 0.6, 0.5, 1), Kind.AGREES, "agrees within 1, of these models (1 seed)"),
-        (SCORE, Counts(3), estimate(79.8, 1.1, 0.94), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(3), estimate(79.8, 0.6, 0.5), PublishedKind.AGREES, "agrees within 1"),
         (
-            SCORE, Counts(3), estimate(79.8, 1.1, 0.96), Kind.CANNOT_TELL,
+            SCORE, Counts(1), estimate(79.8, 0.6, 0.5, 1), PublishedKind.AGREES,
+            "agrees within 1, of these models (1 seed)",
+        ),
+        (SCORE, Counts(3), estimate(79.8, 1.1, 0.94), PublishedKind.AGREES, "agrees within 1"),
+        (
+            SCORE, Counts(3), estimate(79.8, 1.1, 0.96), PublishedKind.CANNOT_TELL,
             "cannot tell: differences up to 1.1 points not excluded",
         ),
-        (SCORE, Counts(3), estimate(80.4, 0.5, 0.4), Kind.HIGHER, "higher"),
-        (SCORE, Counts(3), estimate(79.3, 0.4, 0.3), Kind.LOWER, "lower, by less than 1"),
-        (SCORE, Counts(3), estimate(79.3, 0.46, 0.4), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(3), estimate(80.4, 0.5, 0.4), PublishedKind.HIGHER, "higher"),
+        (SCORE, Counts(3), estimate(79.3, 0.4, 0.3), PublishedKind.LOWER, "lower, by less than 1"),
+        (SCORE, Counts(3), estimate(79.3, 0.46, 0.4), PublishedKind.AGREES, "agrees within 1"),
         (
-            SCORE, Counts(2), estimate(53.8, 46.0, 23.0, 2), Kind.CANNOT_TELL,
+            SCORE, Counts(2), estimate(53.8, 46.0, 23.0, 2), PublishedKind.CANNOT_TELL,
             "cannot tell: differences up to 72.0 points not excluded",
         ),
-        (SCORE, Counts(3), None, Kind.NO_INTERVAL, "no interval"),
-        (SCORE, Counts(3, broken=3), None, Kind.BREAKS_DOWN_HERE_ONLY, "breaks down here only"),
+        (SCORE, Counts(3), None, PublishedKind.NO_INTERVAL, "no interval"),
+        (SCORE, Counts(3, broken=3), None, PublishedKind.BREAKS_DOWN_HERE_ONLY, "breaks down here only"),
         (
-            SCORE, Counts(3, broken=1), estimate(79.8, 0.6, 0.5, 2), Kind.AGREES,
+            SCORE, Counts(3, broken=1), estimate(79.8, 0.6, 0.5, 2), PublishedKind.AGREES,
             "agrees within 1 among survivors: breaks down in 1 of 3 here",
         ),
         (
-            SCORE, Counts(2, pretrainings=5, lost=3), estimate(79.8, 0.6, 0.5, 2), Kind.AGREES,
+            SCORE, Counts(2, pretrainings=5, lost=3), estimate(79.8, 0.6, 0.5, 2), PublishedKind.AGREES,
             "agrees within 1 among survivors: 3 of 5 pretrainings broke down",
         ),
         (
-            SCORE, Counts(3, pretrainings=1), estimate(79.8, 0.6, 0.5), Kind.AGREES,
+            SCORE, Counts(3, pretrainings=1), estimate(79.8, 0.6, 0.5), PublishedKind.AGREES,
             "agrees within 1, of one pretraining (3 seeds after it)",
         ),
-        (SCORE, Counts(3, pretrainings=3), estimate(79.8, 0.6, 0.5), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(3, pretrainings=3), estimate(79.8, 0.6, 0.5), PublishedKind.AGREES, "agrees within 1"),
         (
-            SCORE, Counts(0, pretrainings=2, lost=2), None, Kind.BREAKS_DOWN_HERE_ONLY,
+            SCORE, Counts(0, pretrainings=2, lost=2), None, PublishedKind.BREAKS_DOWN_HERE_ONLY,
             "breaks down here only: 2 of 2 pretrainings broke down",
         ),
-        (CRASH, Counts(3), estimate(79.8, 0.6, 0.5), Kind.NOT_HERE, "not here"),
-        (CRASH, Counts(3, broken=3), None, Kind.BOTH_BREAK_DOWN, "both break down"),
-        (CRASH, Counts(3, broken=1), None, Kind.BREAKS_DOWN_IN_SOME, "breaks down in 1 of 3 here"),
+        (CRASH, Counts(3), estimate(79.8, 0.6, 0.5), PublishedKind.NOT_HERE, "not here"),
+        (CRASH, Counts(3, broken=3), None, PublishedKind.BOTH_BREAK_DOWN, "both break down"),
+        (CRASH, Counts(3, broken=1), None, PublishedKind.BREAKS_DOWN_IN_SOME, "breaks down in 1 of 3 here"),
         (
-            CRASH, Counts(2, pretrainings=5, lost=3), None, Kind.NOT_HERE,
+            CRASH, Counts(2, pretrainings=5, lost=3), None, PublishedKind.NOT_HERE,
             "not here among survivors: 3 of 5 pretrainings broke down",
         ),
     ],
 )  # fmt: skip
-def test_every_verdict(value: Value, counts: Counts, found: Estimate | None, kind: Kind, words: str) -> None:
+def test_every_verdict(value: Value, counts: Counts, found: Estimate | None, kind: PublishedKind, words: str) -> None:
     verdict = judged(value, counts, found)
     assert verdict.kind is kind
-    assert sentence(verdict) == words
+    assert published_verdict_text(verdict) == words
 
 
 def test_no_kind_is_without_a_sentence_and_what_cannot_be_compared_has_its_reasons() -> None:
-    verdict = judged(SCORE, Counts(1), estimate(79.8, 0.6, 0.5), reasons=("smoke",))
-    assert (verdict.kind, verdict.reasons, sentence(verdict)) == (Kind.NOT_COMPARABLE, ("smoke",), "not comparable")
-    assert all(sentence(replace(verdict, kind=kind, margin=1.0)) for kind in Kind)
+    verdict = judged(SCORE, Counts(1), estimate(79.8, 0.6, 0.5), reasons=(Marked("smoke"),))
+    assert (verdict.kind, verdict.reasons, published_verdict_text(verdict)) == (
+        PublishedKind.NOT_COMPARABLE,
+        (Marked("smoke"),),
+        "not comparable",
+    )
+    assert all(published_verdict_text(replace(verdict, kind=kind, margin=1.0)) for kind in PublishedKind)
 
 
 @pytest.mark.parametrize(("printed", "slack"), [("79.8", 0.05), ("79.854", 0.0005), ("80", 0.5)])
@@ -91,10 +99,10 @@ def test_the_rounding_of_the_printed_number_counts_either_way(printed: str, slac
     number = float(printed)
     for more, within in ((-1e-6, True), (1e-6, False)):
         room = estimate(number, 2.0, MARGIN - slack + more)
-        assert (judged(value, Counts(3), room).kind is Kind.AGREES) is within
+        assert (judged(value, Counts(3), room).kind is PublishedKind.AGREES) is within
     for more, shown in ((-1e-6, False), (1e-6, True)):
         near = estimate(number + 3 + slack + more, 3.0, 2.5)
-        assert (judged(value, Counts(3), near).kind is Kind.HIGHER) is shown
+        assert (judged(value, Counts(3), near).kind is PublishedKind.HIGHER) is shown
 
 
 def test_a_run_truly_three_points_lower_does_not_agree(tmp_path: Path) -> None:
@@ -113,8 +121,8 @@ def test_many_images_and_like_seeds_agree_and_a_wider_margin_is_stated(tmp_path:
     cell = cell_of("1", BASELINE, "deit")
     rights = (39850, 39910, 39960, 39870, 39900)
     runs = [run_of(replace(cell, seed=seed), tmp_path, right, 50000) for seed, right in enumerate(rights)]
-    frame, notes = paper_table(runs, "scaled_relu", "1")
-    (line,) = frame[frame["row"] == BASELINE].to_dict("records")
+    lines, notes = shown_table(runs, "scaled_relu", "1")
+    (line,) = [line for line in lines if line["row"] == BASELINE]
     assert line["verdict"] == "agrees within 1"
     assert notes[-1].startswith("agrees within 1: the interval of own - published at 90 %")
     narrow = line_of(runs, "1", BASELINE, margin=0.2)["verdict"]
@@ -125,7 +133,7 @@ def test_many_images_and_like_seeds_agree_and_a_wider_margin_is_stated(tmp_path:
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan, math.inf])
 def test_a_margin_is_above_0(margin: float) -> None:
     with pytest.raises(UsageError, match="--margin"):
-        paper_table([], "scaled_relu", "1", margin=margin)
+        shown_table([], "scaled_relu", "1", margin=margin)
 
 
 def test_every_comparable_configuration_has_a_row_that_says_what_tells_it_apart(tmp_path: Path) -> None:
@@ -144,7 +152,7 @@ def test_every_comparable_configuration_has_a_row_that_says_what_tells_it_apart(
         assert {line["others"] for line in lines} == {1}
     alone = line_of(runs[1:], "1", BASELINE)
     assert (alone["own"], alone["configuration"], alone["others"]) == ("79.8", "", 1)
-    _, notes = paper_table(runs, "scaled_relu", "1")
+    _, notes = shown_table(runs, "scaled_relu", "1")
     assert any(note.startswith("others: further configurations of the same cell") for note in notes)
 
 
@@ -221,7 +229,7 @@ def test_a_cell_without_an_interval_says_why(tmp_path: Path) -> None:
         other = Run(run.folder, replace(run.record, scores=scores))
         if "top1" in scores:
             np.savez(run.folder / "outcomes.npz", sample=np.arange(3), cluster=np.arange(3))
-        frame, notes = paper_table([other], "scaled_relu", "1")
-        (line,) = frame[frame["row"] == BASELINE].to_dict("records")
+        lines, notes = shown_table([other], "scaled_relu", "1")
+        (line,) = [line for line in lines if line["row"] == BASELINE]
         assert (line["interval"], line["verdict"]) == ("none", "no interval")
         assert f"{BASELINE}, imagenet1k, top1: no interval, since {why}" in notes

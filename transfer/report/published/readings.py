@@ -1,0 +1,66 @@
+"""Which values of a published row's options a run has. Imports no torch."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from backbones.archs import VOLOS
+from backbones.errors import UserError
+from backbones.spec import FIELDS
+from backbones.stems import find_stem
+from transfer.published.reasons import hashable
+from transfer.published.rows import used_values
+from transfer.records.record import Record
+from transfer.report.published.cell_values import OptionReading
+
+Reading = tuple[OptionReading, ...]
+"""The options of a row that can be read in several ways, with the value that a run has."""
+
+
+def reading_of(record: Record, given: Mapping[str, Any]) -> Reading | None:
+    """Return in which reading of a row's options a run was made; None where it has other values.
+
+    Args:
+        given: the options that the row names.
+    """
+    reading = []
+    for name, option in given.items():
+        same = [value for value in used_values(option) if _has(record, name, value)]
+        if not same:
+            return None
+        if isinstance(option, dict):
+            reading.append(OptionReading(name, hashable(same[0]), hashable(option["printed"])))
+    return tuple(reading)
+
+
+def _has(record: Record, name: str, value: Any) -> bool:
+    if name == "weights":
+        return record.weights_id == value
+    if name == "stem":
+        return same_stem(record, str(value))
+    part = name in FIELDS and name != "drop_path"
+    return equal(record.backbone.get(name) if part else record.options.get(name), value)
+
+
+def same_stem(record: Record, text: str) -> bool:
+    """Whether a run's backbone has this stem, whatever it is called."""
+    stem, patch = record.backbone.get("stem"), record.backbone.get("patch")
+    if not stem or not patch or "stem" in (record.backbone.get("files") or {}):
+        return False
+    try:
+        return find_stem(stem).sized(patch) == find_stem(text).sized(patch)
+    except UserError:  # its strides do not fit this patch size
+        return False
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Whether two values of an option are the same; numbers as far as they were printed in full."""
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(equal, left, right))
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right)]
+    return math.isclose(left, right, rel_tol=1e-9) if all(numbers) else bool(left == right)
+
+
+def is_volo(record: Record) -> bool:
+    """Whether a run's backbone is a VOLO."""
+    return (record.backbone.get("arch") or record.options.get("arch")) in VOLOS
