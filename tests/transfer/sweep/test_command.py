@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from backbones.settings import write_yaml
-from tests.transfer.sweep.test_runner import CLASSIFY, PRETRAIN, QUICK
+from tests.transfer.sweep.test_runner import CLASSIFY, PRETRAIN, QUICK, InThisProcess
 from transfer.sweep.__main__ import main
 
 
@@ -46,14 +46,27 @@ def test_a_bench_runs_every_task_for_each_part(capsys: pytest.CaptureFixture[str
             assert any(f"transfer.{task} " in line and f"--stem {stem} " in line for line in said.splitlines())
 
 
-@pytest.mark.slow
-def test_a_sweep_ends_in_a_table_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("words", "slots"), [(["--workers", "3"], 3), (["--workers", "1"], 1)])
+def test_so_many_workers_as_were_asked_for_share_the_cells(
+    words: list[str], slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int | None] = []
+    monkeypatch.setattr("transfer.sweep.runner.Sweeper.run", lambda sweeper: seen.append(sweeper.launcher.slots))
+    monkeypatch.setattr("transfer.sweep.__main__._report", lambda *_: 0)
+    assert main(["bench", "--tier", "smoke", "--stem", "conv", "--against", "xiao", "--out", str(tmp_path), *words]) == 0
+    assert seen == [slots]
+
+
+def test_a_sweep_ends_in_a_table_and_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transfer.sweep.__main__._launcher", lambda *_: InThisProcess())
     path, out = tmp_path / "mine.yaml", tmp_path / "out"
     pretrain = PRETRAIN | {"options": {**QUICK, "epochs": 2}, "grid": {"lr": [1e-3, 1e6]}}
     steps = {"pretrain": pretrain, "classify": CLASSIFY}
     report = {"map": ["lr", "warmup_epochs"], "compare": [["stem=conv", "stem=patchify"]]}
     path.write_text(write_yaml({"about": "two rates", "steps": steps, "report": report}))
-    assert main([str(path), "--out", str(out), "--workers", "2"]) == 3, "a training broke down"
+    assert main([str(path), "--out", str(out)]) == 3, "a training broke down"
     said = capsys.readouterr()
     assert "4 cells: 2 completed, 1 nonfinite, 1 blocked" in said.out
     assert "Stability map" in said.out

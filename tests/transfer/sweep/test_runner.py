@@ -26,7 +26,7 @@ from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import read_sweep
 from transfer.sweep.runner import Sweeper, locked
 
-QUICK = {"smoke": True, "threads": 1}
+QUICK = {"smoke": True, "threads": 1, "subset": 30}
 PRETRAIN = {"pretrain": "cifar_deit", "backbone": "tiny", "dataset": "toy_digits", "options": {**QUICK, "epochs": 2}}
 CLASSIFY = {
     "run": "classify",
