@@ -53,7 +53,9 @@ def test_so_many_workers_as_were_asked_for_share_the_cells(
     seen: list[int | None] = []
     monkeypatch.setattr("transfer.sweep.runner.Sweeper.run", lambda sweeper: seen.append(sweeper.launcher.slots))
     monkeypatch.setattr("transfer.sweep.__main__._report", lambda *_: 0)
-    assert main(["bench", "--tier", "smoke", "--stem", "conv", "--against", "xiao", "--out", str(tmp_path), *words]) == 0
+    assert (
+        main(["bench", "--tier", "smoke", "--stem", "conv", "--against", "xiao", "--out", str(tmp_path), *words]) == 0
+    )
     assert seen == [slots]
 
 

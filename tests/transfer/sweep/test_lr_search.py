@@ -36,7 +36,7 @@ def test_the_limit_of_a_real_training_is_bracketed_within_the_budget(tmp_path: P
     by_rate = {progress.cell.options["lr"]: progress for progress in sweeper.cells.values()}
     assert by_rate[bracket.low].status == "completed"
     assert by_rate[bracket.high].training_failed
-    (row,) = found.table().to_dict("records")
+    (row,) = found.table().to_frame().to_dict("records")
     assert row["runs"] == len(sweeper.cells)
 
 
@@ -82,7 +82,7 @@ def test_a_search_that_finds_nothing_says_where_it_looked(tmp_path: Path, budget
     asked = found.start()
     while asked:
         asked = [*found.next_cells(Progress(asked[0], status="at_chance", record=broken("at_chance")))]
-    (row,) = found.table().to_dict("records")
+    (row,) = found.table().to_frame().to_dict("records")
     assert "seed 0: broken at all that was tried, " in row["note"]
     assert f"{row['runs']} ended at chance, as a rate that is too small does, too" in row["note"]
     assert ("no runs were left for seed 1: raise the budget" in row["note"]) == left
@@ -96,6 +96,6 @@ def test_a_rate_that_trains_between_rates_at_chance_and_rates_that_diverge_is_fo
         record = made(lr=rate) if 0.02 < rate < 0.09 else broken("at_chance" if rate < 0.05 else "diverged", lr=rate)
         status = record.outcome["status"]
         asked = [*found.next_cells(Progress(asked[0], status=status, record=record))]
-    (row,) = found.table().to_dict("records")
+    (row,) = found.table().to_frame().to_dict("records")
     assert 0.06 <= float(row["largest stable lr"]) <= 0.11
     assert row["runs"] <= 12
