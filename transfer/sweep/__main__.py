@@ -1,4 +1,4 @@
-"""`python -m transfer.sweep NAME|FILE [--tier TIER] [flags]`: a grid of runs, one process each, and their report."""
+"""`python -m transfer.sweep NAME|FILE [--tier TIER] [flags]` runs a grid of commands, one process each, and reports."""
 
 import signal
 import sys
@@ -32,42 +32,44 @@ exit status: 0 every cell has scores, 3 a training broke down (recorded), 1 a ce
 
 @dataclass(kw_only=True)
 class SweepOptions:
-    """Which sweep to run, and where."""
+    """Run a sweep."""
 
     tier: Literal["full", "reduced", "smoke"] = "full"
-    """The paper's scale, a workstation's, or embedded data in minutes."""
+    """The scale: the paper's, a workstation's, or embedded data in minutes."""
     out: Path | None = None
-    """Folder of the sweep: runs, weights, features, cells and report.html; by default sweeps/NAME-TIER, or sweeps/NAME
-    where it has no tiers."""
+    """The folder of the sweep with runs, weights, features, cells and report.html; by default sweeps/NAME-TIER, or
+    sweeps/NAME if the sweep has no tiers."""
     data: Path | None = None
-    """Folder with the data sets; else $TRANSFER_DATA."""
+    """The folder with the data sets; by default $TRANSFER_DATA."""
     launcher: Literal["local", "slurm"] = "local"
-    """Worker processes on this machine, or arrays of a Slurm cluster."""
+    """Where cells run: in worker processes on this machine, or as job arrays of a Slurm cluster."""
     workers: int | None = None
-    """Processes at once; by default one for each GPU, or else for each core. On Slurm: elements of an array at once."""
+    """How many processes run at once, on Slurm how many elements of an array; by default one per GPU, or without GPUs
+    one per core."""
     gpus: int | None = None
-    """GPUs of a cell, in place of what the sweep says."""
+    """The number of GPUs of a cell; by default what the sweep says."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where cells compute."""
+    """The device on which cells compute."""
     set: tuple[str, ...] = ()
-    """STEP.KEY=VALUE over the sweep's own: a key of a step or an option of its command; a list makes an axis."""
+    """STEP.KEY=VALUE settings that replace the sweep's: a key of a step or an option of its command. A list of values
+    becomes an axis of the grid."""
     readings: Literal["one", "both"] | None = None
-    """Of rates that a paper prints so that they can be read in two ways: the first reading alone, as the shipped sweeps
-    have it, or both."""
+    """Which readings to run of rates that a paper prints ambiguously: the first one, as shipped sweeps do, or both."""
     stem: str | None = None
-    """The stem to compare, as of `transfer.run`; for sweeps that vary a part, as bench."""
+    """The stem to compare, named as in `transfer.run`; only for sweeps that vary a part, such as bench."""
     attention: str | None = None
     """The attention to compare."""
     ffn: str | None = None
     """The FFN to compare."""
     against: tuple[str, ...] = ()
-    """What it is compared with."""
+    """The values of the same part that it is compared with."""
     recheck: bool = False
-    """Start the command of every cell, finished ones too: it finds its record by the contents of the data."""
+    """Start the commands of finished cells too; they find their records by the contents of the data."""
     dry_run: bool = False
-    """List the cells, their commands and what they will cost, build every model, and stop."""
+    """List the cells with their commands and predicted cost, build every model, and stop."""
     speed: float | None = None
-    """TFLOP/s that a device sustains, for the predicted hours; by default 30 % of a matrix product's here."""
+    """The TFLOP/s that a device sustains, for the predicted hours; by default 30 % of a matrix product's on this
+    machine."""
 
     def __post_init__(self) -> None:
         for name, least in (("workers", 1), ("gpus", 0)):
@@ -79,7 +81,7 @@ class SweepOptions:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command and return its exit status."""
     from transfer.cli.command import exit_on_user_error
 
     return exit_on_user_error(_main, argv, usage=USAGE)
@@ -153,18 +155,18 @@ def _launcher(options: SweepOptions, out: Path) -> "Launcher":
 
 
 def _extra(options: SweepOptions) -> tuple[str, ...]:
-    """What every cell's command gets of this one's."""
+    """Return the arguments of this command that are passed on to every cell's command."""
     data = ("--data", str(options.data)) if options.data else ()
     return (*data, *(("--device", options.device) if options.device != "auto" else ()))
 
 
 def _run(sweeper: "Sweeper") -> bool:
-    """Runs the cells; False when a signal has ended it, their states saved."""
+    """Run the cells; return False when a signal stopped them, with their states saved."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    # a closed terminal ends it as well, unless nohup is there to keep it
+    # a closed terminal stops the sweep as well, unless it was started with nohup
     ends = [signal.SIGTERM, *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else [])]
     before = {number: signal.signal(number, stop) for number in ends}
     try:

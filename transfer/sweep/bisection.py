@@ -1,8 +1,9 @@
-"""The largest rate that still trains, by a search with a budget of runs. No torch.
+"""Searches the largest rate at which a training is stable, with a budget of runs. Imports no torch.
 
-A rate is stable when the training at it does not break down. The search first takes rates below a stable one to be
-stable, which finds a single limit in the fewest runs. Where that leads to no stable rate it looks everywhere between
-its ends, since a training breaks down at too small a rate, too (at chance). What contradicts a single limit is said.
+A rate is stable when the training at it does not fail. The search first assumes that all rates below a stable one are
+stable, which finds a single limit in the fewest runs. If that leads to no stable rate it looks everywhere between its
+ends, because a training also fails at too small a rate (at chance). Results that contradict a single limit are
+reported.
 """
 
 import itertools
@@ -12,12 +13,12 @@ from dataclasses import dataclass, field
 from statistics import median
 
 TO_CONFIRM = 2
-"""Runs that show a further seed to have the bracket of the one before."""
+"""The number of runs that confirm that a further seed has the bracket of the one before."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A training that was asked for: its rate, its seed, and whether it was stable."""
+    """A finished training: its rate, its seed, and whether it was stable."""
 
     rate: float
     seed: int
@@ -26,17 +27,17 @@ class Probe:
 
 @dataclass(frozen=True)
 class Bracket:
-    """What is known of one seed: the largest stable rate lies from `low` up to `high`."""
+    """The result for one seed: its largest stable rate lies between `low` and `high`."""
 
     seed: int
     low: float
-    """Largest rate that was stable; 0 where none was."""
+    """The largest rate that was stable; 0 if none was."""
     high: float
-    """Smallest rate above it that broke down; infinite where none did."""
+    """The smallest rate above it at which the training failed; infinite if it never did."""
 
     @property
     def ratio(self) -> float:
-        """high / low."""
+        """The ratio high / low, infinite without a stable rate."""
         return self.high / self.low if self.low else math.inf
 
 
@@ -47,14 +48,14 @@ class SearchResult:
     brackets: tuple[Bracket, ...]
     probes: tuple[Probe, ...]
     violations: tuple[str, ...]
-    """Stable rates above one that broke down, for the same seed."""
+    """A sentence for each stable rate above one that failed with the same seed."""
 
     @property
     def estimate(self) -> float:
-        """The middle, on a logarithmic scale, of where the seeds' median limit lies; nan where that is open.
+        """The estimated median limit over the seeds: the geometric mean of its bounds; nan if a bound is missing.
 
-        A seed whose bracket is open on one side counts with the other: the median of limits lies between the medians of
-        their lower and of their upper ends.
+        The median limit lies between the median of the lower ends and the median of the upper ends, so a seed whose
+        bracket is open on one side still contributes by its other side.
         """
         if not self.brackets:
             return math.nan
@@ -63,27 +64,29 @@ class SearchResult:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """From the smallest to the largest rate at which the limit of some seed can lie: its range over the seeds."""
+        """The range over the seeds: the smallest and the largest rate at which the limit of some seed can lie."""
         return min(b.low for b in self.brackets), max(b.high for b in self.brackets)
 
 
 @dataclass
 class Search:
-    """Asks for one training after the other; `probe` is given each result.
+    """Plans one training after the other and is sent the result of each.
 
-    The first seed bisects [low, high] on a logarithmic scale until the bracket's ends differ by no more than `ratio`;
-    the others start from the bracket of the one before and go outwards where theirs is elsewhere, in steps of `ratio`
-    squared that double. The budget is shared so that every seed has its turn, and is never exceeded.
+    The first seed bisects [low, high] on a logarithmic scale until the ends of its bracket differ by at most `ratio`.
+    Each other seed starts from the bracket of the seed before and, if its limit lies elsewhere, moves outwards in steps
+    that start at `ratio` squared and grow. The budget is shared so that every seed has its turn, and never exceeded.
 
-    A break-down sends the search to smaller rates. When it has come to `low`, or to the last third of the budget, and
-    nothing was stable, it tries the middle of the widest gap between the rates tried so far (of equal ones the upper),
-    until a rate is stable or no gap is wider than `ratio` squared; then it bisects from that rate to the next one above
-    that broke down. A seed that has to look like this may take the shares of the seeds to come.
+    A failed training sends the search to smaller rates. When it has reached `low`, or the last third of the budget,
+    without a stable rate, it tries the middle of the widest gap between the rates tried so far (the upper one of equal
+    gaps), until a rate is stable or no gap is wider than `ratio` squared; then it bisects between that rate and the
+    next failed one above it. A seed that has to search like this may use the shares of later seeds.
 
     Args:
-        low, high: rates; their ends are not tried before the middle is.
-        budget: most trainings in all.
-        ratio: above 1.
+        low: the smallest rate; it is not tried before the middle of the range.
+        high: the largest rate; it is not tried before the middle of the range.
+        seeds: the seeds, one search each.
+        budget: the largest number of trainings in total.
+        ratio: the precision of a bracket, above 1.
     """
 
     low: float
@@ -94,7 +97,7 @@ class Search:
     probes: list[Probe] = field(default_factory=list)
 
     def plan(self) -> Generator[tuple[float, int], bool, SearchResult]:
-        """A generator of (rate, seed) that is sent whether the training was stable, and returns what was found."""
+        """Yield (rate, seed), be sent whether the training was stable, and return the result of the search."""
         brackets: list[Bracket] = []
         for place, seed in enumerate(self.seeds):
             left, over = len(self.seeds) - place - 1, self.budget - len(self.probes)
@@ -108,7 +111,7 @@ class Search:
         before = len(self.probes)
         share, looked = before + allowance, False
         for rate in self._rates(near):
-            # both ends: one that is stable above one that is not contradicts a single limit
+            # both ends are tried: a stable one above a failed one contradicts a single limit
             if len(self.probes) < share:
                 yield from self._try(rate, seed)
         downwards = self.budget - self.budget // 3
@@ -126,22 +129,22 @@ class Search:
         return Bracket(seed, *_limits(self.probes[before:]))
 
     def _nothing_by(self, runs: int) -> bool:
-        """Whether none of the first runs was stable, with whatever seed."""
+        """Return whether none of the first runs was stable, whatever their seeds."""
         return not any(probe.stable for probe in self.probes[:runs])
 
     def _between(self, own: Sequence[Probe]) -> float | None:
-        """The middle of the widest gap between rates that were tried; None when all are narrow."""
+        """Return the middle of the widest gap between the rates tried, or None when all gaps are narrow."""
         marks = sorted({self.low, self.high, *(probe.rate for probe in own)})
         width, below, above = max((round(math.log(b / a), 2), a, b) for a, b in itertools.pairwise(marks))
         return _rounded(math.sqrt(below * above)) if width > 2 * math.log(self.ratio) else None
 
     def _rates(self, near: Bracket | None) -> Iterator[float]:
-        """The ends of the bracket of another seed."""
+        """Yield the ends of another seed's bracket."""
         if near is not None:
             yield from (rate for rate in (near.low, near.high) if 0 < rate < math.inf)
 
     def _next(self, stable: float, broken: float, step: float) -> float | None:
-        """The rate to try, the middle of what is open, at most a step outside; None when that is small enough."""
+        """Return the middle of the open range, at most a step outside the bracket, or None when it is narrow enough."""
         below, above = stable or self.low, min(broken, self.high)
         if (stable == 0 and broken <= self.low) or (broken == math.inf and stable >= self.high):
             return None
@@ -159,18 +162,18 @@ class Search:
 
 
 def _limits(probes: Sequence[Probe]) -> tuple[float, float]:
-    """The largest stable rate, 0 without one, and the smallest above it that broke down, infinite without one."""
+    """Return the largest stable rate (0 if none) and the smallest failed rate above it (infinite if none)."""
     stable = max((probe.rate for probe in probes if probe.stable), default=0.0)
     return stable, min((probe.rate for probe in probes if not probe.stable and probe.rate > stable), default=math.inf)
 
 
 def _rounded(rate: float) -> float:
-    """Four digits, as a command line shows them."""
+    """Round to four digits, as a command line shows them."""
     return float(f"{rate:.4g}")
 
 
 def search_largest_stable(search: Search, probe: Callable[[float, int], bool]) -> SearchResult:
-    """Runs a whole search; `probe(rate, seed)` says whether the training at a rate is stable."""
+    """Run a whole search; `probe(rate, seed)` returns whether the training at a rate is stable."""
     plan = search.plan()
     try:
         asked = next(plan)

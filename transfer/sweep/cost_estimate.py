@@ -1,4 +1,4 @@
-"""What a sweep will cost before it starts: operations by cell, and hours at a stated speed."""
+"""Predicts the cost of a sweep before it starts: the operations of each cell, and hours at a stated speed."""
 
 import shlex
 from pathlib import Path
@@ -20,7 +20,7 @@ COLUMNS = (
     Column("PFLOP", "10^15 operations", "lower", significant_digits=3),
     Column("device hours", "hours", "lower", significant_digits=3),
 )
-UTILISATION = 0.3  # of what a large matrix product reaches
+UTILISATION = 0.3  # the share of a large matrix product's speed that a training is assumed to reach
 
 
 def plan(
@@ -74,25 +74,25 @@ def plan(
 
 
 def _command(cell: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
-    """What a person would type for a cell."""
+    """Return the command line that a person would type for a cell."""
     wanted = cell.step.resources.get("gpus", 1) if gpus is None else gpus
     work = ProcessSpec((*cell.words(out), *extra), out)
     return shlex.join(["python", *python_command(work, int(wanted))[1:]])
 
 
 def _predicted(cell: SweepJob) -> tuple[float | None, str]:
-    """The operations of a cell; or None, and why they are not known."""
+    """Return the operations of a cell, or None and the reason why they are not known."""
     try:
         operations = cell_operations(cell)
     except UserError as error:
         return None, str(error).splitlines()[0]
-    except Exception as error:  # of a user's part
+    except Exception as error:  # raised by a user's code
         return None, f"a part of {cell.backbone} raised {type(error).__name__}: {error}"
     return operations, "" if operations is not None else f"{cell.dataset} does not say how many images it holds"
 
 
 def cell_operations(cell: SweepJob) -> float | None:
-    """Floating-point operations of a cell's training and feature extraction; None where the images are not counted."""
+    """Return the operations of a cell's training and feature extraction; None if the number of images is not known."""
     recipe = recipe_of(cell)
     counts = resolve_dataset(cell.dataset).counts or {}
     train, test = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery"))
@@ -118,7 +118,7 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
 
 
 def _sustained() -> float:
-    """TFLOP/s: a share of what a bf16 matrix product reaches here, on the GPU where there is one."""
+    """Measure the TFLOP/s of a bf16 matrix product, on a GPU if there is one, and return the assumed share of it."""
     import time
 
     import torch

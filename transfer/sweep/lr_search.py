@@ -1,4 +1,4 @@
-"""Searches of the largest stable rate as cells of a sweep: one search for each row and combination of its grid."""
+"""Runs searches of the largest stable rate as cells of a sweep, one search per row and combination of the grid."""
 
 import math
 from collections.abc import Generator, Iterator, Sequence
@@ -17,7 +17,7 @@ from transfer.sweep.runner import Progress
 
 @dataclass
 class _Group:
-    """One search: the cell it varies, its plan, and what it has found."""
+    """One search: the cell that it varies, its plan, and its result."""
 
     cell: SweepJob
     plan: Generator[tuple[float, int], bool, SearchResult]
@@ -25,12 +25,12 @@ class _Group:
     found: SearchResult | None = None
     failed: str = ""
     endings: list[str] = field(default_factory=list)
-    """How the trainings that broke down did."""
+    """The status of each training that failed."""
 
 
 @dataclass
 class Searches:
-    """All searches of a sweep with `search`; `next_cells` goes to `Sweeper` as `ended`."""
+    """All searches of a sweep whose YAML has `search`; `Sweeper` calls `next_cells` when a cell has ended."""
 
     sweep: SweepFile
     groups: list[_Group] = field(default_factory=list)
@@ -72,11 +72,11 @@ class Searches:
                 self.groups.append(_Group(cell, search.plan(), search))
 
     def start(self) -> list[SweepJob]:
-        """The first cells: what the searched step needs, and the first training of every search."""
+        """Return the first cells: those that the searched step needs, and the first training of every search."""
         return [*self.first, *(self._cell(group, next(group.plan)) for group in self.groups)]
 
     def next_cells(self, progress: Progress) -> Sequence[SweepJob]:
-        """The next training of the search that a finished cell belongs to."""
+        """Return the next training of the search to which a finished cell belongs."""
         group = self.asked.get(progress.cell.name)
         if group is None or group.found is not None:
             return ()
@@ -123,14 +123,14 @@ class Searches:
 
 
 def _check_rate(option: str, step: Step) -> None:
-    """Raises UsageError for an option that is no number in the step's recipe."""
+    """Raise UsageError for an option that is not a number in the step's recipe."""
     value = read_yaml(step.source.path).get(option)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"`{option}` is no number (it is {value!r} in the recipe {step.recipe}), so it has no range")
 
 
 def _remarks(group: _Group, found: SearchResult) -> Iterator[str]:
-    """What keeps the number from being one."""
+    """Yield the reasons why the estimate is open or doubtful, each with the fix."""
     low, high = group.search.low, group.search.high
     for bracket in found.brackets:
         if math.isinf(bracket.high):
@@ -149,7 +149,7 @@ def _remarks(group: _Group, found: SearchResult) -> Iterator[str]:
 
 
 def _alike(cell: SweepJob, other: SweepJob, option: str) -> bool:
-    """Whether two cells belong to one search: they differ in nothing but the seed and the rate."""
+    """Return whether two cells belong to the same search: they differ in nothing but the seed and the rate."""
     ours, theirs = ({k: v for k, v in one.options.items() if k != option} for one in (cell, other))
     return (cell.backbone, cell.dataset, cell.parent, ours) == (other.backbone, other.dataset, other.parent, theirs)
 

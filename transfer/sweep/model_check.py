@@ -1,4 +1,4 @@
-"""Whether the cells of a sweep can be built: every model once, on the meta device, where nothing is computed."""
+"""Checks that the models of a sweep's cells can be built, each model once, on the meta device."""
 
 import json
 import time
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 Overrides = tuple[tuple[str, Any], ...]
 DETECT = "detect"
 AROUND = ("detector", "pyramid", "taps", "window", "window_padding", "global_blocks", "relative", "size", "checkpoint")
-"""What its command says of the model that stands around a backbone"""
-PASSES = 3  # forward once, backward twice as much
+"""The options of detection that determine the model around a backbone."""
+PASSES = 3  # a training step costs one forward pass and a backward pass of twice the operations
 
 
 @dataclass
 class Built:
-    """What came of building the cells of a sweep."""
+    """The result of building the models of a sweep."""
 
     models: int
     seconds: float
     failed: dict[str, str] = field(default_factory=dict)
-    """Why, by the name of the cell"""
+    """The reason of each failure by the name of its cell."""
 
     def raise_if_any(self) -> None:
-        """Names each cell that cannot be built. Raises UsageError."""
+        """Raise UsageError that names each cell whose model cannot be built."""
         if self.failed:
             lines = [f"{name}: {reason}" for name, reason in self.failed.items()]
             raise UsageError("\n".join([f"{len(lines)} cells cannot be built:", *lines]))
 
 
 def build_all(cells: Sequence[SweepJob]) -> Built:
-    """Builds the model of every cell, that of several cells once; an image goes through those with a user's part."""
+    """Build the model of every cell, equal models once, and run an image through those with a user's code."""
     begin, known = time.perf_counter(), dict[str, str]()
     built = Built(0, 0.0)
     for cell in cells:
@@ -56,7 +56,7 @@ def build_all(cells: Sequence[SweepJob]) -> Built:
 
 
 def _reason(cell: SweepJob) -> str:
-    """Why a cell's model cannot be built; empty where it can."""
+    """Return why a cell's model cannot be built; empty if it can."""
     try:
         if cell.step.recipe != DETECT:
             for size, _ in views_of(recipe_of(cell)):
@@ -72,7 +72,7 @@ def _reason(cell: SweepJob) -> str:
 
 
 def _build_around(cell: SweepJob) -> None:
-    """What a task builds around the backbone, by the options that the cell's command has."""
+    """Build what the task of a cell's command adds around the backbone, with the options of the command."""
     from tasks.task import Task, load_task
     from transfer.cli.command import read_command
 
@@ -87,16 +87,16 @@ def _build_around(cell: SweepJob) -> None:
 
 
 def _model_of(cell: SweepJob) -> str:
-    """Equal for cells that share a model: what they say of how it is trained does not count."""
+    """Return a key that is equal for cells with the same model; how it is trained does not matter."""
     recipe = recipe_of(cell)
     around = [recipe.get(name) for name in AROUND] if cell.step.recipe == DETECT else views_of(recipe)
     return json.dumps([cell.step.recipe == DETECT, cell.backbone, _overrides(cell), around], default=str)
 
 
 def _overrides(cell: SweepJob) -> Overrides:
-    """Parts of the backbone as a cell's command names them, without the weights.
+    """Return the parts of the backbone that a cell's command names, without the weights.
 
-    An exponent other than 1 stands for all of them: it has no tensors and takes no operations.
+    All exponents other than 1 are treated as one value, because they change neither tensors nor operations.
     """
     named = {name: hashable(cell.options[name]) for name in sorted(cell.options) if name in BACKBONE_OPTIONS}
     alpha = named.get("alpha", 1)
@@ -106,9 +106,12 @@ def _overrides(cell: SweepJob) -> Overrides:
 
 
 def operations_at(cell: SweepJob, size: Any) -> float:
-    """Operations of a forward pass of one image of a size, in pixels or (height, width), through a cell's backbone.
+    """Return the operations of a forward pass of one image through a cell's backbone.
 
-    Raises what cannot be built, or takes no image of this size.
+    Args:
+        size: the image size in pixels, or (height, width).
+
+    Raises whatever the backbone raises when it cannot be built or takes no image of this size.
     """
     return _operations(cell.backbone, size, _overrides(cell), padded=cell.step.recipe == DETECT)
 
@@ -124,7 +127,7 @@ def _operations(backbone: str, size: Any, overrides: Overrides, *, padded: bool)
 
 @lru_cache(maxsize=256)
 def _model(backbone: str, size: Any, overrides: Overrides, *, padded: bool) -> "Backbone":
-    """A backbone for images of a size, as a rule without values and so without memory."""
+    """Return a backbone for images of a size, usually on the meta device and so without memory for values."""
     from backbones.backbone import create
     from backbones.spec import resolve
 
@@ -134,14 +137,14 @@ def _model(backbone: str, size: Any, overrides: Overrides, *, padded: bool) -> "
 
 
 def _sides(size: Any, spec: "BackboneSpec", *, padded: bool) -> tuple[int, int]:
-    """Height and width of an image, padded as detectors do it."""
+    """Return the height and width of an image; with `padded`, rounded up as detectors pad images."""
     height, width = size if isinstance(size, tuple) else (size, size)
     step = spec.divisor if padded else 1
     return -(-height // step) * step, -(-width // step) * step
 
 
 def _on_meta(make: Callable[[], Any], spec: "BackboneSpec") -> Any:
-    """What is made where nothing is computed; a user's part may make tensors of its own on the CPU."""
+    """Call `make` on the meta device; a user's code that makes its own tensors there is called on the CPU instead."""
     import torch
 
     try:
@@ -154,27 +157,27 @@ def _on_meta(make: Callable[[], Any], spec: "BackboneSpec") -> Any:
 
 
 def views_of(recipe: dict[str, Any]) -> list[tuple[Any, float]]:
-    """(image size, forward passes' worth of operations) for one image of one epoch."""
+    """Return (image size, number of forward passes that cost the same) for each view of an image in an epoch."""
     if "local_crops" not in recipe:
         return [(side_of(recipe), PASSES)]
-    # the student sees all crops, the teacher, without a backward pass, the two large ones
+    # the student trains on all crops; the teacher sees the two large ones without a backward pass
     return [(recipe["size"], 2 * PASSES + 2), (recipe["local_size"], PASSES * recipe["local_crops"])]
 
 
 def side_of(recipe: dict[str, Any]) -> Any:
-    """Pixels, or (height, width)."""
+    """Return the image size of a recipe in pixels, or as (height, width)."""
     return hashable(recipe.get("size") or 224)
 
 
 def recipe_of(cell: SweepJob) -> dict[str, Any]:
-    """The values that a cell's command stacks: recipe, smoke layer, options."""
+    """Return the values that a cell's command combines: recipe, smoke layer, options."""
     source = cell.step.source
     layer = _read(source.smoke) if cell.options.get("smoke") and source.smoke.is_file() else {}
     return {**_read(source.path), **layer, **cell.options}
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A YAML that many cells share, read once for as long as it stays the same."""
+    """Read a YAML file that many cells share once, and again when it has changed."""
     found = path.resolve()
     return _content(found, found.stat().st_mtime_ns)
 
@@ -185,4 +188,5 @@ def _content(path: Path, time: int) -> dict[str, Any]:
 
 
 def hashable(value: Any) -> Any:
+    """Return a list as a tuple, and other values as they are."""
     return tuple(value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The report of a sweep: what became of its cells, and the parts that its YAML asks for. Text, and OUT/report.html."""
+"""The report of a sweep as text and as OUT/report.html: how its cells ended, and the parts that its YAML requests."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ PAGE = "report.html"
 
 @dataclass
 class SweepReport:
-    """What a sweep has to show, once as text and once as a page. A part that cannot be had says why."""
+    """The report of a sweep, as text and as a page. A part that cannot be made is replaced by the reason."""
 
     sweep: SweepFile
     sweeper: Sweeper
@@ -36,14 +36,14 @@ class SweepReport:
 
     @cached_property
     def runs(self) -> RunSet:
-        """The runs of the cells, each once."""
+        """The runs of the cells, without duplicates."""
         store = Store(self.sweeper.out / "runs")
         records = [progress.record for progress in self.sweeper.cells.values() if progress.record]
         return RunSet.of({record.run_id: Run(store.folder(record.run_id), record) for record in records}.values())
 
     @cached_property
     def first(self) -> list[Section]:
-        """What became of the cells, what was searched, and the parts that the sweep's YAML asks for."""
+        """How the cells ended, the results of searches, and the parts that the sweep's YAML requests."""
         found = [_cells(self.sweeper)]
         found += [Section(title="Largest stable rates", table=self.searches.table())] if self.searches else []
         for wanted in _wanted(self.sweep):
@@ -55,12 +55,12 @@ class SweepReport:
         return [*found, *([Section(title="Broke down", note="\n".join(broken))] if broken else [])]
 
     def text(self) -> str:
-        """The tables."""
+        """Return the tables as Markdown."""
         parts = [*self.first, *(sections(self.runs, ReportRequest()) if len(self.runs) else [])]
         return "\n\n".join([as_markdown(parts), *self.missing])
 
     def write_page(self) -> Path:
-        """Writes everything that can be shown to OUT/report.html. Raises UserError."""
+        """Write everything that can be shown to OUT/report.html. Raises UserError."""
         wanted = ReportRequest(everything=True, pictures=True)
         parts = [*self.first, *(sections(self.runs, wanted) if len(self.runs) else [])]
         parts += [Section(title="Not shown", note="\n".join(self.missing))] if self.missing else []
@@ -80,7 +80,7 @@ def _wanted(sweep: SweepFile) -> list[ReportRequest]:
 
 
 def _cells(sweeper: Sweeper) -> Section:
-    """How the cells ended: counts, and a row for each one without a score."""
+    """Return a section with counts of how the cells ended and a row for each one without a score."""
     everything = list(sweeper.cells.values())
     counts = Counter(progress.status for progress in everything)
     note = f"{len(everything)} cells: " + ", ".join(f"{count} {status}" for status, count in counts.most_common())
@@ -93,7 +93,7 @@ def _row(progress: Progress) -> dict[str, str]:
 
 
 def broken_arms(sweep: SweepFile, ends: Sequence[Progress]) -> list[str]:
-    """A line for each compared arm and task in which it broke down or stayed at chance."""
+    """Return a line for each compared arm and task in which its training failed."""
     sides = [str(side).partition("=") for pair in sweep.report.get("compare", ()) for side in pair]
     lines = []
     for key, _, value in dict.fromkeys(sides):
@@ -108,18 +108,18 @@ def broken_arms(sweep: SweepFile, ends: Sequence[Progress]) -> list[str]:
 
 
 def _arm(value: str) -> str:
-    """A part by its name, a user's by that of its file."""
+    """Return the name of a part, or of the file of a user's part."""
     return Path(value.partition(".py:")[0]).name if ".py:" in value else value
 
 
 def _place(cell: SweepJob) -> str:
-    """Where a cell belongs: its task, with the data set where its step has several."""
+    """Return the task of a cell, with its data set if its step has several."""
     task = "pretraining" if cell.step.kind == "pretrain" else cell.step.recipe
     return f"{task} on {Path(cell.dataset).stem}" if len(cell.step.dataset) > 1 else task
 
 
 def _how(group: Sequence[Progress]) -> str:
-    """How an arm's runs of one task ended, those that broke down; empty where none did."""
+    """Return how an arm's failed trainings of one task ended; empty if none failed."""
     broken = [
         (end.status, end.record.outcome["step"], end.cell.seed) for end in group if end.record and end.training_failed
     ]

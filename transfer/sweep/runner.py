@@ -1,4 +1,4 @@
-"""Runs the cells of a sweep: what is done is reused, what fails is tried again, what cannot start is blocked."""
+"""Runs the cells of a sweep: finished ones are reused, failed ones tried again, and their successors blocked."""
 
 import contextlib
 import fcntl
@@ -22,48 +22,49 @@ from transfer.records.store import Record, Store
 from transfer.sweep.definition.grid import SweepJob, receipt
 
 POLL_SECONDS = 0.2
-TRIED_AGAIN = 1  # times that a failed cell is started again
+TRIED_AGAIN = 1  # how often a failed cell is started again
 WRONG_WORDS, STOPPED = 2, 143
 
 
 @dataclass
 class Progress:
-    """A cell and how far it is."""
+    """A cell and its progress."""
 
     cell: SweepJob
     status: str = "waiting"
-    """waiting, running, failed, blocked, or the outcome of its training"""
+    """waiting, running, failed, blocked, or the outcome of its training."""
     reason: str = ""
     attempts: int = 0
     record: Record | None = None
     reused: bool = False
     looked: bool = False
-    """Whether an earlier end of it was looked for."""
+    """Whether a record of an earlier sweep was looked for."""
     job: Job | None = None
     began: float = 0.0
     seconds: float = 0.0
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether it has ended, in whatever way."""
         return self.status not in ("waiting", "running")
 
     @property
     def training_failed(self) -> bool:
-        """Whether its training failed as a training: a result."""
+        """Whether its training failed, which is a result with a record."""
         return self.record is not None and self.record.training_failed
 
 
 @dataclass
 class Sweeper:
-    """The cells of one sweep, on one launcher.
+    """Runs the cells of one sweep on one launcher.
 
     Args:
-        out: folder of the sweep: `runs`, `weights`, `features`, and `cells` with the log of each.
-        extra: words that every cell's command gets besides, of how it is executed.
-        ended: is told of every cell that has ended; the cells it returns are run as well.
-        gpus: of a cell, in place of what its step says.
-        recheck: starts the command of every cell, which finds its record by the contents of the data.
+        out: the folder of the sweep with `runs`, `weights`, `features`, and `cells` for the logs.
+        launcher: starts the processes.
+        extra: arguments that every cell's command gets besides its own.
+        ended: is called with every cell that has ended, and returns further cells to run.
+        gpus: the number of GPUs of a cell; None means what its step says.
+        recheck: whether commands of finished cells are started too; they find their records by the data's contents.
     """
 
     out: Path
@@ -75,12 +76,12 @@ class Sweeper:
     cells: dict[str, Progress] = field(default_factory=dict)
 
     def add(self, cells: Sequence[SweepJob]) -> None:
-        """More cells; those already here stay as they are."""
+        """Add cells that are not there yet."""
         for cell in cells:
             self.cells.setdefault(cell.name, Progress(cell))
 
     def run(self) -> None:
-        """Runs until every cell has ended.
+        """Run until every cell has ended.
 
         Raises:
             UserError: the folder cannot be written, another process runs this sweep, or a cell can never start.
@@ -123,7 +124,7 @@ class Sweeper:
         ready = [progress for progress in self.cells.values() if self._ready(progress)]
         if self.launcher.slots is None:
             alike: dict[str, list[Progress]] = {}
-            for progress in ready:  # what takes the same is one array, and refused or taken as one
+            for progress in ready:  # cells with equal resources form one array, which Slurm accepts or refuses as one
                 alike.setdefault(repr(self._work(progress).resources), []).append(progress)
             for group in alike.values():
                 self._launch(group)
@@ -157,7 +158,7 @@ class Sweeper:
         return ProcessSpec(words, self.out / "cells" / f"{cell.name}.log", resources)
 
     def _finish(self, progress: Progress, status: int) -> None:
-        """What the end of a process says: its record, if it left one; else it failed, and is tried once more."""
+        """Take the record that an ended process left; without one the cell has failed, and is tried once more."""
         left = command_result.read(receipt(self.out, progress.cell.name))
         record = self._read(left.runs) if left else None
         if record is not None and status >= 0:
@@ -181,14 +182,14 @@ class Sweeper:
         self.add(self.ended(progress))
 
     def say(self, progress: Progress, text: str) -> None:
-        """A line on stderr, with how many cells have ended."""
+        """Print a line about a cell to stderr, with how many cells have ended."""
         ended = sum(item.ended for item in self.cells.values())
         print(f"[{ended}/{len(self.cells)}] {progress.cell.name} {text}", file=sys.stderr, flush=True)
 
     def _parent(self, progress: Progress) -> Progress | None:
         return self.cells[progress.cell.parent.name] if progress.cell.parent else None
 
-    # A cell that has ended need not be started to find its record again.
+    # A cell that has ended need not be started again to find its record.
 
     def _done(self, cell: SweepJob) -> Record | None:
         try:
@@ -200,7 +201,7 @@ class Sweeper:
         return record if record is not None and self._has_weights(cell, record) else None
 
     def _has_weights(self, cell: SweepJob, record: Record) -> bool:
-        """Whether the weights that later cells start from are in their place, where the run has left any."""
+        """Return whether the weights that a pretraining left for later cells are still in their place."""
         folder = self.out / "weights" / cell.name
         whose = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
         return record.export is None or cell.step.kind != "pretrain" or whose == record.identity
@@ -213,9 +214,9 @@ class Sweeper:
         return self.out / "cells" / f"{cell.name}.done.json"
 
     def _key(self, cell: SweepJob) -> str:
-        """Of the words, where the data lie, and the weights it starts from; users' files count in the name.
+        """Return a digest of a cell's command, its data folder, and its initial weights; its name covers users' files.
 
-        What changes within a data folder is only seen by the command itself: `recheck` starts it.
+        Changes within a data folder are seen only by the command itself, which `recheck` starts.
         """
         parent = self.cells[cell.parent.name].record if cell.parent else None
         data = os.environ.get("TRANSFER_DATA") if "--data" not in self.extra else None
@@ -231,7 +232,7 @@ class Sweeper:
 
 
 def _weights_there(cell: SweepJob) -> list[tuple[int, int]]:
-    """Size and time of change of the weights that a cell finds by their path, or by the name of its backbone."""
+    """Return the size and modification time of the weights that a cell finds by path or by its backbone's name."""
     named = Path(str(cell.options.get("weights", f"weights/{Path(cell.backbone).stem}")))
     found = [path.stat() for path in (named, named / exports.WEIGHTS) if path.is_file()]
     return [(state.st_size, state.st_mtime_ns) for state in found]
@@ -249,7 +250,7 @@ def _ending(progress: Progress) -> str:
 
 
 def _reason(status: int, log: Path) -> str:
-    """Why a process failed, in words: the signal that ended it, or its own last ones."""
+    """Return why a process failed: the signal that ended it, or the last error in its log."""
     if status < 0:
         killer = "; the system's memory limit does that" if status == -9 else ""
         return f"killed by signal {-status}{killer}; see {log}"
@@ -270,7 +271,7 @@ def _reason(status: int, log: Path) -> str:
 
 @contextlib.contextmanager
 def locked(out: Path) -> Iterator[IO[str]]:
-    """Keeps a second process from running the same sweep. Raises UserError."""
+    """Keep a second process from running the same sweep. Raises UserError."""
     try:
         file = (out / "cells" / "lock").open("a")
     except OSError as error:

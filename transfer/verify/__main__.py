@@ -1,8 +1,8 @@
-"""`python -m transfer.verify RUN...`: whether runs are as they were written, and their scores what their outcomes give.
+"""`python -m transfer.verify RUN...` checks that runs are as they were written, and scores what their results give.
 
-Each run is held against itself: the record's own digest, the sha256 of its files, its identity, its scores (computed
-anew from `outcomes.npz`, to the bit), its pictures, and its weights, where they are here. `--recompute` runs the whole
-evaluation again, in float64 and by another statement of each metric. Nothing is trained, and nothing written.
+The checks of each run: the record's own digest, the sha256 of its files, its key, its scores (recomputed to the bit
+from the per-sample results), its pictures, and its weights if they are here. `--recompute` runs the whole evaluation
+again, in float64 and by another statement of each metric. Nothing is trained, and nothing is written.
 """
 
 import sys
@@ -21,19 +21,19 @@ from transfer.verify.verification import Verdict, verify
 
 @dataclass(kw_only=True)
 class VerifyOptions:
-    """Which runs to verify."""
+    """Verify runs."""
 
     runs: Positional[tuple[Path, ...]]
-    """Folders of a run each, folders of runs or of sweeps, or files that `python -m transfer.report --bundle` wrote."""
+    """The runs to verify: folders of runs or sweeps, or files that `python -m transfer.report --bundle` wrote."""
     weights: Path | None = None
-    """Folder to look for the weights in, by default where the runs found them."""
+    """The folder in which weights are looked for; by default where the runs found them."""
     recompute: bool = False
-    """Compute every score anew in float64 on the CPU from the weights, features or detections that are here, by plain
-    and slow statements of the metrics (tasks/reference), and hold it against the record."""
+    """Recompute every score in float64 on the CPU from the weights, features or detections that are here, by plain and
+    slow statements of the metrics (tasks/reference), and compare it with the record."""
     subset: int | None = None
-    """With --recompute: this many queries or images of each run, evenly spaced; by default all."""
+    """The number of queries or images of each run to recompute, evenly spaced; by default all."""
     data: Path | None = None
-    """With --recompute: folder with the data sets, by default where the runs found them."""
+    """The folder with the data sets for --recompute; by default where the runs found them."""
 
     def __post_init__(self) -> None:
         if self.subset is not None and self.subset < 1:
@@ -43,7 +43,7 @@ class VerifyOptions:
 
 
 def main(argv: list[str]) -> int:
-    """Prints a verdict on each run; 1 when anything is wrong."""
+    """Print a verdict on each run; return 1 when anything is wrong."""
     return exit_on_user_error(_main, argv)
 
 
@@ -72,7 +72,7 @@ def _main(argv: list[str]) -> int:
 
 
 def recompute(verdict: Verdict, search: Search) -> None:
-    """Adds to a verdict what comes of computing the run's scores anew."""
+    """Add the result of recomputing a run's scores to its verdict."""
     from transfer.verify.recompute import recompute as computed
 
     if verdict.record is None:
@@ -87,7 +87,7 @@ def recompute(verdict: Verdict, search: Search) -> None:
 
 
 def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path, str]]:
-    """The folders of runs that the words of the command mean, in order, and what to call them."""
+    """Yield the folders of the runs that the arguments mean, in order, and their names in messages."""
     from transfer.records.bundle_file import unpacked
 
     for path in paths:

@@ -1,6 +1,6 @@
-"""The checks of a run against itself that `python -m transfer.verify` and imported bundles go through.
+"""The checks of a run's consistency for `python -m transfer.verify` and imported bundles.
 
-Each check gives what is wrong, and what could not be looked at.
+Each check returns what is wrong and what could not be checked.
 """
 
 import json
@@ -29,7 +29,7 @@ PRETRAIN = "pretrain-"
 
 
 def check_files(folder: Path, record: Record) -> Checks:
-    """The files of a run are those of its record."""
+    """Check that the files of a run are those of its record."""
     if not record.files:
         return [], ["files not checked: the record is of a version that did not list them"]
     present = listed(folder, besides=NOT_LISTED, export=(folder / EXPORT).is_dir())
@@ -46,7 +46,7 @@ def check_files(folder: Path, record: Record) -> Checks:
 
 
 def check_pictures(folder: Path) -> Checks:
-    """The pictures that were drawn of a finished run are as they were drawn."""
+    """Check that the pictures of a finished run are as they were drawn."""
     place = folder / PICTURES
     if not place.is_dir():
         return [], []
@@ -66,7 +66,7 @@ def check_pictures(folder: Path) -> Checks:
 
 
 def check_identity(folder: Path, record: Record) -> Checks:
-    """The name of the run, its identity and what the identity is the digest of belong together."""
+    """Check that the run's name and key are what the content of its key gives."""
     wrong = []
     if not record.run_id.endswith(f"-{record.identity[:12]}"):
         wrong.append(f"run_id: {record.run_id} is not that of identity {record.identity[:12]}")
@@ -84,14 +84,14 @@ def check_identity(folder: Path, record: Record) -> Checks:
 
 
 def _contradictions(content: dict[str, Any], record: Record) -> list[str]:
-    """Entries that the record gives twice, in and outside its identity's content, and differently."""
+    """Return the entries that differ between the record and the content of its key."""
     names = ("task", "task_version", "weights_id", "seed", "smoke", "subset")
     pairs = [(name, content.get(name), getattr(record, name)) for name in names]
     pairs += [(f"dataset {name}", value, record.dataset.get(name)) for name, value in content["dataset"].items()]
     pairs += [
         (name, value, record.options.get(name))
         for name, value in content["options"].items()
-        if not _is_digest(value)  # of a file that the option names
+        if not _is_digest(value)  # then the option names a file
     ]
     resolved = (name for name in ("precision", "eval_precision") if name in content)
     pairs += [(name, content[name], record.environment.get(name)) for name in resolved]
@@ -103,7 +103,7 @@ def _is_digest(value: Any) -> bool:
 
 
 def check_scores(folder: Path, record: Record) -> Checks:
-    """The scores are what the task computes from the outcomes, to the bit, and intervals can be made of these."""
+    """Check that the task computes exactly these scores from the per-sample results, and that intervals can be made."""
     path = folder / OUTCOMES
     if not record.scores and not path.exists():
         return [], []
@@ -128,7 +128,7 @@ def check_scores(folder: Path, record: Record) -> Checks:
 
 
 def _unfit(record: Record, outcomes: dict[str, np.ndarray]) -> Checks:
-    """Why `--compare` would refuse these outcomes: for what they are, or for the score that they give."""
+    """Return why `--compare` would refuse the per-sample results: they are malformed, or give another score."""
     try:
         check(record, outcomes)
     except Unlike as unlike:
@@ -139,7 +139,7 @@ def _unfit(record: Record, outcomes: dict[str, np.ndarray]) -> Checks:
 
 
 def _of_task(record: Record, task: "Task") -> list[str]:
-    """What the record says of its scores that is not so of the task: units, directions, bounds, the primary one."""
+    """Return where the record and the task differ in units, directions, bounds or the primary score."""
     wrong = [f"primary: {record.primary} in the record, {task.primary} of the task"] * (record.primary != task.primary)
     for name, told in record.metrics.items():
         metric = json.loads(json.dumps(asdict(task.metric(name))))
@@ -151,10 +151,10 @@ def _of_task(record: Record, task: "Task") -> list[str]:
 
 
 def task_of(record: Record) -> "Task":
-    """The task that made a record.
+    """Return the task that made a record.
 
     Raises:
-        UserError: there is none of that name and version here.
+        UserError: there is no task of that name and version here.
     """
     from backbones.pretrain.method import load_method
     from tasks.task import load_task
@@ -177,7 +177,7 @@ def task_of(record: Record) -> "Task":
 
 
 def check_weights(folder: Path, record: Record, elsewhere: Path | None) -> Checks:
-    """The weights that a run started from, and those it left, are those of its record, where they are here."""
+    """Check the weights that a run started from and those that it left against its record, if they are here."""
     wrong, notes = _started_from(record, elsewhere)
     export = folder / EXPORT / WEIGHTS
     if record.export and export.is_file() and _weights_id(export) != record.export:
@@ -189,7 +189,7 @@ def check_weights(folder: Path, record: Record, elsewhere: Path | None) -> Check
 
 
 def _published(record: Record, elsewhere: Path | None) -> Iterator[Path]:
-    """Folders with what says to be the export of this run."""
+    """Yield folders whose `pretrain.json` says that they hold the export of this run."""
     if record.export is None:
         return
     name = record.options.get("name") or record.backbone.get("name", "")
@@ -215,14 +215,14 @@ def _started_from(record: Record, elsewhere: Path | None) -> Checks:
 
 
 def found_weights(record: Record, elsewhere: Path | None) -> dict[Path, str]:
-    """The files of weights in or below a folder, or where a run found its own, with their ids."""
+    """Return the weight files in or below a folder, or where a run found its own, with their ids."""
     sources = [record.options.get("weights"), record.backbone.get("weights")]
     places = _below(elsewhere) if elsewhere else [Path(source) for source in sources if source not in (None, "config")]
     return {file: _weights_id(file) for place in places for file in _files(place)}
 
 
 def _below(folder: Path) -> list[Path]:
-    """A folder and those in it, sorted."""
+    """Return a folder and its subfolders, sorted."""
     return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
 
 

@@ -1,4 +1,4 @@
-"""Finds what a run was made of, has its scores computed anew by `tasks.reference`, and says how the two compare."""
+"""Finds a run's data and weights, recomputes its scores by `tasks.reference`, and compares them with the record."""
 
 import importlib
 import time
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Search:
-    """Where to look, and how much to compute."""
+    """Where to look for weights and data, and how much to recompute."""
 
     weights: Path | None = None
-    """Folder in or below which weights are looked for; None: where the run found them."""
+    """The folder in or below which weights are looked for; None means where the run found them."""
     data: Path | None = None
-    """Folder of the data sets; None: where the run found them."""
+    """The folder of the data sets; None means where the run found them."""
     subset: int | None = None
-    """Queries or images; None: all."""
+    """The number of queries or images; None means all."""
 
 
 @dataclass
 class Outcome:
-    """What a recomputation says of a run."""
+    """The result of recomputing a run's scores."""
 
     wrong: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    """A table: score, record, anew, difference, tolerance."""
+    """The lines of a table with score, recorded and recomputed value, difference and tolerance."""
     missing: str = ""
-    """Why the run was not computed anew."""
+    """Why the run was not recomputed."""
 
 
 def recompute(folder: Path, record: Record, search: Search) -> Outcome:
-    """Computes the scores of a run anew; nothing is written. See `tasks.reference`."""
+    """Recompute the scores of a run without writing anything; see `tasks.reference`."""
     if not record.scores:
         return Outcome(lines=["no scores to compute anew"])
     start = time.monotonic()
@@ -80,7 +80,7 @@ def _statement(task: str) -> Any:
 
 @contextmanager
 def _plain_precision() -> Iterator[None]:
-    """Without autocast, whatever the caller is in."""
+    """Disable autocast, whatever the caller has enabled."""
     import torch
 
     with torch.autocast("cpu", enabled=False):
@@ -88,7 +88,7 @@ def _plain_precision() -> Iterator[None]:
 
 
 def _at_hand(folder: Path, record: Record, search: Search) -> "AtHand":
-    """Everything a statement needs. Raises UserError that names what is missing."""
+    """Collect everything that the reference statement needs. Raises UserError that names what is missing."""
     from tasks.reference.at_hand import AtHand
 
     task = task_of(record)
@@ -122,7 +122,7 @@ def _at_hand(folder: Path, record: Record, search: Search) -> "AtHand":
 
 
 def _options(folder: Path, record: Record, kind: type[Any]) -> Any:
-    """The options of the run, as its options.yaml repeats them."""
+    """Return the options of the run from its options.yaml."""
     from transfer.cli.command import pretraining_recipe, read_command, task_recipe
     from transfer.cli.options import PretrainRunOptions, RunOptions
 
@@ -160,7 +160,7 @@ def _dataset(record: Record, task: Any, options: Any, data: Path | None) -> Any:
 
 
 def _weights(record: Record, search: Search) -> tuple[BackboneSpec, str, str]:
-    """The run's backbone with the weights it started from; what these are, in words; or else why they are not here."""
+    """Return the run's backbone with its initial weights, their description, and why they are missing if they are."""
     names = {item.name for item in fields(BackboneSpec)}
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in record.backbone.items()
@@ -180,12 +180,12 @@ def _weights(record: Record, search: Search) -> tuple[BackboneSpec, str, str]:
 
 
 def _scored_in(record: Record) -> str:
-    """The precision of the run's scores; older records score in that of their training."""
+    """Return the precision in which the run was scored; older records were scored in that of their training."""
     return str(record.environment.get("eval_precision") or record.environment["precision"])
 
 
 def _table(record: Record, found: "Recomputed") -> list[str]:
-    """A line for each row, in columns."""
+    """Return the lines of the table, aligned in columns."""
     width = max([len(row.name) for row in found.rows] or [0])
     title = f"{'':{width}}  {'record':>10}  {'anew':>10}  {'difference':>10}  {'tolerance':>9}"
     return [title, *(_line(row, width) for row in found.rows if row.told is not None or row.found is not None)]

@@ -1,4 +1,4 @@
-"""Whether one run's folder is as it was written, and its scores what its per-sample results give."""
+"""Checks that a run's folder is as it was written, and that its scores follow from its per-sample results."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,24 +12,24 @@ from transfer.verify.checks import check_files, check_identity, check_pictures, 
 
 @dataclass
 class Verdict:
-    """What was found in one run."""
+    """The result of verifying one run."""
 
     folder: Path
     name: str
-    """What it is called in messages: the folder, or a bundle and the run within."""
+    """The name in messages: the folder, or a bundle and the run in it."""
     wrong: list[str] = field(default_factory=list)
-    """What is not as it was written."""
+    """Each difference from what was written."""
     notes: list[str] = field(default_factory=list)
-    """What could not be looked at, and what is different on this machine."""
+    """What could not be checked, and what differs on this machine."""
     record: Record | None = None
     anew: list[str] = field(default_factory=list)
-    """Scores in the record and computed anew, as lines of a table."""
+    """The scores in the record and recomputed, as lines of a table."""
     not_anew: str = ""
-    """Why scores that were to be computed anew could not be."""
+    """Why the scores could not be recomputed though that was requested."""
 
     @property
     def right(self) -> bool:
-        """Whether nothing is wrong, and the record is of a version that says what it can be held against."""
+        """Whether nothing is wrong, and the record is of a version that can be checked."""
         return bool(not self.wrong and self.record and self.record.files and self.record.identity_content)
 
     def __str__(self) -> str:
@@ -40,11 +40,12 @@ class Verdict:
 
 
 def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict:
-    """Looks at everything that can be looked at in a run's folder.
+    """Check everything that can be checked in a run's folder.
 
     Args:
-        weights: folder in which the weights are looked for, below which they may lie; None: where the run found them.
-        name: of the run in messages, by default its folder.
+        folder: the run's folder.
+        weights: the folder in or below which weights are looked for; None means where the run found them.
+        name: the name of the run in messages; by default its folder.
     """
     verdict = Verdict(folder, name or str(folder))
     try:
@@ -70,13 +71,13 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
 
 
 def differences_here(record: Record) -> list[str]:
-    """What differs between the environment that a run was made in and this one, as `name THERE there, HERE here`."""
+    """Return the differences between a run's environment and this one, as `name THERE there, HERE here`."""
     there, here = record.environment, _here()
     flat_there, flat_here = (
         {key: value for key, value in given.items() if key != "versions"} | given.get("versions", {})
         for given in (there, here)
     )
-    # what a precision resolves to depends on the machine where it was left to it alone
+    # an automatic precision depends on the machine; only one that was given is part of the environment to compare
     said = [name for name in ("precision", "eval_precision") if record.options.get(name) != "auto"]
     ignored = ("started", "workers", "threads_why", "tf32", *said)
     names = [name for name in flat_there if name not in ignored]

@@ -1,4 +1,4 @@
-"""The cells of a sweep: every combination that its steps, rows and grids stand for, each as one command. No torch."""
+"""Expands a sweep into cells: one command for each combination of its steps, rows and grids. Imports no torch."""
 
 import contextlib
 import hashlib
@@ -17,20 +17,20 @@ from transfer.sweep.definition.sweep_file import SweepFile
 
 @dataclass(frozen=True)
 class SweepJob:
-    """One process to be."""
+    """A cell of a sweep: one command, which runs in a process of its own."""
 
     name: str
-    """Unique in its sweep and stable; the name of a pretraining's weights."""
+    """A stable name, unique in its sweep; the weights of a pretraining have the same name."""
     step: Step
     backbone: str
     dataset: str
     seed: int
     options: dict[str, Any]
-    """By name, as the command takes them."""
+    """The options of the command by name."""
     parent: "SweepJob | None" = None
-    """Whose weights it starts from."""
+    """The cell from whose weights it starts."""
     label: str = field(default="", compare=False)
-    """Of the row it belongs to first."""
+    """The label of the first row that it belongs to."""
 
     def words(self, out: Path) -> tuple[str, ...]:
         """What stands after `python -m`; runs, weights and features go below `out`."""
@@ -48,15 +48,15 @@ class SweepJob:
 
 
 def receipt(out: Path, name: str) -> Path:
-    """Where the command of a cell leaves the names of its runs."""
+    """Return the file to which the command of a cell writes the names of its runs."""
     return out / "cells" / f"{name}.json"
 
 
 def expand(sweep: SweepFile) -> list[SweepJob]:
-    """All cells, each after the one it needs. What several rows have in common is one cell.
+    """Return all cells, each after the one that it needs. Rows that share a cell get one.
 
     Raises:
-        UsageError: a combination that cannot be, or nothing at all.
+        UsageError: a combination is impossible, or there is nothing to run.
     """
     cells: dict[str, SweepJob] = {}
     for row in sweep.rows:
@@ -68,7 +68,7 @@ def expand(sweep: SweepFile) -> list[SweepJob]:
 
 
 def _row_cells(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
-    """Those of the steps that the row names and of the ones they need; of all steps where it names none."""
+    """Yield the cells of the steps that a row names and of those that they need; of all steps if it names none."""
     named = [name for name in row if name in sweep.steps]
     wanted = set(sweep.steps) if not named else _with_ancestors(sweep.steps, named)
     made: dict[str, list[SweepJob]] = {}
@@ -90,11 +90,11 @@ def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
 
 
 def _step_cells(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
-    """One for each backbone, data set, seed and combination of the grid."""
+    """Yield a cell for each backbone, data set, seed and combination of the grid."""
     given = row.get(step.name) or {}
     inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
     if parent and parent.options.get("smoke") and "smoke" not in step.options:
-        inherited["smoke"] = True  # what starts from a smoke run's weights is one
+        inherited["smoke"] = True  # a run that starts from a smoke run's weights is a smoke run
     backbones = step.backbone or ((parent.backbone,) if parent else ())
     seeds = step.seeds if step.seeds is not None else (parent.seed if parent else 0,)
     axes = {**step.grid, **{name: _used(value) for name, value in given.items()}}
@@ -124,7 +124,7 @@ def make_cell(
     parent: SweepJob | None,
     label: str,
 ) -> SweepJob:
-    """A cell, named `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`: readable, and like no other's."""
+    """Return a cell with the unique name `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
     said = _flags({name: options[name] for name in sorted(options)})
     whole = [step.kind, step.recipe, backbone, dataset, seed, said, parent.name if parent else None]
     contents = [_content(word) for word in (step.recipe, backbone, dataset, *said)]
@@ -137,14 +137,14 @@ def make_cell(
 
 
 def _used(value: Any) -> list[Any]:
-    """The values of an option in a row: one, or those that a printed one may stand for. A list is one value."""
+    """Return the values of an option in a row: a single one, or the readings of a printed one. A list is one value."""
     return [number(item) for item in value["used"]] if isinstance(value, dict) else [number(value)]
 
 
 def _content(word: str, folder: Path = Path(), depth: int = 3) -> str:
-    """sha256 of a user's file that a word names, so that a changed part is another cell; "" for all other words.
+    """Return the sha256 of the user's file that an argument names, or "" if it names none.
 
-    A YAML counts with the files that it names in turn, which it may do from its own folder.
+    Changed files thus give new cells. A YAML file includes the files that it names, relative to its own folder.
     """
     path = folder / (word.rpartition(":")[0] if ".py:" in word else word)
     if path.suffix not in (".py", ".yaml", ".yml") or not path.is_file():
@@ -154,10 +154,10 @@ def _content(word: str, folder: Path = Path(), depth: int = 3) -> str:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    """All texts in a YAML of settings; none of another file."""
+    """Yield all texts in a YAML file; none of a file of another kind."""
     waiting: list[Any] = []
     if path.suffix != ".py":
-        with contextlib.suppress(UsageError):  # whoever reads it will say what is wrong with it
+        with contextlib.suppress(UsageError):  # the error is raised again, with its place, when the file is used
             waiting.append(read_yaml(path))
     while waiting:
         value = waiting.pop()
@@ -167,11 +167,11 @@ def _texts(path: Path) -> Iterator[str]:
 
 
 def _flags(options: dict[str, Any]) -> list[str]:
-    """The words for options, as a person would type them."""
+    """Return options as command-line arguments."""
     words: list[str] = []
     for name, value in options.items():
         flag = name.replace("_", "-")
-        # those of the backbone may also be left open, so they take a value
+        # options of the backbone take a value, because they may also be unset
         if isinstance(value, bool) and name not in BACKBONE_OPTIONS:
             words.append(f"--{'' if value else 'no-'}{flag}")
         elif isinstance(value, list | tuple):

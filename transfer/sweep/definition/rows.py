@@ -1,4 +1,4 @@
-"""The rows of a sweep's YAML, its own or a published table's, and the readings of what is printed. Imports no torch."""
+"""Reads the rows of a sweep, its own or a published table's, and the readings of ambiguous values. Imports no torch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,14 +12,17 @@ READINGS = ("one", "both")
 def read_rows(
     content: dict[str, Any], steps: dict[str, Step], readings: str | None, where: str
 ) -> list[dict[str, Any]]:
-    """Label and options by step of each row; a single one without options where the file has none.
+    """Return the label and the options by step of each row; a single empty row if the file has none.
 
     Args:
-        readings: of options that are printed so that they can be read in several ways: one or both, over what the
-            file says. Where neither does, one of a published table's rows, both of the file's own.
+        content: the sweep's YAML.
+        steps: the parsed steps of the tier.
+        readings: how many readings of ambiguously printed options to use, "one" or "both"; None takes what the file
+            says, by default one for a published table and both for the file's own rows.
+        where: the file's name for error messages.
 
     Raises:
-        UsageError: an unknown key, option or reading, with its place.
+        UsageError: a key, option or reading is unknown; the message names its place.
     """
     rows = _rows(content, steps, where)
     both = _readings(content, rows, readings, where) == "both"
@@ -36,7 +39,7 @@ def _readings(content: dict[str, Any], rows: Sequence[dict[str, Any]], given: st
 
 
 def _first_reading(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with the first use of each option that is printed so that it can be read in several ways."""
+    """Return the row with only the first reading of each ambiguously printed option."""
     return {
         step: {
             name: {**value, "used": value["used"][:1]} if isinstance(value, dict) else value
@@ -49,7 +52,7 @@ def _first_reading(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[dict[str, Any]]:
-    """Label and options by step of each row; a single one without options where the file has none."""
+    """Return the label and the options by step of each row, with all readings."""
     if "rows" in content and "table" in content:
         raise UsageError(f"{where}: `rows` and `table` exclude each other")
     if "table" in content:

@@ -1,4 +1,4 @@
-"""One step of a sweep: what its YAML says, checked. Imports no torch."""
+"""Parses and checks one step of a sweep's YAML. Imports no torch."""
 
 import re
 from collections.abc import Collection
@@ -15,13 +15,13 @@ from transfer.cli.options import MINIMUM, RESOURCES, BackboneOptions, PretrainRu
 
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
-# the runner's own: a sweep cannot say them
+# options that the runner sets, so that a sweep cannot
 RESERVED = ("backbone", "dataset", "seeds", "out", "name", "weights_to", "receipt", "config", "dry_run", "replace")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: a recipe of pretraining, or a task."""
+    """A step of a sweep: a pretraining recipe or a task, and what it runs on."""
 
     name: str
     kind: str
@@ -31,36 +31,36 @@ class Step:
     backbone: tuple[str, ...]
     dataset: tuple[str, ...]
     seeds: tuple[int, ...] | None
-    """None: those of the cell before it"""
+    """The seeds; None means those of the step before it."""
     options: dict[str, Any]
     grid: dict[str, list[Any]]
-    """Values by axis; see `options_of`"""
+    """The values by axis; see `options_of`."""
     resources: dict[str, Any]
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """The options that its grid varies."""
+        """The names of the options that its grid varies."""
         return tuple(option for axis in self.grid for option in options_of(axis))
 
     @property
     def source(self) -> Recipe:
-        """Where the values of its command come from."""
+        """The recipe from which its command takes values."""
         return (task_recipe if self.kind == "run" else pretraining_recipe)(self.recipe)
 
     def on_a_gpu(self) -> "Step":
-        """The same, on one GPU unless it says otherwise or is a smoke run: what a step takes at full scale."""
+        """Return the step with one GPU, the default at full scale, unless it sets a number or is a smoke run."""
         return self if self.options.get("smoke") else replace(self, resources={"gpus": 1, **self.resources})
 
     @property
     def task(self) -> str:
-        """The task of its records: `pretrain-...` by the recipe's method, or the task itself."""
+        """The task of its records: `pretrain-METHOD` for a pretraining, else the task itself."""
         if self.kind == "run":
             return self.recipe
         return f"pretrain-{read_yaml(self.source.path).get('method')}"
 
 
 def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:
-    """The step under `name` in a sweep's YAML. Raises UsageError naming the place."""
+    """Parse the step `name` of a sweep's YAML. Raises UsageError that names the place."""
     where = f"{file}: steps.{name}"
     check_known(content, STEP_KEYS, where)
     if not isinstance(name, str):
@@ -102,7 +102,7 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
 
 
 def _grid(content: dict[str, Any], where: str) -> dict[str, list[Any]]:
-    """The values of each axis, each once; of an axis of several options (`attention, qk_norm`) tuples of values."""
+    """Return the distinct values of each axis; tuples for an axis of several options (`attention, qk_norm`)."""
     found = {}
     for name, values in content.items():
         if any(isinstance(value, dict) for value in as_list(values)):
@@ -129,7 +129,7 @@ def _together(value: Any, options: tuple[str, ...], where: str) -> tuple[Any, ..
 
 
 def _check_step(step: Step) -> None:
-    """Recipe, data sets and options exist, and no axis is empty."""
+    """Raise UsageError unless the recipe, data sets and options exist and no axis is empty."""
     known = step_options(step)
     for dataset in step.dataset:
         resolve_dataset(dataset)
@@ -141,7 +141,7 @@ def _check_step(step: Step) -> None:
 
 
 def check_option(name: str, known: Collection[str]) -> None:
-    """Raises UsageError for an option that the step does not have, or that the runner sets itself."""
+    """Raise UsageError for an option that the step does not have, or that the runner sets."""
     if name not in known:
         raise UsageError(f"unknown option {name!r}{did_you_mean(name, known)}")
     if name in RESERVED:
@@ -149,7 +149,7 @@ def check_option(name: str, known: Collection[str]) -> None:
 
 
 def step_options(step: Step) -> set[str]:
-    """All options that a step knows."""
+    """Return the names of all options of a step's command."""
     return _options_in(step.source.path)
 
 
@@ -159,7 +159,7 @@ def _options_in(recipe: Path) -> set[str]:
 
 
 def parse_seeds(values: list[Any], where: str) -> tuple[int, ...]:
-    """Seeds as they are. Raises UsageError for others than whole numbers from 0, or none."""
+    """Return the seeds as a tuple. Raises UsageError unless they are distinct whole numbers from 0."""
     if not values or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in values):
         raise UsageError(f"{where}: `seeds` is a list of numbers, 0 or above")
     if len({*values}) < len(values):
@@ -168,7 +168,7 @@ def parse_seeds(values: list[Any], where: str) -> tuple[int, ...]:
 
 
 def number(value: Any) -> Any:
-    """A number that YAML reads as text, as 1e-3, as one; a list of values stays one value; all else as it is."""
+    """Convert a number that YAML reads as text, such as 1e-3; a list becomes a tuple, other values stay."""
     if isinstance(value, list):
         return tuple(map(number, value))
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE):
@@ -177,24 +177,24 @@ def number(value: Any) -> Any:
 
 
 def plain_numbers(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with their numbers as such."""
+    """Convert the numbers among option values that YAML reads as text."""
     return {name: number(value) for name, value in options.items()}
 
 
 def check_known(content: dict[str, Any], known: tuple[str, ...], where: str) -> None:
-    """Raises UsageError for a key that is not among the known ones."""
+    """Raise UsageError for a key that is not among the known ones."""
     for key in content:
         if key not in known:
             raise UsageError(f"{where}: unknown key {key!r}{did_you_mean(str(key), known)} (known: {', '.join(known)})")
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:
-    """The value, where it is a mapping. Raises UsageError."""
+    """Return a value that is a mapping. Raises UsageError for any other."""
     if not isinstance(value, dict):
         raise UsageError(f"{where}: expected `key: value` lines, not {value!r}")
     return value
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list as it is, nothing as none, anything else as the only one."""
+    """Return a list as it is, None as an empty list, and any other value as a list of one."""
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]

@@ -1,4 +1,4 @@
-"""A sweep's YAML: steps, rows and tiers, checked before anything runs. Imports no torch.
+"""Reads a sweep's YAML file: steps, rows and tiers, checked before anything runs. Imports no torch.
 
 about: one line
 paper: scaled_relu        # rows from configs/published/scaled_relu.yaml ...
@@ -65,7 +65,7 @@ SEARCH_KEYS = ("step", "option", "low", "high", "budget", "ratio", "seeds")
 
 @dataclass(frozen=True)
 class SweepFile:
-    """A sweep at one tier."""
+    """A parsed sweep at one tier."""
 
     name: str
     tier: str
@@ -76,15 +76,17 @@ class SweepFile:
     search: dict[str, Any] | None = None
     paper: tuple[str, str] | None = None
     tiers: tuple[str, ...] = ()
-    """Those that it has besides `full`."""
+    """The tiers that it has besides `full`."""
     vary: str | None = None
     """The step whose part `--stem`, `--attention` and `--ffn` vary."""
 
     def comparing(self, part: str, mine: str, others: Sequence[str]) -> "SweepFile":
-        """The same with a row for each value of a part of the backbone, and one compared with every other.
+        """Return the sweep with a row for each value of a part of the backbone, and comparisons of one with the others.
 
         Args:
             part: stem, attention or ffn.
+            mine: the value that is compared with each of the others.
+            others: the other values.
         """
         assert self.vary
         rows = tuple(
@@ -95,18 +97,21 @@ class SweepFile:
 
 
 def sweep_names() -> list[str]:
-    """The shipped sweeps."""
+    """Return the names of the shipped sweeps."""
     return config_names("sweeps")
 
 
 def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str | None = None) -> SweepFile:
-    """A shipped sweep or a user's file, at one tier, with `STEP.KEY=VALUE` settings over it.
+    """Read a shipped sweep or a user's file at one tier.
 
     Args:
-        readings: one or both, over what the file says, see `transfer.sweep.definition.rows.read_rows`.
+        name: the name of a shipped sweep, or a YAML file.
+        tier: full, reduced or smoke.
+        settings: `STEP.KEY=VALUE` texts that replace values of the file.
+        readings: one or both, in place of what the file says; see `transfer.sweep.definition.rows.read_rows`.
 
     Raises:
-        UsageError: an unknown name, key, value or tier, an empty grid; with the place and the nearest names.
+        UsageError: a name, key, value or tier is unknown, or a grid is empty; the message names place and fix.
     """
     path = _path(name)
     content = read_yaml(path)
@@ -147,7 +152,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
 
 
 def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
-    """The paper and the name of its table or figure. Raises UsageError."""
+    """Return the paper and the name of its table or figure. Raises UsageError when one of them is missing."""
     named = [f"figure{content['figure']}"] if "figure" in content else []
     named += [str(content["table"])] if "table" in content else []
     if len(named) != ("paper" in content):
@@ -156,21 +161,21 @@ def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
 
 
 def _of_command(settings: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(step, option) of each setting."""
+    """Yield (step, option) of each setting."""
     for text in settings:
         step, _, option = text.partition("=")[0].partition(".")
         yield step, option
 
 
 def _of_tier(over: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(step, option) of each option and axis that a tier sets."""
+    """Yield (step, option) of each option and axis that a tier sets."""
     for step, values in over.items():
         for key in ("options", "grid"):
             yield from ((step, option) for option in (values or {}).get(key) or {})
 
 
 def _without(rows: Sequence[dict[str, Any]], given: Collection[tuple[str, str]]) -> Iterator[dict[str, Any]]:
-    """The rows without options that are set above them."""
+    """Yield the rows without the options that a tier or a setting replaces."""
     for row in rows:
         yield {
             key: {name: item for name, item in value.items() if (key, name) not in given}
@@ -181,7 +186,7 @@ def _without(rows: Sequence[dict[str, Any]], given: Collection[tuple[str, str]])
 
 
 def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
-    """What the report shows besides its tables, in the form that `sweep_report` relies on."""
+    """Check what the report shows besides its tables, and return it in the form that `transfer.sweep.report` takes."""
     found = dict(mapping(content, where))
     check_known(found, REPORT_KEYS, where)
     pairs = found.get("compare", [])
@@ -231,7 +236,7 @@ def _tier(content: dict[str, Any], tier: str, where: str) -> dict[str, Any]:
 
 
 def _laid_over(steps: dict[str, Any], over: dict[str, Any], where: str) -> dict[str, Any]:
-    """The steps with a tier's values: `options` and `grid` key by key, anything else replaced; null drops a step."""
+    """Return the steps with a tier's values; `options` and `grid` are merged by key, null removes a step."""
     merged = {name: dict(mapping(step, f"{where}: steps.{name}")) for name, step in steps.items()}
     check_known(over, tuple(steps), f"{where}: the tier")
     for name, values in over.items():
@@ -247,7 +252,7 @@ def _laid_over(steps: dict[str, Any], over: dict[str, Any], where: str) -> dict[
 
 
 def _set(steps: dict[str, Any], text: str) -> None:
-    """`pretrain.epochs=5`: a key of a step, or one of its options. A list stands in a grid where the option does."""
+    """Apply a setting such as `pretrain.epochs=5` to a key of a step or one of its options; a list becomes an axis."""
     left, equals, right = text.partition("=")
     step, dot, key = left.partition(".")
     if not (equals and dot and key):
