@@ -1,0 +1,76 @@
+"""What tests read of drawings, and records to draw."""
+
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from tests.transfer.report.page.pages import make_run, stability_rows
+from tests.transfer.report.tables.of_records import cost_table_of
+from transfer.records.run_set import RunSet
+from transfer.report.figures.cost import cost_plot
+from transfer.report.figures.stability_map import heat_map
+from transfer.report.figures.svg import Plot
+from transfer.report.figures.tokens import similarity_plot
+from transfer.report.figures.training_curves import histories
+from transfer.report.tables.costs import CostTable
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def words(plot: Plot) -> list[str]:
+    """The texts of a drawing, line by line."""
+    return ["".join(item.itertext()) for item in ElementTree.fromstring(plot.svg).iter(f"{SVG}text")]
+
+
+def rows(plot: Plot) -> pd.DataFrame:
+    """What a drawing stands for, read from its CSV."""
+    return pd.read_csv(io.StringIO(plot.csv))
+
+
+def cells(plot: Plot) -> dict[str, str]:
+    """Fill of every cell of a map by its id: panel, column, row."""
+    tree, found = ElementTree.fromstring(plot.svg), {}
+    for group in tree.iter(f"{SVG}g"):
+        place = re.search(r"cell-(\d+-\d+-\d+)$", group.get("id", ""))
+        if place:
+            path = next(group.iter(f"{SVG}path"))
+            found[place[1]] = (path.get("style") or "") + (path.get("fill") or "")
+    return found
+
+
+def cost_rows() -> CostTable:
+    """Costs and scores of four backbones: two on the front, one behind it, one that costs nothing."""
+    return cost_table_of(
+        [
+            make_run(
+                number,
+                backbone={"name": name},
+                scores={"mAP": score},
+                cost={"gflops": cost, "params": 1e6, "device_hours": 1.0, "images_per_second": 10.0},
+            ).record
+            for number, (name, score, cost) in enumerate(
+                [("small", 0.2, 1.0), ("worse", 0.1, 1.5), ("large", 0.6, 2.0), ("free", 0.05, 0.0)]
+            )
+        ]
+    )
+
+
+def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
+    """Every plot with these names wherever a name can stand."""
+    cells_of = [row | {"stem": name} for name in names for row in stability_rows().rows[:3]]
+    for row, name in zip(cells_of[::3], names, strict=True):
+        row["outcome"] = name
+    table = replace(stability_rows(), rows=cells_of)
+    runs = [make_run(0, folder, backbone={"name": name}, run_id=name) for name in names]
+    for run in runs:
+        name = run.record.run_id
+        run.record.details["layers"] = [{"place": name, "kind": "block", "similarity": 0.5}]
+    named = [row | dict.fromkeys(("backbone", "dataset", "metric"), name) for name in names for row in cost_rows().rows]
+    costs = replace(cost_rows(), rows=named)
+    shown = RunSet.of(runs)
+    return [heat_map(table), similarity_plot(shown), histories(shown), cost_plot(costs, "gflops")]

@@ -1,0 +1,62 @@
+"""The map of what broke down: every cell where its axes say, with its ending or its score."""
+
+from dataclasses import replace
+
+from tests.transfer.records.recorded import broken, made
+from tests.transfer.report.figures.plots import cells, words
+from tests.transfer.report.page.pages import stability_rows
+from tests.transfer.report.tables.of_records import map_of
+from transfer.report.figures.stability_map import ENDINGS, heat_map
+
+
+def test_every_cell_of_a_map_is_where_its_axes_say() -> None:
+    plot = heat_map(stability_rows())
+    found = cells(plot)
+    assert set(found) == {f"{panel}-{column}-{row}" for panel in (0, 1) for column in range(3) for row in range(2)}
+    text = words(plot)
+    assert {"stem patchify", "stem conv", "lr", "warmup epochs", "0.0001", "0.001", "0.01", "0", "5"} <= {*text}
+    for ending in ("diverged", "nonfinite", "at_chance", "collapsed"):
+        assert ENDINGS[ending][2] in text
+    # patchify: rates go right, warm-ups go up
+    fills = {"0-0-1": "diverged", "0-1-0": "nonfinite", "0-2-0": "at_chance", "0-2-1": "collapsed"}
+    for place, ending in fills.items():
+        hatched = found[place]
+        assert "url(#" in hatched, "broken-down cells are hatched"
+        assert ENDINGS[ending][0] in plot.svg
+        assert hatched not in [found[other] for other, kind in fills.items() if kind != ending]
+    assert all("url(#" not in fill for place, fill in found.items() if place not in fills)
+
+
+def test_scores_have_one_scale_over_all_panels_and_mixed_cells_say_so() -> None:
+    plot = heat_map(stability_rows())
+    found, text = cells(plot), words(plot)
+    assert found["0-0-0"] == found["1-0-0"], "equal scores, equal colours"
+    assert len({found[f"1-{column}-{row}"] for column in range(3) for row in range(2)}) == 6
+    assert text.count("1 of 3 broke") == 1
+    assert text.count("50.0") == 1
+
+
+def test_a_cell_that_some_seeds_did_not_complete_is_drawn_as_partly_broken() -> None:
+    whole = [made(seed=seed, scores={"mAP": 0.5}) for seed in range(4)]
+    partly = [*whole[:3], broken("at_chance", seed=3)]
+    drawn = heat_map(map_of(partly))
+    assert {"50.0", "1 of 4 broke", ENDINGS["at_chance"][2]} <= {*words(drawn)}
+    assert 'band-0-0-0"' in drawn.svg
+    assert ENDINGS["at_chance"][0] in drawn.svg
+    assert "band-" not in heat_map(map_of(whole)).svg
+
+
+def test_a_map_without_scores_and_with_values_of_any_kind() -> None:
+    table = stability_rows()
+    for row, warmup in zip(table.rows, [None, "long"] * 6, strict=True):
+        row |= {"score": None, "warmup_epochs": warmup}
+    text = words(heat_map(table))
+    assert {"completed", "long", "none"} <= {*text}
+    assert cells(heat_map(replace(stability_rows(), rows=[]))) == {}
+
+
+def test_a_cell_that_was_not_run_stays_empty() -> None:
+    rows_of = stability_rows().rows
+    found = cells(heat_map(replace(stability_rows(), rows=[*rows_of[:3], *rows_of[4:]])))
+    assert "0-1-1" not in found
+    assert len(found) == 11
