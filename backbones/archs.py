@@ -70,7 +70,9 @@ ARCHITECTURE_FIELDS = tuple(_VIT)
 
 
 def default_fields(arch: str) -> dict[str, Any]:
-    """The fields that an architecture takes, with their defaults; of timm's models and users' the pooling at most."""
+    """Return the fields that an architecture takes, with their defaults. timm's models and users' take the pooling at
+    most.
+    """
     if arch in VITS:
         return _VIT | {"depth": VITS[arch].depth}
     if arch in VOLOS:
@@ -81,7 +83,8 @@ def default_fields(arch: str) -> dict[str, Any]:
 
 
 def changes_tensors(key: str, *values: Any) -> bool:
-    """Whether weights are those of one value of a field: not what the model counts, nor how it was made or is resized.
+    """Return whether two values of a field give a model other tensors; some fields only say how a model was made or
+    resized.
 
     Args:
         values: that it has in two models; an exponent has a tensor where it is learned in one of them.
@@ -92,7 +95,7 @@ def changes_tensors(key: str, *values: Any) -> bool:
 
 
 def describe_takers(key: str) -> str:
-    """In words, who takes a field."""
+    """Return a phrase that says which architectures take a field."""
     names = ", ".join(name for name in ARCHS if key in default_fields(name))
     others = {"pool": " and models of timm", "pos_resample": " and timm's plain vision transformers"}
     return names + others.get(key, "") + " take it"
@@ -100,13 +103,13 @@ def describe_takers(key: str) -> str:
 
 @lru_cache
 def timm_names() -> tuple[str, ...]:
-    """timm's architectures, read from its sources (milliseconds; importing timm takes seconds)."""
+    """Return timm's architectures, read from its sources in milliseconds (importing timm takes seconds)."""
     return _names("*.py")
 
 
 @lru_cache
 def plain_vits() -> frozenset[str]:
-    """Those of them that are plain vision transformers, with positions for the patches of one grid."""
+    """Return the names in `timm_names` of plain vision transformers, which have positions for the patches of one grid."""
     return frozenset(_names("vision_transformer.py") + _names("deit.py"))
 
 

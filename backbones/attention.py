@@ -117,7 +117,9 @@ class Attention(TimmAttention):
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, image_tokens: int | None = None
     ) -> Tensor:
-        """`image_tokens`: the number of tokens of the whole image, where x holds only those of a window."""
+        """Attend within x [B, N, D]; `image_tokens` is the number of tokens of the whole image where x holds only a
+        window.
+        """
         if attn_mask is not None or is_causal:
             raise ValueError("attention masks are not supported")
         B, N, _ = x.shape
@@ -135,7 +137,7 @@ class Attention(TimmAttention):
         return projected
 
     def effective_length(self, tokens: int, image_tokens: int | None = None) -> int | None:
-        """L of the factor L^-alpha, for so many keys at hand; see `forward` for the other."""
+        """Return L of the factor L^-alpha for this number of keys; see `forward` for `image_tokens`."""
         return {"tokens": tokens, "image": image_tokens or tokens, "train": self.train_tokens}[self.length]
 
     @property
@@ -144,7 +146,7 @@ class Attention(TimmAttention):
         return getattr(getattr(self.core, "inner", self.core), "func", None) is pointwise
 
     def operations(self, images: int, tokens: int) -> int | None:
-        """Of the products with the weights, in the order that is the cheaper; a multiply-add is two.
+        """Return the operations of the products with the weights, in the cheaper order; a multiply-add counts as two.
 
         None for a user's function, of which nobody knows.
         """
@@ -156,7 +158,8 @@ class Attention(TimmAttention):
 
 
 def core_operations(core: Callable[..., Tensor], pairs: int, tokens: int, width: int, of_values: int) -> int | None:
-    """Of the products with the weights of an entry of `ATTENTIONS`; None for a user's function.
+    """Return the operations of the two products with the weights of an entry of `ATTENTIONS`; None for a user's
+    function.
 
     Scores count as if queries and keys were as wide as values: what widens them only adds to the scores.
 
@@ -181,7 +184,9 @@ class UserFunction:
 
 
 def takes_scale(core: Callable[..., Tensor]) -> bool:
-    """Whether queries and keys may be wider than values, and the scale of the scores be told: see `UserFunction`."""
+    """Return whether an attention function takes the scale of the scores, so that queries and keys may be wider than
+    values.
+    """
     return core in ATTENTIONS.values() or getattr(core, "takes_scale", False)
 
 
@@ -200,7 +205,7 @@ class UserAttention(nn.Module):
 
 
 def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0, **options: Any) -> nn.Module:
-    """The attention of one block: an entry of `ATTENTIONS`, or a user's `file.py:Name`.
+    """Return the attention of one block: an entry of `ATTENTIONS`, or a user's `file.py:Name`.
 
     The user's is a function (q, k, v) -> [B, heads, N, d] or a class `Name(dim, heads)` mapping [B, N, D] -> [B, N, D].
     A function that also takes `scale`, the factor of the scores, can have relative positions.

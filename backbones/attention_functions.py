@@ -48,7 +48,8 @@ def pointwise(
     key_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """Point-wise attention L^-alpha h(q k^T / sqrt(d)) v (arXiv 2309.08586, section 3), in memory linear in N and L.
+    """Return point-wise attention L^-alpha h(q k^T / sqrt(d)) v (arXiv 2309.08586, section 3), in memory linear in N
+    and L.
 
     Args:
         q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, d]; values may be of another width than d.
@@ -85,13 +86,15 @@ def pointwise(
 
 
 def _multiply(out: Tensor, factor: Tensor) -> Tensor:
-    """out * factor in float32 at least, and in the type of `out` again: nor is the factor's gradient a half's sum."""
+    """Return out * factor in the type of `out`, computed in float32 at least, so that the factor's gradient is no sum
+    of halves.
+    """
     wide = torch.promote_types(out.dtype, torch.float32)
     return (out.to(wide) * factor).to(out.dtype)
 
 
 def _power(length: int, alpha: float) -> float:
-    """L^-alpha. Raises ValueError where alpha is not finite, or too large for any float."""
+    """Return L^-alpha. Raises ValueError where alpha is not finite, or the power is too large for any float."""
     if not math.isfinite(alpha):
         raise ValueError(f"alpha = {alpha} is not finite")
     try:
@@ -102,7 +105,7 @@ def _power(length: int, alpha: float) -> float:
 
 
 def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
-    """factor * h(scale q k^T) v, whichever way is the fastest."""
+    """Return factor * h(scale q k^T) v, computed in the fastest way."""
     sums: Tensor
     if h == "identity" and linear_is_cheaper(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]):
         summary = scaled_matmul(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
@@ -118,7 +121,7 @@ def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale
 
 
 def _prefers_torch_operations(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
-    """Whether torch's own operations serve better: few scores on a CPU, or forward-mode differentiation."""
+    """Return whether torch's own operations are faster (few scores on a CPU) or needed (forward-mode differentiation)."""
     if not torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in (q, k, v)):
         return True
     trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
@@ -127,7 +130,7 @@ def _prefers_torch_operations(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
 
 
 def linear_is_cheaper(queries: int, keys: int, width: int, of_values: int | None = None) -> bool:
-    """Whether q (k^T v) takes fewer operations than (q k^T) v, which it equals for h = identity.
+    """Return whether q (k^T v) takes fewer operations than (q k^T) v, which it equals for h = identity.
 
     Args:
         width: of queries and keys, and of values where theirs is not given.
@@ -147,7 +150,7 @@ def normalised_pointwise(
     key_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """Point-wise attention whose weights are divided by the sum of their absolute values over the keys.
+    """Return point-wise attention whose weights are divided by the sum of their absolute values over the keys.
 
     For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel,
     so that `alpha` and `length` do not matter here. The N x L weights are kept for the backward pass.
@@ -168,7 +171,7 @@ def weighted_sums_and_totals(
     key_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """h(S) v [B, heads, N, d] and the sums of |h(S)| over the keys [B, heads, N, 1], for S = scale q k^T.
+    """Return h(S) v [B, heads, N, d] and the sums of |h(S)| over the keys [B, heads, N, 1], for S = scale q k^T.
 
     Both times `factor`, which keeps float16 from overflowing; the sums in float32 at least.
     """
@@ -182,7 +185,7 @@ def weighted_sums_and_totals(
 
 
 def divide_by_totals(weighted: Tensor, total: Tensor) -> Tensor:
-    """Sums divided by their total weights, in the type of the sums; 0 where there is no weight."""
+    """Return sums divided by their total weights, in the type of the sums; 0 where the weights add up to nothing."""
     return (weighted / total.clamp_min(torch.finfo(total.dtype).tiny)).to(weighted.dtype)
 
 
@@ -196,7 +199,8 @@ def softmax(
     key_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v; fused, unless that is slower. `alpha` and `length` do not matter here.
+    """Return softmax(q k^T / sqrt(d)) v, by torch's fused kernel unless that is slower. `alpha` and `length` have no
+    effect.
 
     Args:
         scale: in place of 1 / sqrt(d).
@@ -219,7 +223,7 @@ def softmax(
 
 
 def checked_inputs(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """The three under autocast's precision where it is on. Raises ValueError if they do not fit each other."""
+    """Return q, k and v, in autocast's precision where it is on. Raises ValueError if they do not fit each other."""
     if (
         q.ndim != 4
         or k.shape[:-1] != v.shape[:-1]
@@ -246,7 +250,7 @@ def checked_inputs(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = No
 
 
 def _zero_padding(k: Tensor, v: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Zeros in the place of padding: a weight of zero would not keep a NaN out."""
+    """Return keys and values with zeros in the place of padding: a weight of zero would not keep a NaN out."""
     if key_mask is None:
         return k, v
     padding = ~key_mask[:, None, :, None]
@@ -254,23 +258,23 @@ def _zero_padding(k: Tensor, v: Tensor, key_mask: Tensor | None) -> tuple[Tensor
 
 
 def _per_head(mask: Tensor, q: Tensor) -> Tensor:
-    """[B, L] -> [B * heads, 1, L]."""
+    """Return a mask [B, L] as [B * heads, 1, L]."""
     return mask.repeat_interleave(q.shape[1], 0)[:, None]
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Autocast off, which would compute norms, and softplus on N x L scores, in fp32."""
+    """Return a context without autocast, which would compute norms, and softplus on N x L scores, in fp32."""
     device = x.device.type
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
-    """scale q k^T, [B * heads, N, L]; the scale within the product costs no pass of its own."""
+    """Return scale q k^T, [B * heads, N, L]; the scale within the product costs no pass of its own."""
     return scaled_matmul(q.flatten(0, 1), k.flatten(0, 1).mT, scale)
 
 
 def _weighted_values(weights: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:
-    """factor * weights v, of [B * heads, N, L] and [B, heads, L, d] -> [B, heads, N, d].
+    """Return factor * weights v for weights [B * heads, N, L] and values [B, heads, L, d], as [B, heads, N, d].
 
     The factor acts before the sums are rounded, and on the N x d outputs alone, never on the N x L weights.
     """

@@ -28,7 +28,7 @@ _AFTER_ALL_LAYERS = "#behind"
 def create(
     name_or_spec: str | BackboneSpec, *, img_size: Size | None = None, classes: Classes = None, **overrides: Any
 ) -> "Backbone":
-    """A backbone with its weights.
+    """Return a backbone with its weights.
 
     Args:
         name_or_spec: see `spec.resolve`.
@@ -55,7 +55,8 @@ def create(
 
 
 def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
-    """Builds a backbone without its weights and sends an image through it, so that what cannot work is known at once.
+    """Build a backbone without its weights and send an image through it, so that errors are found before anything is
+    trained.
 
     Raises:
         UsageError: the parts do not fit each other or the image size.
@@ -77,7 +78,8 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
 
 
 class Backbone(nn.Module):
-    """Features of images [B, 3, H, W], float in [0, 1] (before augmentation noise); normalised inside.
+    """A model that gives features of images [B, 3, H, W], floats in [0, 1] (before augmentation noise), which it
+    normalises.
 
     Attributes:
         model: the model within.
@@ -118,7 +120,7 @@ class Backbone(nn.Module):
         self._layers: dict[str, int] = {}
 
     def pooled(self, images: Tensor) -> Tensor:
-        """Features [B, D]: what the model's own classifier would see."""
+        """Return features [B, D]: what the model's own classifier would see."""
         x = self.normalised(images)
         features: Tensor
         if hasattr(self.model, "forward_features") and hasattr(self.model, "forward_head"):
@@ -128,7 +130,7 @@ class Backbone(nn.Module):
         return features
 
     def logits(self, images: Tensor) -> Tensor:
-        """Outputs [B, C] of the classifier.
+        """Return the outputs [B, C] of the classifier.
 
         Raises:
             UserError: this backbone was made without one.
@@ -143,7 +145,8 @@ class Backbone(nn.Module):
         return logits
 
     def dense_logits(self, images: Tensor) -> tuple[Tensor, Tensor, Box]:
-        """Outputs [B, C] and, for every patch token, [B, N, C], with mixed tokens in training; see `volo.VOLO`.
+        """Return the outputs [B, C] and those of every patch token [B, N, C], with mixed tokens in training; see
+        `volo.VOLO`.
 
         Raises:
             UserError: the architecture has no classifier of patch tokens, or was made without classifiers.
@@ -154,11 +157,11 @@ class Backbone(nn.Module):
         return outputs
 
     def forward(self, images: Tensor) -> Tensor:
-        """The same as `pooled`, for wrappers that know `forward` only (DDP, compilers)."""
+        """Return the same as `pooled`, for wrappers that know `forward` only (DDP, compilers)."""
         return self.pooled(images)
 
     def maps(self, images: Tensor, layers: Sequence[int]) -> list[Tensor]:
-        """Token maps [B, D, h, w] after the given blocks (stages, in models of stages), without the final norm.
+        """Return token maps [B, D, h, w] after the given blocks (stages, in models of stages), without the final norm.
 
         Counted from 0; negative numbers count from the end.
         """
@@ -174,7 +177,7 @@ class Backbone(nn.Module):
         return [found[order.index(layer)] for layer in wanted]
 
     def tokens(self, images: Tensor, norm: bool = False) -> list[Tensor]:
-        """Tokens [B, N, D] of the stem, after adding positions, and after every block: depth + 2 entries.
+        """Return tokens [B, N, D] of the stem, after adding positions, and after every block: depth + 2 entries.
 
         The class token is included from the second entry on. `norm` puts the final norm on the blocks' entries.
         """
@@ -192,13 +195,14 @@ class Backbone(nn.Module):
 
     @property
     def depth(self) -> int:
-        """Number of blocks; in other models of the layers that timm counts for layer decay, but for the stem."""
+        """The number of blocks; in models without blocks, the layers that timm counts for layer decay, less the stem."""
         if isinstance(self.model, VisionTransformer):
             return len(self.model.blocks)
         return self._layer_table().get(_AFTER_ALL_LAYERS, 1) - 1
 
     def layer_of(self, parameter_name: str) -> int:
-        """As timm, for layer decay: 0 stem, positions, class token; i + 1 block i; depth final norm; depth + 1 others.
+        """Return the layer of a parameter for layer decay, as timm counts: 0 for stem, positions and class token, i + 1
+        for block i, depth for the final norm, depth + 1 for all others.
 
         Args:
             parameter_name: as in `named_parameters()` of the backbone or of the model within.
@@ -216,7 +220,7 @@ class Backbone(nn.Module):
 
     @property
     def fingerprint(self) -> str:
-        """sha256 (hex) over the weights as they are now, and all that decides the model's function."""
+        """The sha256 (hex) over the weights as they are now, and over all that decides the model's function."""
         described = self.spec.identity()
         for key in ("name", "load", "drop_path", "init"):
             del described[key]
@@ -237,7 +241,7 @@ class Backbone(nn.Module):
         return self._layers
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Images [B, 3, H, W] in [0, 1] -> the model's input. Raises ValueError for tensors of another form."""
+        """Return images [B, 3, H, W] in [0, 1] as the model's input. Raises ValueError for tensors of another form."""
         if images.ndim != 4 or images.shape[1] != 3 or not images.is_floating_point():
             raise ValueError(f"images are float [B, 3, H, W] in [0, 1], not {images.dtype} {tuple(images.shape)}")
         return (images - self.mean) / self.std

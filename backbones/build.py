@@ -22,7 +22,7 @@ Size = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class Built:
-    """A model and what became of it."""
+    """A model with its weights, and what building it found out."""
 
     model: Any
     spec: BackboneSpec
@@ -34,7 +34,7 @@ class Built:
 
 
 def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, classes: Classes = None) -> Built:
-    """The model of a specification with its weights.
+    """Return the model of a specification with its weights loaded.
 
     Raises:
         UsageError: the parts do not fit each other.
@@ -67,7 +67,7 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
 
 
 def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: BackboneSpec, located: Located) -> int:
-    """Gives the classifier its size, and a fresh one its values."""
+    """Give the classifier its size, and values to a fresh one."""
     count = head.classes_in(state) if classes == "trained" else classes
     if not count:
         raise no_trained_classifier(spec.name, f"{located.path} holds" if located.path else "random weights hold")
@@ -78,12 +78,14 @@ def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: B
 
 
 def _names_not_loaded(head: Head | None, classes: Classes) -> set[str]:
-    """Names in a file that the model does not get: of a classifier that is made anew, or stands beside it."""
+    """Return the names in a file that the model does not get: of a classifier that is fresh, or stands beside the
+    model.
+    """
     return head.names if head and (head.beside or classes != "trained") else set()
 
 
 def _mean_and_std(model: Any, located: Located) -> dict[str, Any]:
-    """Mean and std that the weights were made with, else those usual for the architecture."""
+    """Return mean and std that the weights were made with, else those usual for the architecture."""
     if located.folder is not None:
         return exports.mean_and_std(exports.read_config(located.folder))
     config = get_pretrained_cfg(located.timm_name) if located.timm_name else None
@@ -105,7 +107,7 @@ def _create_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
 
 
 def describe_divisor(spec: BackboneSpec) -> str:
-    """In words, what height and width must be multiples of."""
+    """Return a phrase that says what height and width must be multiples of."""
     twice = "" if spec.divisor == spec.patch else f"twice ({spec.divisor}) "
     return f"{twice}the patch size {spec.patch}"
 
@@ -129,14 +131,14 @@ def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:
 
 
 def _timm_loads_weights(spec: BackboneSpec, located: Located) -> bool:
-    """Whether timm loads its own released weights, with its own conversion of their names."""
+    """Return whether timm loads its own released weights, with its own conversion of their names."""
     return spec.kind == "timm" and located.timm_name.split(".")[0] == spec.arch.split(".")[0]
 
 
 def _create_timm_model(
     spec: BackboneSpec, located: Located, size: tuple[int, int] | None
 ) -> tuple[Any, dict[str, Tensor] | None]:
-    """A model of timm's without classifier, and its tensors with it where timm has loaded them."""
+    """Return timm's model without classifier, and its tensors with classifier where timm has loaded them."""
     name, source = spec.arch, {}
     if _timm_loads_weights(spec, located):
         name = located.timm_name
@@ -163,7 +165,7 @@ def _create_timm_model(
 
 
 def _create_at_size(name: str, size: tuple[int, int] | None, options: dict[str, Any], spec: BackboneSpec) -> Any:
-    """A model that takes any image size if it can: timm's families spell that wish in different ways, or need none."""
+    """Return a model for any image size if it can be had: timm's families spell that option differently, or need none."""
     sized = {"img_size": size} if size else {}
     refusals = []
     for wish in ({**sized, "dynamic_img_size": True}, {**sized, "strict_img_size": False}, sized, {}):

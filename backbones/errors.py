@@ -11,18 +11,18 @@ class UserError(Exception):
 
 
 class UsageError(UserError):
-    """The words of the command or of a YAML layer are wrong. Commands exit with 2."""
+    """The arguments of a command or the content of a YAML layer are wrong. Commands exit with 2."""
 
     exit_status = 2
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt `word`: "; did you mean 'a' or 'b'?", or an empty string when nothing is near."""
+    """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near."""
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def shortened(names: Collection[object], most: int = 5) -> str:
-    """The first few of a list, and how many more there are; "nothing" of an empty one."""
+    """Return the first few names of a list, and how many more there are; "nothing" for an empty list."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(list(map(str, names))[:most]) + more or "nothing"

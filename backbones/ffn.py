@@ -14,7 +14,8 @@ from backbones.errors import UserError
 
 
 class ConvFFN(nn.Module):
-    """[B, ..., D] -> the same by two convolutions of width 1 over the tokens, each with (BN1d and) GELU (Algorithm 2).
+    """Maps [B, ..., D] to the same by two convolutions of width 1 over the tokens, each with (BN1d and) GELU (Algorithm
+    2).
 
     Unlike in the MLP an activation follows the second one too. The printed algorithm is that with BN; the variant
     without is read as the same less the two norms. BN statistics run over all B * N tokens, the class token included.
@@ -49,7 +50,7 @@ WITHOUT_NORM = ("no_norm",)
 
 
 def make_ffn(name: str, dim: int, hidden: int) -> nn.Module:
-    """The FFN of one block: an entry of `FFNS`, or a user's class `file.py:Name`, called with (dim, hidden)."""
+    """Return the FFN of one block: an entry of `FFNS`, or a user's class `file.py:Name`, called with (dim, hidden)."""
     user_code.check_name("ffn", name)
     if not user_code.is_user_part(name):
         return FFNS[name](dim, hidden)

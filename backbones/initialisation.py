@@ -8,13 +8,14 @@ _TRUNCATED = 0.87962566103423978
 
 
 def lecun_normal_(weight: Tensor) -> None:
-    """Truncated normal whose standard deviation, after the cut, is 1 / sqrt(fan-in)."""
+    """Fill with a truncated normal whose standard deviation, after the cut, is 1 / sqrt(fan-in)."""
     std = weight[0].numel() ** -0.5 / _TRUNCATED
     nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
 
 
 def big_vision(model: VisionTransformer) -> None:
-    """Dense layers of the blocks uniform after Glorot, biases of FFNs N(0, 1e-6), positions N(0, 1 / sqrt(D)).
+    """Initialise a ViT: dense layers of the blocks Glorot-uniform, biases of FFNs N(0, 1e-6), positions N(0, 1 /
+    sqrt(D)).
 
     Convolutions of the stem and the layer behind the pooling are LeCun-normal; classifier, class token, and all other
     biases zero. Users' parts within get the same.

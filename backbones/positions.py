@@ -28,7 +28,9 @@ RESAMPLINGS: dict[str, dict[str, Any]] = {
 
 
 def sincos2d(height: int, width: int, dim: int) -> Tensor:
-    """Fixed positions [h * w, D]: sin x, cos x, sin y, cos y at D / 4 frequencies each (MoCo v3, arXiv 2104.02057)."""
+    """Return fixed positions [h * w, D]: sin x, cos x, sin y, cos y at D / 4 frequencies each (MoCo v3, arXiv
+    2104.02057).
+    """
     if dim % 4:
         raise ValueError(f"sincos2d needs a width that 4 divides, not {dim}")
     frequencies = 10000 ** -torch.linspace(0, 1, dim // 4)
@@ -38,7 +40,7 @@ def sincos2d(height: int, width: int, dim: int) -> Tensor:
 
 
 def resample_positions(table: Tensor, grid: Sequence[int], way: str) -> Tensor:
-    """Positions [1, h, w, D] on another grid; on the same one as they are.
+    """Return positions [1, h, w, D] on another grid; unchanged if the grid is the same.
 
     Computed in float32 at least, whatever the autocast.
 
@@ -63,7 +65,7 @@ def resample_positions(table: Tensor, grid: Sequence[int], way: str) -> Tensor:
 
 
 def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -> dict[str, Tensor]:
-    """A state dict whose `pos_embed` is resampled to the model's grid in the model's way.
+    """Return a state dict whose `pos_embed` is resampled to the model's grid in the model's way.
 
     Of plain ViTs, and of VOLO, whose positions [1, h, w, D] need no guess; those of other models are left alone. A
     class token's position that only the state or only the model has is left out, or is zero.
@@ -97,26 +99,26 @@ def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -
 
 
 def check_resampling(way: str) -> str:
-    """A way of resampling that there is. Raises UsageError for another."""
+    """Return the name of a way of resampling. Raises UsageError for an unknown one."""
     if way not in RESAMPLINGS:
         raise UsageError(f"`pos_resample: {way}` is none of {', '.join(RESAMPLINGS)}")
     return way
 
 
 def resampling_of(model: Any) -> str:
-    """How a model resamples its positions; timm's way where it does not say."""
+    """Return how a model resamples its positions; timm's way if the model does not say."""
     return getattr(model, "pos_resample", "antialias")
 
 
 def patch_positions(model: Any, grid: Grid) -> Tensor:
-    """The positions [1, h, w, D] of a plain ViT's patch tokens on a grid."""
+    """Return the positions [1, h, w, D] of a plain ViT's patch tokens on a grid."""
     positions = _on_grid(model, model.pos_embed, model.patch_embed.grid_size, grid)
     table: Tensor = positions[:, _prefix_tokens(model) :].unflatten(1, grid)
     return table
 
 
 def add_positions(model: Any, x: Tensor) -> Tensor:
-    """Tokens [B, h, w, D] of a plain ViT with their positions, behind those of the prefix: [B, N, D].
+    """Add positions to the tokens [B, h, w, D] of a plain ViT, and put the prefix tokens in front: [B, N, D].
 
     A method in place of timm's `_pos_embed`, which knows one way of resampling.
     """
@@ -132,7 +134,7 @@ def add_positions(model: Any, x: Tensor) -> Tensor:
 
 
 def resize_positions(model: Any, img_size: Any = None, patch_size: Any = None) -> None:
-    """Gives a plain ViT the position grid of another image or patch size: a method in place of timm's."""
+    """Give a plain ViT the position grid of another image or patch size: a method in place of timm's."""
     before, grid = model.pos_embed, model.patch_embed.grid_size
     VisionTransformer.set_input_size(model, img_size, patch_size)
     if model.pos_embed is not before:
@@ -140,13 +142,13 @@ def resize_positions(model: Any, img_size: Any = None, patch_size: Any = None) -
 
 
 def set_resampling(model: Any, way: str) -> None:
-    """Has one of timm's plain ViTs resample its positions in this way, wherever it does."""
+    """Make one of timm's plain ViTs resample its positions in this way, wherever it does."""
     model.pos_resample = way
     model._pos_embed, model.set_input_size = MethodType(add_positions, model), MethodType(resize_positions, model)
 
 
 def _on_grid(model: Any, positions: Tensor, old: Grid, new: Grid) -> Tensor:
-    """[1, prefix + N, D] with the patches' positions on another grid."""
+    """Return [1, prefix + N, D] with the patches' positions on another grid."""
     if tuple(old) == tuple(new):
         return positions
     prefix = _prefix_tokens(model)

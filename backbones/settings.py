@@ -20,7 +20,7 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file.
+    """Return the mapping in a YAML file.
 
     Raises:
         UsageError: the file is missing, is not YAML, or holds something else than a mapping with text keys.
@@ -43,7 +43,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_value(text: str, where: str) -> Any:
-    """The value that a piece of YAML stands for. Raises UsageError naming `where`."""
+    """Return the value of a piece of YAML. Raises UsageError naming `where`."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -51,17 +51,17 @@ def read_value(text: str, where: str) -> Any:
 
 
 def write_yaml(content: dict[str, Any]) -> str:
-    """YAML text with the keys in the order given."""
+    """Return YAML text with the keys in the order given."""
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
 
 
 def config_names(room: str) -> list[str]:
-    """Names of the YAML files in one room of `configs/` ("tasks", "backbones", "datasets", ...), sorted."""
+    """Return the sorted names of the YAML files in one folder of `configs/` ("tasks", "backbones", "datasets", ...)."""
     return sorted(path.stem for path in (CONFIGS / room).glob("*.yaml"))
 
 
 def as_flags(layer: dict[str, Any]) -> list[str]:
-    """The words that `parse` reads for the `key: value` lines of one YAML layer."""
+    """Return the arguments that `parse` reads for the `key: value` lines of one YAML layer."""
     words: list[str] = []
     for key, value in layer.items():
         flag = "--" + key.replace("_", "-")
@@ -75,7 +75,7 @@ def as_flags(layer: dict[str, Any]) -> list[str]:
 
 
 def parse(schema: type[T], words: list[str], *, prog: str, default: T | None = None, layer: str | None = None) -> T:
-    """Reads flags into `schema`, a dataclass; what `words` leave open comes from `default`.
+    """Read flags into `schema`, a dataclass; what `words` leave open comes from `default`.
 
     Args:
         layer: the YAML file the words stand for. An error then names it; without it the words are the user's own, and
@@ -112,29 +112,29 @@ def _read(schema: type[T], words: list[str], prog: str, default: T | None, confi
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any], ignored: Collection[str] = ()) -> str:
-    """The options that both sides give and that differ, as `name VALUE there, VALUE here; ...`; may be empty."""
+    """Return the options that both sides give and that differ, as `name VALUE there, VALUE here; ...`; may be empty."""
     names = sorted(theirs.keys() & ours.keys() - set(ignored))
     return "; ".join(f"{name} {theirs[name]} there, {ours[name]} here" for name in names if theirs[name] != ours[name])
 
 
 def flag(name: str) -> Any:
-    """For `Annotated`: the flag of a field whose name Python does not allow."""
+    """Return the annotation (for `Annotated`) that names the flag of a field whose name Python does not allow."""
     return tyro.conf.arg(name=name)
 
 
 def flat_schema(**groups: type[Any]) -> type[Any]:
-    """A dataclass with one field per group of options, whose flags carry no group's name."""
+    """Return a dataclass with one field per group of options, whose flags carry no group's name."""
     flat = [(name, Annotated[group, tyro.conf.arg(name="")]) for name, group in groups.items()]
     return dataclasses.make_dataclass("Options", flat, kw_only=True)
 
 
 def without_checks(group: type[Any]) -> type[Any]:
-    """The same dataclass without its `__post_init__`: for a layer whose values another one may yet make fit."""
+    """Return the same dataclass without its `__post_init__`, for a layer that later layers may still make valid."""
     return type(group.__name__, (group,), {"__post_init__": lambda self: None, "__doc__": group.__doc__})
 
 
 def copy_to_schema(options: Any, schema: type[T]) -> T:
-    """The values of one schema's groups as those of another with the same fields; nothing is checked."""
+    """Return the values of one schema's groups as another schema with the same fields; nothing is checked."""
     found = object.__new__(schema)
     for field in dataclasses.fields(schema):  # type: ignore[arg-type]
         group = object.__new__(typing.get_args(field.type)[0])
@@ -144,7 +144,7 @@ def copy_to_schema(options: Any, schema: type[T]) -> T:
 
 
 def plain(options: Any) -> dict[str, Any]:
-    """The fields of an options dataclass as values that JSON and YAML can hold, nested groups flattened."""
+    """Return the fields of an options dataclass as values that JSON and YAML can hold, nested groups flattened."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)

@@ -78,11 +78,13 @@ class BackboneSpec:
         return 2 * self.patch if self.arch in archs.VOLOS else self.patch
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able values."""
+        """Return the fields as values that JSON can hold."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     def identity(self) -> dict[str, Any]:
-        """What decides the model, to be hashed: users' files by content, stems in canonical form, not the weights."""
+        """Return what decides the model, to be hashed: users' files by content, stems in canonical form, not the
+        weights.
+        """
         values = self.as_dict()
         del values["weights"], values["files"]
         if self.stem is not None and self.patch is not None and "stem" not in self.files:
@@ -96,12 +98,12 @@ FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "f
 
 
 def backbone_names() -> list[str]:
-    """Names of the shipped configurations."""
+    """Return the sorted names of the shipped configurations."""
     return config_names("backbones")
 
 
 def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any) -> BackboneSpec:
-    """The specification behind a name, with defaults filled in.
+    """Return the specification behind a name, with defaults filled in.
 
     Args:
         name: a file name in configs/backbones, an architecture of ours or of timm (with or without tag), a user's YAML
@@ -132,7 +134,7 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
 
 
 def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
-    """The same backbone with fields replaced; None, and "config" for `weights`, leave a field as it is."""
+    """Return the same backbone with fields replaced; None, and "config" for `weights`, leave a field as it is."""
     given, files = _check_fields(overrides, f"backbone {spec.name}", None)
     if "attention" in given and spec.attention and spec.qk_norm == default_qk_norm(spec.attention):
         given.setdefault("qk_norm", None)
@@ -143,7 +145,7 @@ def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
 
 
 def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
-    """(name of the backbone, its values, folder for relative paths, what to call the place in messages)."""
+    """Return (name of the backbone, its values, folder for relative paths, name of the place for messages)."""
     path = Path(name.removeprefix("local-dir:"))
     if name in backbone_names():
         file = CONFIGS / "backbones" / f"{name}.yaml"
@@ -170,7 +172,7 @@ def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
 
 
 def _choose_weights(values: dict[str, Any], name: str, *, asked: bool = True) -> dict[str, Any]:
-    """A configuration that names no weights means those that pretraining exports below the working directory.
+    """Return a configuration that names no weights means those that pretraining exports below the working directory.
 
     Once there, these are also taken in the place of released ones, unless they come from a smoke run or a subset.
 
@@ -188,12 +190,14 @@ def _choose_weights(values: dict[str, Any], name: str, *, asked: bool = True) ->
 
 
 def _fields_over_recipe(folder: Path) -> dict[str, Any]:
-    """What an exported folder says that no recipe overrules: all but how positions were resampled in its training."""
+    """Return the fields of an exported folder that no recipe overrules: all but the resampling of positions in its
+    training.
+    """
     return {key: value for key, value in _exported_fields(folder).items() if key != "pos_resample"}
 
 
 def _exported_fields(folder: Path) -> dict[str, Any]:
-    """The values that an exported folder stands for."""
+    """Return the values that an exported folder stands for."""
     config = exports.read_config(folder)
     values: dict[str, Any] = {"arch": config["architecture"], "weights": str(folder)}
     if config["architecture"] in ARCHS:
@@ -204,7 +208,7 @@ def _exported_fields(folder: Path) -> dict[str, Any]:
 
 
 def _fields_of_export(chosen: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the weights, where they are an export of the same architecture, say of the fields that were not chosen.
+    """Return the fields that were not chosen, as the weights give them if they are an export of the same architecture.
 
     So that a backbone pretrained with a part of another kind is picked up by its name.
     """
@@ -219,7 +223,7 @@ def _fields_of_export(chosen: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def _parts_of_export(chosen: dict[str, Any]) -> set[str]:
-    """The parts that an export of the same architecture names, as it is or as a file of another model.
+    """Return the parts that an export of the same architecture names, as it is or as a file of another model.
 
     A flag `load: partial` keeps these, whatever the configuration says: it asks for the weights, and a part of another
     kind is asked for by a flag of its own.
@@ -236,7 +240,7 @@ def _parts_of_export(chosen: dict[str, Any]) -> set[str]:
 
 
 def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values that are given, in their proper types, and the sha256 of each user's file among them."""
+    """Return the values that are given, in their proper types, and the sha256 of each user's file among them."""
     checked, files = {}, {}
     for key, value in values.items():
         if key not in FIELDS:
@@ -258,7 +262,7 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
 
 
 def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
-    """Defaults for what the architecture takes; proof that nothing else was asked for."""
+    """Fill in defaults for what the architecture takes, and check that nothing else was asked for."""
     usual = archs.default_fields(spec.arch)
     for key in archs.ARCHITECTURE_FIELDS:
         if key not in usual and getattr(spec, key) is not None:
@@ -281,7 +285,7 @@ def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
 
 
 def _mean_and_std(spec: BackboneSpec) -> dict[str, Any]:
-    """Mean and standard deviation where none are given: those of the weights."""
+    """Return mean and standard deviation that the weights were made with, for a specification without them."""
     if spec.weights.startswith("timm:"):
         return {}  # timm's configuration knows them
     folder = exports.export_folder(spec.weights)
@@ -290,5 +294,5 @@ def _mean_and_std(spec: BackboneSpec) -> dict[str, Any]:
 
 
 def default_qk_norm(attention: str) -> bool:
-    """On in the experiments of arXiv 2309.08586, absent in the softmax models that weights are released for."""
+    """Return whether query-key norm is on by default: on in arXiv 2309.08586, absent in released softmax models."""
     return attention != "softmax" and not user_code.is_user_part(attention)

@@ -24,7 +24,7 @@ _FLAGS = ("qk_norm", "rep_size", "class_position")
 
 
 def parse_field(key: str, value: Any) -> Any:
-    """The value of one field in its proper type.
+    """Return the value of one field in its proper type.
 
     Raises:
         UsageError: with the values that there are.
@@ -62,7 +62,7 @@ def parse_field(key: str, value: Any) -> Any:
 
 
 def gate_name(value: Any) -> Any:
-    """The kind of a gate that older files and records call true or false: then there was one kind alone."""
+    """Return the kind of a gate; older files and records say true or false, when there was one kind alone."""
     if isinstance(value, bool) or value in ("True", "False"):
         return "sigmoid" if value in (True, "True") else "off"
     return value

@@ -53,7 +53,7 @@ class ConvLayer:
 
     @property
     def padding(self) -> int:
-        """Pixels; gives every padding of the paper, and a map of exactly H / stride."""
+        """Pixels of padding: every padding of the paper, and a map of exactly H / stride."""
         return max(0, (self.kernel - self.stride + 1) // 2)
 
 
@@ -81,7 +81,8 @@ class StemSpec:
         return text + "@bias" * self.bias
 
     def sized(self, patch: int) -> "StemSpec":
-        """The canonical form at a patch size: strides filled in, kernels and widths that are the defaults left out.
+        """Return the canonical form at a patch size: strides filled in, kernels and widths that are the defaults left
+        out.
 
         Raises:
             UsageError: the strides do not multiply to the patch size.
@@ -101,7 +102,7 @@ class StemSpec:
         return replace(self, strides=strides, kernels=kernels, widths=widths)
 
     def layers(self, dim: int, patch: int, channels: int = 3) -> list[ConvLayer]:
-        """The convolutions in order, the projection last.
+        """Return the convolutions in order, the projection last.
 
         Raises:
             UsageError: strides, kernels or widths do not fit the patch size or the token width.
@@ -120,7 +121,7 @@ class StemSpec:
 
 
 def find_stem(text: str) -> StemSpec:
-    """The stem of a short name or of a component string.
+    """Return the stem of a short name or of a component string.
 
     Raises:
         UsageError: neither.
@@ -136,7 +137,7 @@ def find_stem(text: str) -> StemSpec:
 
 
 def parse(text: str) -> StemSpec:
-    """Reads a component string; `parse(str(stem)) == stem`.
+    """Read a component string; `parse(str(stem)) == stem`.
 
     Raises:
         UsageError: with the place of what does not parse.
@@ -166,7 +167,7 @@ def parse(text: str) -> StemSpec:
 
 
 def _items(text: str, body: str) -> list[tuple[str, int]]:
-    """(component, place) for every single component of the part before the first @, repetitions spelled out."""
+    """Return (component, place) for every component of the part before the first @, repetitions spelled out."""
     items: list[tuple[str, int]] = []
     start = 0
     for word in body.split("+"):
@@ -187,7 +188,7 @@ def _items(text: str, body: str) -> list[tuple[str, int]]:
 
 
 def _split_norms(text: str, items: list[tuple[str, int]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Splits into norms and activations, which stand in this order in every layer."""
+    """Split into norms and activations, which stand in this order in every layer."""
     norms = tuple(name for name, _ in items if name in NORMS)
     for name, place in items[: len(norms)]:
         if name not in NORMS:

@@ -37,7 +37,7 @@ Core = Callable[..., Tensor]
 
 
 class Shards:
-    """The ranks that share the tokens of an image, seen from one of them.
+    """One rank's view of the group of ranks that share the tokens of an image.
 
     Args:
         size: how many neighbouring ranks form a group; the world is a multiple of it.
@@ -56,11 +56,11 @@ class Shards:
         return self  # of a teacher or an average of the weights, on the same ranks
 
     def counts(self, tokens: int) -> list[int]:
-        """Tokens of each rank; they differ by one at most."""
+        """Return the number of tokens of each rank; they differ by one at most."""
         return [tokens * (rank + 1) // self.size - tokens * rank // self.size for rank in range(self.size)]
 
     def split(self, x: Tensor) -> Tensor:
-        """[B, N, D] on every rank -> this rank's [B, n, D]."""
+        """Return this rank's [B, n, D] of the [B, N, D] that every rank has."""
         self.tokens = x.shape[1]
         if self.tokens < self.size:
             raise UsageError(f"--sequence-parallel {self.size}: there are only {self.tokens} tokens to share")
@@ -68,13 +68,13 @@ class Shards:
         return x.narrow(1, sum(counts[: self.rank]), counts[self.rank])
 
     def join(self, x: Tensor) -> Tensor:
-        """The reverse of `split`."""
+        """Return all tokens [B, N, D], the reverse of `split`."""
         tokens, self.tokens = self.tokens, None
         whole: Tensor = _Gather.apply(x, self, tokens, 1)
         return whole
 
     def distribute(self, core: Core) -> Core:
-        """An attention's function of q, k, v for this rank's queries, and the keys and values of all.
+        """Return an attention function for this rank's queries, and the keys and values of all ranks.
 
         Raises:
             UsageError: a user's function, of which nobody knows how its parts add up.
@@ -108,29 +108,29 @@ class Shards:
 
     @property
     def _share(self) -> float:
-        """What keeps sums over all tokens within float16; it cancels in quotients."""
+        """The factor that keeps sums over all tokens within float16; it cancels in quotients."""
         assert self.tokens is not None
         return 1 / self.tokens
 
     def _quotient(self, weighted: Tensor, total: Tensor) -> Tensor:
-        """Both added up over ranks in one collective, and divided."""
+        """Add both up over ranks in one collective, and divide."""
         parts = self._add(torch.cat([weighted, total.to(weighted.dtype)], dim=-1))
         wide = torch.promote_types(parts.dtype, torch.float32)
         return divide_by_totals(parts[..., :-1], parts[..., -1:].to(wide))
 
     def _all(self, q: Tensor) -> Tensor:
-        """[B, heads, n, d] -> [B, heads, N, d]."""
+        """Gather [B, heads, n, d] of every rank as [B, heads, N, d]."""
         queries: Tensor = _Gather.apply(q, self, self.tokens, 2)
         return queries
 
     def _add(self, parts: Tensor) -> Tensor:
-        """[B, heads, N, d] of every rank -> the sums [B, heads, n, d] of this rank's queries."""
+        """Sum [B, heads, N, d] of every rank, and return [B, heads, n, d] for this rank's queries."""
         sums: Tensor = _ReduceScatter.apply(parts, self, self.tokens, 2)
         return sums
 
 
 class _Gather(torch.autograd.Function):
-    """The tokens of all ranks along a dimension."""
+    """Gathers the tokens of all ranks along a dimension."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *place: Any) -> Tensor:
@@ -143,7 +143,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _ReduceScatter(torch.autograd.Function):
-    """The sums over ranks of what each has for all tokens, of this rank's tokens along a dimension."""
+    """Sums over ranks what each has for all tokens, and keeps this rank's tokens along a dimension."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *place: Any) -> Tensor:
@@ -156,7 +156,7 @@ class _ReduceScatter(torch.autograd.Function):
 
 
 def _gather_tokens(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
-    """n tokens of each rank along `dim` -> N. One collective; ranks with a token less send a row of zeros."""
+    """Gather n tokens of each rank along `dim` as N. One collective; ranks with one token less send a row of zeros."""
     counts = shards.counts(tokens)
     rows = _pad_rows(x.movedim(dim, 0), max(counts))
     found = rows.new_empty(shards.size * len(rows), *rows.shape[1:])
@@ -167,7 +167,7 @@ def _gather_tokens(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
 
 
 def _sum_over_ranks(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
-    """N tokens along `dim` -> the sums over ranks of this rank's n. One collective."""
+    """Sum N tokens along `dim` over ranks, and return this rank's n. One collective."""
     counts = shards.counts(tokens)
     parts = torch.cat([_pad_rows(part, max(counts)) for part in x.movedim(dim, 0).split(counts)])
     found = parts.new_empty(max(counts), *parts.shape[1:])

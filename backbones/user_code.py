@@ -22,7 +22,9 @@ _TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTI
 
 @lru_cache
 def builtin_names(part: str) -> tuple[str, ...]:
-    """Short names of a part ("stem", "attention", "ffn"): the keys of its table, read without importing torch."""
+    """Return the short names of a part ("stem", "attention", "ffn"): the keys of its table, read without importing
+    torch.
+    """
     file, table = _TABLES[part]
     for node in ast.parse((_ROOM / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
@@ -32,7 +34,7 @@ def builtin_names(part: str) -> tuple[str, ...]:
 
 
 def check_name(part: str, text: str) -> None:
-    """Raises UsageError, with the nearest names, unless `text` is a built-in part or a user's."""
+    """Raise UsageError, with the nearest names, unless `text` is a built-in part or a user's."""
     known = builtin_names(part)
     if text not in known and not is_user_part(text):
         raise UsageError(
@@ -41,12 +43,13 @@ def check_name(part: str, text: str) -> None:
 
 
 def is_user_part(text: str) -> bool:
-    """True for `file.py:Name`; every other text is a built-in name (or a component string)."""
+    """Return True for `file.py:Name`; every other text is a built-in name (or a component string)."""
     return ".py:" in text
 
 
 def locate(text: str, folder: Path | None = None) -> str:
-    """`file.py:Name` with the file's absolute path, looked for below `folder` (the YAML's) and the working directory.
+    """Return `file.py:Name` with the file's absolute path, searched for in `folder` (the YAML's) and the working
+    directory.
 
     Raises:
         UsageError: there is no such file.
@@ -61,12 +64,12 @@ def locate(text: str, folder: Path | None = None) -> str:
 
 
 def digest(text: str) -> str:
-    """sha256 (hex) of the contents of the file in a located `file.py:Name`."""
+    """Return the sha256 (hex) of the contents of the file in a located `file.py:Name`."""
     return hashlib.sha256(Path(text.rpartition(":")[0]).read_bytes()).hexdigest()
 
 
 def load(text: str) -> Any:
-    """The class or function that a located `file.py:Name` names.
+    """Return the class or function that a located `file.py:Name` names.
 
     Raises:
         UsageError: the file has no such name.
@@ -84,7 +87,8 @@ def load(text: str) -> Any:
 
 
 def has_parameter(text: str, parameter: str) -> bool:
-    """Whether a located `file.py:Name` is a function with a parameter of this name, read without running the file.
+    """Return whether a located `file.py:Name` is a function with a parameter of this name, read without running the
+    file.
 
     A file that cannot be read takes nothing; `load` says what is wrong with it.
     """
@@ -98,7 +102,7 @@ def has_parameter(text: str, parameter: str) -> bool:
 
 
 def _import_file(path: str) -> ModuleType:
-    """The file as a module, imported anew whenever its contents change."""
+    """Import a file as a module, anew whenever its contents change."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:

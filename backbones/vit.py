@@ -121,7 +121,8 @@ class ViT(VisionTransformer):
     set_input_size = resize_positions
 
     def init_weights(self, mode: str = "", needs_reset: bool = True) -> None:
-        """As DeiT: truncated normal (0.02) for linear layers, positions, class token; torch's own for convolutions.
+        """Initialise as DeiT: truncated normal (0.02) for linear layers, positions, class token; torch's own for
+        convolutions.
 
         Or as big_vision, see `initialisation.py`.
         """
@@ -139,13 +140,13 @@ class ViT(VisionTransformer):
             self.pos_embed = nn.Parameter(torch.cat([first, grid])[None], requires_grad=False)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Pooled features [B, D] of tokens [B, N, D], or the classifier's outputs [B, C]."""
+        """Return pooled features [B, D] of tokens [B, N, D], or the classifier's outputs [B, C]."""
         x = self.pre_logits(super().forward_head(x, pre_logits=True))
         return x if pre_logits else self.head(x)
 
 
 def _filter_state(state: dict[str, Tensor], model: ViT) -> dict[str, Tensor]:
-    """timm's hook on loading an exported folder: another image size than that of the export."""
+    """Resample the positions of an exported folder that timm loads at another image size; timm calls this."""
     height, width = image_size({"model_args": model.pretrained_model_args})
     patch = model.patch_embed.patch_size[0]
     return fit_positions(state, model, (height // patch, width // patch))

@@ -89,11 +89,11 @@ class VOLO(TimmVOLO):
         return [block for stage in (*stages, self.post_network) for block in stage if isinstance(block, replaced)]
 
     def forward_tokens(self, x: Tensor) -> Tensor:
-        """[B, 2h, 2w, D'] of the stem -> [B, N, D] before the class attention."""
+        """Map the stem's [B, 2h, 2w, D'] to tokens [B, N, D] before the class attention."""
         return self._stages(x)[-1].flatten(1, 2)
 
     def dense_logits(self, images: Tensor) -> tuple[Tensor, Tensor, Box]:
-        """Outputs of the two classifiers: [B, C] of the class token and [B, N, C] of the patch tokens.
+        """Return the outputs of the two classifiers: [B, C] of the class token and [B, N, C] of the patch tokens.
 
         In training tokens are mixed (arXiv 2104.10858, section 3.2, beta 1): within a random box of the grid, image i
         has the stem's tokens of image B - 1 - i. The patch tokens' outputs are put back to the images they come from,
@@ -117,7 +117,7 @@ class VOLO(TimmVOLO):
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """As timm's: maps [B, D, h, w] after the stages of these indices (and the final tokens)."""
+        """Return maps [B, D, h, w] after the stages of these indices (and the final tokens), as timm's method does."""
         if output_fmt != "NCHW":
             raise ValueError(f"maps come as NCHW, not {output_fmt}")
         wanted, last = feature_take_indices(len(self.stage_ends), indices)
@@ -129,7 +129,7 @@ class VOLO(TimmVOLO):
         return self.norm(self.forward_cls(outputs[-1].flatten(1, 2))), maps
 
     def _stages(self, x: Tensor, most: int | None = None) -> list[Tensor]:
-        """Maps [B, h, w, D] after each stage."""
+        """Return maps [B, h, w, D] after each stage."""
         if any(side % self.pooling_scale for side in x.shape[1:3]):
             raise ValueError(f"a map of {x.shape[1]} x {x.shape[2]} tokens (h x w) cannot be halved")
         outputs = []
@@ -144,12 +144,12 @@ class VOLO(TimmVOLO):
         return outputs
 
     def _positions(self, height: int, width: int) -> Tensor:
-        """[1, h, w, D] on this grid."""
+        """Return positions [1, h, w, D] on this grid."""
         return resample_positions(self.pos_embed, (height, width), self.pos_resample)
 
 
 class FlattenedFFN(nn.Module):
-    """An FFN of tokens [B, N, D] where they lie on their grid [B, h, w, D]."""
+    """An FFN of tokens [B, N, D] applied to a map [B, h, w, D]."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -161,7 +161,8 @@ class FlattenedFFN(nn.Module):
 
 
 def random_box(height: int, width: int) -> Box:
-    """A box of the grid as CutMix draws it (arXiv 1905.04899, appendix): area uniform in [0, 1], then cut at the edges.
+    """Draw a box of the grid as CutMix does (arXiv 1905.04899, appendix): area uniform in [0, 1], then cut at the
+    edges.
 
     Takes its random numbers from torch's CPU generator.
     """
@@ -173,7 +174,7 @@ def random_box(height: int, width: int) -> Box:
 
 
 def _swap_box(x: Tensor, box: Box) -> Tensor:
-    """[B, h, w, D] with the contents of the box from the batch in reverse."""
+    """Return [B, h, w, D] with the contents of the box taken from the batch in reverse."""
     top, left, bottom, right = box
     if top == bottom or left == right:
         return x
@@ -184,7 +185,7 @@ def _swap_box(x: Tensor, box: Box) -> Tensor:
 
 
 def _filter_state(state: dict[str, Tensor], model: VOLO) -> dict[str, Tensor]:
-    """timm's hook on loading an exported folder: another image size than that of the export."""
+    """Resample the positions of an exported folder that timm loads at another image size; timm calls this."""
     return fit_positions(state, model, None)
 
 

@@ -20,7 +20,7 @@ _SOURCES = ("config", "random", "timm", "timm:<arch.tag>", "hf-hub:<owner/name>"
 
 @dataclass(frozen=True)
 class Located:
-    """Weights that are there."""
+    """Weights that exist on this machine, or random ones."""
 
     path: Path | None
     "a file; None: random weights"
@@ -33,7 +33,7 @@ class Located:
 
 
 def find_weights(spec: BackboneSpec) -> Located:
-    """Where the weights of a backbone are, without building it.
+    """Return where the weights of a backbone are, without building it.
 
     Raises:
         UsageError: the source cannot be understood, or timm has no such tag.
@@ -71,7 +71,7 @@ def _locate_file(path: Path) -> Located:
 
 
 def sha256(path: Path) -> str:
-    """sha256 (hex) of a file, remembered as long as its size and time stay the same."""
+    """Return the sha256 (hex) of a file, remembered as long as its size and time stay the same."""
     status = path.stat()
     return _sha256(str(path.resolve()), status.st_size, status.st_mtime_ns)
 
@@ -83,7 +83,7 @@ def _sha256(path: str, size: int, time: int) -> str:
 
 
 def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:
-    """Weights released through timm, in the local Hugging Face cache."""
+    """Find weights released through timm in the local Hugging Face cache."""
     from timm.models import get_pretrained_cfg, list_pretrained
 
     if not tag and spec.kind != "timm":
@@ -109,7 +109,7 @@ def load_weights(
     spec: BackboneSpec,
     apart: Collection[str] = (),
 ) -> list[str]:
-    """Puts the tensors that `read_weights` gave into a model.
+    """Load the tensors that `read_weights` returned into a model.
 
     Args:
         apart: names of a classifier that is not loaded.
@@ -148,7 +148,8 @@ def load_weights(
 def read_weights(
     model: "nn.Module", located: Located, spec: BackboneSpec, head: Collection[str] = ()
 ) -> "dict[str, Tensor]":
-    """The tensors of a file under the model's names, the position grid resampled; heads other than `head` are dropped.
+    """Return the tensors of a file under the model's names, the position grid resampled, without heads other than
+    `head`.
 
     Raises:
         UserError: the file is damaged, or an export of another model.
@@ -175,7 +176,7 @@ def read_weights(
 
 
 def _check_same_parts(exported: BackboneSpec, spec: BackboneSpec) -> None:
-    """Under `load: strict`, proof that an exported folder holds this architecture.
+    """Check under `load: strict` that an exported folder holds this architecture.
 
     Names and shapes do not tell: softmax and ReLU attention, say, have the same tensors.
     """
@@ -188,7 +189,7 @@ def _check_same_parts(exported: BackboneSpec, spec: BackboneSpec) -> None:
 
 
 def _differing_parts(exported: BackboneSpec, spec: BackboneSpec) -> list[str]:
-    """The parts that have tensors, and are others than those of an export."""
+    """Return the parts with tensors in which a backbone and an export differ."""
     ours, theirs = spec.identity(), exported.identity()
     keys = [key for key in ours if key in ("arch", *archs.ARCHITECTURE_FIELDS) and ours[key] != theirs[key]]
     return [
@@ -199,7 +200,7 @@ def _differing_parts(exported: BackboneSpec, spec: BackboneSpec) -> list[str]:
 
 
 def changed_parts(spec: BackboneSpec) -> list[str]:
-    """Under `load: partial`, the parts of a backbone that are others than those of the export of its weights."""
+    """Return, under `load: partial`, the parts of a backbone that differ from the export of its weights."""
     folder = exports.export_folder(spec.weights)
     if spec.load != "partial" or folder is None or spec.kind != "ours":
         return []
@@ -208,7 +209,7 @@ def changed_parts(spec: BackboneSpec) -> list[str]:
 
 
 def _untrained_names(target: Collection[str], loaded: Collection[str]) -> list[str]:
-    """What was not loaded: the outermost modules of which nothing was, and single tensors."""
+    """Return the names that were not loaded: the outermost modules of which nothing was loaded, and single tensors."""
     names = set()
     for name in target:
         if name in loaded or name.endswith("num_batches_tracked"):

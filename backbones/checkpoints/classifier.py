@@ -16,7 +16,7 @@ SEPARATE_HEAD = "_classifier"
 
 
 def check_classes(classes: Any) -> None:
-    """Raises UsageError unless `classes` is None, a positive integer or "trained"."""
+    """Raise UsageError unless `classes` is None, a positive integer or "trained"."""
     if classes in (None, "trained") or (isinstance(classes, int) and not isinstance(classes, bool) and classes > 0):
         return
     raise UsageError(f"classes={classes!r}: a positive number, or 'trained' for the classifier that the weights hold")
@@ -41,14 +41,14 @@ class Head:
         )
 
     def resize(self, classes: int) -> None:
-        """A new classifier of C outputs."""
+        """Replace the classifier by a new one of C outputs."""
         if self.beside:
             self.linear = nn.Linear(self.model.num_features, classes)
         else:
             self.model.reset_classifier(classes)
 
     def initialise(self, *, zeros: bool) -> None:
-        """As DeiT (truncated normal, 0.02), or zeros as big_vision; biases are zero in both."""
+        """Initialise as DeiT (truncated normal, 0.02), or with zeros as big_vision; biases are zero in both."""
         layers = [self.linear] if self.linear is not None else self._layers()
         for layer in layers:
             if zeros:
@@ -59,12 +59,12 @@ class Head:
                 nn.init.zeros_(layer.bias)
 
     def classes_in(self, state: Mapping[str, Tensor]) -> int:
-        """C of the classifier among the tensors of a file; 0 if it is not there, or not whole."""
+        """Return C of the classifier among the tensors of a file; 0 if it is missing or incomplete."""
         weights = [name for name in sorted(self.names) if name.endswith("weight") and state.get(name, _NONE).ndim > 1]
         return int(state[weights[0]].shape[0]) if weights and self.names <= state.keys() else 0
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Puts the classifier's tensors of a file into the layer beside the model."""
+        """Load the classifier's tensors of a file into the layer beside the model."""
         if self.linear is not None:
             self.linear.load_state_dict({name: state[f"{SEPARATE_HEAD}.{name}"] for name in ("weight", "bias")})
 
@@ -77,7 +77,7 @@ _NONE = Tensor()
 
 
 def no_trained_classifier(name: str, where: Any) -> UserError:
-    """The error for weights that have no classifier where a trained one was asked for."""
+    """Return the error for weights that have no classifier where a trained one was asked for."""
     return UserError(
         f"backbone {name}: {where} no trained classifier; give --weights with one: an export of supervised "
         "pretraining, or timm:<arch.tag> of a model that was trained to classify"

@@ -19,7 +19,7 @@ WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 
 
 def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None = None) -> Path:
-    """Writes a model so that the folder is either complete or absent.
+    """Write a model so that the folder is either complete or absent.
 
     After `import backbones.vit`, `timm.create_model("local-dir:FOLDER", pretrained=True)` rebuilds it, also with
     another `img_size`.
@@ -78,7 +78,7 @@ def _write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None
 
 
 def export_folder(weights: str) -> Path | None:
-    """The exported folder on this machine that a backbone's `weights` mean; None if they are something else."""
+    """Return the exported folder on this machine that a backbone's `weights` name; None if they name something else."""
     if weights.startswith("hf-hub:"):
         try:
             return hub.cached_file(weights.removeprefix("hf-hub:"), (CONFIG,)).parent
@@ -91,7 +91,8 @@ def export_folder(weights: str) -> Path | None:
 
 
 def pretraining_facts(folder: Path) -> dict[str, Any]:
-    """What `pretrain.json` in an exported folder says about the run behind it; empty where there is none.
+    """Return what `pretrain.json` in an exported folder says about the run behind it; an empty mapping without that
+    file.
 
     Raises:
         UserError: it is damaged.
@@ -110,7 +111,7 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The `config.json` of an exported folder.
+    """Return the `config.json` of an exported folder.
 
     Raises:
         UserError: it is missing or damaged.
@@ -124,13 +125,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def mean_and_std(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Mean and std of the images, as far as the configuration names them."""
+    """Return mean and std of the images, as far as the configuration names them."""
     named = config.get("pretrained_cfg", {})
     return {key: tuple(named[key]) for key in ("mean", "std") if key in named}
 
 
 def image_size(config: dict[str, Any]) -> tuple[int, int]:
-    """(H, W) in pixels that the position grid was made for."""
+    """Return (H, W) in pixels that the position grid was made for."""
     size = config.get("model_args", {}).get("img_size")
     if size is None:
         size = config.get("pretrained_cfg", {}).get("input_size", (3, 224, 224))[1:]

@@ -6,7 +6,7 @@ from backbones.errors import UserError
 
 
 def cached_file(repository: str, files: tuple[str, ...]) -> Path:
-    """The first of some files that is in the local cache.
+    """Return the first of some files that is in the local cache.
 
     Args:
         repository: `owner/name` or `owner/name@revision`.

@@ -20,7 +20,7 @@ _HEAD = re.compile(r"(_classifier|head|head_dist|aux_head|fc|classifier|last_lay
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The contents of a .safetensors or PyTorch file, on the CPU.
+    """Return the contents of a .safetensors or PyTorch file, on the CPU.
 
     Raises:
         UserError: the file is damaged, or would run code when it is read.
@@ -40,7 +40,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def model_tensors(content: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Tensor]:
-    """The model's tensors in a checkpoint, under the model's names.
+    """Return the model's tensors in a checkpoint, under the model's names.
 
     Entries are unwrapped, prefixes stripped, and heads dropped unless the model has them. Of a distilled DeiT the
     distillation token and its position are dropped.

@@ -16,7 +16,7 @@ KEYS = ("url", "bytes", "into", "inside", *DIGITS)
 
 @dataclass(frozen=True)
 class Archive:
-    """One file to download, and what becomes of it."""
+    """One file to download, and where its content goes."""
 
     url: str
     algorithm: str
@@ -31,7 +31,7 @@ class Archive:
 
 
 def read_archives(value: object, path: Path) -> tuple[Archive, ...]:
-    """The value of `archives` in a data set's file. Raises UsageError that names the file."""
+    """Return the archives that a data set's file lists. Raises UsageError that names the file."""
     if not isinstance(value, list):
         raise UsageError(f"{path}: `archives` is {value!r}; it must be a list of mappings")
     return tuple(_read_archive(entry, path) for entry in value)

@@ -12,7 +12,7 @@ from backbones.runtime.files import write_atomic
 
 
 def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/vit-transfer`, or `~/.cache/vit-transfer`. It need not exist yet."""
+    """Return `$XDG_CACHE_HOME/vit-transfer`, or `~/.cache/vit-transfer`. It need not exist yet."""
     named = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(named) if named else Path.home() / ".cache") / "vit-transfer"
@@ -21,7 +21,7 @@ def cache_folder() -> Path:
 
 
 def make_once(name: str, write: Callable[[Path], None]) -> Path:
-    """The folder `name` of the cache, which `write` fills when it is not there yet.
+    """Return the folder `name` of the cache, filled by `write` if it does not exist yet.
 
     It is written under another name and renamed: under its final name a folder is whole. The first writer wins.
 
@@ -49,7 +49,7 @@ def make_once(name: str, write: Callable[[Path], None]) -> Path:
 
 
 def recall(name: str) -> bytes | None:
-    """What `remember` kept under this name, if anything."""
+    """Return the bytes that `remember` kept under this name; None if there are none."""
     try:
         return (cache_folder() / name).read_bytes()
     except OSError:
@@ -57,7 +57,7 @@ def recall(name: str) -> bytes | None:
 
 
 def remember(name: str, content: bytes, *, what: str) -> None:
-    """Keeps bytes for a later `recall`; where that fails it is said on stderr, and `what` is done again next time."""
+    """Keep bytes for a later `recall`; a failure is reported on stderr, and `what` is then done again next time."""
     path = cache_folder() / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

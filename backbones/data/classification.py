@@ -78,7 +78,7 @@ def open_classification(
     subset: int | None = None,
     skip_unreadable: bool = False,
 ) -> ClassificationData:
-    """Finds, reads and checks a data set.
+    """Find, read and check a data set.
 
     Every image that is used is decoded once, so that a damaged one is named at the start, and the verdict remembered.
     Sets of more than `CHECKED_AT_ONCE` (200,000) images are spared that unless `skip_unreadable` asks for it: a damaged
@@ -126,7 +126,7 @@ def open_classification(
 
 
 def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool) -> Split:
-    """The split without damaged images. Raises UserError when a class has none left."""
+    """Return the split without damaged images. Raises UserError when a class has none left."""
     bad = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
     if not len(bad):
         return split
@@ -139,7 +139,7 @@ def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], 
 
 
 def _check_counts(spec: DatasetSpec, splits: dict[str, Split]) -> None:
-    """Compares the numbers in `spec.counts` with what was found; a split that is not there is not compared."""
+    """Compare the numbers in `spec.counts` with the splits that were found; a split that is missing is not compared."""
     found, wrong = _counts(splits), []
     for split, expected in (spec.counts or {}).items():
         if split not in ("train", "val") or not isinstance(expected, dict):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """What a layout looks like on disk, and which YAML keys beyond the common ones it understands.
+    """How a layout looks on disk, and which YAML keys beyond the common ones it understands.
 
     `trees` are alternatives: a folder has the layout when it holds every entry of one of them ("/" marks folders).
     Without trees any folder will do, and the reader of the format judges it.

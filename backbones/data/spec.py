@@ -19,7 +19,7 @@ ADAPTER = "torchreid:"
 
 
 class DatasetNotFound(UserError):
-    """The data set lies nowhere in the layout that was looked for."""
+    """No folder holds the data set in the expected layout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +45,12 @@ class DatasetSpec:
 
 
 def dataset_names() -> list[str]:
-    """Names of the shipped data sets, sorted."""
+    """Return the sorted names of the shipped data sets."""
     return config_names("datasets")
 
 
 def resolve_dataset(name: str) -> DatasetSpec:
-    """A shipped name, a path to a YAML file, or `torchreid:NAME` -> its facts.
+    """Return the facts of a shipped name, of a YAML file's path, or of `torchreid:NAME`.
 
     Raises:
         UsageError: the name is unknown, the file is missing, or one of its keys is unknown or of the wrong type.
@@ -69,7 +69,7 @@ def resolve_dataset(name: str) -> DatasetSpec:
 
 
 def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
-    """`folder`: where a relative `root` is looked for before the data folder (a user's file; None for shipped ones)."""
+    """Read a YAML file; a relative `root` in a user's file is searched for in `folder` before the data folder."""
     content = read_yaml(path)
     kind = content.get("format")
     if not isinstance(kind, str) or kind not in FORMATS:
@@ -104,7 +104,7 @@ def _roots(value: object, path: Path, folder: Path | None) -> tuple[str, ...]:
 
 
 def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> None:
-    """Raises UsageError that names the sets which serve, when the format of `spec` is not one of `formats`."""
+    """Raise UsageError that names the usable data sets, when the format of `spec` is not one of `formats`."""
     formats = list(formats)
     if spec.format in formats:
         return
@@ -116,7 +116,7 @@ def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> Non
 
 
 def text_option(spec: DatasetSpec, key: str) -> str | None:
-    """The value of a key of the format, None when it is not given. Raises UsageError when it is not text."""
+    """Return the value of a key of the format, None when it is not given. Raises UsageError when it is not text."""
     value = spec.options.get(key)
     if value is not None and not isinstance(value, str):
         raise UsageError(f"{spec.name}: `{key}` is {value!r}; it must be text (put it in quotes)")
@@ -124,13 +124,13 @@ def text_option(spec: DatasetSpec, key: str) -> str | None:
 
 
 def data_folder(data: Path | None) -> Path | None:
-    """`--data` if given, else `$TRANSFER_DATA`, else None."""
+    """Return `--data` if given, else `$TRANSFER_DATA`, else None."""
     named = data or os.environ.get("TRANSFER_DATA")
     return Path(named).expanduser() if named else None
 
 
 def find_root(spec: DatasetSpec, data: Path | None) -> Path:
-    """The folder that holds the data set.
+    """Return the folder that holds the data set.
 
     Args:
         spec: its facts.
@@ -150,7 +150,7 @@ def find_root(spec: DatasetSpec, data: Path | None) -> Path:
 
 
 def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> tuple[list[Path], list[Path]]:
-    """Folders to look into: those that are named outright, and those of the names in `root` below the data folder.
+    """Return the absolute folders in `root` (and maybe the data folder), and the relative ones below the data folder.
 
     `itself`: whether the data folder may be the data set. Without a tree to recognise, a folder that has a name of its
     own is not guessed.
@@ -162,7 +162,7 @@ def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> 
 
 
 def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits: Callable[[Path], bool]) -> Path | None:
-    """The first named folder that fits, else the only one of `under`. Raises UserError when several of these do."""
+    """Return the first named folder that fits, else the only one of `under` that does. Raises UserError if several do."""
     for path in named:
         if fits(path):
             return path.resolve()
@@ -174,13 +174,13 @@ def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits:
 
 
 def _expected_trees(spec: DatasetSpec) -> tuple[tuple[str, ...], ...]:
-    """What is looked for in a folder; nothing where the YAML file names the parts of the layout itself."""
+    """Return the trees to look for in a folder; an empty one if the YAML file names the parts of the layout itself."""
     own = {"train", "val", "classes"} & spec.options.keys()
     return ((),) if own else FORMATS[spec.format].trees or ((),)
 
 
 def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | None:
-    """Why `path` does not hold the layout, or None when it does. Speaks of the alternative that comes nearest."""
+    """Return why `path` does not hold the layout (by the alternative that comes nearest); None when it does."""
     if not path.is_dir():
         return "no such folder"
     lacks = min(([entry for entry in tree if not _present(path / entry, entry)] for tree in trees), key=len)
@@ -212,6 +212,6 @@ def _not_found_message(
 
 
 def manifest_digest(files: Iterable[tuple[str, int]]) -> str:
-    """sha256 (hex) over (relative name, size in bytes) of every file, whatever order they come in."""
+    """Return the sha256 (hex) over (relative name, size in bytes) of every file, whatever order they come in."""
     lines = sorted(f"{name}\0{size}\n".encode() for name, size in files)
     return hashlib.sha256(b"".join(lines)).hexdigest()

@@ -15,7 +15,7 @@ STATE, HISTORY = "state.pt", "history.jsonl"
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
-    """Writes the state of a training, atomically. It names the run it belongs to under `identity`."""
+    """Write the state of a training, atomically. Its entry `identity` names the run it belongs to."""
     with atomic_replacement(folder / STATE) as temporary:
         try:
             torch.save(state, temporary)
@@ -25,7 +25,7 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
 
 
 def load_state(folder: Path, identity: str, options: dict[str, Any] | None = None) -> dict[str, Any] | None:
-    """The state of an unfinished training, None when there is none.
+    """Return the state of an unfinished training; None when there is none.
 
     Args:
         identity: of the run that asks for it.
@@ -65,11 +65,11 @@ class History:
             write_atomic(self.path, "".join(kept).encode())
 
     def add(self, line: dict[str, Any]) -> None:
-        """Adds one line of plain values; it reaches the disk with the next `flush`."""
+        """Add one line of plain values; it reaches the disk with the next `flush`."""
         self.lines.append(json.dumps(_replace_not_finite(line), allow_nan=False) + "\n")
 
     def flush(self) -> None:
-        """Appends the new lines to the file."""
+        """Append the new lines to the file."""
         if not self.path or not self.lines:
             return
         try:
@@ -81,7 +81,7 @@ class History:
 
 
 def _replace_not_finite(value: Any) -> Any:
-    """The same with None for numbers that are not: JSON has no nan, and the outcome names the one that matters."""
+    """Return the value with None for nan and infinities, which JSON lacks; the outcome names the one that matters."""
     if isinstance(value, dict):
         return {key: _replace_not_finite(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -39,7 +39,7 @@ class Stopped(BaseException):
 
 @dataclass
 class Cost:
-    """What a run has taken so far, in seconds of wall time, images and MiB; kept across interruptions."""
+    """The cost of a run so far, in seconds of wall time, images and MiB; kept across interruptions."""
 
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
@@ -53,7 +53,7 @@ class Cost:
     `found_hours`, GPU hours (core hours on a CPU) of those that other runs left there; nan where that is not known."""
 
     def summary(self) -> dict[str, Any]:
-        """The rates that a record shows; None where nothing was trained."""
+        """Return the rates that a record shows; None where nothing was trained."""
         rate = self.images / self.train_seconds if self.train_seconds else None
         share = self.wait_seconds / self.train_seconds if self.train_seconds else None
         return {
@@ -101,15 +101,17 @@ class Context:
     stop_signal: int | None = None
 
     def observe(self, backbone: "Backbone", epoch: int) -> dict[str, Any]:
-        """What the observer finds, if there is one: for the history, no score."""
+        """Return what the observer reports for the history, if there is an observer; it is no score."""
         return self.observer(backbone, epoch) if self.observer else {}
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Autocast to the precision of training; nothing for fp32."""
+        """Return autocast to the precision of training; an empty context for fp32."""
         return autocast(self.precision, self.device)
 
     def scoring(self) -> AbstractContextManager[Any]:
-        """Around every network that is scored: autocast to `eval_precision`, or float32 in full, without TF32."""
+        """Return the context for every network that is scored: autocast to `eval_precision`, or full float32 without
+        TF32.
+        """
         return scoring_precision(self.eval_precision, self.device)
 
     def loader(
@@ -120,7 +122,7 @@ class Context:
         parts: int,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> RunLoader:
-        """What `fit` reads from, under the run's ranks and workers; see `RunLoader`."""
+        """Return the loader that `fit` reads from, under the run's ranks and workers; see `RunLoader`."""
         return RunLoader(
             dataset,
             epoch_batches,
@@ -137,7 +139,7 @@ class Context:
         return self.device.type == "cuda"
 
     def note_backbone(self, backbone: "Backbone", operations: dict[str, Any], images: int) -> None:
-        """What the record says about the model, which also settles the number of threads.
+        """Note what the record says about the model, and settle the number of threads by its size.
 
         Args:
             operations: of an image, as `backbones.engine.flops.flops` gives them.
@@ -164,12 +166,12 @@ class Context:
             self.threads.logged_reason = settled.reason
 
     def note_lengths(self, name: str, operations: dict[str, Any]) -> None:
-        """For the record: how many blocks of point-wise attention divide by which L, if any do."""
+        """Note for the record how many blocks of point-wise attention divide by which L, if any do."""
         if operations["lengths"]:
             self.details[name] = {str(L): blocks for L, blocks in operations["lengths"].items()}
 
     def export(self, backbone: "Backbone", **about: Any) -> None:
-        """Leaves a trained backbone in the run's folder, complete or not at all, for tasks and users to load.
+        """Write a trained backbone into the run's folder, complete or not at all, for tasks and users to load.
 
         `pretrain.json` beside the weights says where they come from: the run, `about`, outcome and cost.
         """
@@ -186,7 +188,8 @@ class Context:
         self.exported = f"sha256:{sha256(folder / WEIGHTS)}"
 
     def micro_batch(self, batch: int, parts: int) -> int:
-        """Images of a rank in one of the `parts` micro-batches of a step, which takes `batch` of all ranks.
+        """Return how many images a rank has in one of the `parts` micro-batches of a step, which takes `batch` over all
+        ranks.
 
         Raises:
             UsageError: the ranks cannot share them evenly.
@@ -198,22 +201,24 @@ class Context:
         return images
 
     def record_not_finite(self, reason: object) -> None:
-        """The outcome of a run whose network gives something that is not finite; a `NotFinite`, or its words."""
+        """Set the outcome of a run whose network gives numbers that are not finite; `reason` is a `NotFinite` or a
+        text.
+        """
         self.outcome = Outcome("nonfinite", str(reason), self.outcome.step)
         self.say(f"nonfinite: {reason}")
 
     def note(self, text: str) -> None:
-        """Something the record must say; also said on stderr."""
+        """Add a note to the record, and print it on stderr."""
         self.notes.append(text)
         self.say(text)
 
     def say(self, text: str) -> None:
-        """A line for the user on stderr, from the first rank."""
+        """Print a line for the user on stderr, from the first rank."""
         if self.ranks.first:
             tqdm.write(text, file=sys.stderr)
 
     def bar(self, items: Iterable[T], label: str, total: int | None = None, start: int = 0) -> "tqdm[T]":
-        """A progress bar on stderr; a line every ten seconds where stderr is no terminal."""
+        """Return a progress bar on stderr, which prints a line every ten seconds if stderr is no terminal."""
         interval = 0.2 if sys.stderr.isatty() else 10.0
         hidden = not (self.progress and self.ranks.first)
         return tqdm(
@@ -221,13 +226,13 @@ class Context:
         )
 
     def check_stop(self) -> None:
-        """Leaves by `Stopped` when a signal has come; for places with nothing to save."""
+        """Raise `Stopped` when a signal has come; for places with nothing to save."""
         if self.stop_signal is not None:
             raise Stopped
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT ask the run to save its state and stop; a second one stops it at once."""
+        """Let SIGTERM and SIGINT ask the run to save its state and stop; a second signal stops it at once."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -246,7 +251,7 @@ class Context:
 
 
 def choose_device(name: str, ranks: Ranks) -> torch.device:
-    """`auto`, `cpu` or `cuda` as a device; each local rank has a GPU of its own.
+    """Return the device that `auto`, `cpu` or `cuda` means; each local rank has a GPU of its own.
 
     Raises:
         UserError: cuda was asked for and there is none, or fewer GPUs than local ranks.
@@ -263,13 +268,13 @@ def choose_device(name: str, ranks: Ranks) -> torch.device:
 
 
 def auto_workers(device: torch.device, ranks: Ranks) -> int:
-    """Loader processes for a rank: its share of the cores on a GPU machine; a fourth of it on a CPU, none below 4."""
+    """Return the number of loader processes for a rank: its share of the cores beside a GPU, else a fourth of it."""
     cores = usable_cores() // ranks.local_world
     return min(max(cores, 1), 16) if device.type == "cuda" else cores // 4
 
 
 def auto_threads(given: int | None, device: torch.device, ranks: Ranks, workers: int) -> Threads:
-    """Threads of torch for a rank: those asked for, else its share of the cores, on a CPU without those of the loader's
+    """Return torch's threads for a rank: the number asked for, else its share of the cores, on a CPU less the loader's
     processes. See `backbones.runtime.threads`.
     """
     cores, said = core_limit()
@@ -281,7 +286,7 @@ def auto_threads(given: int | None, device: torch.device, ranks: Ranks, workers:
 
 
 def peak_mib(device: torch.device) -> float:
-    """Most memory held so far, in MiB: on the GPU by torch, on a CPU by this process."""
+    """Return the most memory used so far, in MiB: on the GPU by torch, on a CPU by this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

@@ -17,7 +17,7 @@ from backbones.runtime.threads import usable_cores
 def extract(
     encode: Callable[[Tensor], Tensor], dataset: Dataset[Any], context: Context, *, batch_size: int, label: str
 ) -> Tensor:
-    """Features [N, D] in float32 on the CPU, row i of image i, the same on every rank.
+    """Return features [N, D] in float32 on the CPU, row i of image i, the same on every rank.
 
     Args:
         encode: images [B, 3, H, W] -> features [B, D]; called in the precision of scoring.
@@ -31,7 +31,7 @@ def extract(
 def compute_rows(
     compute: Callable[..., Tensor], dataset: Dataset[Any], context: Context, *, batch_size: int, label: str
 ) -> Tensor:
-    """`compute` of every batch, row i of sample i, on the CPU, the same on every rank.
+    """Return `compute` of every batch on the CPU, row i of sample i, the same on every rank.
 
     Each rank computes one contiguous part; nothing is padded or repeated.
 
@@ -66,7 +66,7 @@ def load_batches(
     *,
     collate: Callable[[list[Any]], Any] = default_collate,
 ) -> Iterator[Any]:
-    """The collated samples of each batch of indices, in order. `batches` may be read ahead of what is yielded.
+    """Yield the collated samples of each batch of indices, in order. `batches` may be read ahead of what is yielded.
 
     Without loader processes the samples of a batch are read by threads, on all cores of this rank: PIL and the codecs
     release the interpreter's lock, and the model computes when they are done, so neither takes cores from the other.

@@ -26,7 +26,8 @@ _OWNERS = {"patch_embed": "stem", "attn": "attention", "mlp": "ffn"}
 
 
 def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]:
-    """Operations per image of a `Backbone`, of a module that takes maps from its `backbone`, or of any model of images.
+    """Count operations per image of a `Backbone`, of a module that takes maps from its `backbone`, or of any model of
+    images.
 
     Args:
         model: stays as it is. A backbone's classifier does not count.
@@ -48,8 +49,8 @@ def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]
 
 @contextmanager
 def _record_lengths(model: nn.Module) -> Iterator[Counter[int]]:
-    """L of every point-wise attention that runs in here, and how many of them use it: windows that end at the border of
-    an image have an L of their own.
+    """Yield a counter of the L of every point-wise attention that runs within; windows at the border of an image have
+    an L of their own.
     """
     found: Counter[int] = Counter()
     seen: set[tuple[Attention, int]] = set()
@@ -69,7 +70,7 @@ def _record_lengths(model: nn.Module) -> Iterator[Counter[int]]:
 
 
 def _has_formulas(model: nn.Module) -> bool:
-    """True if every operation that counts is one of a module with a formula here."""
+    """Return whether every operation that counts belongs to a module with a formula here."""
     if getattr(getattr(model, "patch_embed", None), "user", ""):
         return False
     if isinstance(model, volo.VOLO):
@@ -113,7 +114,7 @@ def _count_by_formula(model: nn.Module, shape: tuple[int, ...]) -> dict[str, flo
 
 
 def _operations(module: nn.Module, x: Tensor, output: Tensor) -> float:
-    """Of a module itself, without those within. Of attention the two products with the weights, B N N D each."""
+    """Return the operations of a module itself, without those within; for attention its two products, B N N D each."""
     if isinstance(module, nn.Linear):
         return 2.0 * output.numel() * module.in_features
     if isinstance(module, nn.Conv1d | nn.Conv2d):
@@ -156,7 +157,7 @@ def _run_counter(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool) -> 
 
 
 def _forward(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool = True) -> None:
-    """One forward pass in evaluation mode; on the meta device nothing is computed."""
+    """Run one forward pass in evaluation mode; on the meta device nothing is computed."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     device = torch.device("meta") if on_meta else next(iter(tensors.values())).device
     used = {name: torch.empty_like(tensor, device=device) if on_meta else tensor for name, tensor in tensors.items()}

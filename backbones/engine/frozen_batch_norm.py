@@ -9,7 +9,7 @@ Pair = tuple[nn.Module, nn.Module]
 
 
 def frozen_batch_norms(module: nn.Module, averages: Iterable[Pair] = ()) -> dict[str, _BatchNorm]:
-    """The batch norms with running statistics none of whose own parameters trains, by name, synchronised ones included.
+    """Return by name the batch norms that keep running statistics while none of their own parameters trains.
 
     A norm without parameters goes with the module that holds it: it is frozen where nothing in there trains.
 

@@ -29,31 +29,31 @@ class Learner(nn.Module):
     moving_targets = False
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
-        """A batch of the loader (tensors, or tuples of them) on `device`."""
+        """Return a batch of the loader (tensors, or tuples of them) on `device`."""
         if isinstance(batch, Tensor):
             return batch.to(device, non_blocking=True)
         return type(batch)(self.prepare(part, device) for part in batch)
 
     def split(self, batch: Batch, parts: int) -> list[Batch]:
-        """A batch as `parts` micro-batches, cut along the first dimension."""
+        """Return a batch as `parts` micro-batches, cut along the first dimension."""
         if isinstance(batch, Tensor):
             return list(batch.chunk(parts))
         return [type(batch)(pieces) for pieces in zip(*(self.split(part, parts) for part in batch))]
 
     def batch_size(self, batch: Batch) -> int:
-        """Number of samples in a batch."""
+        """Return the number of samples in a batch."""
         return len(batch) if isinstance(batch, Tensor) else self.batch_size(batch[0])
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Groups for the optimiser; subclasses with a backbone pass its layers on."""
+        """Return groups for the optimiser; subclasses with a backbone pass its layers on."""
         return parameter_groups(self, options)
 
     def averages(self) -> list[tuple[nn.Module, nn.Module]]:
-        """Parts that do not train but follow others, each with the one that it follows, of the same structure."""
+        """Return pairs of a part that does not train but averages another, and that other part of the same structure."""
         return []
 
     def share_tokens(self, shards: Shards) -> None:
-        """Has the ranks of a group share the tokens of the same images.
+        """Make the ranks of a group share the tokens of the same images.
 
         Raises:
             UsageError: this method, or its model, cannot.
@@ -61,25 +61,27 @@ class Learner(nn.Module):
         raise UsageError(f"--sequence-parallel {shards.size}: not with {type(self).__name__}")
 
     def chance(self) -> tuple[str, float] | None:
-        """Name of a statistic and the value that the best constant prediction gives it."""
+        """Return the name of a statistic and the value that the best constant prediction gives it; None without such a
+        level.
+        """
         return None
 
     def collapsed(self, stats: dict[str, float]) -> str:
-        """Why the statistics of a step look collapsed, in words; empty when they do not."""
+        """Return why the statistics of a step look collapsed; an empty text when they do not."""
         return "all features of a batch were equal" if stats.get("spread", 1.0) < COLLAPSED_SPREAD else ""
 
     def after_backward(self, step: int) -> None:
-        """Called with the step's gradients in place, before clipping."""
+        """Act on the step's gradients before they are clipped."""
 
     def after_step(self, step: int) -> None:
-        """Called after the optimiser's step."""
+        """Act after the optimiser's step."""
 
     def after_skip(self, step: int) -> None:
-        """Called in place of `after_step` where fp16's scaler leaves the step out: nothing may have moved."""
+        """Act in place of `after_step` where fp16's scaler skips the step: nothing may have moved."""
 
 
 def feature_spread(features: Tensor) -> Tensor:
-    """Spread of features [B, D] on the unit sphere, 1 - |mean direction|^2: 0 when all are equal, 1 at most.
+    """Return the spread of features [B, D] on the unit sphere, 1 - |mean direction|^2: 0 if all are equal, 1 at most.
 
     As the mean squared distance from the mean direction, which it equals: a difference from 1 has no digits left where
     features are nearly parallel.

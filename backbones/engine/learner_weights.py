@@ -13,7 +13,7 @@ LEARNER = "learner.safetensors"  # in a run's folder
 
 
 def save_learner(state: Mapping[str, object], context: Context) -> None:
-    """Writes the tensors of a state dict, whole or not at all, unless the run leaves no weights (`--save-weights`).
+    """Write the tensors of a state dict, whole or not at all, unless the run saves no weights (`--save-weights`).
 
     Raises:
         UserError: the file cannot be written.
@@ -36,7 +36,7 @@ def save_learner(state: Mapping[str, object], context: Context) -> None:
 
 
 def _copy_read_permissions(path: Path, folder: Path) -> None:
-    """The format's writer keeps all others out; a run's other files are as readable as its history."""
+    """Make a file as readable as the run's history: safetensors' writer gives it to its owner alone."""
     neighbour = folder / "history.jsonl"
     if neighbour.exists():
         shutil.copymode(neighbour, path)

@@ -18,16 +18,16 @@ Validate = Callable[[int], dict[str, Any]]
 
 
 class Loader(Protocol):
-    """What `fit` reads from: `backbones.data.loading.loader.RunLoader`, or anything with its `stream`."""
+    """The interface that `fit` reads from: `backbones.data.loading.loader.RunLoader`, or anything with its `stream`."""
 
     def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Batch]]:
-        """Places and batches from a step on."""
+        """Yield positions and batches from a step on."""
 
 
 def fit(
     learner: Learner, loader: Loader, options: FitOptions, context: Context, validate: Validate | None = None
 ) -> Outcome:
-    """Trains `learner` for `options.epochs`, from the saved state where the run's folder has one.
+    """Train `learner` for `options.epochs`, from the saved state if the run's folder has one.
 
     The state is saved every `context.checkpoint_seconds`, on a signal and at the end. The outcome is also left in
     `context.outcome`, times and images in `context.cost`.
@@ -51,7 +51,7 @@ def fit(
 
 @dataclass
 class _Progress:
-    """Completed steps, the place of the next one, and the epoch whose validation is still to be done."""
+    """The number of completed steps, the position of the next one, and the epoch that still has to be validated."""
 
     step: int = 0
     epoch: int = 0
@@ -70,7 +70,7 @@ class _Run:
         self.last_save = time.monotonic()
 
     def restore(self) -> None:
-        """Takes up the saved state, if there is one."""
+        """Restore the saved state, if there is one."""
         context = self.context
         state = load_state(context.folder, context.identity, context.about.get("options")) if context.folder else None
         if state:
@@ -86,7 +86,7 @@ class _Run:
         self.tracker = Tracker(self.folder if self.context.track else None)
 
     def save(self) -> None:
-        """Brings history and state to the disk, in this order: a state is never ahead of its history."""
+        """Write history and state to the disk, in this order: a state is never ahead of its history."""
         self.last_save = time.monotonic()
         if not self.folder:
             return
@@ -105,7 +105,7 @@ class _Run:
         save_state(self.folder, state)
 
     def train(self, loader: Loader, validate: Validate | None) -> None:
-        """Steps until the end, a breakdown or a signal."""
+        """Train until the end, a breakdown or a signal."""
         verdict, clock = None, self.validate(validate, time.monotonic())
         stream = loader.stream(self.progress.epoch, self.progress.index, self.options.epochs)
         with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
@@ -131,7 +131,7 @@ class _Run:
         self.tracker.close()
 
     def validate(self, validate: Validate | None, clock: float) -> float:
-        """Scores of an epoch that has just ended into the history, their time on the account of evaluation."""
+        """Write the scores of an epoch that has just ended to the history, and charge their time to evaluation."""
         epoch = self.progress.unscored
         if validate is None or epoch is None:
             return clock
@@ -149,7 +149,7 @@ class _Run:
         return now
 
     def step(self, place: StreamPosition, batch: Batch) -> tuple[Outcome | None, bool]:
-        """One step: train, note, judge. Returns the verdict, and whether a signal asks to stop."""
+        """Train one step, note its statistics and judge them. Return the verdict, and whether a signal asks to stop."""
         number = self.progress.step + 1
         moment = self.stepper.schedule.clock(place.epoch, place.index, place.length)
         stats, skipped, stop = self.stepper.step(number, moment, batch, place.length)
@@ -163,7 +163,7 @@ class _Run:
         return self.watch.update(number, epoch, stats, skipped), stop
 
     def stop(self) -> None:
-        """Saves the state and leaves."""
+        """Save the state and raise `Stopped`."""
         self.save()
         self.context.say(f"stopped by a signal after step {self.progress.step}; the same command goes on from there")
         raise Stopped
@@ -174,7 +174,7 @@ class _Run:
         return now
 
     def _timed(self, stream: Iterator[tuple[StreamPosition, Batch]]) -> Iterator[tuple[StreamPosition, Batch]]:
-        """The stream, with the time spent waiting for it on the account."""
+        """Yield from the stream, and charge the time spent waiting for it to the cost."""
         while True:
             before = time.monotonic()
             try:

@@ -15,7 +15,7 @@ ROUNDING = 1e-9  # epochs: a step at 2 + 3 / 7 is one at 2.428571428571429, whic
 
 
 def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
-    """Leaves gradients only to those trained parameters whose names match a shell pattern.
+    """Freeze all trained parameters but those whose names match a shell pattern.
 
     Raises:
         UsageError: a pattern matches none of them.
@@ -34,16 +34,18 @@ class HasLayers(Protocol):
 
     @property
     def depth(self) -> int:
-        """Number of blocks."""
+        """Return the number of blocks."""
 
     def layer_of(self, parameter_name: str) -> int:
-        """0 of stem, positions and class token; i + 1 of block i; depth + 1 of all behind the blocks and their norm."""
+        """Return 0 for stem, positions and class token, i + 1 for block i, depth + 1 for all behind the blocks and
+        their norm.
+        """
 
 
 def parameter_groups(
     model: nn.Module, options: FitOptions, backbone: HasLayers | None = None, inside: str = "backbone."
 ) -> list[dict[str, Any]]:
-    """Parameters that share a rate and a decay, as groups for torch's optimisers.
+    """Return groups for torch's optimisers of parameters that share a rate and a decay.
 
     Each group holds `peak` (its rate after warm-up), `scale` (its layer decay, a factor of the whole schedule) and
     `decay` (the factor of the weight decay).
@@ -77,7 +79,7 @@ def parameter_groups(
 
 
 def _layer_scale(name: str, decay: float, backbone: HasLayers | None, inside: str) -> float:
-    """d^(depth + 1 - layer), as in timm, MAE and ViTDet: d for the last block, 1 for all behind the backbone.
+    """Return d^(depth + 1 - layer), as in timm, MAE and ViTDet: d for the last block, 1 for all behind the backbone.
 
     The final norm counts with the last block, as in timm; MAE gives it 1, ViTDet has none.
     """
@@ -87,7 +89,7 @@ def _layer_scale(name: str, decay: float, backbone: HasLayers | None, inside: st
 
 
 def _parameters_of_norms(model: nn.Module) -> set[nn.Parameter]:
-    """Scales and shifts of the norm layers: torch's, timm's, ours and users' all say it in their class's name."""
+    """Return scales and shifts of the norm layers, torch's, timm's, ours and users', found by their class's name."""
     found: set[nn.Parameter] = set()
     for module in model.modules():
         own = set(module.parameters(recurse=False))
@@ -97,7 +99,7 @@ def _parameters_of_norms(model: nn.Module) -> set[nn.Parameter]:
 
 
 def _without_decay(name: str, parameter: nn.Parameter, options: FitOptions, *, is_norm: bool) -> bool:
-    """Whether one of `no_decay` means this parameter."""
+    """Return whether one of the patterns in `no_decay` means this parameter."""
     is_vector = parameter.ndim <= 1 or name.endswith(".bias")
     if "1d" in options.no_decay and is_vector and not (is_norm and options.decay_norm):
         return True
@@ -108,7 +110,7 @@ def _without_decay(name: str, parameter: nn.Parameter, options: FitOptions, *, i
 def build_optimizer(
     groups: list[dict[str, Any]], options: FitOptions, *, scaled: bool = False
 ) -> torch.optim.Optimizer:
-    """SGD or AdamW over the groups, in torch's fused form.
+    """Return SGD or AdamW over the groups, in torch's fused form.
 
     Args:
         scaled: an fp16 scaler drives the steps. The fused form would have to skip overflows itself, which it does not
@@ -120,7 +122,7 @@ def build_optimizer(
 
 
 def cosine(start: float, end: float, share: float) -> float:
-    """Half a cosine from `start` (share 0) to `end` (share 1)."""
+    """Return the value at `share` of half a cosine from `start` (share 0) to `end` (share 1)."""
     return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
 
 
@@ -143,13 +145,13 @@ class Schedule:
         self.total = options.epochs - options.cooldown_epochs
 
     def clock(self, epoch: int, index: int, length: int) -> float:
-        """The fractional epoch at which step `index` of `length` in `epoch` (all from 0) reads the schedule."""
+        """Return the fractional epoch at which step `index` of `length` in `epoch` (all from 0) reads the schedule."""
         if self.options.schedule == "epoch":
             return float(max(epoch + self.options.schedule_offset, 0))
         return epoch + index / length
 
     def rate(self, time: float, peak: float, length: int | None = None) -> float:
-        """The rate at fractional epoch `time` of a group that peaks at `peak`.
+        """Return the rate at fractional epoch `time` of a group that peaks at `peak`.
 
         Args:
             length: steps of an epoch, needed with `warmup_inclusive`.
@@ -171,12 +173,12 @@ class Schedule:
         return min(round(time * length) / max(steps - 1, 1), 1.0)
 
     def decay(self, time: float) -> float:
-        """The weight decay at fractional epoch `time`."""
+        """Return the weight decay at fractional epoch `time`."""
         end = self.options.weight_decay if self.options.weight_decay_to is None else self.options.weight_decay_to
         return cosine(self.options.weight_decay, end, min(time / self.total, 1.0))
 
     def apply(self, optimizer: torch.optim.Optimizer, time: float, length: int | None = None) -> float:
-        """Sets every group's rate and decay; returns the rate of a group with the full peak."""
+        """Set every group's rate and decay, and return the rate of a group with the full peak."""
         for group in optimizer.param_groups:
             group["lr"] = group["scale"] * self.rate(time, group["peak"], length)
             group["weight_decay"] = group["decay"] * self.decay(time)

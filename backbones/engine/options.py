@@ -9,7 +9,7 @@ from backbones.errors import UsageError
 
 @dataclass(kw_only=True)
 class FitOptions:
-    """What `fit` needs to know."""
+    """The options of `fit`."""
 
     epochs: int
     """Passes over the training data."""
@@ -108,7 +108,9 @@ class FitOptions:
         self._check_decay_and_sam()
 
     def _check_rates(self) -> None:
-        """No epoch is held at a rate of 0, unless that is the rate asked for, and a held warm-up is one of epochs."""
+        """Check that no epoch is held at a rate of 0 that was not asked for, and that a held warm-up lasts whole
+        epochs.
+        """
         held = self.schedule == "epoch"
         if held and self.warmup_epochs % 1:
             raise UsageError(
@@ -146,7 +148,9 @@ def _epochs(count: int) -> str:
 
 
 def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:
-    """Raises UsageError for the first field outside [low, high] or not a number; None and None values are no limits."""
+    """Raise UsageError for the first field outside [low, high] or not a number. A limit or a value of None is not
+    checked.
+    """
     for name in names:
         value = getattr(options, name)
         for number in value if isinstance(value, tuple) else (value,):

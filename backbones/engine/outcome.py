@@ -21,7 +21,7 @@ COLLAPSED_STEPS = 20  # collapsed steps in a row that count as a collapse
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a training run: status, the reason in words, and the step (from 1) at which it was seen."""
+    """The end of a training run: its status, the reason as text, and the step (from 1) at which it was seen."""
 
     status: Status = "completed"
     reason: str = ""
@@ -41,7 +41,7 @@ class RunningMean:
     weight: float = 0.0
 
     def update(self, value: float) -> float:
-        """Adds one value, returns the mean."""
+        """Add one value and return the mean."""
         self.total = SMOOTHING * self.total + (1 - SMOOTHING) * value
         self.weight = SMOOTHING * self.weight + (1 - SMOOTHING)
         return self.value
@@ -54,7 +54,7 @@ class RunningMean:
 
 @dataclass
 class DivergenceMonitor:
-    """Follows the statistics of a training and says when it has broken down.
+    """Follows the statistics of a training and judges when it has broken down.
 
     Args:
         options: `judge_after` steps past the warm-up the finite verdicts begin.
@@ -80,7 +80,7 @@ class DivergenceMonitor:
     skips: int = 0
 
     def update(self, step: int, time: float, stats: dict[str, float], skipped: bool = False) -> Outcome | None:
-        """The verdict after one step, None while nothing is wrong.
+        """Return the verdict after one step; None while nothing is wrong.
 
         Args:
             time: fractional epoch after the step.
@@ -137,7 +137,7 @@ class DivergenceMonitor:
         return self.means["loss"].value if "loss" in self.means else math.nan
 
     def final(self, step: int) -> Outcome:
-        """The verdict at the end of a training that ran through."""
+        """Return the verdict at the end of a training that was not stopped early."""
         judged = self._at_chance(step) if self.warm_steps >= self.options.judge_after else None
         return judged or Outcome("completed", "", step)
 
@@ -152,13 +152,13 @@ class DivergenceMonitor:
         return Outcome("at_chance", reason, step)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         kept = ("initial", "lowest", "above_since", "flat_steps", "left_chance", "chance_since", "warm_steps", "skips")
         means = {name: asdict(mean) for name, mean in self.means.items()}
         return {"means": means, **{name: getattr(self, name) for name in kept}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Back to `state`."""
+        """Restore a state that `state` returned."""
         for name, value in state.items():
             setattr(self, name, value)
         self.means = {name: RunningMean(**mean) for name, mean in state["means"].items()}

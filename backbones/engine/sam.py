@@ -15,7 +15,7 @@ TINY = 1e-12  # added to the norm
 
 @contextmanager
 def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool) -> Iterator[Tensor]:
-    """Parameters moved by `rho` along their gradients, which are used up; afterwards they are back to the bit.
+    """Move parameters by `rho` along their gradients, which are used up; restore them to the bit on exit.
 
     Parameters without gradient stay where they are.
 
@@ -50,7 +50,7 @@ def _ascend(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
 
 @contextmanager
 def preserve_buffers(module: nn.Module) -> Iterator[None]:
-    """What happens to buffers in here (batch-norm statistics, running centers) is forgotten afterwards."""
+    """Restore buffers (batch-norm statistics, running centers) on exit to what they were on entry."""
     kept = [buffer.clone() for buffer in module.buffers()]
     try:
         yield
@@ -60,6 +60,6 @@ def preserve_buffers(module: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def restore_tensors(tensors: list[Tensor], values: list[Tensor]) -> None:
-    """Values into tensors."""
+    """Copy values into tensors."""
     for tensor, value in zip(tensors, values, strict=True):
         tensor.copy_(value)

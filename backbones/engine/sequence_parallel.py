@@ -12,7 +12,8 @@ from backbones.token_shards import Shards
 
 
 def share_tokens(model: nn.Module, shards: Shards) -> None:
-    """Has the blocks of a plain ViT work on their rank's tokens while it trains; in evaluation each rank is on its own.
+    """Make the blocks of a plain ViT work on their rank's tokens while it trains; in evaluation each rank has all
+    tokens.
 
     Raises:
         UsageError: blocks that look at other tokens outside of this suite's attention.
@@ -30,7 +31,7 @@ def share_tokens(model: nn.Module, shards: Shards) -> None:
 
 
 def attach_shards(model: nn.Module, shards: Shards) -> list[Any]:
-    """The blocks of a plain ViT, whose attention knows of the ranks from now on. Raises as `share_tokens` does."""
+    """Give the ranks to the attention of a plain ViT and return its blocks. Raises as `share_tokens` does."""
     blocks: list[Any] = list(model.blocks) if isinstance(model, VisionTransformer) else []
     if not blocks or not all(isinstance(block.attn, Attention) for block in blocks):
         raise UsageError("--sequence-parallel: only plain ViTs whose attention is of this suite share their tokens")

@@ -64,7 +64,7 @@ class Stepper:
     def step(
         self, number: int, time: float, batch: Batch, length: int | None = None
     ) -> tuple[dict[str, float], bool, bool]:
-        """Trains on this rank's part of a batch.
+        """Train on this rank's part of a batch.
 
         Args:
             number: the step, from 1.
@@ -105,7 +105,7 @@ class Stepper:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
     def _gradient(self, number: int, batch: Batch) -> dict[str, Tensor]:
-        """Leaves the (scaled) gradient of the step in place; returns the statistics of its first pass."""
+        """Leave the (scaled) gradient of the step in place, and return the statistics of its first pass."""
         options = self.options
         parts = self.learner.split(batch, options.accumulate) if options.accumulate > 1 else [batch]
         if options.sam == "none":
@@ -137,19 +137,21 @@ class Stepper:
         return totals
 
     def _synchronised(self, now: bool) -> AbstractContextManager[Any]:
-        """Whether the gradients are averaged over the ranks in this backward, or stay each rank's own."""
+        """Return a context that keeps this backward's gradients each rank's own, unless they are averaged over the
+        ranks `now`.
+        """
         if isinstance(self.model, DistributedDataParallel) and not now:
             return self.model.no_sync()
         return nullcontext()
 
     def _over_ranks(self, stats: dict[str, Tensor]) -> tuple[dict[str, float], bool]:
-        """Means over ranks, and whether any rank got a signal; one collective, one transfer from the device."""
+        """Return means over ranks, and whether any rank got a signal; one collective, one transfer from the device."""
         asked = torch.tensor(float(self.context.stop_signal is not None), device=self.context.device)
         values = dist.mean_over_ranks(torch.stack([*(value.float() for value in stats.values()), asked])).tolist()
         return dict(zip(stats, values)), values[-1] > 0
 
     def _update(self, number: int, norm: Tensor, broken: bool) -> bool:
-        """Updates everything, or nothing where numbers are `broken` or the scaler finds a gradient that is not finite.
+        """Update everything, or nothing where numbers are `broken` or the scaler finds a gradient that is not finite.
 
         The scaler looks at all gradients, those too that `after_backward` has taken away since.
         """
@@ -172,29 +174,29 @@ class Stepper:
             nn.utils.clip_grads_with_norm_(self.parameters, self.options.clip, norm, foreach=True)
 
     def share_buffers(self) -> None:
-        """Gives every rank the first one's running statistics, which are those that are exported."""
+        """Give every rank the first one's running statistics, which are the ones that are exported."""
         dist.broadcast_tensors(self.learner.buffers())
 
     def finite(self) -> bool:
-        """Whether all parameters and buffers are finite, on all ranks."""
+        """Return whether all parameters and buffers are finite, on all ranks."""
         tensors = [*self.learner.parameters(), *(part for part in self.learner.buffers() if part.is_floating_point())]
         norms = torch.stack(torch._foreach_norm([tensor.detach().float() for tensor in tensors]))
         return math.isfinite(dist.mean_over_ranks(norms.sum()).item())
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         parts: dict[str, Any] = {"learner": self.learner, "optimizer": self.optimizer, "scaler": self.scaler}
         return {name: part.state_dict() for name, part in parts.items()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Back to `state`."""
+        """Restore a state that `state` returned."""
         self.learner.load_state_dict(state["learner"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
 
 
 def clip_each(gradients: list[Tensor], limit: float) -> None:
-    """Scales each gradient whose norm n exceeds `limit`, in place, by limit / (n + 1e-6)."""
+    """Scale each gradient whose norm n exceeds `limit`, in place, by limit / (n + 1e-6)."""
     norms = torch.stack(torch._foreach_norm(gradients))
     factors = (limit / (norms + 1e-6)).clamp(max=1.0)
     torch._foreach_mul_(gradients, list(factors.unbind()))
@@ -202,7 +204,7 @@ def clip_each(gradients: list[Tensor], limit: float) -> None:
 
 @contextmanager
 def compile_errors() -> Iterator[None]:
-    """What torch.compile cannot do, as a UserError."""
+    """Turn what torch.compile cannot do into a UserError."""
     from torch._dynamo.exc import TorchDynamoException
 
     try:

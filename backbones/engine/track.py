@@ -24,12 +24,12 @@ class Tracker:
         self.writer = SummaryWriter(str(folder))
 
     def add(self, step: int, stats: dict[str, float]) -> None:
-        """The statistics of one step."""
+        """Write the statistics of one step."""
         if self.writer:
             for name, value in stats.items():
                 self.writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Writes what is pending."""
+        """Write what is pending and close the file."""
         if self.writer:
             self.writer.close()

@@ -23,7 +23,7 @@ _NAN_FREE_BOUND = 1e38  # no score below it can be NaN: no sum of products leave
 
 @dataclass(frozen=True)
 class ScoreFunction:
-    """h and its gradient, both free to overwrite what they are given.
+    """h and its gradient; both may overwrite their arguments.
 
     Attributes:
         weigh: (S, a buffer) -> W, in the buffer, or in place of S where `in_place` says so.
@@ -73,7 +73,7 @@ _INTEGER_RELU = ScoreFunction(
 
 
 def split_factor(h: str, factor: float) -> tuple[float, float]:
-    """`factor` as one of the scores and one behind the weights: (a, b) with b h(a S) = factor h(S).
+    """Split `factor` into one of the scores and one behind the weights: (a, b) with b h(a S) = factor h(S).
 
     A square of float16 overflows from 256 on, so the factor, one over some number of tokens, acts before it.
     """
@@ -81,12 +81,12 @@ def split_factor(h: str, factor: float) -> tuple[float, float]:
 
 
 def score_scale(q: Tensor, scale: float | None) -> float:
-    """The scale of the scores: the one given, or 1 / sqrt(d)."""
+    """Return the scale of the scores: the one given, or 1 / sqrt(d)."""
     return q.shape[-1] ** -0.5 if scale is None else scale
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
-    """factor * h(scale q k^T) v.
+    """Return factor * h(scale q k^T) v.
 
     Args:
         q, k, v: [n, N, d], [n, L, d], [n, L, e].
@@ -106,7 +106,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
 def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `forward` for q, k and v, from that of its result [n, N, e]; the scores are computed again."""
+    """Return gradients of `forward` for q, k and v, from that of its result [n, N, e]; the scores are computed again."""
     inner, outer = split_factor(h, factor)
     form, of_each = _score_function(h, q, k), inner * score_scale(q, scale)
     of_slopes = of_each * outer
@@ -140,13 +140,13 @@ def _score_function(h: str, q: Tensor, k: Tensor) -> ScoreFunction:
 
 
 def _largest_absolute(x: Tensor) -> float:
-    """The largest absolute value; nan if there is one."""
+    """Return the largest absolute value; nan if any value is nan."""
     low, high = torch.aminmax(x)
     return torch.maximum(-low, high).item()
 
 
 def scaled_matmul(a: Tensor, b: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
-    """scale * a b, of [n, rows, inner] and [n, inner, columns], into `out` if one is given; returns it."""
+    """Return scale * a b, for [n, rows, inner] and [n, inner, columns], written into `out` if one is given."""
     unused = a.new_empty(1, 1, 1)
     if out is None or not out.is_contiguous():  # which torch would copy first
         found = torch.baddbmm(unused, a, b, beta=0, alpha=scale)
@@ -155,7 +155,7 @@ def scaled_matmul(a: Tensor, b: Tensor, scale: float, out: Tensor | None = None)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float, only: bool) -> None:
-    """Adds `product` to a sum, which is zero before the `only` one."""
+    """Add a `scaled_matmul` to `total`; if it is the `only` term, overwrite the total with it."""
     if only:
         scaled_matmul(a, b, scale, total)
     else:
@@ -163,14 +163,14 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float, only: bool) 
 
 
 def _block_shape(q: Tensor, k: Tensor, buffers: int) -> tuple[int, int]:
-    """How many of n and of N a block takes, with as many buffers of scores as are wanted."""
+    """Return how many of n and of N a block takes, with this many buffers of scores."""
     room = BUDGET.get(q.device.type, BUDGET["cuda"]) // (q.element_size() * buffers * max(k.shape[1], 1))
     height = min(q.shape[1], max(room // _MINIMUM_ROWS * _MINIMUM_ROWS, _MINIMUM_ROWS))
     return min(q.shape[0], max(room // max(height, 1), 1)), height
 
 
 def _blocks(q: Tensor, k: Tensor, buffers: int) -> Iterator[tuple[slice, slice, list[Tensor]]]:
-    """Slices of n and of N, and for each the buffers [n', N', L], used again by the next ones."""
+    """Yield slices of n and of N, and for each the buffers [n', N', L], which the next ones use again."""
     count, height = _block_shape(q, k, buffers)
     if not count * height:
         return
@@ -190,7 +190,7 @@ class _Scratch(threading.local):
         self.bytes = torch.empty(0, dtype=torch.uint8)
 
     def take(self, numel: int, like: Tensor) -> Tensor:
-        """A flat tensor of `numel` elements of the type and on the device of `like`, with anything in it."""
+        """Return a flat, uninitialised tensor of `numel` elements of the type and on the device of `like`."""
         if like.device.type != "cpu":
             return like.new_empty(numel)
         size = numel * like.element_size()

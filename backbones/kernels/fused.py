@@ -19,7 +19,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 @dataclass(frozen=True)
 class Tile:
-    """M rows of a program, J columns at a time, and how Triton runs it."""
+    """M rows of a program, J columns at a time, and Triton's warps and stages."""
 
     rows: int
     columns: int
@@ -39,12 +39,12 @@ _tiles_too_large: set[tuple[Any, ...]] = set()
 
 
 def supports(q: Tensor) -> bool:
-    """Whether the kernels cover this head size and precision."""
+    """Return whether the kernels cover this head size and precision."""
     return q.shape[-1] in HEAD_DIMS and q.dtype in DTYPES
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
-    """factor * h(scale q k^T) v; without a scale 1 / sqrt(D).
+    """Return factor * h(scale q k^T) v; without a scale 1 / sqrt(D).
 
     Args:
         q, k, v: [B, heads, N, D], [B, heads, L, D], [B, heads, L, E], none of them empty, of any strides.
@@ -61,7 +61,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
 def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `forward` for q, k and v, from that of its result [B, heads, N, E]."""
+    """Return gradients of `forward` for q, k and v, from that of its result [B, heads, N, E]."""
     grad, q, k, v = (_with_contiguous_rows(x) for x in (grad, q, k, v))
     dq, dk, dv = empty_output(q), empty_output(k), empty_output(v)
     _launch(triton_kernels.backward_keys, (q, k, v, grad, dk, dv), k.shape[2], q.shape[2], h, factor, scale)
@@ -70,7 +70,7 @@ def backward(
 
 
 def empty_output(x: Tensor) -> Tensor:
-    """As x [B, heads, N, D] in shape, with a token's heads side by side in memory."""
+    """Return an empty tensor of the shape of x [B, heads, N, D], with a token's heads side by side in memory."""
     B, heads, N, D = x.shape
     return x.new_empty(B, N, heads, D).transpose(1, 2)
 
@@ -88,7 +88,7 @@ def _launch(
     factor: float,
     scale: float | None = None,
 ) -> None:
-    """Runs a kernel on the first of its tiles that this GPU has room for."""
+    """Run a kernel with the first of its tiles that this GPU has room for."""
     q, k, E = tensors[0], tensors[1], tensors[2 if len(tensors) > 2 else 1].shape[3]
     B, heads, N, D = q.shape
     arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]

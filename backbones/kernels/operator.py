@@ -18,7 +18,7 @@ from backbones.kernels import blocked
 
 @torch.library.custom_op("transfer::pointwise", mutates_args=())
 def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
-    """factor * h(scale q k^T) v; `factor` as given, and no cast.
+    """Return factor * h(scale q k^T) v; `factor` as given, and no cast.
 
     Args:
         q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, e], of one type and device.
@@ -42,7 +42,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float 
 def attend_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `attend` for q, k and v."""
+    """Return gradients of `attend` for q, k and v."""
     if not (q.numel() and k.numel()):
         return _empty(q, q, v).zero_(), _empty(k, q, v).zero_(), _empty(v, q, v).zero_()
     kernels = _kernels_for(q, v)
@@ -55,7 +55,7 @@ def attend_backward(
 
 
 def _empty(x: Tensor, q: Tensor, v: Tensor) -> Tensor:
-    """As x [B, heads, N, d] in shape, and in memory as what computes on these leaves it.
+    """Return an empty tensor of the shape of x [B, heads, N, d], laid out in memory as the computation leaves it.
 
     The kernels have a token's heads side by side, as projections read and write them; blocks have them one by one.
     """
@@ -65,7 +65,7 @@ def _empty(x: Tensor, q: Tensor, v: Tensor) -> Tensor:
 
 
 def _output_shape(q: Tensor, v: Tensor) -> Tensor:
-    """[B, heads, N, e], of which nothing is in memory."""
+    """Return a tensor of shape [B, heads, N, e] that takes no memory."""
     return v.new_empty(()).expand(*q.shape[:3], v.shape[3])
 
 
@@ -94,7 +94,7 @@ attend.register_autograd(_gradients, setup_context=_save_inputs)
 
 
 def count_operations(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> int:
-    """Of the two products, from the shapes of queries, keys and values; a multiply-add is two."""
+    """Return the operations of the two products, from the shapes of q, k and v; a multiply-add counts as two."""
     return 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
 
 
@@ -105,24 +105,24 @@ def _forward_operations(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
 
 @register_flop_formula(torch.ops.transfer.pointwise_backward)
 def _backward_operations(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """Five products, three of them as wide as queries and keys; what is computed twice counts once."""
+    """Count five products, three of them as wide as queries and keys; what is computed twice counts once."""
     operations: int = 2 * q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
     return operations
 
 
 def _kernels_for(q: Tensor, v: Tensor) -> Any:
-    """As `_kernels`, for values that may be of another width."""
+    """Return the kernels as `_kernels` does, for values that may be of another width than queries."""
     kernels = _kernels(q)
     return kernels if kernels is None or v.shape[-1] == q.shape[-1] else _kernels(v)
 
 
 def padded_width(q: Tensor, width: int) -> int:
-    """What a width of queries and keys is best filled up to with zeros: on a GPU the next that the kernels take."""
+    """Return the width to which queries and keys are best padded with zeros: on a GPU the next that the kernels take."""
     return next((own for own in blocked.HEAD_DIMS if own >= width), width) if q.device.type == "cuda" else width
 
 
 def _kernels(q: Tensor) -> Any:
-    """The module of the fused kernels where they serve, else None."""
+    """Return the module of the fused kernels where they can be used, else None."""
     if q.device.type != "cuda":
         return None
     kernels = _fused()
@@ -150,5 +150,5 @@ def _fused() -> Any:
 
 @cache
 def _warn_once(text: str) -> None:
-    """A warning, once for each text."""
+    """Warn, once for each text."""
     warnings.warn(text, stacklevel=2)

@@ -15,7 +15,7 @@ import triton.language as tl
 
 @triton.jit
 def _weigh(s, H: tl.constexpr):
-    """h of scores in float32. No h hides a NaN."""
+    """Return h of scores in float32. No h hides a NaN."""
     if H == "relu":
         w = tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL)
     elif H == "relu2":
@@ -40,7 +40,7 @@ def _weigh(s, H: tl.constexpr):
 
 @triton.jit
 def _slope(g, s, H: tl.constexpr):
-    """g h'(s) in float32."""
+    """Return g h'(s) in float32."""
     if H == "relu":
         d = tl.where(s <= 0, 0.0, g)
     elif H == "relu2":
@@ -64,7 +64,7 @@ def _slope(g, s, H: tl.constexpr):
 
 @triton.jit
 def _scores(x, y, scale, SCALED: tl.constexpr, PRECISION: tl.constexpr):
-    """scale x y^T in float32, or without the scale where the caller sees to it."""
+    """Return scale x y^T in float32, or without the scale where the caller applies it."""
     s = tl.dot(x, tl.trans(y), input_precision=PRECISION)
     if SCALED:
         s *= scale
@@ -73,13 +73,13 @@ def _scores(x, y, scale, SCALED: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def _at(base, pair, heads, of_image, of_head):
-    """The pointer to a head of an image; `pair` counts both."""
+    """Return the pointer to a head of an image; `pair` counts both."""
     return base + (pair // heads).to(tl.int64) * of_image + (pair % heads).to(tl.int64) * of_head
 
 
 @triton.jit
 def _read(base, rows, of_row, count, D: tl.constexpr, EVEN: tl.constexpr):
-    """Rows [., D]; zeros behind the last, which then add nothing to any product."""
+    """Read rows [., D]; zeros behind the last, which then add nothing to any product."""
     places = base + rows[:, None].to(tl.int64) * of_row + tl.arange(0, D)[None, :]
     if EVEN:  # noqa: SIM108  (Triton compiles one of the two)
         x = tl.load(places)
@@ -101,7 +101,7 @@ def forward(
     H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, J: tl.constexpr,
     EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """out = of_weights h(scale q k^T) v for M queries."""
+    """Compute out = of_weights h(scale q k^T) v for M queries."""
     blocks = tl.cdiv(N, M)
     pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
     queries = _read(_at(q, pair, heads, q_image, q_head), rows, q_row, N, D, False)
@@ -124,7 +124,7 @@ def backward_keys(
     H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, J: tl.constexpr,
     EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of M keys and values."""
+    """Compute the gradients of M keys and values."""
     blocks = tl.cdiv(L, M)
     pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
     keys = _read(_at(k, pair, heads, k_image, k_head), rows, k_row, L, D, False)
@@ -152,7 +152,7 @@ def backward_queries(
     H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, J: tl.constexpr,
     EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of M queries."""
+    """Compute the gradients of M queries."""
     blocks = tl.cdiv(N, M)
     pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
     queries = _read(_at(q, pair, heads, q_image, q_head), rows, q_row, N, D, False)

@@ -31,7 +31,7 @@ def top_k(
     batch_size: int,
     columns: Tensor | None = None,
 ) -> Outcomes:
-    """Classifies a split; the same on every rank.
+    """Classify a split; the result is the same on every rank.
 
     Args:
         transform: PIL image -> tensor.
@@ -55,12 +55,12 @@ def top_k(
 
 
 def image_outcomes(split: Split) -> Outcomes:
-    """`sample` [M] names and `cluster` [M] for resampling: every image is one of its own."""
+    """Return `sample` [M], the names, and `cluster` [M] for resampling: every image is its own cluster."""
     return {"sample": np.array(list(split.names)), "cluster": np.arange(len(split))}
 
 
 def true_class_ranks(logits: Tensor, labels: Tensor, columns: Tensor | None = None) -> Tensor:
-    """How many classes stand above the true one, and how many others are level with it, as int64 [B, 2].
+    """Return how many classes stand above the true one, and how many others are level with it, as int64 [B, 2].
 
     A class without a column is never found: it stands below all and the k best. (-1, -1) where a logit is not finite.
 
@@ -81,7 +81,7 @@ def true_class_ranks(logits: Tensor, labels: Tensor, columns: Tensor | None = No
 
 
 def accuracies(outcomes: Outcomes) -> dict[str, float]:
-    """`top1` and `top5`: the share of images whose true class is among the k best.
+    """Return `top1` and `top5`: the share of images whose true class is among the k best.
 
     A class that is level with t others takes each of their places with the same probability, so a model that gives
     every class the same logit has the accuracy of guessing.
@@ -91,14 +91,17 @@ def accuracies(outcomes: Outcomes) -> dict[str, float]:
 
 
 def class_columns(model_classes: Sequence[str], data_classes: Sequence[str]) -> tuple[Tensor, list[str]]:
-    """For each class of the data its place among the model's, by name, -1 where it has none; and the names without."""
+    """Return, for each class of the data, its place among the model's by name (-1: none), and the names without a
+    place.
+    """
     place = {name: index for index, name in enumerate(model_classes)}
     columns = torch.tensor([place.get(name, -1) for name in data_classes], dtype=torch.int64)
     return columns, [name for name in data_classes if name not in place]
 
 
 def imagenet_synsets(classes: int) -> tuple[str, ...] | None:
-    """WordNet ids in the order of the outputs of an ImageNet classifier, told by their number; None for other numbers.
+    """Return WordNet ids in the order of an ImageNet classifier's outputs, known by their number; None for other
+    numbers.
 
     21,843 is Google's ImageNet-21k, which lacks one class of ImageNet-1k, n04399382 (teddy); 21,841, 21,842 and others
     are timm's lists of other releases.

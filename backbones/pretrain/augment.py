@@ -117,7 +117,7 @@ class PaddedCrop:
 
 
 def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], std: Sequence[float]) -> Transform:
-    """The training augmentation, PIL image -> [3, size, size].
+    """Return the training augmentation, PIL image -> [3, size, size].
 
     Args:
         size: pixels of the result's sides.
@@ -143,7 +143,7 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
 
 
 def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tuple[list[Step], list[Step]]:
-    """timm's crop and flip, and its colour (and auto_augment) operations, before the image becomes a tensor."""
+    """Return timm's crop and flip, and its colour (and auto_augment) operations, before the image becomes a tensor."""
     try:
         crop, colour, _ = create_transform(
             size,
@@ -167,14 +167,14 @@ def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tu
 
 
 def _operations(steps: Iterable[Any]) -> Iterator[AugmentOp]:
-    """timm's operations in its RandAugment and AugMix (`ops`) and its AutoAugment (`policy`)."""
+    """Yield timm's operations in its RandAugment and AugMix (`ops`) and its AutoAugment (`policy`)."""
     for step in steps:
         yield from getattr(step, "ops", [])
         yield from chain.from_iterable(getattr(step, "policy", []))
 
 
 def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
-    """Keeps the highest `bits` bits; none gives a black image, as timm's increasing magnitudes mean it.
+    """Keep the highest `bits` bits; 0 bits give a black image, as timm's increasing magnitudes intend.
 
     timm passes 0 bits on to Pillow (in DeiT's recipe where the magnitude reaches 10), and Pillow 13 raises.
     """
@@ -182,7 +182,7 @@ def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
 
 
 def shorter_side(size: int, resize: int | None) -> int:
-    """Pixels to which the shorter side is resized before a centre crop of `size`; None: as much more as is usual.
+    """Return the pixels to which the shorter side is resized before a centre crop of `size`; None: size / 0.875.
 
     Rounded down, as in timm and DeiT.
     """
@@ -190,7 +190,7 @@ def shorter_side(size: int, resize: int | None) -> int:
 
 
 def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") -> list[Step]:
-    """From an image to the part of it that is scored, size x size pixels.
+    """Return the steps from an image to the part of it that is scored, size x size pixels.
 
     Nothing is resampled where the image has the wanted size already.
 
@@ -214,5 +214,5 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
 
 
 def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:
-    """The view of an image that is scored, PIL image -> [3, size, size] in [0, 1]; see `view_steps`."""
+    """Return the transform of evaluation, PIL image -> [3, size, size] in [0, 1]; see `view_steps`."""
     return Augmentation(view_steps(size, resize, view=view))

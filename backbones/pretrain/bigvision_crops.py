@@ -31,7 +31,7 @@ class InceptionCrop:
         return crop.transform((self.size, self.size), Image.Transform.EXTENT, (0, 0, w, h), Image.Resampling.BILINEAR)
 
     def draw(self, W: int, H: int) -> tuple[int, int, int, int]:
-        """A box (left, top, width, height) in an image of W x H pixels."""
+        """Return a box (left, top, width, height) in an image of W x H pixels."""
         least, most = (share * W * H for share in self.area)
         for _ in range(TRIES):
             ratio = random.uniform(*self.ratio)
@@ -61,7 +61,7 @@ class AreaCrop:
         return Image.fromarray((pixels + 1e-3).astype(np.uint8))  # whole values stay whole when truncated
 
     def _weights(self, length: int, resized: int) -> NDArray[Any]:
-        """[size, length]: the share of every input pixel in the output pixels that the centre crop keeps."""
+        """Return [size, length]: the share of every input pixel in the output pixels that the centre crop keeps."""
         first = (resized - self.size) // 2
         edges = np.arange(first, first + self.size + 1)[:, None] * (length / resized)
         pixel = np.arange(length)

@@ -39,71 +39,71 @@ class RandAugment:
 
 
 def rotate(image: Image.Image, m: float) -> Image.Image:
-    """About the centre by 30 m degrees, either way."""
+    """Rotate about the centre by 30 m degrees, in either direction."""
     angle = math.radians(30 * random_sign(m))
     cos, sin, x, y = math.cos(angle), math.sin(angle), (image.width - 1) / 2, (image.height - 1) / 2
     return affine(image, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
 
 
 def posterize(image: Image.Image, m: float) -> Image.Image:
-    """Clears the lowest 8 - int(4 m) bits; TensorFlow takes that as uint8 and clears 7 at most."""
+    """Clear the lowest 8 - int(4 m) bits; TensorFlow takes that as uint8 and clears 7 at most."""
     return ImageOps.posterize(image, 8 - min((8 - int(4 * m)) % 256, 7))
 
 
 def solarize(image: Image.Image, m: float) -> Image.Image:
-    """Inverts values from int(256 m) mod 256 on: all of them at levels 0, 10 and 20."""
+    """Invert values from int(256 m) mod 256 on: all of them at levels 0, 10 and 20."""
     return ImageOps.solarize(image, int(256 * m) % 256)
 
 
 def solarize_add(image: Image.Image, m: float) -> Image.Image:
-    """Adds int(110 m) to values below 128."""
+    """Add int(110 m) to values below 128."""
     add = int(110 * m)
     return image.point([min(value + add, 255) if value < 128 else value for value in range(256)] * 3)
 
 
 def color(image: Image.Image, m: float) -> Image.Image:
-    """Away from its grey version by the factor 1.8 m + 0.1."""
+    """Extrapolate from the image's grey version by the factor 1.8 m + 0.1."""
     return ImageEnhance.Color(image).enhance(1.8 * m + 0.1)
 
 
 def contrast(image: Image.Image, m: float) -> Image.Image:
-    """Away from the grey value H W / 256, at most 255 (196 at 224 px), by the factor 1.8 m + 0.1."""
+    """Extrapolate from the grey value H W / 256, at most 255 (196 at 224 px), by the factor 1.8 m + 0.1."""
     grey = min(image.width * image.height // 256, 255)
     return Image.blend(Image.new("RGB", image.size, (grey,) * 3), image, 1.8 * m + 0.1)
 
 
 def brightness(image: Image.Image, m: float) -> Image.Image:
-    """Times 1.8 m + 0.1."""
+    """Multiply by 1.8 m + 0.1."""
     return ImageEnhance.Brightness(image).enhance(1.8 * m + 0.1)
 
 
 def sharpness(image: Image.Image, m: float) -> Image.Image:
-    """Away from its 3x3 mean (weight 5 of 13 in the centre) by the factor 1.8 m + 0.1; the border stays."""
+    """Extrapolate from the image's 3x3 mean (weight 5 of 13 in the centre) by the factor 1.8 m + 0.1; the border stays."""
     return Image.blend(image.filter(SMOOTH), image, 1.8 * m + 0.1)
 
 
 def shear_x(image: Image.Image, m: float) -> Image.Image:
-    """Row y moves by 0.3 m y pixels, either way."""
+    """Move row y by 0.3 m y pixels, in either direction."""
     return affine(image, 1, 0.3 * random_sign(m), NUDGE, 0, 1, 0)
 
 
 def shear_y(image: Image.Image, m: float) -> Image.Image:
-    """Column x moves by 0.3 m x pixels, either way."""
+    """Move column x by 0.3 m x pixels, in either direction."""
     return affine(image, 1, 0, 0, 0.3 * random_sign(m), 1, NUDGE)
 
 
 def translate_x(image: Image.Image, m: float) -> Image.Image:
-    """By 100 m pixels, either way."""
+    """Move by 100 m pixels, in either direction."""
     return affine(image, 1, 0, TRANSLATE * random_sign(m), 0, 1, 0)
 
 
 def translate_y(image: Image.Image, m: float) -> Image.Image:
-    """By 100 m pixels, either way."""
+    """Move by 100 m pixels, in either direction."""
     return affine(image, 1, 0, 0, 0, 1, TRANSLATE * random_sign(m))
 
 
 def cutout(image: Image.Image, m: float) -> Image.Image:
-    """Greys the box of int(40 m) pixels on each side of a pixel drawn uniformly (arXiv 1708.04552)."""
+    """Grey the box of int(40 m) pixels on each side of a pixel drawn uniformly (arXiv 1708.04552)."""
     half = int(CUTOUT * m)
     x, y = random.randrange(image.width), random.randrange(image.height)
     image = image.copy()
@@ -112,12 +112,14 @@ def cutout(image: Image.Image, m: float) -> Image.Image:
 
 
 def random_sign(m: float) -> float:
-    """m or -m, each with probability 1/2."""
+    """Return m or -m, each with probability 1/2."""
     return m if random.random() < 0.5 else -m
 
 
 def affine(image: Image.Image, a: float, b: float, c: float, d: float, e: float, f: float) -> Image.Image:
-    """The image whose pixel (x, y) is the nearest of the given one's to (ax + by + c, dx + ey + f); grey outside."""
+    """Return the image whose pixel (x, y) is the nearest of the given one's to (ax + by + c, dx + ey + f); grey
+    outside.
+    """
     # PIL's coordinates have pixel centres at halves, those of the formula at whole numbers
     matrix = (a, b, c + 0.5 - (a + b) / 2, d, e, f + 0.5 - (d + e) / 2)
     return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST, fillcolor=FILL)

@@ -35,7 +35,9 @@ class Dino(Method):
     metrics = ("knn_top1", "knn_top5")
 
     def check(self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context) -> None:
-        """Both crop sizes suit the backbone, the ranks can share a batch, and there are images enough."""
+        """Check that both crop sizes suit the backbone, that the ranks can share a batch, and that there are enough
+        images.
+        """
         check_crops(spec, options)
         batch = options.batch
         context.micro_batch(batch, options.accumulate)
@@ -49,7 +51,7 @@ class Dino(Method):
     def run(
         self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Trains on the training split, scores the validation split by its neighbours there, exports."""
+        """Train on the training split, score the validation split by k-NN against it, and export."""
         assert data.train is not None
         seed_torch(context.seed)
         learner = make_learner(spec, options, len(data.train) // options.batch)
@@ -87,14 +89,14 @@ class Dino(Method):
         return scores, outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """Top-1 and top-5 accuracy from the rank of each image's true class; nothing without a validation split."""
+        """Return top-1 and top-5 accuracy from the rank of each image's true class; nothing without a validation split."""
         if "rank" not in outcomes:
             return {}
         return {f"knn_top{k}": float((outcomes["rank"] < k).mean()) for k in (1, TOP)}
 
 
 def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
-    """Raises UsageError where the backbone cannot be trained on crops of both sizes."""
+    """Raise UsageError where the backbone cannot be trained on crops of both sizes."""
     check_builds(spec, options.size, drop_path=options.drop_path)
     if not options.local_crops:
         return
@@ -112,7 +114,7 @@ def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
 
 
 def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> DinoLearner:
-    """Student and teacher with equal weights; only the student has stochastic depth."""
+    """Return student and teacher with equal weights; only the student has stochastic depth."""
     spec = with_train_size(spec, options.size)
     student = create(spec, img_size=options.size, drop_path=options.drop_path)
     teacher = create(spec, img_size=options.size, drop_path=0.0)
@@ -120,7 +122,7 @@ def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> 
 
 
 def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoader:
-    """Batches of multi-crops."""
+    """Return the loader of multi-crop batches."""
     crops = MultiCrop(
         options.size,
         options.global_area,
@@ -137,7 +139,7 @@ def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoa
 
 
 def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOptions, context: Context) -> Outcomes:
-    """The rank of each validation image's true class in its neighbours' votes; the same on every rank.
+    """Return the rank of each validation image's true class in its neighbours' votes; the same on every rank.
 
     Empty without a validation split. Raises NotFinite.
     """

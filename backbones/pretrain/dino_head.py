@@ -30,7 +30,7 @@ class WeightNormLinear(nn.Module):
         self.weight_g = None if fixed_norm else nn.Parameter(torch.ones(out_dim, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, D] -> [B, K]."""
+        """Map [B, D] to [B, K]."""
         # The norms divide the outputs: to divide the weights takes several passes over K x D numbers more.
         norms = torch.linalg.vector_norm(self.weight_v, dim=1)
         scale = 1 / norms if self.weight_g is None else self.weight_g.squeeze(1) / norms
@@ -62,7 +62,7 @@ class DinoHead(nn.Module):
         self.last_layer = WeightNormLinear(BOTTLENECK, out_dim, fixed_norm=norm_last_layer, exact=exact)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features [B, D] -> outputs [B, K]."""
+        """Map features [B, D] to outputs [B, K]."""
         # float32: in half precision the normalisation's guard against zero is itself zero
         outputs: Tensor = self.last_layer(functional.normalize(self.mlp(features).float(), dim=1))
         return outputs

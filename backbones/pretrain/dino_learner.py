@@ -39,7 +39,7 @@ class Network(nn.Module):
         self.backbone, self.head = backbone, head
 
     def forward(self, crops: Sequence[Tensor], *, still: Sequence[bool]) -> tuple[Tensor, Tensor]:
-        """One pass through the backbone for each resolution, one through the head.
+        """Run the backbone once for each resolution, and the head once.
 
         Args:
             crops: V batches of images [B, 3, H, W]; neighbours of one resolution go through the backbone together.
@@ -87,7 +87,9 @@ class DinoLearner(Learner):
         self.batch_means: list[Tensor] = []  # [K] of the teacher's outputs, one for each micro-batch of the step
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """([crops [B, 3, H, W], ...], labels): two global crops, then local ones; the labels are not looked at."""
+        """Return the loss of ([crops [B, 3, H, W], ...], labels): two global crops, then local ones; labels are not
+        used.
+        """
         options, (crops, *_) = self.options, batch
         momentum, temperature = self._moment(step, crops[0].device)
         with torch.no_grad():
@@ -111,7 +113,7 @@ class DinoLearner(Learner):
         }
 
     def train(self, mode: bool = True) -> Self:
-        """As every module's, but the teacher's batch norm keeps to `teacher_bn`."""
+        """Set the mode as every module does, but keep the teacher's batch norm to `teacher_bn`."""
         super().train(mode)
         if self.options.teacher_bn == "eval":
             for norm in batch_norms(self.teacher):
@@ -119,27 +121,27 @@ class DinoLearner(Learner):
         return self
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """The student's parameters, with layer decay over its backbone; its head lies behind it."""
+        """Return the student's parameters, with layer decay over its backbone; its head lies behind it."""
         return parameter_groups(self, options, self.student.backbone, "student.backbone.")
 
     def averages(self) -> list[tuple[nn.Module, nn.Module]]:
-        """The teacher follows the student."""
+        """Return the teacher, which averages the student."""
         return [(self.teacher, self.student)]
 
     def share_tokens(self, shards: Shards) -> None:
-        """In the blocks of student and teacher."""
+        """Share tokens in the blocks of student and teacher."""
         for network in (self.student, self.teacher):
             share_tokens(network.backbone.model, shards)
 
     def after_backward(self, step: int) -> None:
-        """Leaves the last layer out of the first epochs' updates."""
+        """Drop the last layer's gradients in the first epochs."""
         if self._epoch(step) < self.options.freeze_last_layer:
             for parameter in self.student.head.last_layer.parameters():
                 parameter.grad = None
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:
-        """Moves the teacher towards the student, and the center towards the mean of the teacher's outputs."""
+        """Move the teacher towards the student, and the center towards the mean of the teacher's outputs."""
         share = 1 - self.momentum(step)
         torch._foreach_lerp_(list(self.teacher.parameters()), list(self.student.parameters()), share)
         if self.options.teacher_bn != "own":
@@ -149,20 +151,20 @@ class DinoLearner(Learner):
         self.batch_means.clear()
 
     def after_skip(self, step: int) -> None:
-        """Forgets the teacher's outputs in the step, which may be those that were not finite."""
+        """Forget the teacher's outputs in the step, which may be the ones that were not finite."""
         self.batch_means.clear()
 
     def collapsed(self, stats: dict[str, float]) -> str:
-        """A uniform or constant teacher, a loss that stays at ln K, or one feature for all images."""
+        """Detect a uniform or constant teacher, a loss that stays at ln K, or one feature for all images."""
         ceiling = math.log(self.options.out_dim)
         return super().collapsed(stats) or describe_collapse(stats["loss"], stats["teacher_entropy"], ceiling)
 
     def momentum(self, step: int) -> float:
-        """What the teacher keeps of its own in a step (from 1)."""
+        """Return the share of its own weights that the teacher keeps in a step (from 1)."""
         return cosine(self.options.teacher_momentum, 1.0, (step - 1) / (self.options.epochs * self.epoch_steps))
 
     def temperature(self, step: int) -> float:
-        """The teacher's temperature in a step (from 1)."""
+        """Return the teacher's temperature in a step (from 1)."""
         start, end = self.options.warmup_teacher_temp, self.options.teacher_temp
         warm = self.options.warmup_teacher_temp_epochs
         return teacher_temperature(self._epoch(step), start=start, end=end, warmup_epochs=warm)
@@ -172,18 +174,20 @@ class DinoLearner(Learner):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _moment(self, step: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Momentum and temperature as scalars on the device; a compiled graph would be made anew for each number."""
+        """Return momentum and temperature as scalars on the device; a compiled graph would be remade for each Python
+        number.
+        """
         return torch.full((), self.momentum(step), device=device), torch.full((), self.temperature(step), device=device)
 
 
 def batch_norms(module: nn.Module) -> Iterator[Any]:
-    """All batch norms within, synchronised ones included."""
+    """Return all batch norms within, synchronised ones included."""
     return (part for part in module.modules() if isinstance(part, _BatchNorm))
 
 
 @contextmanager
 def freeze_running_statistics(module: nn.Module, still: bool = True) -> Iterator[None]:
-    """Batch norm in training normalises by the batch as ever, but leaves its running statistics as they are."""
+    """Leave the running statistics of training batch norms as they are within; they still normalise by the batch."""
     norms = [norm for norm in batch_norms(module) if norm.training and norm.track_running_stats] if still else []
     for norm in norms:
         norm.track_running_stats = False
@@ -195,7 +199,7 @@ def freeze_running_statistics(module: nn.Module, still: bool = True) -> Iterator
 
 
 def average_running_statistics(teacher: nn.Module, student: nn.Module, share: float) -> None:
-    """Moves the teacher's running batch-norm statistics towards the student's by `share`."""
+    """Move the teacher's running batch-norm statistics towards the student's by `share`."""
     for mine, theirs in zip(batch_norms(teacher), batch_norms(student), strict=True):
         if mine.running_mean is not None:
             mine.running_mean.lerp_(theirs.running_mean, share)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 
 def teacher_log_probabilities(outputs: Tensor, center: Tensor, temperature: Tensor | float) -> Tensor:
-    """log softmax((outputs - center) / temperature) in float32.
+    """Return log softmax((outputs - center) / temperature) in float32.
 
     Args:
         outputs: [2, B, K] of the teacher, for the global crops.
@@ -20,7 +20,7 @@ def teacher_log_probabilities(outputs: Tensor, center: Tensor, temperature: Tens
 
 
 def cross_view_loss(outputs: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
-    """Mean cross-entropy between the teacher's view of a global crop and the student's of every other crop.
+    """Return the mean cross-entropy between the teacher's view of a global crop and the student's of every other crop.
 
     -1 / (2 V - 2) sum over i = 1, 2, j = 1..V, j != i of mean_B sum_K p_i log softmax(s_j / temperature); each crop's
     log-sum-exp less its product with the probabilities it is held against, so that no [V, B, K] softmax is formed.
@@ -44,24 +44,24 @@ def cross_view_loss(outputs: Tensor, probabilities: Tensor, temperature: float) 
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:
-    """Mean entropy, in nats, of distributions [..., K] given by their logarithms."""
+    """Return the mean entropy, in nats, of distributions [..., K] given by their logarithms."""
     return -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
 
 
 def updated_center(center: Tensor, batch_mean: Tensor, momentum: float) -> Tensor:
-    """The center [K] after a batch whose teacher outputs have this mean [K]: c <- m c + (1 - m) mean."""
+    """Return the center [K] after a batch whose teacher outputs have this mean [K]: c <- m c + (1 - m) mean."""
     return center.lerp(batch_mean, 1 - momentum)
 
 
 def teacher_temperature(epoch: int, *, start: float, end: float, warmup_epochs: int) -> float:
-    """Temperature of an epoch (from 0), linear from `start` in the first warm-up epoch to `end` in the last."""
+    """Return the temperature of an epoch (from 0), linear from `start` in the first warm-up epoch to `end` in the last."""
     if epoch >= warmup_epochs:
         return end
     return start + (end - start) * epoch / max(warmup_epochs - 1, 1)
 
 
 def describe_collapse(loss: float, teacher_entropy: float, ceiling: float) -> str:
-    """What is wrong with a step, "" if nothing is; `ceiling` is ln K, the entropy of the uniform distribution.
+    """Return what is wrong with a step, "" if nothing is; `ceiling` is ln K, the entropy of the uniform distribution.
 
     Uniform or constant outputs are the two collapses of section 5.3 (arXiv 2104.14294).
     """

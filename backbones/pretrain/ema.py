@@ -32,16 +32,16 @@ class WeightAverage(nn.Module):
         self.train(False)
 
     def train(self, mode: bool = True) -> "WeightAverage":
-        """Stays in eval mode."""
+        """Stay in eval mode."""
         return super().train(False)
 
     def forward(self, *inputs: Any) -> Any:
-        """The averaged model's answer."""
+        """Return the averaged model's outputs."""
         return self.model(*inputs)
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Moves the average towards `model`, of the same structure."""
+        """Move the average towards `model`, of the same structure."""
         averages: list[Tensor] = []
         values: list[Tensor] = []
         for average, value in zip(self.model.state_dict().values(), model.state_dict().values(), strict=True):

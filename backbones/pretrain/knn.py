@@ -39,7 +39,8 @@ def knn_class_ranks(
     temperature: float,
     batch_size: int,
 ) -> dict[int, NDArray[Any]]:
-    """Classifies the validation images by their neighbours among the training images; the same on every rank.
+    """Classify the validation images by their neighbours among the training images; the result is the same on every
+    rank.
 
     Args:
         transform: PIL image -> tensor.
@@ -70,7 +71,7 @@ def knn_class_ranks(
 
 
 def true_class_ranks(ranked: Tensor, labels: Tensor, k: int) -> NDArray[Any]:
-    """[N]: how many of the classes [N, top], by falling votes, stand before the true one; TOP where it is missing.
+    """Return [N]: how many of the classes [N, top], by falling votes, stand before the true one; TOP if it is missing.
 
     k neighbours name k classes at most: of fewer than TOP only as many count, as in DINO's own evaluation.
     """
@@ -90,7 +91,8 @@ def weighted_knn(
     block: int | None = None,
     top: int = TOP,
 ) -> dict[int, Tensor]:
-    """The classes that the k nearest training samples vote for, each with weight exp(cosine similarity / temperature).
+    """Return the classes that the k nearest training samples vote for, each with weight exp(cosine similarity /
+    temperature).
 
     Which samples are nearest is found by products of normalised features less the training samples' mean, which moves
     all similarities of a test sample alike, in float32, and in float64 for test samples where float32 may leave out a
@@ -135,7 +137,7 @@ def weighted_knn(
 
 
 def _candidates(unit: Tensor, train: Tensor, centred: Centred, count: int, k: int) -> Tensor:
-    """Places [B, count] of training samples among which the k nearest of each test sample are.
+    """Return places [B, count] of training samples that include the k nearest of each test sample.
 
     By float32, unless the last candidate is so close to the k-th that the error of a product, as in
     `tasks.ranking.distances.Distances`, may have kept a nearer one out.
@@ -155,7 +157,8 @@ def _candidates(unit: Tensor, train: Tensor, centred: Centred, count: int, k: in
 
 
 def _centre(train: Tensor) -> Centred:
-    """The mean [D] of the normalised samples, float64, these less their mean, float32, and what similarities add [M].
+    """Return the mean [D] of the normalised samples (float64), the samples less it (float32), and offsets of
+    similarities [M].
 
     a b = (a - m) (b - m) + m b + a m - m m, where the last two are the same for all b, and m b = (|b|^2 + |m|^2 -
     |b - m|^2) / 2, whose first two terms are the same for all b of length 1.
@@ -173,7 +176,9 @@ def _normalise(features: Tensor) -> Tensor:
 
 
 def _top_k(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest similarities of each row [B, M] and their places, [B, k] each; the earlier of equal ones first."""
+    """Return the k largest similarities of each row [B, M] and their places, [B, k] each; the earlier of equal ones
+    first.
+    """
     values, places = similarity.topk(k)
     # Which of several values equal to the smallest one `topk` takes is not defined.
     tied = ((similarity >= values[:, -1:]).sum(1) > k).nonzero().flatten()
@@ -184,14 +189,14 @@ def _top_k(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _sort(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Both [B, k] by falling values, the lower place first of equal ones."""
+    """Return both [B, k] by falling values; of equal values the lower place comes first."""
     places, order_of_places = places.sort(dim=1)
     values, order_of_values = values.gather(1, order_of_places).sort(dim=1, descending=True, stable=True)
     return values, places.gather(1, order_of_values)
 
 
 def _rerank_in_float64(unit: Tensor, train: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k nearest among the candidates at `places` [B, k'], by similarities in float64, and these: [B, k] each."""
+    """Return float64 similarities and places, [B, k] each, of the k nearest among the candidates at `places` [B, k']."""
     similarity, places = _sort((_normalise(train[places]) * unit[:, None]).sum(2), places)
     return similarity[:, :k], places[:, :k]
 
@@ -199,7 +204,9 @@ def _rerank_in_float64(unit: Tensor, train: Tensor, places: Tensor, k: int) -> t
 def _rank_classes(
     similarity: Tensor, labels: Tensor, k: Sequence[int], temperature: float, classes: int
 ) -> list[tuple[int, Tensor]]:
-    """(k, classes [B, C] by falling votes) for similarities and labels [B, max k] of the neighbours, nearest first."""
+    """Return (k, classes [B, C] by falling votes), given similarities and labels [B, max k] of neighbours, nearest
+    first.
+    """
     exponents = similarity / temperature
     # Of each class the exponent of its nearest neighbour, and the sum of its votes as multiples of that one's.
     largest = torch.full((len(similarity), classes), -torch.inf, dtype=similarity.dtype, device=similarity.device)

@@ -11,7 +11,7 @@ Box = tuple[int, int, int, int]
 
 
 def soft_target_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """-sum_c t_c log softmax(logits)_c, mean over all leading dimensions.
+    """Return -sum_c t_c log softmax(logits)_c, averaged over all leading dimensions.
 
     DeiT's loss under mixup (Touvron et al. 2020, arXiv 2012.12877, section 6); with one-hot targets the usual
     cross-entropy.
@@ -23,7 +23,8 @@ def soft_target_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def sigmoid_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """-sum_c [t_c log sigmoid(z_c) + (1 - t_c) log(1 - sigmoid(z_c))] of logits z [B, C], mean over the batch.
+    """Return -sum_c [t_c log sigmoid(z_c) + (1 - t_c) log(1 - sigmoid(z_c))] of logits z [B, C], averaged over the
+    batch.
 
     Each class is a question of its own (Beyer et al. 2020, arXiv 2006.07159, section 4; big_vision's `sigmoid_xent`).
     As softplus(z) - t z: torch's own form, (1 - t) z - log sigmoid(z), is a difference of numbers near |z|, of which
@@ -34,7 +35,7 @@ def sigmoid_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def mixed_share(box: Box, tokens: int) -> float:
-    """Share of an image's `tokens` that mix-token took from its partner: a box (top, left, bottom, right) of them."""
+    """Return the share of an image's `tokens` that mix-token took from its partner: a box (top, left, bottom, right)."""
     top, left, bottom, right = box
     return (bottom - top) * (right - left) / tokens
 
@@ -42,7 +43,8 @@ def mixed_share(box: Box, tokens: int) -> float:
 def token_label_losses(
     class_logits: Tensor, token_logits: Tensor, box: Box, targets: Tensor, token_targets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Token labeling (Jiang et al. 2021, arXiv 2104.10858, section 3.2): the class token's loss and the tokens' mean.
+    """Return token labeling's loss of the class token and the tokens' mean loss (Jiang et al. 2021, arXiv 2104.10858,
+    section 3.2).
 
     Mix-token put a box of tokens of image B - 1 - i into image i, so the class token's target is that of image i and
     of its partner by their shares of tokens. The model has put the tokens' logits back to their own images.
@@ -60,7 +62,7 @@ def token_label_losses(
 
 
 def constant_loss(prior: Tensor, *, sigmoid: bool) -> float:
-    """The lowest loss of a prediction that is the same for every image, whose mean target is `prior` [C].
+    """Return the lowest loss of a prediction that is the same for every image, if the mean target is `prior` [C].
 
     The cross-entropy's is the entropy of the prior, ln C for equal classes; the sigmoid loss's is the sum of the
     binary entropies.

@@ -37,12 +37,12 @@ class PretrainOptions(FitOptions):
             raise UsageError(f"--validate-at {self.validate_at}: epochs count from 1, or from -1 for the last")
 
     def validates(self, epoch: int) -> bool:
-        """Whether the validation split is scored after this epoch (from 0)."""
+        """Return whether the validation split is scored after this epoch (from 0)."""
         return epoch + 1 in self.validate_at or epoch - self.epochs in self.validate_at
 
 
 def with_train_size(spec: BackboneSpec, size: int) -> BackboneSpec:
-    """The backbone with the pixels of this training as its `train_size`, where its weights start from nothing.
+    """Return the backbone with this training's pixels as its `train_size`, if it is trained from random weights.
 
     Attention of `length="train"` counts the tokens of that size, here and in every task afterwards.
     """
@@ -68,12 +68,12 @@ class Method:
     primary: ClassVar[str]
 
     def check(self, spec: BackboneSpec, data: ClassificationData, options: Any, context: Context) -> None:
-        """Raises what can be known to fail before anything is trained."""
+        """Raise the errors that can be found before anything is trained."""
 
     def run(
         self, spec: BackboneSpec, data: ClassificationData, options: Any, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Trains, validates, and leaves the weights by `context.export`.
+        """Train, validate, and leave the weights by `context.export`.
 
         Scores and outcomes are empty when the training broke down (`context.outcome` says how; nothing is exported),
         or when the data has no validation split.
@@ -81,11 +81,11 @@ class Method:
         raise NotImplementedError
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """The scores from what `outcomes.npz` holds, to the bit."""
+        """Return the scores from the per-sample outcomes, equal to the bit."""
         raise NotImplementedError
 
 
 def load_method(name: str) -> Method:
-    """The method that module `backbones.pretrain.<name>` gives."""
+    """Return the method that module `backbones.pretrain.<name>` gives."""
     method: Method = importlib.import_module(f"backbones.pretrain.{name}").METHOD
     return method

@@ -53,7 +53,7 @@ class MixOptions:
 def mix(
     images: Tensor, labels: Tensor, classes: int, options: MixOptions, *, seed: int, step: int
 ) -> tuple[Tensor, Tensor]:
-    """Mixed images [B, 3, H, W] and their targets [B, C] float32, rows of which sum to 1.
+    """Return mixed images [B, 3, H, W] and their targets [B, C] float32, rows of which sum to 1.
 
     A pure function of its arguments and of torch's seed: timm's draws follow `torch.initial_seed()`, so they differ
     between processes seeded differently; big_vision's share follows (seed, step) alone. No generator moves, and what is
@@ -93,7 +93,9 @@ def mix(
 
 
 def mixup_share(alpha: float, seed: int, step: int) -> float:
-    """big_vision's share of each image in its mixture: max(a, 1 - a) with a ~ Beta(alpha, alpha), from (seed, step)."""
+    """Return big_vision's share of each image in its mixture: max(a, 1 - a) with a ~ Beta(alpha, alpha), from (seed,
+    step).
+    """
     a = np.random.default_rng(key_seed(seed, step)).beta(alpha, alpha)
     return float(max(a, 1 - a))
 
@@ -101,7 +103,7 @@ def mixup_share(alpha: float, seed: int, step: int) -> float:
 def _mix_with_next(
     images: Tensor, labels: Tensor, classes: int, options: MixOptions, share: float
 ) -> tuple[Tensor, Tensor]:
-    """share * x[i] + (1 - share) * x[i - 1], for images and targets."""
+    """Return share * x[i] + (1 - share) * x[i - 1], for images and targets."""
     targets = mixup_target(labels, classes, smoothing=options.smoothing)
     images, targets = (x.lerp(x.roll(1, 0), 1 - share) for x in (images, targets))
     return images, targets

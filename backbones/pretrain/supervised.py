@@ -37,13 +37,13 @@ class Supervised(Method):
     metrics = ("top1", "top5")
 
     def check(self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
-        """See `check`."""
+        """Check as the function `check` does."""
         check(spec, data, options, context)
 
     def run(
         self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Trains on the training split, scores the validation split, exports."""
+        """Train on the training split, score the validation split, and export."""
         learner = train(spec, data, options, context)
         if context.outcome.training_failed:
             return {}, {}
@@ -60,12 +60,12 @@ class Supervised(Method):
         return scores, outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """Top-1 and top-5 accuracy from per-image outcomes; none without a validation split."""
+        """Return top-1 and top-5 accuracy from per-image outcomes; nothing without a validation split."""
         return accuracies(outcomes) if outcomes else {}
 
 
 def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
-    """What can be known to fail: the backbone and the size, the batch and its parts, too few images, label maps.
+    """Check the backbone and the size, the batch and its parts, the number of images, and the label maps.
 
     Raises:
         UsageError: the words do not fit each other.
@@ -100,7 +100,7 @@ def _check_batch(options: SupervisedOptions, context: Context) -> None:
 
 
 def epoch_images(n: int, options: SupervisedOptions) -> int:
-    """Images in an epoch of n: with repeated augmentation DeiT's sampler keeps a multiple of 256."""
+    """Return the images in an epoch of n: with repeated augmentation DeiT's sampler keeps a multiple of 256."""
     return n // 256 * 256 or n if options.repeats > 1 else n
 
 
@@ -113,7 +113,7 @@ def _training_split(data: ClassificationData) -> Split:
 def train(
     spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
 ) -> SupervisedLearner:
-    """Trains a classifier from the weights that `spec` names; `context.outcome` says how it ended."""
+    """Train a classifier from the weights that `spec` names; `context.outcome` says how it ended."""
     seed_torch(context.seed)
     spec = with_train_size(spec, options.size)
     backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
@@ -141,7 +141,7 @@ def train(
 
 
 def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, context: Context) -> RunLoader:
-    """Batches of augmented images with their labels, and label maps if there are any."""
+    """Return the loader of augmented images with their labels, and label maps if there are any."""
     maps = None
     if options.token_labels is not None:
         assert backbone.classes is not None
@@ -173,7 +173,7 @@ def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:
 def validate(
     learner: SupervisedLearner, data: ClassificationData, options: SupervisedOptions, context: Context
 ) -> Outcomes:
-    """Outcomes of the validation split, empty without one. Raises NotFinite where a logit is not."""
+    """Return outcomes of the validation split, empty without one. Raises NotFinite where a logit is not finite."""
     if data.val is None:
         return {}
     transform = eval_transform(

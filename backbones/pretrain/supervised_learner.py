@@ -52,7 +52,7 @@ class SupervisedLearner(Learner):
         head.register_forward_pre_hook(self._keep_features)
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """(images [B, 3, H, W], labels [B]) of this rank -> its loss.
+        """Return the loss of this rank's (images [B, 3, H, W], labels [B]).
 
         With token labels the images come as (images, boxes [B, 5]), and the maps [B, 2, K, h, w] after the labels.
         """
@@ -90,25 +90,25 @@ class SupervisedLearner(Learner):
         self.features = inputs[0].detach()
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Groups with layer decay over the backbone; its classifier keeps the full rate."""
+        """Return groups with layer decay over the backbone; its classifier keeps the full rate."""
         return parameter_groups(self, options, self.backbone)
 
     def averages(self) -> list[tuple[nn.Module, nn.Module]]:
-        """The average of the weights follows the backbone."""
+        """Return the average of the weights, which averages the backbone."""
         return [] if self.average is None else [(self.average.model, self.backbone)]
 
     def share_tokens(self, shards: Shards) -> None:
-        """In the backbone's blocks."""
+        """Share tokens in the backbone's blocks."""
         share_tokens(self.backbone.model, shards)
 
     def chance(self) -> tuple[str, float]:
-        """The loss of the best constant prediction: ln C for equal classes under softmax."""
+        """Return the loss of the best constant prediction: ln C for equal classes under softmax."""
         smoothed = (1 - self.options.smoothing) * self.prior + self.options.smoothing / self.classes
         level = constant_loss(smoothed, sigmoid=self.options.loss == "sigmoid")
         return ("class_loss" if self.options.dense_weight else "loss"), level
 
     def after_step(self, step: int) -> None:
-        """Moves the average of the weights."""
+        """Move the average of the weights."""
         if self.average is not None:
             self.average.update(self.backbone)
 
@@ -123,7 +123,7 @@ class SupervisedLearner(Learner):
 
 
 def classifier(backbone: Backbone) -> nn.Module:
-    """The layer that turns the pooled features of a backbone into logits.
+    """Return the layer that turns the pooled features of a backbone into logits.
 
     Raises:
         UserError: there are several, as in models for distillation.

@@ -58,7 +58,7 @@ class LabelMaps:
         self.shape = self._read(0).shape
 
     def __call__(self, index: int) -> Tensor:
-        """The map [2, K, h, w] of a training image, float32."""
+        """Return the map [2, K, h, w] of a training image, float32."""
         scores = self._read(index)
         if scores.shape != self.shape:
             raise self._damaged(index, f"shape {tuple(scores.shape)}, the first has {tuple(self.shape)}")
@@ -86,7 +86,7 @@ class LabelMaps:
 
 
 def _list_maps(folder: Path) -> dict[str, Path]:
-    """Label maps by their path below `folder`, without suffix."""
+    """Return label maps by their path below `folder`, without suffix."""
     if not folder.is_dir():
         raise UserError(f"--token-labels {folder}: no such folder")
     files = (Path(room) / name for room, _, names in os.walk(folder) for name in names)
@@ -94,12 +94,12 @@ def _list_maps(folder: Path) -> dict[str, Path]:
 
 
 def _map_name(stem: str, present: dict[str, Path]) -> str | None:
-    """The map of an image: under its full name, or without the split's folder."""
+    """Return the name of an image's map: its full name, or that without the split's folder."""
     return next((name for name in (stem, stem.partition("/")[2]) if name in present), None)
 
 
 class CropWithBox:
-    """PIL image -> [image [3, H, W], box [5]]: random crop and flip, drawn here, then the rest of an augmentation.
+    """PIL image -> [image [3, H, W], box [5]]: a random crop and flip, drawn here, then the rest of an augmentation.
 
     The box is (left, top, right, bottom) of the crop as fractions of the image's sides, and 1 where it was flipped.
 
@@ -137,7 +137,8 @@ class CropWithBox:
 
 
 def crop_targets(maps: Tensor, boxes: Tensor, classes: int, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Targets of the class token [B, C] and of the tokens [B, N, C]: softmax of the scores averaged over each region.
+    """Return targets of the class token [B, C] and of the tokens [B, N, C]: softmax of the scores averaged over each
+    region.
 
     RoIAlign (He et al. 2017, arXiv 1703.06870, section 3) over the crop, as one region and as `grid` of regions.
 

@@ -15,7 +15,7 @@ from backbones.errors import UsageError, UserError
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of the job."""
+    """This process's rank in a distributed job, and the sizes of the job and its groups."""
 
     rank: int = 0
     world: int = 1
@@ -26,7 +26,7 @@ class Ranks:
 
     @property
     def data(self) -> "Ranks":
-        """The same, counting ranks that see the same images as one."""
+        """The ranks with those that see the same images counted as one."""
         return Ranks(self.rank // self.token_ranks, self.world // self.token_ranks)
 
     @property
@@ -39,7 +39,7 @@ ALONE = Ranks()
 
 
 def ranks_from_environment(token_ranks: int = 1) -> Ranks:
-    """What `torchrun` says in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; a world of one without it.
+    """Return what `torchrun` sets in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; a world of one without it.
 
     Raises:
         UsageError: groups of `token_ranks` ranks would leave some over.
@@ -56,30 +56,30 @@ def ranks_from_environment(token_ranks: int = 1) -> Ranks:
 
 
 def start(ranks: Ranks, device: torch.device) -> None:
-    """Joins the job: nccl between GPUs, gloo between CPUs."""
+    """Join the distributed job: nccl between GPUs, gloo between CPUs."""
     if ranks.world > 1 and not dist.is_initialized():
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 
 
 def stop() -> None:
-    """Leaves the job."""
+    """Leave the distributed job."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def world_size() -> int:
-    """Number of ranks; 1 outside a job."""
+    """Return the number of ranks; 1 outside a distributed job."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def part_of_rank(items: list[Any], ranks: Ranks) -> list[Any]:
-    """The contiguous part of a global list that belongs to this rank; parts differ by one at most."""
+    """Return the contiguous part of a global list that belongs to this rank; parts differ by one at most."""
     bounds = [len(items) * r // ranks.world for r in (ranks.rank, ranks.rank + 1)]
     return items[bounds[0] : bounds[1]]
 
 
 def broadcast_object(value: Any) -> Any:
-    """Rank 0's value, on every rank."""
+    """Return rank 0's value, on every rank."""
     if world_size() == 1:
         return value
     box = [value]
@@ -88,14 +88,14 @@ def broadcast_object(value: Any) -> Any:
 
 
 def broadcast_tensors(tensors: Iterable[Tensor]) -> None:
-    """Rank 0's values into the tensors of every rank."""
+    """Copy rank 0's values into the tensors of every rank."""
     if world_size() > 1:
         for tensor in tensors:
             dist.broadcast(tensor, src=0)
 
 
 def gather_objects(value: Any) -> list[Any]:
-    """The values of all ranks in their order, on every rank."""
+    """Return the values of all ranks in their order, on every rank."""
     if world_size() == 1:
         return [value]
     box: list[Any] = [None] * world_size()
@@ -104,7 +104,7 @@ def gather_objects(value: Any) -> list[Any]:
 
 
 def mean_over_ranks(values: Tensor) -> Tensor:
-    """The mean of a tensor over the ranks; nan where any rank has one."""
+    """Return the mean of a tensor over the ranks; nan where any rank has one."""
     if world_size() > 1:
         dist.all_reduce(values)
         values /= world_size()
@@ -112,7 +112,9 @@ def mean_over_ranks(values: Tensor) -> Tensor:
 
 
 class _GatherRows(torch.autograd.Function):
-    """Rows of all ranks in rank order. Every rank computes the same loss from them, so the backward sums over ranks."""
+    """Gathers the rows of all ranks in rank order. Every rank computes the same loss from them, so the backward sums
+    over ranks.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
@@ -128,7 +130,7 @@ class _GatherRows(torch.autograd.Function):
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """[B, ...] of this rank -> [world * B, ...] of all, differentiable.
+    """Return the rows [world * B, ...] of all ranks, given [B, ...] of this one; differentiable.
 
     With DDP's mean over ranks, a loss over the gathered rows gives each parameter the gradient one process would.
     """
@@ -185,7 +187,7 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 class SyncBatchNormAct(SyncBatchNorm):
-    """With what timm's `BatchNormAct2d` has behind the norm.
+    """A synchronised batch norm with the drop layer and activation of timm's `BatchNormAct2d` behind it.
 
     Args:
         norm: whose activation and drop layer it takes.
@@ -200,7 +202,7 @@ class SyncBatchNormAct(SyncBatchNorm):
 
 
 def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
-    """Replaces every batch norm in `module` by one over all ranks; parameters, buffers and names stay.
+    """Replace every batch norm in `module` by one over all ranks; parameters, buffers and names stay.
 
     A norm with an attribute `sees_all_ranks` gets gathered rows and is left alone.
 

@@ -13,7 +13,7 @@ _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
 def write_atomic(path: Path, content: bytes, *, flag: str = "--out") -> None:
-    """Writes a file by way of a neighbour and a rename: readers, and a power cut, see the old file or the new one.
+    """Write a file by way of a neighbour and a rename: readers, and a power cut, find the old file or the new one.
 
     Args:
         flag: the option that names its folder, for messages.
@@ -26,7 +26,9 @@ def write_atomic(path: Path, content: bytes, *, flag: str = "--out") -> None:
 
 
 class atomic_replacement:
-    """Context: a temporary neighbour of `path` that takes its place when the block ends well, else goes away."""
+    """A context that gives a temporary neighbour of `path`, which replaces it if the block ends well and is removed if
+    not.
+    """
 
     def __init__(self, path: Path, flag: str = "--out"):
         self.path, self.flag = path, flag
@@ -54,7 +56,7 @@ class atomic_replacement:
 
 
 def replace_folder(new: Path, target: Path) -> None:
-    """Puts folder `new` in the place of `target`, which a reader, or a power cut, finds whole: the old one or the new.
+    """Put folder `new` in the place of `target`: readers, and a power cut, find the old folder or the new one, whole.
 
     `new` must lie on the same file system. Where the system cannot exchange two names, the target is absent for a
     moment, its content kept beside it.
@@ -73,13 +75,13 @@ def replace_folder(new: Path, target: Path) -> None:
 
 
 def _swap_names(one: Path, other: Path) -> bool:
-    """Linux: swaps two names in one step (renameat2)."""
+    """Swap two names in one step (renameat2, on Linux only) and return whether that worked."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     return call is not None and call(_HERE, bytes(one), _HERE, bytes(other), _EXCHANGE) == 0
 
 
 def check_writable(folder: Path, flag: str) -> None:
-    """Makes a folder, which `flag` names, and checks that it can be written. Raises UserError when it cannot."""
+    """Make the folder that `flag` names and check that it can be written. Raises UserError when it cannot."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe.{os.getpid()}"
@@ -90,7 +92,7 @@ def check_writable(folder: Path, flag: str) -> None:
 
 
 def write_error(path: Path, error: OSError, flag: str = "--out") -> UserError:
-    """The error for a file that could not be written; `flag` names its folder."""
+    """Return the error for a file that could not be written; `flag` names its folder."""
     if isinstance(error, shutil.Error):  # of a whole folder: a list of (source, target, reason)
         error = OSError(error.args[0][0][2])
     if flag == "--output":

@@ -6,11 +6,11 @@ from torch import Tensor
 
 
 class NotFinite(Exception):
-    """What is not finite, and of which images, in words; a task's outcome, no failure of the command."""
+    """Some numbers of some images are not finite, as the message says; a task's outcome, no failure of the command."""
 
 
 def check_finite(rows: Tensor, names: Sequence[str], what: str) -> None:
-    """Raises NotFinite, with the first image's name, unless all of `rows` [M, ...] are finite.
+    """Raise NotFinite, with the first image's name, unless all of `rows` [M, ...] are finite.
 
     Args:
         names: of the M images. what: the rows are, in words: "features of the query split".
@@ -20,7 +20,7 @@ def check_finite(rows: Tensor, names: Sequence[str], what: str) -> None:
 
 
 def raise_if_broken(broken: Tensor, names: Sequence[str], what: str) -> None:
-    """Raises NotFinite where any of `broken` [M] is set; see `check_finite`."""
+    """Raise NotFinite where any of `broken` [M] is set; see `check_finite`."""
     if broken.any():
         first, count = str(names[int(broken.int().argmax())]), int(broken.sum())
         raise NotFinite(

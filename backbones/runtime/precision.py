@@ -14,7 +14,7 @@ DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16,
 
 
 def choose_precision(name: str, device: torch.device, flag: str = "--precision") -> Precision:
-    """`auto` is bf16 where the machine multiplies it natively, else fp32.
+    """Return the precision that an option means: `auto` is bf16 where the machine multiplies it natively, else fp32.
 
     Args:
         flag: which said so, for messages.
@@ -32,7 +32,7 @@ def choose_precision(name: str, device: torch.device, flag: str = "--precision")
 
 
 def choose_precisions(options: Any, device: torch.device) -> tuple[Precision, Precision]:
-    """Of training and of scoring, as `precision` and `eval_precision` of a command's options say.
+    """Return the precisions of training and of scoring, from `precision` and `eval_precision` of a command's options.
 
     Where nothing trains there is no `precision`, and the first is the second. Raises UsageError.
     """
@@ -53,13 +53,13 @@ def _cpu_has_bf16() -> bool:
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
-    """Autocast to a precision; nothing for fp32."""
+    """Return autocast to a precision; an empty context for fp32."""
     return nullcontext() if precision == "fp32" else torch.autocast(device.type, dtype=DTYPES[precision])
 
 
 @contextmanager
 def scoring_precision(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Autocast to a precision; for fp32 no autocast, and neither TF32 nor bfloat16 inside products of float32."""
+    """Autocast to a precision; for fp32 use no autocast, and neither TF32 nor bfloat16 inside products of float32."""
     if precision == "fp32":
         with full_float32(), torch.autocast(device.type, enabled=False):
             yield
@@ -75,7 +75,7 @@ def _backends() -> tuple[Any, ...]:
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Keeps products and convolutions of float32 free of TF32 and bfloat16, whatever is switched on."""
+    """Keep products and convolutions of float32 free of TF32 and bfloat16, whatever is switched on."""
     backends = _backends()
     before = [backend.fp32_precision for backend in backends]
     try:
@@ -88,7 +88,7 @@ def full_float32() -> Iterator[None]:
 
 
 def tf32_operations(device: torch.device) -> str | None:
-    """Which operations on float32 use TF32 where nothing keeps them from it, in words; None on a CPU."""
+    """Return a phrase that says which float32 operations use TF32 by torch's current settings; None on a CPU."""
     if device.type != "cuda":
         return None
     matmul, conv, *_ = _backends()

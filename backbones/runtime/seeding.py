@@ -6,11 +6,11 @@ import torch
 
 
 def key_seed(*key: int) -> int:
-    """A 63-bit seed from integers such as (seed, epoch, sample)."""
+    """Return a 63-bit seed from integers such as (seed, epoch, sample)."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def seed_torch(*key: int) -> None:
-    """Seeds torch's generators, CPU and GPU."""
+    """Seed torch's generators, CPU and GPU."""
     torch.manual_seed(key_seed(*key))

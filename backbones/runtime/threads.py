@@ -35,7 +35,7 @@ class Threads:
     """What was last said of it in the log"""
 
     def for_model(self, work: float) -> "Threads":
-        """The same, or one for a model whose forward pass is too small; `work`: its operations (see `SMALL`)."""
+        """Return the same, or one thread for a model whose forward pass of `work` operations is below `SMALL`."""
         if self.requested or self.count == 1 or work >= SMALL:
             return self
         return Threads(1, f"a forward pass of {work:.1e} operations is too small for {self.count}")
@@ -49,7 +49,7 @@ def choose_threads(
     under_torchrun: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Threads:
-    """The threads of a rank: `--threads`, else OMP_NUM_THREADS (its first number), else `cores`.
+    """Return the threads of a rank: `--threads`, else OMP_NUM_THREADS (its first number), else `cores`.
 
     Args:
         cores: of this rank, without those of its loader processes; `said`: what limits them.
@@ -65,7 +65,7 @@ def choose_threads(
 
 
 def usable_cores() -> int:
-    """Cores that this process may use beside those of its kind, see `limits`."""
+    """Return the cores that this process may use beside other processes of its kind; see `core_limit`."""
     return core_limit()[0]
 
 
@@ -74,7 +74,7 @@ def core_limit(
     groups: Path = Path("/proc/self/cgroup"),
     root: Path = Path("/sys/fs/cgroup"),
 ) -> tuple[int, str]:
-    """Cores that this process may use, and what limits them.
+    """Return the cores that this process may use, and a phrase that says what limits them.
 
     They are those of its affinity, no more than the quota of its control group, and shared with the other tests or
     cells that run at the same time.
@@ -92,7 +92,7 @@ def core_limit(
 
 
 def cgroup_quota(groups: Path, root: Path) -> float:
-    """The least quota of the control groups (v1 and v2) that this process is in, in cores; infinite without one.
+    """Return the least quota of the control groups (v1 and v2) that this process is in, in cores; infinite without one.
 
     Args:
         groups: lines `number:controllers:path`; v2's has no controllers.
@@ -120,7 +120,7 @@ def cgroup_quota(groups: Path, root: Path) -> float:
 
 
 def _enclosing_groups(mount: Path, path: str) -> list[Path]:
-    """A group and all groups it is in."""
+    """Return a control group and all groups that contain it."""
     parts = [part for part in path.split("/") if part not in ("", "..")]
     return [mount.joinpath(*parts[:end]) for end in range(len(parts), -1, -1)]
 
@@ -144,7 +144,8 @@ def _quota_v1(group: Path) -> float:
 
 
 def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Has OpenMP's threads sleep while they wait, where nothing else is said; before torch is imported.
+    """Make OpenMP's threads sleep while they wait, unless the environment says otherwise. Call it before importing
+    torch.
 
     They spin for milliseconds otherwise, and beside a busy process a step of `tiny` took up to 100 times as long with
     two threads as with one. Asleep, the processor time stays within 1.1 of a free machine's; on a free one a step

@@ -22,7 +22,8 @@ HINT = "extract the archive again"
 
 
 def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """`cifar-100-python/{train,test,meta}` with fine labels, or `cifar-10-batches-py/{data_batch_1..5,test_batch,...}`.
+    """Read `cifar-100-python/{train,test,meta}` (fine labels) or
+    `cifar-10-batches-py/{data_batch_1..5,test_batch,...}`.
 
     Raises:
         Absent: it is not there.
@@ -61,7 +62,7 @@ def _split(name: str, paths: Sequence[Path], kind: str, count: int) -> PixelSpli
 
 
 def _read_batch(path: Path, kind: str, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Images uint8 [M, 32, 32, 3] and labels int64 [M], both checked, of one file."""
+    """Return the images uint8 [M, 32, 32, 3] and labels int64 [M] of one file, both checked."""
     content = _unpickle(path)
     pixels, labels = content.get("data"), content.get(f"{kind}labels")
     if (
@@ -86,7 +87,7 @@ class _Unpickler(pickle.Unpickler):
     """Builds numbers, texts, lists, dictionaries and numpy arrays, and refuses to call anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The few names that a pickled array asks for."""
+        """Return one of the few objects that a pickled array asks for."""
         arrays = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy before 2 and since
         if module in arrays and name == "_reconstruct":
             return np.empty(0).__reduce__()[0]
@@ -98,7 +99,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _latin1(text: str, encoding: str = "latin1") -> bytes:
-    """How Python 3 pickles bytes for Python 2; other encodings are not needed."""
+    """Encode as Python 3 pickles bytes for Python 2; other encodings are not needed."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes in the encoding {encoding!r}")
     return text.encode("latin1")

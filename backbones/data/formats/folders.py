@@ -25,7 +25,7 @@ SCANNERS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class FoundLayout:
-    """What a reader of a format found: whole splits, before any choice of images."""
+    """What a reader of a format returns: whole splits, before any choice of images."""
 
     classes: tuple[str, ...]
     train: Split | None
@@ -48,7 +48,7 @@ class ClassFolder:
 
 
 def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """`train/CLASS/image.jpg` and `val/CLASS/image.jpg`; keys `train` and `val` name other folders.
+    """Read `train/CLASS/image.jpg` and `val/CLASS/image.jpg`; the keys `train` and `val` name other folders.
 
     Raises:
         UserError: a folder is missing, has no classes or an empty one, or the two have different classes.
@@ -75,7 +75,7 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
-    """The folder of the data set; an embedded one is made on first use. Raises UserError, UsageError."""
+    """Return the folder of the data set; an embedded one is written on first use. Raises UserError, UsageError."""
     generator = text_option(spec, "generator")
     if generator is None:
         return find_root(spec, data)
@@ -86,7 +86,7 @@ def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """Names of the class folders in a split's folder, sorted; hidden ones are left out.
+    """Return the sorted names of the class folders in a split's folder; hidden ones are left out.
 
     Raises:
         UserError: there is none, or images lie beside them.
@@ -111,7 +111,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
 def read_split(
     name: str, folder: Path, classes: Sequence[str], *, present: Sequence[str] | None = None
 ) -> tuple[FileSplit, int]:
-    """A split with the classes' images in the order of the classes, then of file names; and how many files are ignored.
+    """Return a split, its images in the order of the classes and then of file names, and the number of ignored files.
 
     Args:
         name: of the split.
@@ -143,7 +143,7 @@ def read_split(
 
 
 def scan_images(folder: Path) -> ClassFolder:
-    """The images that lie in one folder; links are followed, hidden and other files counted.
+    """Return the images that lie in one folder; links are followed, and hidden and other files counted.
 
     Raises:
         UserError: the folder cannot be listed, holds a folder, an image cannot be opened, or a name is no UTF-8.
@@ -178,7 +178,7 @@ def _is_image(name: str) -> bool:
 
 
 def _split_folder(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> Path | None:
-    """The folder that `key` names, else the first usual one that is there."""
+    """Return the folder that `key` names, else the first usual one that exists."""
     named = text_option(spec, key)
     if named is None:
         return next((root / name for name in usual if (root / name).is_dir()), None)

@@ -11,7 +11,7 @@ from backbones.errors import UsageError, UserError
 
 
 def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """The snapshot of one revision in the hub's cache (`HF_HUB_CACHE`, `HF_HOME`).
+    """Read the snapshot of one revision in the hub's cache (`HF_HUB_CACHE`, `HF_HOME`).
 
     Keys: `hub` (its id), `revision` (a commit, 40 hex digits), `config`, `train`, `val` (names of splits), `image`,
     `label` (columns).
@@ -66,7 +66,7 @@ def _snapshot(name: str, hub: str, revision: str) -> Path:
 
 
 def cache_of(hub: str) -> Path:
-    """The folder of the hub's cache for one data set; it need not exist."""
+    """Return the folder of the hub's cache for one data set; it need not exist."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
@@ -74,7 +74,7 @@ def cache_of(hub: str) -> Path:
 
 
 def cached_revisions(name: str, hub: str) -> list[str]:
-    """The commits of a data set whose Parquet files are in the hub's cache, sorted.
+    """Return the commits of a data set whose Parquet files are in the hub's cache, sorted.
 
     Raises:
         UsageError: `hub` is no id of a data set.

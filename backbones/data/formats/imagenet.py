@@ -16,14 +16,14 @@ KAGGLE = "ILSVRC/Data/CLS-LOC"
 
 
 def wnids(name: str) -> tuple[str, ...]:
-    """The WordNet ids of "imagenet1k" (1,000) or "imagenet21k_goog" (21,843), sorted, from timm's lists."""
+    """Return the WordNet ids of "imagenet1k" (1,000) or "imagenet21k_goog" (21,843), sorted, from timm's lists."""
     from timm.data import ImageNetInfo
 
     return tuple(ImageNetInfo(name).label_names())
 
 
 def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """ImageNet-1k: `train/WNID`, and `val/WNID` or all validation images in `val/` beside their ground truth.
+    """Read ImageNet-1k: `train/WNID`, and `val/WNID` or all validation images in `val/` beside their ground truth.
 
     The ground truth is Kaggle's LOC_val_solution.csv, or the extracted devkit. The folder may also be the one that
     holds Kaggle's `ILSVRC/Data/CLS-LOC`. The key `classes: N` stands for N other WordNet ids, those of the folders.
@@ -56,7 +56,7 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """ImageNet-21k: one folder for each WordNet id, all for training.
+    """Read ImageNet-21k: one folder for each WordNet id, all for training.
 
     Labels are positions in the list of 21,843 ids that published models were trained on (timm's
     imagenet21k_goog_synsets.txt); ids of the list without a folder keep their label, as the public release lacks two.
@@ -72,7 +72,7 @@ def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tuple[str, ...]:
-    """The published list, or as many class folders as the key `classes` says."""
+    """Return the published list, or as many class folders as the key `classes` says."""
     count = spec.options.get("classes")
     if count is None:
         return wnids(published)
@@ -87,7 +87,7 @@ def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tupl
 
 
 def _checked_class_folders(spec: DatasetSpec, folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
-    """The class folders. Raises UserError when one is not among the classes."""
+    """Return the names of the class folders. Raises UserError when one is not among the classes."""
     names = class_names(folder)
     others = sorted(set(names) - set(classes))
     if others:

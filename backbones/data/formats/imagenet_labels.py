@@ -13,7 +13,7 @@ TRUTH, META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
 
 
 def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
-    """{image name without suffix: WordNet id}, and the file that says so; looked for in the folders above.
+    """Return {image name without suffix: WordNet id} and the file that lists them, searched for in the folders above.
 
     Raises:
         UserError: there is none, or it does not parse.
@@ -32,7 +32,7 @@ def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
 
 
 def _solution(path: Path) -> dict[str, str]:
-    """`ILSVRC2012_val_00000001,n01751748 111 108 230 366`: the class, then boxes."""
+    """Read Kaggle's lines `ILSVRC2012_val_00000001,n01751748 111 108 230 366`: the class, then boxes."""
     truth = {}
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -44,7 +44,7 @@ def _solution(path: Path) -> dict[str, str]:
 
 
 def _devkit(path: Path) -> dict[str, str]:
-    """Line i is the devkit's number of the class of validation image i; `meta.mat` beside it has the WordNet ids."""
+    """Read the devkit: line i has the number of the class of validation image i, and `meta.mat` the WordNet ids."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 

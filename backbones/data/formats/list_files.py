@@ -29,7 +29,9 @@ class ListedSplit:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """("FILE:LINE", the words of that line) of every line that is not blank. Raises UserError when it is unreadable."""
+    """Yield ("FILE:LINE", fields of that line) for every line that is not blank. Raises UserError when it is
+    unreadable.
+    """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -41,12 +43,12 @@ def numbered_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def number_from(text: str) -> int | None:
-    """The number that a few decimal digits stand for, None for any other text."""
+    """Return the number that a few decimal digits stand for; None for any other text."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
 
 
 def label_from(text: str, count: int, place: str) -> int:
-    """The label 0..count-1 that a class number 1..count stands for. Raises UserError that names the place."""
+    """Return the label 0..count-1 that a class number 1..count stands for. Raises UserError that names the place."""
     number = number_from(text)
     if number is None or not 1 <= number <= count:
         raise UserError(f"{place}: class {text!r} is outside 1..{count}")
@@ -54,7 +56,7 @@ def label_from(text: str, count: int, place: str) -> int:
 
 
 def layout_from_lists(spec: DatasetSpec, classes: Sequence[str], train: ListedSplit, val: ListedSplit) -> FoundLayout:
-    """Both splits, once every image they name is there.
+    """Return both splits, once every image they name is known to exist.
 
     Raises:
         UserError: an image is listed twice or missing, or a class is without training images.

@@ -21,7 +21,7 @@ LABELLED = "cars_test_annos_withlabels.mat"
 
 
 def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """CUB-200-2011: `images/NNN.Name/*.jpg`, and lists `ID VALUE` of paths, classes and the split (1: training).
+    """Read CUB-200-2011: `images/NNN.Name/*.jpg`, and lists `ID VALUE` of paths, classes and the split (1: training).
 
     Raises:
         Absent: it is not there.
@@ -47,7 +47,7 @@ def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def _read_table(path: Path) -> dict[int, tuple[str, str]]:
-    """Lines `ID VALUE` -> {id: ("FILE:LINE", value)}."""
+    """Return lines `ID VALUE` as {id: ("FILE:LINE", value)}."""
     table: dict[int, tuple[str, str]] = {}
     for place, words in numbered_lines(path):
         number = number_from(words[0])
@@ -62,7 +62,8 @@ def _read_table(path: Path) -> dict[int, tuple[str, str]]:
 
 
 def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Stanford Cars: `cars_train/` and `cars_test/` (or Kaggle's `cars_train/cars_train/`), labels in MATLAB files.
+    """Read Stanford Cars: `cars_train/` and `cars_test/` (or Kaggle's `cars_train/cars_train/`), labels in MATLAB
+    files.
 
     Raises:
         Absent: it is not there.
@@ -82,7 +83,7 @@ def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def _read_cars(folder: Path, source: Path, count: int) -> ListedSplit:
-    """Entries of `annotations`, with the fields `fname` and `class` (1..count) among others."""
+    """Read the entries of `annotations`, with the fields `fname` and `class` (1..count) among others."""
     entries = _read_matlab(source, "annotations")
     if not {"fname", "class"} <= set(entries.dtype.names or ()):
         raise UserError(f"{source}: `annotations` lacks the fields `fname` and `class`; they hold images and labels")
@@ -99,7 +100,7 @@ def _read_cars(folder: Path, source: Path, count: int) -> ListedSplit:
 
 
 def _read_matlab(path: Path, name: str) -> NDArray[Any]:
-    """One variable of a MATLAB file, as a list of its entries."""
+    """Return the entries of one variable of a MATLAB file."""
     from scipy.io import loadmat
 
     try:
@@ -110,7 +111,8 @@ def _read_matlab(path: Path, name: str) -> NDArray[Any]:
 
 
 def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """DTD: `images/CLASS/*.jpg`; the key `partition` (1..10, default 1) says which `labels/{train,test}N.txt` hold.
+    """Read DTD: `images/CLASS/*.jpg`; the key `partition` (1..10, default 1) chooses the lists
+    `labels/{train,test}N.txt`.
 
     The validation images of `labels/valN.txt` are left out.
 
@@ -129,7 +131,7 @@ def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def _read_textures(root: Path, name: str, classes: Sequence[str]) -> ListedSplit:
-    """Lines `CLASS/IMAGE`."""
+    """Read a list with lines `CLASS/IMAGE`."""
     source = root / "labels" / name
     label_of = {name: label for label, name in enumerate(classes)}
     images, labels = [], []
@@ -145,7 +147,7 @@ def _read_textures(root: Path, name: str, classes: Sequence[str]) -> ListedSplit
 
 
 def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Oxford-IIIT Pets: `images/*.jpg` and lists `IMAGE CLASS SPECIES BREED`; `Abyssinian_100` is an Abyssinian.
+    """Read Oxford-IIIT Pets: `images/*.jpg` and lists `IMAGE CLASS SPECIES BREED`; `Abyssinian_100` is an Abyssinian.
 
     Raises:
         Absent: it is not there.
@@ -162,7 +164,7 @@ def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def _read_pets(root: Path, name: str, names: dict[int, str]) -> ListedSplit:
-    """Fills in `names`, {label: class name}, which both lists must agree on."""
+    """Read a list, and fill in `names`, {label: class name}, on which both lists must agree."""
     source = root / "annotations" / name
     images, labels = [], []
     for place, words in numbered_lines(source):

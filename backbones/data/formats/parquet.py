@@ -28,7 +28,7 @@ PATTERNS = ("{}.parquet", "{}-*.parquet", "data/{}-*.parquet")
 
 
 def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Parquet files; keys `train`, `val` (a file or a pattern), `image`, `label` (columns).
+    """Read Parquet files; keys `train`, `val` (a file or a pattern), `image`, `label` (columns).
 
     Raises:
         UserError: a file is missing or damaged, or its columns or labels do not serve.
@@ -56,7 +56,7 @@ def _named_files(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) 
 
 
 def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
-    """The rows of Parquet files, one after the other. Raises UserError when one is damaged or there are no rows."""
+    """Return the rows of Parquet files, one after the other. Raises UserError when one is damaged or there are no rows."""
     import pyarrow
     from datasets import Dataset
     from pyarrow.parquet import ParquetFile
@@ -79,7 +79,7 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
 
 @contextlib.contextmanager
 def quiet_datasets(what: str) -> Iterator[None]:
-    """Keeps the progress bars and notes of `datasets` off the screen; its errors name what was read."""
+    """Keep the progress bars and notes of `datasets` off the screen, and name `what` in its errors."""
     import datasets
 
     bars, level = datasets.utils.are_progress_bars_disabled(), datasets.utils.logging.get_verbosity()
@@ -105,7 +105,9 @@ def _first_line(error: BaseException) -> str:
 def layout_from_tables(
     spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, storage: StorageVariant, origin: str = ""
 ) -> FoundLayout:
-    """Splits from tables ("train", "val"). Raises UserError when columns or labels do not serve, or classes differ."""
+    """Return splits from tables ("train", "val"). Raises UserError for unusable columns or labels, or different
+    classes.
+    """
     classes: dict[str, list[str] | None] = {}
     splits = {}
     for name, (table, source) in tables.items():
@@ -123,7 +125,7 @@ def layout_from_tables(
 
 
 def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, str]:
-    """The names of the image column and of the label column."""
+    """Return the names of the image column and of the label column."""
     from datasets import ClassLabel, Image
 
     chosen = []
@@ -183,7 +185,7 @@ def _split(name: str, table: "Dataset", source: Source, image: str, label: str) 
 
 
 def _check_labels(split: RowSplit, classes: Sequence[str]) -> None:
-    """Labels are in range, and no class is without a training image."""
+    """Check that labels are in range, and that no class is without a training image."""
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(classes)))
     if len(wrong):
         first, last = int(wrong[0]), len(classes) - 1

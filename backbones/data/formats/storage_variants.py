@@ -28,7 +28,8 @@ USUAL_SPLITS = {"train": ("train",), "val": VALIDATION}
 
 
 def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
-    """A reader that looks for the published layout with `read`, then for Parquet files, then into the hub's cache.
+    """Return a reader that looks for the published layout with `read`, then for Parquet files, then into the hub's
+    cache.
 
     The first form that is found is used, and no other when it turns out to be damaged; a folder that lacks a part of
     the published layout does not count as found. Without `hub` in the YAML file, or for an embedded set, there is only
@@ -56,7 +57,7 @@ def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
 
 
 def _hub_keys(spec: DatasetSpec) -> dict[str, str | None] | None:
-    """The mapping `hub` with all its keys, None where there is none. Raises UsageError."""
+    """Return the mapping `hub` with all its keys; None for sets without it. Raises UsageError."""
     given = spec.options.get("hub")
     if given is None or "generator" in spec.options:
         return None
@@ -100,7 +101,7 @@ def _files(folder: Path, hub: dict[str, str | None], part: str) -> list[Path]:
 
 
 def _patterns(hub: dict[str, str | None], part: str) -> list[str]:
-    """Where the files of a split may lie, the likelier first."""
+    """Return patterns of the files of a split, the likelier first."""
     named, config = hub[part], hub["config"]
     patterns = (*PATTERNS, f"{config}/{{}}-*.parquet") if config else PATTERNS
     return [pattern.format(name) for name in ((named,) if named else USUAL_SPLITS[part]) for pattern in patterns]
@@ -111,7 +112,7 @@ def _in_all_tables(tables: dict[str, tuple["Dataset", Source]], column: str | No
 
 
 def _read_hub_cache(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayout | None:
-    """The pinned revision in the hub's cache; where none is pinned, the only one that is there."""
+    """Return the pinned revision in the hub's cache; where none is pinned, the only one that is there."""
     name, pinned = str(hub["id"]), hub["revision"]
     there = cached_revisions(spec.name, name)
     if pinned and there and pinned not in there:
@@ -137,7 +138,7 @@ def _read_hub_cache(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayou
 def _check_and_divide(
     spec: DatasetSpec, hub: dict[str, str | None], found: FoundLayout, key: KeyRule | None
 ) -> FoundLayout:
-    """Checks what was found and divides it by the file names, where the set has one split."""
+    """Check the splits that were found; divide a set with one split by the file names."""
     lacking = [name for name, split in (("train", found.train), ("val", found.val)) if split is None]
     if lacking and not (key and lacking == ["val"]):
         names = ", ".join(repr(hub[name] or USUAL_SPLITS[name][0]) for name in lacking)
@@ -160,7 +161,7 @@ def _download(hub: dict[str, str | None]) -> str:
 
 
 def _not_found_message(hub: dict[str, str | None], absent: str, key: KeyRule | None) -> str:
-    """The three ways, in the order in which they were tried."""
+    """Return the message that lists the three places in the order in which they were searched."""
     files = [pattern for part in ("train", "val")[: 1 if key else 2] for pattern in _patterns(hub, part)]
     pin = f"at {hub['revision']}" if hub["revision"] else "in any revision (none is pinned)"
     return "\n".join(

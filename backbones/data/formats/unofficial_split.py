@@ -25,7 +25,7 @@ CALTECH, SHOTS, SEED = "101_ObjectCategories", 30, 1234
 
 
 def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Caltech-101: `101_ObjectCategories/CLASS/image_NNNN.jpg`, itself or one level below.
+    """Read Caltech-101: `101_ObjectCategories/CLASS/image_NNNN.jpg`, itself or one level below.
 
     BACKGROUND_Google is one of the classes. 30 images of each are for training, the others are scored. They are drawn
     as TFDS draws them (seed 1234, one stream for all classes), but with classes and files in sorted order: TFDS takes
@@ -54,7 +54,8 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Kather et al. 2016: `01_TUMOR/*.tif` to `08_EMPTY/*.tif`; the key `train_images: N` says how many are trained on.
+    """Read Kather et al. 2016: `01_TUMOR/*.tif` to `08_EMPTY/*.tif`; the key `train_images: N` is the number for
+    training.
 
     Raises:
         Absent: it is not there.
@@ -65,7 +66,7 @@ def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def uc_merced(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """UC Merced Land Use: `Images/CLASS/CLASSNN.tif`; `train_images` and errors as for `colorectal_histology`."""
+    """Read UC Merced Land Use: `Images/CLASS/CLASSNN.tif`; `train_images` and errors as for `colorectal_histology`."""
     folder = dataset_root(spec, data) / "Images"
     return _divide_class_folders(spec, folder, class_names(folder), file_key)
 
@@ -77,12 +78,12 @@ def _divide_class_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str
 
 
 def _class_name(folder: str) -> str:
-    """ "01_TUMOR" -> "tumor"; names without a number are kept."""
+    """Return "tumor" for "01_TUMOR"; names without a number are kept."""
     return re.sub(r"^\d+_", "", folder).lower() if folder in TISSUES else folder
 
 
 def tissue_key(class_name: str, file_name: str) -> str:
-    """The key of colorectal histology, e.g. "tumor/NAME.tif". Raises UserError when it is no class of that set."""
+    """Return the key of colorectal histology, e.g. "tumor/NAME.tif". Raises UserError for a class of another set."""
     tissues = tuple(map(_class_name, TISSUES))
     tissue = re.sub(r"^\d+_", "", class_name).lower()
     if tissue not in tissues:
@@ -93,12 +94,12 @@ def tissue_key(class_name: str, file_name: str) -> str:
 
 
 def file_key(class_name: str, file_name: str) -> str:
-    """The key of UC Merced."""
+    """Return the key of UC Merced."""
     return file_name
 
 
 def tfds_order(keys: Sequence[str]) -> list[int]:
-    """The order [M] in which TFDS writes the records of a split "train": by md5 of "train" and key, as a number."""
+    """Return the order [M] in which TFDS writes the records of a split "train": by md5 of "train" and key, as a number."""
     digests = [int(hashlib.md5(b"train" + key.encode()).hexdigest(), 16) for key in keys]
     return sorted(range(len(keys)), key=lambda index: (digests[index], keys[index]))
 
@@ -106,7 +107,7 @@ def tfds_order(keys: Sequence[str]) -> list[int]:
 def divide_by_tfds_order(
     spec: DatasetSpec, found: FoundLayout, paths: Sequence[str | None], key: KeyRule
 ) -> FoundLayout:
-    """`found`, whose only split is all M images, as two: the first N of `tfds_order` for training, the rest is scored.
+    """Divide the only split, all M images, in two: the first N of `tfds_order` for training, the rest to be scored.
 
     Both parts keep that order, so they are the same in folders and in Parquet.
 

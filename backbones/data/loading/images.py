@@ -26,7 +26,7 @@ Key = int | tuple[int, int, int]
 
 
 def read_image(source: str | BinaryIO, *, name: str | None = None) -> Image.Image:
-    """The decoded RGB image in a file or a stream; `name` is what messages call it, if not the path.
+    """Return the decoded RGB image in a file or a stream; `name` stands for it in messages, if not the path.
 
     Raises:
         UserError: it is missing or damaged.
@@ -43,7 +43,7 @@ def read_image(source: str | BinaryIO, *, name: str | None = None) -> Image.Imag
 
 @contextmanager
 def seeded(*key: int) -> Iterator[None]:
-    """Seeds `random`, numpy's global generator and torch's CPU generator from the integers; restores them on exit.
+    """Seed `random`, numpy's global generator and torch's CPU generator from the integers, and restore them on exit.
 
     Library transforms draw from these three; inside, what they draw depends on `key` alone, in a worker or not.
     """
@@ -107,7 +107,7 @@ class ReidTestTransform:
 
 
 class ImageDataset(Dataset[tuple[Tensor, ...]]):
-    """Image files with integer labels.
+    """A torch data set of image files with integer labels.
 
     A key is an index, for test images, or (epoch, index, repeat), for training: then the transform runs under
     `seeded(seed, epoch, index, repeat)`. `repeat` tells apart the draws of one image within an epoch.
@@ -131,7 +131,7 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
         return len(self.paths)
 
     def __getitem__(self, key: Key) -> tuple[Tensor, ...]:
-        """The transformed image, then each label as a scalar tensor. Raises UserError for an unreadable file."""
+        """Return the transformed image, then each label as a scalar tensor. Raises UserError for an unreadable file."""
         index = key[1] if isinstance(key, tuple) else key
         image = read_image(self.paths[index])
         if isinstance(key, tuple):

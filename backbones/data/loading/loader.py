@@ -24,7 +24,7 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """Where a step stands: its epoch, its index in it, and the epoch's length in steps; all count from 0."""
+    """The position of a step: its epoch, its index in it, and the epoch's length in steps; all count from 0."""
 
     epoch: int
     index: int
@@ -37,7 +37,7 @@ class StreamPosition:
 
 
 class RunLoader:
-    """Feeds `fit`.
+    """Loads the batches that `fit` trains on.
 
     Args:
         dataset: maps a key (epoch, index, repeat) to a sample; `repeat` counts earlier uses of the index in the epoch.
@@ -63,7 +63,7 @@ class RunLoader:
         self.workers, self.parts, self.ranks, self.pin_memory = workers, parts, ranks, pin_memory
 
     def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Any]]:
-        """Yields the place and this rank's part of every batch, from step `index` of `epoch` to the end of `epochs`."""
+        """Yield the position and this rank's part of every batch, from step `index` of `epoch` to the end of `epochs`."""
         loader = DataLoader(
             self.dataset,
             batch_sampler=_Keys(self, epoch, index, epochs),
@@ -76,7 +76,7 @@ class RunLoader:
         return zip(self.positions(epoch, index, epochs), unwrap_worker_errors(loader))
 
     def positions(self, epoch: int, index: int, epochs: int) -> Iterator[StreamPosition]:
-        """The places of `stream` alone."""
+        """Yield the positions of `stream` without the batches."""
         for current in range(epoch, epochs):
             length = len(self.epoch_batches(current))
             for step in range(index if current == epoch else 0, length):
@@ -104,7 +104,7 @@ class _Keys:
 
 
 def unwrap_worker_errors(batches: Iterable[T]) -> Iterator[T]:
-    """The batches; an error meant for the user comes without the traceback that a loader's worker wraps around it."""
+    """Yield the batches; raise a worker's UserError without the traceback that the loader wraps around it."""
     try:
         yield from batches
     except UserError as error:
@@ -117,7 +117,7 @@ def _chunks(keys: list[Key], parts: int) -> list[list[Key]]:
 
 
 def leave_signals_to_the_parent(worker: int) -> None:
-    """What a loader's worker does first."""
+    """Prepare a worker process of the loader: ignore signals, which the parent answers, and use one thread."""
     # A forked worker inherits the parent's handlers; a signal to the whole group is the parent's to answer. A worker
     # that died of it would make torch raise in the parent at any point, within the saving of its state too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -12,7 +12,7 @@ from backbones.errors import UserError
 
 
 def pk_batches(identities: Sequence[int], *, p: int, k: int, seed: int, epoch: int) -> list[list[int]]:
-    """Batches of P identities x K images each (Hermans et al. 2017, arXiv 1703.07737, section 2).
+    """Return batches of P identities x K images each (Hermans et al. 2017, arXiv 1703.07737, section 2).
 
     The epoch of the person re-identification codebases: the images of every identity are shuffled and cut into groups
     of K, a rest is left out, and an identity with fewer than K images is drawn with replacement to one group. Then, as
@@ -50,7 +50,7 @@ def pk_batches(identities: Sequence[int], *, p: int, k: int, seed: int, epoch: i
 
 
 def _groups(indices: list[int], k: int, generator: np.random.Generator) -> list[list[int]]:
-    """`indices` in random order, cut into groups of K."""
+    """Return `indices` in random order, cut into groups of K."""
     if len(indices) < k:
         return [generator.choice(indices, size=k, replace=True).tolist()]
     order = generator.permutation(indices).tolist()
@@ -58,7 +58,7 @@ def _groups(indices: list[int], k: int, generator: np.random.Generator) -> list[
 
 
 def shuffled_batches(n: int, batch: int, *, seed: int, epoch: int, drop_last: bool = True) -> list[list[int]]:
-    """0..n-1 in random order, cut into batches. Raises UserError when `drop_last` leaves no batch."""
+    """Return 0..n-1 in random order, cut into batches. Raises UserError when `drop_last` leaves no batch."""
     if drop_last and n < batch:
         raise UserError(f"a batch takes {batch} images, but the training set has {n}: lower the batch size")
     order = np.random.default_rng([seed, epoch]).permutation(n).tolist()
@@ -69,7 +69,7 @@ def shuffled_batches(n: int, batch: int, *, seed: int, epoch: int, drop_last: bo
 def repeated_batches(
     n: int, batch: int, *, repeats: int, selected: int | None = None, seed: int, epoch: int
 ) -> list[list[int]]:
-    """Batches with several copies of each image, each augmented anew (repeated augmentation, arXiv 1902.05509).
+    """Return batches with several copies of each image, each augmented anew (repeated augmentation, arXiv 1902.05509).
 
     The epoch of DeiT (arXiv 2012.12877, section 6; `RASampler`): 0..n-1 in random order, each `repeats` times in a row,
     the first `selected` of these, so about n / `repeats` images. Within a batch first copies come first, then second

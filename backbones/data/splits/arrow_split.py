@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows come from, for messages: files with their numbers of rows, or one name for all."""
+    """The origin of rows, for messages: files with their numbers of rows, or one name for all."""
 
     files: tuple[str, ...]
     rows: tuple[int, ...]
     stamp: str
 
     def place(self, row: int) -> str:
-        """ "FILE, row N" with N counted from 0 in that file."""
+        """Return "FILE, row N" with N counted from 0 in that file."""
         for file, rows in zip(self.files, self.rows, strict=True):
             if row < rows:
                 return f"{file}, row {row}"
@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(eq=False)
 class RowSplit(Split):
-    """Rows of an Arrow table."""
+    """A split whose images are rows of an Arrow table."""
 
     table: "Dataset"
     column: str
@@ -40,20 +40,20 @@ class RowSplit(Split):
     source: Source
 
     def encoded(self, index: int) -> bytes:
-        """The row's bytes."""
+        """Return the row's bytes."""
         content: bytes = self.table[int(self.rows[index])][self.column]["bytes"]
         return content
 
     def place(self, index: int) -> str:
-        """File and row."""
+        """Return file and row."""
         return self.source.place(int(self.rows[index]))
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
-        """The files' stamp and the row."""
+        """Return the files' stamp and the row."""
         return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
 
     def file_names(self) -> list[str | None]:
-        """The `path` that each row keeps beside its image."""
+        """Return the `path` that each row keeps beside its image."""
         import pyarrow.compute as pc
 
         paths = pc.struct_field(self.table.data.column(self.column), "path").to_pylist()

@@ -16,7 +16,7 @@ Views = Tensor | list[Tensor]
 
 
 class SplitDataset(Dataset[tuple[Any, ...]]):
-    """Images of a split with their labels.
+    """A torch data set of the images of a split with their labels.
 
     A key is an index, or (epoch, index, repeat), as for `ImageDataset`: then the transform runs under
     `seeded(seed, epoch, index, repeat)`.
@@ -48,7 +48,9 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         return len(self.split)
 
     def __getitem__(self, key: Key) -> tuple[Any, ...]:
-        """(transform(image), label as a scalar tensor[, extra(index)]). Raises UserError for an unreadable image."""
+        """Return (transform(image), label as a scalar tensor[, extra(index)]). Raises UserError for an unreadable
+        image.
+        """
         index = key[1] if isinstance(key, tuple) else key
         image = self.split.read(index)
         if isinstance(key, tuple):

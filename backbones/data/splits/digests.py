@@ -15,7 +15,7 @@ RIFF, WEBP = b"RIFF", b"WEBP"
 
 
 def image_digest(encoded: bytes, *, name: str) -> str:
-    """sha256 (hex) of an image: of its pixels, or of the encoded bytes of a JPEG or WEBP.
+    """Return the sha256 (hex) of an image: of its pixels, or of the encoded bytes of a JPEG or WEBP.
 
     PNG, TIFF, BMP, GIF and raw pixels keep what they are given, so equal images agree whichever of them holds them.
     Decoders of JPEG and WEBP differ in the last bit from version to version, hence their bytes stand for them (and
@@ -34,7 +34,7 @@ def image_digest(encoded: bytes, *, name: str) -> str:
 
 
 def pixel_digest(image: Image.Image | NDArray[Any]) -> str:
-    """sha256 (hex) of size and pixels of an RGB image, given as such or as uint8 [H, W, 3]."""
+    """Return the sha256 (hex) of size and pixels of an RGB image, given as such or as uint8 [H, W, 3]."""
     pixels = np.asarray(image)
     height, width = pixels.shape[:2]
     return hashlib.sha256(f"{width}x{height}\0".encode() + pixels.tobytes()).hexdigest()

@@ -21,7 +21,7 @@ SHOWN = 5
 
 
 def stat_files(paths: Sequence[str], *, name: str) -> dict[str, os.stat_result]:
-    """Size and time of every file. Raises UserError that names the missing ones."""
+    """Return size and time of every file. Raises UserError that names the missing ones."""
     found: dict[str, os.stat_result] = {}
     missing = []
     for path in paths:
@@ -35,7 +35,7 @@ def stat_files(paths: Sequence[str], *, name: str) -> dict[str, os.stat_result]:
 
 
 def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = False) -> list[str]:
-    """Paths of the files that are no images or are truncated, sorted.
+    """Return the sorted paths of the files that are no images or are truncated.
 
     The verdict is kept in the cache folder under a key of every path, size and time, so each state of a data set is
     decoded once. Decoding runs in threads (PIL releases the interpreter's lock).
@@ -57,7 +57,7 @@ def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = Fa
 
 
 def check_split(split: Split, *, name: str, skip: bool = False) -> NDArray[Any]:
-    """`check_images` for a split: the indices [K] of its damaged images, in order."""
+    """Return the indices [K] of the damaged images of a split, in order; see `check_images`."""
     listing = "\n".join(split.stamps(range(len(split))))
     bad = _find_damaged(len(split), lambda index: _reads(split, index), listing, name)
     if not skip:
@@ -66,7 +66,7 @@ def check_split(split: Split, *, name: str, skip: bool = False) -> NDArray[Any]:
 
 
 def _find_damaged(count: int, sound: Callable[[int], bool], listing: str, name: str) -> list[int]:
-    """The damaged among images 0..count-1, remembered under the listing of all."""
+    """Return the damaged images among 0..count-1, remembered under the listing of all."""
     key = f"checked/{hashlib.sha256(listing.encode(errors='surrogateescape')).hexdigest()}.json"
     bad = _recall_damaged(key)
     if bad is None:

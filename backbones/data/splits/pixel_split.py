@@ -24,29 +24,29 @@ class PixelSplit(Split):
     source: Source
 
     def encoded(self, index: int) -> bytes:
-        """A PNG of the image."""
+        """Return a PNG of the image."""
         stream = io.BytesIO()
         self.decoded(index).save(stream, "PNG")
         return stream.getvalue()
 
     def decoded(self, index: int) -> Image.Image:
-        """The image, without a PNG on the way."""
+        """Return the image, without a PNG on the way."""
         return Image.fromarray(self.images[index])
 
     def place(self, index: int) -> str:
-        """File and row."""
+        """Return file and row."""
         return self.source.place(int(self.rows[index]))
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
-        """The files' stamp and the row."""
+        """Return the files' stamp and the row."""
         return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
 
     def content_digest(self, index: int) -> str:
-        """Of the pixels: that of a PNG of the image."""
+        """Return the digest of the pixels, which is also that of a PNG of the image."""
         return pixel_digest(self.images[index])
 
     def preload(self, limit: int | None) -> None:
-        """Nothing is left to decode."""
+        """Do nothing: the images are decoded already."""
 
     def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {"images": self.images[keep], "rows": self.rows[keep]}

@@ -24,13 +24,13 @@ class Pixels:
         self._ends = np.concatenate([[0], np.cumsum(3 * shapes.prod(axis=1))])
 
     def __getitem__(self, index: int) -> Image.Image:
-        """A copy of image `index`."""
+        """Return a copy of image `index`."""
         start, stop = self._ends[index], self._ends[index + 1]
         return Image.fromarray(self._block[start:stop].reshape(*self._shapes[index], 3))
 
     @classmethod
     def load(cls, read: Callable[[int], Image.Image], count: int, limit: int | None, *, name: str) -> Self | None:
-        """Decodes images 0..count-1 in threads.
+        """Decode images 0..count-1 in threads.
 
         Args:
             limit: in bytes. Above it None is returned: at once when a few images spread over the split say so, else

@@ -67,26 +67,26 @@ class Split(ABC):
 
     @abstractmethod
     def encoded(self, index: int) -> bytes:
-        """The image as it is stored. Raises UserError that names it when it cannot be read."""
+        """Return the image as it is stored. Raises UserError that names it when it cannot be read."""
 
     @abstractmethod
     def place(self, index: int) -> str:
-        """Where the image lies, for messages: a file, or a file and a row."""
+        """Return where the image lies, for messages: a file, or a file and a row."""
 
     @abstractmethod
     def stamps(self, indices: Iterable[int]) -> list[str]:
-        """What changes when an image may have changed: path, size and time of its file. Raises UserError."""
+        """Return what changes when an image may have changed: path, size and time of its file. Raises UserError."""
 
     def read(self, index: int) -> Image.Image:
-        """The RGB image. Raises UserError that names it when it is missing or damaged."""
+        """Return the RGB image. Raises UserError that names it when it is missing or damaged."""
         return self.pixels[index] if self.pixels else self.decoded(index)
 
     def decoded(self, index: int) -> Image.Image:
-        """`read`, always from where it is stored."""
+        """Return the same image as `read`, always from where it is stored."""
         return read_image(io.BytesIO(self.encoded(index)), name=self.place(index))
 
     def content_digest(self, index: int) -> str:
-        """sha256 (hex) of the image: the same for equal images however they are stored, see `image_digest`.
+        """Return the sha256 (hex) of the image, equal for equal images however they are stored; see `image_digest`.
 
         Raises:
             UserError: it cannot be read, or is damaged.
@@ -94,7 +94,7 @@ class Split(ABC):
         return image_digest(self.encoded(index), name=self.place(index))
 
     def select(self, keep: NDArray[Any]) -> Self:
-        """The split with the images of these indices, in this order."""
+        """Return the split with the images of these indices, in this order."""
         names = PackedNames(self.names[int(index)] for index in keep)
         changes = {"labels": self.labels[keep], "names": names, "sizes": self.sizes[keep], **self._select_fields(keep)}
         return replace(self, **changes)
@@ -103,36 +103,36 @@ class Split(ABC):
         return {}
 
     def preload(self, limit: int | None) -> None:
-        """Decodes all images into memory, unless they take more than `limit` bytes; see `Pixels.load`."""
+        """Decode all images into memory, unless they take more than `limit` bytes; see `Pixels.load`."""
         if self.pixels is None and len(self):
             self.pixels = Pixels.load(self.decoded, len(self), limit, name=self.name)
 
 
 @dataclass(eq=False)
 class FileSplit(Split):
-    """Image files; a name is the path below `folder`."""
+    """A split of image files; a name is the path below `folder`."""
 
     folder: Path
 
     def path(self, index: int) -> str:
-        """The image's file."""
+        """Return the image's file."""
         return f"{self.folder}/{self.names[index]}"
 
     place = path
 
     def decoded(self, index: int) -> Image.Image:
-        """Reads the file without a copy of its bytes."""
+        """Read the file without a copy of its bytes."""
         return read_image(self.path(index))
 
     def encoded(self, index: int) -> bytes:
-        """The file's content."""
+        """Return the file's content."""
         try:
             return Path(self.path(index)).read_bytes()
         except OSError as error:
             raise UserError(f"{self.path(index)}: cannot be read: {error.strerror}") from None
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
-        """Path, size and time of each file."""
+        """Return path, size and time of each file."""
         stamps = []
         for index in indices:
             path = self.path(index)

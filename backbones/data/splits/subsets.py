@@ -25,7 +25,8 @@ RULE = "pixels of lossless images, bytes of others"
 
 
 def take_fraction(split: Split, share: float, *, seed: int = 0, skip_unreadable: bool = False) -> Split:
-    """The first ceil(share * n) of each class's n images, ranked by content and seed; shares of a seed are nested.
+    """Return the first ceil(share * n) of each class's n images, ranked by content and seed; shares of a seed are
+    nested.
 
     Raises:
         UsageError: the share is not in (0, 1].
@@ -40,7 +41,7 @@ def take_fraction(split: Split, share: float, *, seed: int = 0, skip_unreadable:
 
 
 def take_per_class(split: Split, n: int, *, skip_unreadable: bool = False) -> Split:
-    """N images of each class, or all of a smaller one, ranked by content; subsets are nested.
+    """Return N images of each class, or all of a smaller one, ranked by content; subsets are nested.
 
     Raises:
         UsageError: N is below 1.
@@ -52,7 +53,7 @@ def take_per_class(split: Split, n: int, *, skip_unreadable: bool = False) -> Sp
 
 
 def select_by_content(split: Split, count: Callable[[int], int], *, seed: int, skip: bool = False) -> Split:
-    """The first `count(n)` of each class's n images, in their old order.
+    """Return the first `count(n)` of each class's n images, in their old order.
 
     An image's rank is the sha256 of (its content digest, seed); equal images are ranked by name.
     """
@@ -69,14 +70,14 @@ def select_by_content(split: Split, count: Callable[[int], int], *, seed: int, s
 
 
 def all_digests(split: Split) -> list[bytes]:
-    """The content digest of every image of a split, taken once. Raises UserError as `content_digests`."""
+    """Return the content digest of every image of a split, taken once. Raises UserError as `content_digests`."""
     if split.digests is None:
         split.digests = content_digests(split, np.arange(len(split)))
     return split.digests
 
 
 def content_digests(split: Split, indices: NDArray[Any], *, skip: bool = False) -> list[bytes]:
-    """The content digests of these images: sha256 of the pixels, of a JPEG or WEBP of the encoded bytes.
+    """Return the content digests of these images: sha256 of the pixels, of a JPEG or WEBP of the encoded bytes.
 
     They are kept in the cache folder under a key of path, size and time of them all, so that each state of a class is
     read once. With `skip` a damaged image, which is left out later, is given the digest of its bytes.

@@ -43,7 +43,7 @@ class ToyImage:
 
 
 def toy_images(name: str) -> Iterator[ToyImage]:
-    """The images of the set `name` of `TAKEN`, by class."""
+    """Yield the images of the set `name` of `IMAGES_PER_CLASS`, by class."""
     digits, turn = _digits(), list(IMAGES_PER_CLASS).index(name)
     for digit in range(10):
         if name == "colorectal" and digit not in TISSUE_DIGITS:
@@ -58,7 +58,7 @@ def toy_images(name: str) -> Iterator[ToyImage]:
 
 @functools.cache
 def _digits() -> list[NDArray[Any]]:
-    """The images of each digit, [M, 8, 8]; read once for the sets of a run."""
+    """Return the images of each digit, [M, 8, 8]; read once for the sets of a run."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -66,14 +66,14 @@ def _digits() -> list[NDArray[Any]]:
 
 
 def _colour(grey: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """A light digit on a dark ground."""
+    """Return a light digit on a dark ground."""
     light, dark = rng.integers(150, 256, 3), rng.integers(0, 106, 3)
     share = np.asarray(grey, dtype=np.float64)[:, :, None] / 255
     return Image.fromarray((dark + (light - dark) * share + 0.5).astype(np.uint8))
 
 
 def save(image: Image.Image, path: Path) -> None:
-    """Writes the format that the suffix names."""
+    """Write an image in the format that the suffix names."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".jpg":
         image.save(path, quality=95)

@@ -17,7 +17,7 @@ EVERY = 5
 
 
 def toy_digits() -> Path:
-    """The folder with `train/` and `val/`; written now if it is not there. Raises UserError when it cannot be written.
+    """Return the folder with `train/` and `val/`, written on first use. Raises UserError when it cannot be written.
 
     1,797 images of 8 x 8 (UCI Optical Recognition of Handwritten Digits, the part written by 13 people), scaled up to
     32 x 32 RGB. Writers are not told apart, so training and validation share them.
@@ -37,6 +37,6 @@ def _write(root: Path) -> None:
 
 
 def enlarge(pixels: NDArray[Any]) -> Image.Image:
-    """Counts of set pixels, 0..16 [8, 8] -> a grey image of 32 x 32."""
+    """Return counts of set pixels, 0..16 [8, 8], as a grey image of 32 x 32."""
     grey = Image.fromarray((pixels * 255 / 16 + 0.5).astype(np.uint8))
     return grey.resize((SIZE, SIZE), Image.Resampling.BICUBIC)

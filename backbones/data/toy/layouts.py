@@ -44,7 +44,7 @@ def _write_cub200(root: Path) -> None:
 
 
 def _write_cars(root: Path) -> None:
-    """Images are numbered from 1 in each folder, with classes mixed; the devkit's test annotations have no classes."""
+    """Write images numbered from 1 in each folder, with classes mixed; the devkit's test annotations have no classes."""
     everything = list(toy_images("cars"))
     order = np.random.default_rng(VERSION).permutation(len(everything))
     listed: dict[str, list[tuple[int, int, int, int, int, str]]] = {"train": [], "test": []}
@@ -71,7 +71,7 @@ def _write_mat(path: Path, name: str, value: NDArray[Any]) -> None:
 
 
 def _write_cifar100(root: Path) -> None:
-    """Coarse classes are even and odd digits."""
+    """Write the pickles; coarse classes are even and odd digits."""
     everything = list(toy_images("cifar100"))
     for file, trained in (("train", True), ("test", False)):
         part = [one for one in everything if one.for_training is trained]
@@ -89,7 +89,7 @@ def _write_cifar100(root: Path) -> None:
 
 
 def _write_dtd(root: Path) -> None:
-    """Ten partitions; in the first, images 0 to 11 of a class are for training, 12 and 13 for validation."""
+    """Write ten partitions; in the first, images 0 to 11 of a class are for training, 12 and 13 for validation."""
     listed: dict[str, list[str]] = {}
     for one in toy_images("dtd"):
         path = f"{NAMES[one.digit]}/{NAMES[one.digit]}_{one.number + 1:04d}.jpg"
@@ -111,7 +111,7 @@ def _write_colorectal(root: Path) -> None:
 
 
 def _write_pets(root: Path) -> None:
-    """Even digits are cats, whose names are capitalised; odd ones are dogs."""
+    """Write cats, which are even digits with capitalised names, and dogs, the odd ones."""
     lists: dict[str, list[str]] = {"trainval": [], "test": []}
     breeds = [0, 0]
     for one in toy_images("pets"):
@@ -139,7 +139,7 @@ def _write_caltech101(root: Path) -> None:
 
 
 def _toy_folder(name: str, write: Callable[[Path], None]) -> Callable[[], Path]:
-    """Gives the folder of `toy_NAME`, written now if it is not there; UserError when it cannot be written."""
+    """Return a function that gives the folder of `toy_NAME`, written on first use; UserError when it cannot be written."""
     return lambda: make_once(f"toy_{name}-{VERSION}", write)
 
 
