@@ -109,7 +109,7 @@ def timm_names() -> tuple[str, ...]:
 
 @lru_cache
 def plain_vits() -> frozenset[str]:
-    """Return the names in `timm_names` of plain vision transformers, which have positions for the patches of one grid."""
+    """Return the names in `timm_names` of plain vision transformers, which have positions for one grid of patches."""
     return frozenset(_names("vision_transformer.py") + _names("deit.py"))
 
 

@@ -150,10 +150,9 @@ class Attention(TimmAttention):
 
         None for a user's function, of which nobody knows.
         """
-        own = getattr(self.core, "operations", None)
-        if own is not None:
-            found: int | None = own(images * self.num_heads, tokens)
-            return found
+        count: Callable[[int, int], int | None] | None = getattr(self.core, "operations", None)
+        if count is not None:
+            return count(images * self.num_heads, tokens)
         return core_operations(self.core, images * self.num_heads, tokens, self.head_dim, self.head_dim)
 
 
@@ -221,10 +220,10 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
         return Attention(dim, heads, core, alpha=alpha, **options)
     if alpha != 1:
         raise UsageError(f"`alpha: {alpha}` has no effect on a user's attention ({name})")
-    found = user_code.load(name)
-    if not isinstance(found, type):
-        return Attention(dim, heads, UserFunction(found, user_code.has_parameter(name, "scale")), **options)
-    body = found(dim, heads)
+    part = user_code.load(name)
+    if not isinstance(part, type):
+        return Attention(dim, heads, UserFunction(part, user_code.has_parameter(name, "scale")), **options)
+    body = part(dim, heads)
     if not isinstance(body, nn.Module):
         raise UserError(f"{name}: an attention is an nn.Module class Name(dim, heads) or a function (q, k, v)")
     if spec_values.gate_name(options.get("gate", "off")) != "off" or options.get("qk_norm"):

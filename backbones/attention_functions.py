@@ -121,7 +121,7 @@ def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale
 
 
 def _prefers_torch_operations(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
-    """Return whether torch's own operations are faster (few scores on a CPU) or needed (forward-mode differentiation)."""
+    """Return whether torch's own operations are faster (few scores on a CPU) or needed (forward-mode derivatives)."""
     if not torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in (q, k, v)):
         return True
     trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
@@ -236,8 +236,8 @@ def checked_inputs(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = No
     if not all(x.is_floating_point() for x in (q, k, v)):
         raise ValueError(f"q, k, v are floating-point tensors, not {q.dtype}, {k.dtype}, {v.dtype}")
     if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != (k.shape[0], k.shape[2])):
-        found = f"{key_mask.dtype} {tuple(key_mask.shape)}"
-        raise ValueError(f"key_mask is bool [B, L], here {(k.shape[0], k.shape[2])}, not {found}")
+        given = f"{key_mask.dtype} {tuple(key_mask.shape)}"
+        raise ValueError(f"key_mask is bool [B, L], here {(k.shape[0], k.shape[2])}, not {given}")
     device = q.device.type
     if not q.device == k.device == v.device:
         raise ValueError(f"q, k, v are on different devices: {q.device}, {k.device}, {v.device}")

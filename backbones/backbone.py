@@ -170,11 +170,11 @@ class Backbone(nn.Module):
         blocks = len(self.model.feature_info)
         if not all(-blocks <= layer < blocks for layer in layers):
             raise ValueError(f"layers {list(layers)}: {self.spec.arch} has {blocks}")
-        wanted = [layer % blocks for layer in layers]
-        order = sorted(set(wanted))
+        indices = [layer % blocks for layer in layers]
+        order = sorted(set(indices))
         x = self.normalised(images)
-        found = self.model.forward_intermediates(x, indices=order, intermediates_only=True, output_fmt="NCHW")
-        return [found[order.index(layer)] for layer in wanted]
+        maps = self.model.forward_intermediates(x, indices=order, intermediates_only=True, output_fmt="NCHW")
+        return [maps[order.index(layer)] for layer in indices]
 
     def tokens(self, images: Tensor, norm: bool = False) -> list[Tensor]:
         """Return tokens [B, N, D] of the stem, after adding positions, and after every block: depth + 2 entries.
@@ -195,7 +195,9 @@ class Backbone(nn.Module):
 
     @property
     def depth(self) -> int:
-        """The number of blocks; in models without blocks, the layers that timm counts for layer decay, less the stem."""
+        """The number of blocks; in models without blocks, the layers that timm counts for layer decay, but for the
+        stem.
+        """
         if isinstance(self.model, VisionTransformer):
             return len(self.model.blocks)
         return self._layer_table().get(_AFTER_ALL_LAYERS, 1) - 1

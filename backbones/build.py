@@ -61,8 +61,8 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     )
     if head and classes == "trained":
         head.load(state)
-    usual = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | _mean_and_std(model, located)
-    spec = replace(spec, mean=spec.mean or usual["mean"], std=spec.std or usual["std"])
+    defaults = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | _mean_and_std(model, located)
+    spec = replace(spec, mean=spec.mean or defaults["mean"], std=spec.std or defaults["std"])
     return Built(model, spec, untrained, count, head)
 
 
@@ -99,10 +99,11 @@ def _create_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
         raise UsageError(
             f"backbone {spec.name}: {describe_divisor(spec)} does not divide {size[0]} x {size[1]} pixels (H x W)"
         )
-    given = {key: getattr(spec, key) for key in archs.default_fields(spec.arch) if key != "patch"}
-    given = {key: value for key, value in given.items() if value is not None}  # a record knows fewer fields than we do
+    options = {key: getattr(spec, key) for key in archs.default_fields(spec.arch) if key != "patch"}
+    # None: an older record did not know the field
+    options = {key: value for key, value in options.items() if value is not None}
     return timm.create_model(
-        spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **given
+        spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **options
     )
 
 
@@ -144,9 +145,9 @@ def _create_timm_model(
         name = located.timm_name
         source = {"pretrained": True, "pretrained_cfg_overlay": {"file": str(located.path)}}
     elif located.folder is not None:
-        found = exports.read_config(located.folder)["architecture"]
-        if found != spec.arch.split(".")[0]:
-            raise UserError(f"{located.folder} holds a {found}, not backbone {spec.name} ({spec.arch})")
+        architecture = exports.read_config(located.folder)["architecture"]
+        if architecture != spec.arch.split(".")[0]:
+            raise UserError(f"{located.folder} holds a {architecture}, not backbone {spec.name} ({spec.arch})")
         name = f"local-dir:{located.folder}"
     options = {**source, "drop_path_rate": spec.drop_path or None}
     # released weights come at their own size first: timm would bring their positions to another one in its own way
@@ -165,7 +166,7 @@ def _create_timm_model(
 
 
 def _create_at_size(name: str, size: tuple[int, int] | None, options: dict[str, Any], spec: BackboneSpec) -> Any:
-    """Return a model for any image size if it can be had: timm's families spell that option differently, or need none."""
+    """Return a model for any image size if possible: timm's families spell that option differently, or need none."""
     sized = {"img_size": size} if size else {}
     refusals = []
     for wish in ({**sized, "dynamic_img_size": True}, {**sized, "strict_img_size": False}, sized, {}):

@@ -1,4 +1,4 @@
-"""Errors that are meant for the user: one message that says what was wrong, where, and what mends it."""
+"""Errors that are meant for the user: one message that says what was wrong, where, and how to fix it."""
 
 import difflib
 from collections.abc import Collection, Iterable

@@ -24,7 +24,7 @@ RESAMPLINGS: dict[str, dict[str, Any]] = {
     "bilinear": {"mode": "bilinear"},
     "corners": {"mode": "bilinear", "align_corners": True},
 }
-"what `pos_resample` can be, as options of torch's interpolation; see `resampled`"
+"what `pos_resample` can be, as options of torch's interpolation; see `resample_positions`"
 
 
 def sincos2d(height: int, width: int, dim: int) -> Tensor:
@@ -60,8 +60,8 @@ def resample_positions(table: Tensor, grid: Sequence[int], way: str) -> Tensor:
         places = {"scale_factor": tuple((side + 0.1) / before for side, before in zip(new, old))}
     with without_autocast(table):
         wide = table.to(torch.promote_types(table.dtype, torch.float32)).permute(0, 3, 1, 2)
-        found = F.interpolate(wide, **places, **RESAMPLINGS[way])
-    return found.permute(0, 2, 3, 1).to(table.dtype)
+        resized = F.interpolate(wide, **places, **RESAMPLINGS[way])
+    return resized.permute(0, 2, 3, 1).to(table.dtype)
 
 
 def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -> dict[str, Tensor]:
@@ -84,18 +84,18 @@ def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -
     grid = getattr(model.patch_embed, "grid_size", None) if isinstance(model, VisionTransformer) else None
     if grid is None:
         return state
-    wanted = _prefix_tokens(model)
-    prefix = wanted + (0 if model.no_embed_class else ("cls_token" in state) - model.has_class_token)
+    prefix_tokens = _prefix_tokens(model)
+    prefix = prefix_tokens + (0 if model.no_embed_class else ("cls_token" in state) - model.has_class_token)
     if old_grid is not None and positions.shape[1] - old_grid[0] * old_grid[1] in (0, 1):
         prefix = positions.shape[1] - old_grid[0] * old_grid[1]
     tokens = positions.shape[1] - prefix
     if old_grid is None or old_grid[0] * old_grid[1] != tokens:
         old_grid = _guess_grid(tokens, grid)
     first, patches = positions[:, :prefix], positions[:, prefix:]
-    if prefix < wanted:
-        first = torch.cat([positions.new_zeros(1, wanted - prefix, positions.shape[2]), first], dim=1)
+    if prefix < prefix_tokens:
+        first = torch.cat([positions.new_zeros(1, prefix_tokens - prefix, positions.shape[2]), first], dim=1)
     patches = resample_positions(patches.unflatten(1, old_grid), grid, way).flatten(1, 2)
-    return state | {"pos_embed": torch.cat([first[:, :wanted], patches], dim=1)}
+    return state | {"pos_embed": torch.cat([first[:, :prefix_tokens], patches], dim=1)}
 
 
 def check_resampling(way: str) -> str:

@@ -62,20 +62,20 @@ def config_names(room: str) -> list[str]:
 
 def as_flags(layer: dict[str, Any]) -> list[str]:
     """Return the arguments that `parse` reads for the `key: value` lines of one YAML layer."""
-    words: list[str] = []
+    arguments: list[str] = []
     for key, value in layer.items():
         flag = "--" + key.replace("_", "-")
         if isinstance(value, list | tuple):
-            words += [flag, *map(str, value)]
+            arguments += [flag, *map(str, value)]
         elif isinstance(value, dict):
-            words += as_flags({f"{key}.{inner}": item for inner, item in value.items()})
+            arguments += as_flags({f"{key}.{inner}": item for inner, item in value.items()})
         else:
-            words += [flag, str(value)]
-    return words
+            arguments += [flag, str(value)]
+    return arguments
 
 
-def parse(schema: type[T], words: list[str], *, prog: str, default: T | None = None, layer: str | None = None) -> T:
-    """Read flags into `schema`, a dataclass; what `words` leave open comes from `default`.
+def parse(schema: type[T], arguments: list[str], *, prog: str, default: T | None = None, layer: str | None = None) -> T:
+    """Read flags into `schema`, a dataclass; what `arguments` leave open comes from `default`.
 
     Args:
         layer: the YAML file the words stand for. An error then names it; without it the words are the user's own, and
@@ -86,24 +86,24 @@ def parse(schema: type[T], words: list[str], *, prog: str, default: T | None = N
         SystemExit: 0 after `--help`, 2 after a wrong flag of the user's own.
     """
     if layer is None:
-        return _read(schema, words, prog, default)
+        return _read(schema, arguments, prog, default)
     text = io.StringIO()
     try:
         with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
             # Booleans take a value here: without a default, which a first layer has not, a flag could not say False.
             config = (tyro.conf.FlagConversionOff,)
-            return _read(schema, words, prog, default, config)
+            return _read(schema, arguments, prog, default, config)
     except UsageError as error:
         raise UsageError(f"{layer}: {error}") from None
     except SystemExit:
         raise UsageError(f"{layer}: a wrong key or value\n{text.getvalue().rstrip()}") from None
 
 
-def _read(schema: type[T], words: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
+def _read(schema: type[T], arguments: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
     if default is None:
-        options = tyro.cli(schema, args=words, prog=prog, config=config)
+        options = tyro.cli(schema, args=arguments, prog=prog, config=config)
     else:
-        options = tyro.cli(schema, args=words, prog=prog, default=default, config=config)
+        options = tyro.cli(schema, args=arguments, prog=prog, default=default, config=config)
     for name, value in plain(options).items():
         numbers = value if isinstance(value, list) else [value]
         if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
@@ -135,12 +135,12 @@ def without_checks(group: type[Any]) -> type[Any]:
 
 def copy_to_schema(options: Any, schema: type[T]) -> T:
     """Return the values of one schema's groups as another schema with the same fields; nothing is checked."""
-    found = object.__new__(schema)
+    copy = object.__new__(schema)
     for field in dataclasses.fields(schema):  # type: ignore[arg-type]
         group = object.__new__(typing.get_args(field.type)[0])
         vars(group).update(vars(getattr(options, field.name)))
-        setattr(found, field.name, group)
-    return found
+        setattr(copy, field.name, group)
+    return copy
 
 
 def plain(options: Any) -> dict[str, Any]:

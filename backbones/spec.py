@@ -36,7 +36,7 @@ class BackboneSpec:
     "cls; gap: mean over the tokens of a model without class token; mean: over the patch tokens of a model with one"
     pos: str | None = None
     pos_resample: str | None = None
-    "how positions are brought to the grids of other image sizes: see `positions.resampled`"
+    "how positions are brought to the grids of other image sizes: see `positions.resample_positions`"
     class_position: bool | None = None
     "whether the class token has a position too; else positions are added before it joins (big_vision)"
     rep_size: bool | None = None
@@ -179,14 +179,14 @@ def _choose_weights(values: dict[str, Any], name: str, *, asked: bool = True) ->
     Args:
         asked: random weights are what the configuration asks for, not what is left without others.
     """
-    named, own = values.get("weights"), f"weights/{name}"
+    named, exported = values.get("weights"), f"weights/{name}"
     if named in (None, "config"):
-        return values | {"weights": own}
+        return values | {"weights": exported}
     if (named == "random" and asked) or not str(named).startswith(("timm", "hf-hub:", "random")):
         return values
-    about = exports.pretraining_facts(Path(own))
-    real = about and not about.get("smoke") and about.get("subset") is None
-    return values | {"weights": own} if real else values
+    facts = exports.pretraining_facts(Path(exported))
+    real = facts and not facts.get("smoke") and facts.get("subset") is None
+    return values | {"weights": exported} if real else values
 
 
 def _fields_over_recipe(folder: Path) -> dict[str, Any]:
@@ -263,15 +263,15 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
 
 def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
     """Fill in defaults for what the architecture takes, and check that nothing else was asked for."""
-    usual = archs.default_fields(spec.arch)
+    defaults = archs.default_fields(spec.arch)
     for key in archs.ARCHITECTURE_FIELDS:
-        if key not in usual and getattr(spec, key) is not None:
+        if key not in defaults and getattr(spec, key) is not None:
             raise UsageError(
                 f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; only {archs.describe_takers(key)}"
             )
     if spec.arch not in ARCHS:
-        return replace(spec, pos_resample=spec.pos_resample or usual.get("pos_resample"))
-    values = usual | _mean_and_std(spec)
+        return replace(spec, pos_resample=spec.pos_resample or defaults.get("pos_resample"))
+    values = defaults | _mean_and_std(spec)
     spec = replace(spec, **{key: value for key, value in values.items() if getattr(spec, key) is None})
     assert spec.stem
     if spec.arch in archs.VOLOS and spec.patch not in archs.VOLO_PATCHES:
@@ -289,8 +289,8 @@ def _mean_and_std(spec: BackboneSpec) -> dict[str, Any]:
     if spec.weights.startswith("timm:"):
         return {}  # timm's configuration knows them
     folder = exports.export_folder(spec.weights)
-    found = exports.mean_and_std(exports.read_config(folder)) if folder else {}
-    return {key: found.get(key, usual) for key, usual in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD))}
+    known = exports.mean_and_std(exports.read_config(folder)) if folder else {}
+    return {key: known.get(key, default) for key, default in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD))}
 
 
 def default_qk_norm(attention: str) -> bool:

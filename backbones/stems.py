@@ -197,7 +197,7 @@ def _split_norms(text: str, items: list[tuple[str, int]]) -> tuple[tuple[str, ..
 
 
 def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -> StemSpec:
-    wanted = {"strides": convs + 1, "kernels": convs + 1, "widths": convs}
+    counts = {"strides": convs + 1, "kernels": convs + 1, "widths": convs}
     for suffix in suffixes:
         if suffix == "bias":
             if stem.bias or all(stem.norms[:-1]):
@@ -211,12 +211,12 @@ def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -
         bad = next((value for value in values if not re.fullmatch(pattern, value)), None)
         if bad is not None:
             raise UsageError(f"stem '{text}', '@{suffix}': '{bad}' is not a number for the {kind}")
-        if len(values) != wanted[kind]:
-            raise UsageError(f"stem '{text}', '@{suffix}': {len(values)} {kind} for {wanted[kind]} layers")
+        if len(values) != counts[kind]:
+            raise UsageError(f"stem '{text}', '@{suffix}': {len(values)} {kind} for {counts[kind]} layers")
         if getattr(stem, kind):
             raise UsageError(f"stem '{text}': the {kind} are given twice")
-        found: Any = tuple(values) if kind == "widths" else tuple(map(int, values))
-        stem = replace(stem, **{kind: found})
+        parsed: Any = tuple(values) if kind == "widths" else tuple(map(int, values))
+        stem = replace(stem, **{kind: parsed})
     return stem
 
 

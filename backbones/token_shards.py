@@ -159,20 +159,20 @@ def _gather_tokens(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
     """Gather n tokens of each rank along `dim` as N. One collective; ranks with one token less send a row of zeros."""
     counts = shards.counts(tokens)
     rows = _pad_rows(x.movedim(dim, 0), max(counts))
-    found = rows.new_empty(shards.size * len(rows), *rows.shape[1:])
-    dist.all_gather_into_tensor(found, rows, shards.group)
-    if len(found) > tokens:
-        found = torch.cat([part[:count] for part, count in zip(found.split(len(rows)), counts)])
-    return found.movedim(0, dim)
+    gathered = rows.new_empty(shards.size * len(rows), *rows.shape[1:])
+    dist.all_gather_into_tensor(gathered, rows, shards.group)
+    if len(gathered) > tokens:
+        gathered = torch.cat([part[:count] for part, count in zip(gathered.split(len(rows)), counts)])
+    return gathered.movedim(0, dim)
 
 
 def _sum_over_ranks(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
     """Sum N tokens along `dim` over ranks, and return this rank's n. One collective."""
     counts = shards.counts(tokens)
     parts = torch.cat([_pad_rows(part, max(counts)) for part in x.movedim(dim, 0).split(counts)])
-    found = parts.new_empty(max(counts), *parts.shape[1:])
-    dist.reduce_scatter_tensor(found, parts, group=shards.group)
-    return found[: counts[shards.rank]].movedim(0, dim)
+    summed = parts.new_empty(max(counts), *parts.shape[1:])
+    dist.reduce_scatter_tensor(summed, parts, group=shards.group)
+    return summed[: counts[shards.rank]].movedim(0, dim)
 
 
 def _pad_rows(rows: Tensor, count: int) -> Tensor:

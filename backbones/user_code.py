@@ -80,10 +80,10 @@ def load(text: str) -> Any:
     if not hasattr(module, name):
         public = [known for known in vars(module) if not known.startswith("_")]
         raise UsageError(f"{path}: there is no '{name}' in this file{did_you_mean(name, public)}")
-    found = getattr(module, name)
-    if not callable(found):
+    part = getattr(module, name)
+    if not callable(part):
         raise UsageError(f"{path}: '{name}' is neither a class nor a function")
-    return found
+    return part
 
 
 def has_parameter(text: str, parameter: str) -> bool:
@@ -98,7 +98,7 @@ def has_parameter(text: str, parameter: str) -> bool:
     except (OSError, ValueError, SyntaxError):
         return False
     named = [node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
-    return any(one.arg == parameter for found in named for one in (*found.args, *found.kwonlyargs))
+    return any(argument.arg == parameter for found in named for argument in (*found.args, *found.kwonlyargs))
 
 
 def _import_file(path: str) -> ModuleType:

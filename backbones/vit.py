@@ -48,7 +48,7 @@ class ViT(VisionTransformer):
         pool: "cls"; "gap": mean over the tokens of a model without class token; "mean": over the patch tokens of a
             model with one. The final norm stands before the pooling in all three.
         pos: "learned", or "sincos2d", fixed (MoCo v3's form).
-        pos_resample: how positions are brought to the grids of other image sizes, see `positions.resampled`.
+        pos_resample: how positions are brought to the grids of other image sizes, see `positions.resample_positions`.
         class_position: False adds the positions before the class token joins, which then has none.
         rep_size: a dense layer and tanh behind the pooling, whose output is the representation (big_vision).
         init: "deit" or "bigvision", see `init_weights`.

@@ -44,7 +44,7 @@ class VOLO(TimmVOLO):
 
     Args:
         stem, ffn: names in `stems.py` and `ffn.py`, or `path/to/file.py:Name`. Only the FFNs of `FFN_REPLACED` change.
-        pos_resample: how positions are brought to the grids of other image sizes, see `positions.resampled`.
+        pos_resample: how positions are brought to the grids of other image sizes, see `positions.resample_positions`.
     """
 
     patch_embed: Any

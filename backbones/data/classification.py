@@ -1,7 +1,8 @@
 """Classification data: a training and a validation split, checked against what the set should hold.
 
-A new format is a reader (spec, data folder) -> `Found`, its entry in `READERS` here, and one in
-`backbones.data.layouts.FORMATS`; one of a set that comes in several forms is wrapped by `forms.published`.
+A new format is a reader (spec, data folder) -> `FoundLayout`, its entry in `READERS` here, and one in
+`backbones.data.layouts.FORMATS`. The reader of a set that is also stored as Parquet or on the hub is wrapped by
+`with_storage_variants`.
 """
 
 from collections.abc import Callable
@@ -87,7 +88,7 @@ def open_classification(
     Args:
         spec: its facts.
         root: the `--data` option (see `find_root`).
-        label_fraction: share of each class's training images (see `fractions`), at least one.
+        label_fraction: share of each class's training images (see `take_fraction`), at least one.
         fraction_seed: of that choice.
         subset: images of each class in both splits, before the label fraction.
         skip_unreadable: leave damaged images out instead of raising.
@@ -97,8 +98,8 @@ def open_classification(
         UsageError: the data set is not one for classification, or its YAML file asks for something that does not exist.
     """
     check_format(spec, READERS, "classification")
-    found = READERS[spec.format](spec, root)
-    splits = {name: split for name, split in (("train", found.train), ("val", found.val)) if split is not None}
+    layout = READERS[spec.format](spec, root)
+    splits = {name: split for name, split in (("train", layout.train), ("val", layout.val)) if split is not None}
     _check_counts(spec, splits)
     if subset is not None:
         splits = {
@@ -108,20 +109,22 @@ def open_classification(
         splits["train"] = take_fraction(
             splits["train"], label_fraction, seed=fraction_seed, skip_unreadable=skip_unreadable
         )
-    sound = splits
+    readable = splits
     if skip_unreadable or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
-        sound = {name: _without_damaged(spec, split, found.classes, skip_unreadable) for name, split in splits.items()}
+        readable = {
+            name: _without_damaged(spec, split, layout.classes, skip_unreadable) for name, split in splits.items()
+        }
     return ClassificationData(
         name=spec.name,
         version=spec.version,
-        classes=found.classes,
-        train=sound.get("train"),
-        val=sound.get("val"),
-        counts=_counts(sound) | {"ignored": found.ignored},
-        digest=_digest(sound),
-        storage=found.storage,
-        origin=found.origin,
-        skipped=sum(map(len, splits.values())) - sum(map(len, sound.values())),
+        classes=layout.classes,
+        train=readable.get("train"),
+        val=readable.get("val"),
+        counts=_counts(readable) | {"ignored": layout.ignored},
+        digest=_digest(readable),
+        storage=layout.storage,
+        origin=layout.origin,
+        skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
     )
 
 
@@ -152,10 +155,10 @@ def _check_counts(spec: DatasetSpec, splits: dict[str, Split]) -> None:
             if split in found and found[split][unit] != number:
                 wrong.append(f"  {split} {unit}: expected {number}, found {found[split][unit]}")
     if wrong:
-        mend = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
+        hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:
-            mend = "delete the folder; it is made anew"
-        raise UserError(f"{spec.name}: the data set is not complete:\n" + "\n".join(wrong) + f"\n{mend}")
+            hint = "delete the folder; it is made anew"
+        raise UserError(f"{spec.name}: the data set is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
 
 
 def _counts(splits: dict[str, Split]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ CARS = ("cars_train/", "cars_test/", "devkit/cars_train_annos.mat", "devkit/cars
 CIFAR10 = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
 TISSUES = ("01_TUMOR", "02_STROMA", "03_COMPLEX", "04_LYMPHO", "05_DEBRIS", "06_MUCOSA", "07_ADIPOSE", "08_EMPTY")
 STORAGE_KEYS = ("hub", "generator")
-"""Keys of the published layouts: `hub` maps to the same set on the Hugging Face hub, see `forms`."""
+"""Keys of the published layouts: `hub` names the same set on the Hugging Face hub (`formats/storage_variants.py`)."""
 
 FORMATS = {
     "market1501": Format((("bounding_box_train/", "query/", "bounding_box_test/"),), ("generator",)),

@@ -143,10 +143,10 @@ def find_root(spec: DatasetSpec, data: Path | None) -> Path:
     """
     trees = _expected_trees(spec)
     named, under = candidate_folders(spec, data, itself=trees != ((),) or not spec.root)
-    found = choose_folder(spec, named, under, lambda path: _reason_not_held(path, trees) is None)
-    if found is None:
+    folder = choose_folder(spec, named, under, lambda path: _reason_not_held(path, trees) is None)
+    if folder is None:
         raise DatasetNotFound(_not_found_message(spec, data_folder(data), [*named, *under], trees))
-    return found
+    return folder
 
 
 def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> tuple[list[Path], list[Path]]:
@@ -162,7 +162,7 @@ def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> 
 
 
 def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits: Callable[[Path], bool]) -> Path | None:
-    """Return the first named folder that fits, else the only one of `under` that does. Raises UserError if several do."""
+    """Return the first named folder that fits, else the only one of `under`. Raises UserError if several fit."""
     for path in named:
         if fits(path):
             return path.resolve()
@@ -175,8 +175,8 @@ def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits:
 
 def _expected_trees(spec: DatasetSpec) -> tuple[tuple[str, ...], ...]:
     """Return the trees to look for in a folder; an empty one if the YAML file names the parts of the layout itself."""
-    own = {"train", "val", "classes"} & spec.options.keys()
-    return ((),) if own else FORMATS[spec.format].trees or ((),)
+    named = {"train", "val", "classes"} & spec.options.keys()
+    return ((),) if named else FORMATS[spec.format].trees or ((),)
 
 
 def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | None:

@@ -37,7 +37,7 @@ def load_state(folder: Path, identity: str, options: dict[str, Any] | None = Non
     path = folder / STATE
     if not path.exists():
         return None
-    mend = "delete it to train from the start"
+    hint = "delete it to train from the start"
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         owner = str(state["identity"])
@@ -46,11 +46,11 @@ def load_state(folder: Path, identity: str, options: dict[str, Any] | None = Non
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path}: not a readable training state ({reason}); {mend}") from error
+        raise UserError(f"{path}: not a readable training state ({reason}); {hint}") from error
     if owner != identity:
         differing = differences(dict(state.get("options", {})), options or {})
         reason = f": {differing}" if differing else ""
-        raise UserError(f"{path}: belongs to another run ({owner[:12]}, not {identity[:12]}){reason}; {mend}")
+        raise UserError(f"{path}: belongs to another run ({owner[:12]}, not {identity[:12]}){reason}; {hint}")
     return state
 
 

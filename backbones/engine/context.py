@@ -75,7 +75,7 @@ class Context:
     device: torch.device
     precision: Precision
     eval_precision: Precision = "fp32"
-    """Of all that is scored; see `scoring`."""
+    """The precision in which networks are scored; see `scoring_precision`."""
     seed: int = 0
     folder: Path | None = None  # None: nothing is saved
     identity: str = ""
@@ -277,12 +277,12 @@ def auto_threads(given: int | None, device: torch.device, ranks: Ranks, workers:
     """Return torch's threads for a rank: the number asked for, else its share of the cores, on a CPU less the loader's
     processes. See `backbones.runtime.threads`.
     """
-    cores, said = core_limit()
+    cores, reason = core_limit()
     if ranks.local_world > 1:
-        cores, said = cores // ranks.local_world, f"{said}, shared by {ranks.local_world} ranks"
+        cores, reason = cores // ranks.local_world, f"{reason}, shared by {ranks.local_world} ranks"
     if device.type != "cuda" and workers:
-        cores, said = cores - workers, f"{said}, without {workers} of the loader"
-    return choose_threads(given, cores, said, under_torchrun=ranks.world > 1)
+        cores, reason = cores - workers, f"{reason}, without {workers} of the loader"
+    return choose_threads(given, cores, reason, under_torchrun=ranks.world > 1)
 
 
 def peak_mib(device: torch.device) -> float:

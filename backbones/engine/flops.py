@@ -52,18 +52,18 @@ def _record_lengths(model: nn.Module) -> Iterator[Counter[int]]:
     """Yield a counter of the L of every point-wise attention that runs within; windows at the border of an image have
     an L of their own.
     """
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     seen: set[tuple[Attention, int]] = set()
 
     def note(module: Attention, inputs: tuple[Tensor, ...], options: dict[str, Any], output: Tensor) -> None:
         length = module.effective_length(inputs[0].shape[1], options.get("image_tokens")) or 0
-        found[length] += (module, length) not in seen
+        counts[length] += (module, length) not in seen
         seen.add((module, length))
 
     parts = [part for part in model.modules() if isinstance(part, Attention) and part.uses_length]
     handles = [part.register_forward_hook(note, with_kwargs=True) for part in parts]
     try:
-        yield found
+        yield counts
     finally:
         for handle in handles:
             handle.remove()

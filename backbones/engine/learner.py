@@ -23,7 +23,7 @@ class Learner(nn.Module):
     (see `feature_spread`) lets a collapse be seen.
 
     Attributes:
-        moving_targets: whether the targets of the loss change with the training; see `Watch`.
+        moving_targets: whether the targets of the loss change with the training; see `DivergenceMonitor`.
     """
 
     moving_targets = False
@@ -49,7 +49,7 @@ class Learner(nn.Module):
         return parameter_groups(self, options)
 
     def averages(self) -> list[tuple[nn.Module, nn.Module]]:
-        """Return pairs of a part that does not train but averages another, and that other part of the same structure."""
+        """Return pairs: a part that does not train but averages another, and that other part, of the same structure."""
         return []
 
     def share_tokens(self, shards: Shards) -> None:

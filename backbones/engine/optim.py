@@ -90,12 +90,12 @@ def _layer_scale(name: str, decay: float, backbone: HasLayers | None, inside: st
 
 def _parameters_of_norms(model: nn.Module) -> set[nn.Parameter]:
     """Return scales and shifts of the norm layers, torch's, timm's, ours and users', found by their class's name."""
-    found: set[nn.Parameter] = set()
+    of_norms: set[nn.Parameter] = set()
     for module in model.modules():
-        own = set(module.parameters(recurse=False))
-        if "norm" in type(module).__name__.lower() and all(parameter.ndim <= 1 for parameter in own):
-            found |= own
-    return found
+        parameters = set(module.parameters(recurse=False))
+        if "norm" in type(module).__name__.lower() and all(parameter.ndim <= 1 for parameter in parameters):
+            of_norms |= parameters
+    return of_norms
 
 
 def _without_decay(name: str, parameter: nn.Parameter, options: FitOptions, *, is_norm: bool) -> bool:

@@ -106,7 +106,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
 def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gradients of `forward` for q, k and v, from that of its result [n, N, e]; the scores are computed again."""
+    """Return gradients of `forward` for q, k and v, from that of its result [n, N, e]. Scores are computed again."""
     inner, outer = split_factor(h, factor)
     form, of_each = _score_function(h, q, k), inner * score_scale(q, scale)
     of_slopes = of_each * outer
@@ -149,8 +149,8 @@ def scaled_matmul(a: Tensor, b: Tensor, scale: float, out: Tensor | None = None)
     """Return scale * a b, for [n, rows, inner] and [n, inner, columns], written into `out` if one is given."""
     unused = a.new_empty(1, 1, 1)
     if out is None or not out.is_contiguous():  # which torch would copy first
-        found = torch.baddbmm(unused, a, b, beta=0, alpha=scale)
-        return found if out is None else out.copy_(found)
+        result = torch.baddbmm(unused, a, b, beta=0, alpha=scale)
+        return result if out is None else out.copy_(result)
     return torch.baddbmm(unused, a, b, beta=0, alpha=scale, out=out)
 
 

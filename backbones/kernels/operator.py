@@ -34,8 +34,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float 
     if kernels is not None:
         out: Tensor = kernels.forward(q, k, v, h, factor, scale)
         return out
-    found = blocked.forward(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), h, factor, scale)
-    return found.view(*q.shape[:3], v.shape[3])
+    out = blocked.forward(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), h, factor, scale)
+    return out.view(*q.shape[:3], v.shape[3])
 
 
 @torch.library.custom_op("transfer::pointwise_backward", mutates_args=())
@@ -117,7 +117,7 @@ def _kernels_for(q: Tensor, v: Tensor) -> Any:
 
 
 def padded_width(q: Tensor, width: int) -> int:
-    """Return the width to which queries and keys are best padded with zeros: on a GPU the next that the kernels take."""
+    """Return the width to which queries and keys are best padded with zeros: on a GPU the next one of the kernels."""
     return next((own for own in blocked.HEAD_DIMS if own >= width), width) if q.device.type == "cuda" else width
 
 

@@ -49,9 +49,11 @@ def top_k(
     def ranks(images: Tensor, labels: Tensor) -> Tensor:
         return true_class_ranks(backbone.logits(images).float(), labels, columns)
 
-    found = compute_rows(ranks, SplitDataset(split, transform), context, batch_size=batch_size, label="accuracy")
-    raise_if_broken(found[:, 0] < 0, split.names, f"logits of the {split.name} split")
-    return {"rank": found[:, 0].numpy(), "ties": found[:, 1].numpy(), **image_outcomes(split)}
+    ranks_and_ties = compute_rows(
+        ranks, SplitDataset(split, transform), context, batch_size=batch_size, label="accuracy"
+    )
+    raise_if_broken(ranks_and_ties[:, 0] < 0, split.names, f"logits of the {split.name} split")
+    return {"rank": ranks_and_ties[:, 0].numpy(), "ties": ranks_and_ties[:, 1].numpy(), **image_outcomes(split)}
 
 
 def image_outcomes(split: Split) -> Outcomes:

@@ -78,7 +78,7 @@ def brightness(image: Image.Image, m: float) -> Image.Image:
 
 
 def sharpness(image: Image.Image, m: float) -> Image.Image:
-    """Extrapolate from the image's 3x3 mean (weight 5 of 13 in the centre) by the factor 1.8 m + 0.1; the border stays."""
+    """Extrapolate from the 3x3 mean (weight 5 of 13 in the centre) by the factor 1.8 m + 0.1; the border stays."""
     return Image.blend(image.filter(SMOOTH), image, 1.8 * m + 0.1)
 
 

@@ -89,7 +89,7 @@ class Dino(Method):
         return scores, outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """Return top-1 and top-5 accuracy from the rank of each image's true class; nothing without a validation split."""
+        """Return top-1 and top-5 accuracy from the rank of each image's true class; empty without a validation set."""
         if "rank" not in outcomes:
             return {}
         return {f"knn_top{k}": float((outcomes["rank"] < k).mean()) for k in (1, TOP)}

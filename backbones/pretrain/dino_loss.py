@@ -54,7 +54,9 @@ def updated_center(center: Tensor, batch_mean: Tensor, momentum: float) -> Tenso
 
 
 def teacher_temperature(epoch: int, *, start: float, end: float, warmup_epochs: int) -> float:
-    """Return the temperature of an epoch (from 0), linear from `start` in the first warm-up epoch to `end` in the last."""
+    """Return an epoch's temperature (epochs from 0), linear from `start` in the first warm-up epoch to `end` in the
+    last.
+    """
     if epoch >= warmup_epochs:
         return end
     return start + (end - start) * epoch / max(warmup_epochs - 1, 1)

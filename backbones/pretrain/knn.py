@@ -26,7 +26,7 @@ BLOCK_ELEMENTS = 2**27  # similarities held at a time when no block is given: ha
 SPARE = 32  # samples besides the k nearest by float32 among which the k nearest are found
 ROWS = 4096  # samples normalised at a time
 Centred = tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]
-"""See `_centred`."""
+"""What `_centre` returns."""
 
 
 def knn_class_ranks(
@@ -59,14 +59,16 @@ def knn_class_ranks(
         images = SplitDataset(split, transform)
         features[name] = extract(backbone.pooled, images, context, batch_size=batch_size, label=f"{name} features")
         check_finite(features[name], split.names, f"features of the {name} split")
-    found = None
+    of_each_k = None
     if context.ranks.first:
         labels, train = torch.from_numpy(data.train.labels), features["training"].to(context.device)
         ranked = weighted_knn(
             train, labels, features["validation"], k=k, temperature=temperature, classes=len(data.classes)
         )
-        found = {number: true_class_ranks(ranked[number], torch.from_numpy(data.val.labels), number) for number in k}
-    ranks: dict[int, NDArray[Any]] = broadcast_object(found)
+        of_each_k = {
+            number: true_class_ranks(ranked[number], torch.from_numpy(data.val.labels), number) for number in k
+        }
+    ranks: dict[int, NDArray[Any]] = broadcast_object(of_each_k)
     return ranks
 
 
@@ -123,7 +125,7 @@ def weighted_knn(
     labels, candidates = labels.to(train.device), min(max(k) + SPARE, samples)
     centred = _centre(train)
     largest = max(samples, 4 * classes, 16 * candidates * channels)
-    found: dict[int, list[Tensor]] = {number: [] for number in k}
+    classes_of_k: dict[int, list[Tensor]] = {number: [] for number in k}
     with full_float32():
         for rows in test.split(block or max(1, BLOCK_ELEMENTS // largest)):
             unit = _normalise(rows.to(train.device))
@@ -131,9 +133,9 @@ def weighted_knn(
                 unit, train, _candidates(unit, train, centred, candidates, max(k)), max(k)
             )
             for number, ranked in _rank_classes(similarity, labels[nearest], k, temperature, classes):
-                found[number].append(ranked[:, :top].cpu())
+                classes_of_k[number].append(ranked[:, :top].cpu())
     empty = torch.empty(0, min(top, classes), dtype=torch.int64)
-    return {number: torch.cat(parts) if parts else empty for number, parts in found.items()}
+    return {number: torch.cat(parts) if parts else empty for number, parts in classes_of_k.items()}
 
 
 def _candidates(unit: Tensor, train: Tensor, centred: Centred, count: int, k: int) -> Tensor:
@@ -196,7 +198,7 @@ def _sort(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rerank_in_float64(unit: Tensor, train: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return float64 similarities and places, [B, k] each, of the k nearest among the candidates at `places` [B, k']."""
+    """Return float64 similarities and places [B, k] of the k nearest among the candidates at `places` [B, k']."""
     similarity, places = _sort((_normalise(train[places]) * unit[:, None]).sum(2), places)
     return similarity[:, :k], places[:, :k]
 
@@ -211,7 +213,7 @@ def _rank_classes(
     # Of each class the exponent of its nearest neighbour, and the sum of its votes as multiples of that one's.
     largest = torch.full((len(similarity), classes), -torch.inf, dtype=similarity.dtype, device=similarity.device)
     sums = torch.zeros_like(largest)
-    found = []
+    ranked = []
     for index in range(labels.shape[1]):
         # one neighbour at a time: the order of summation is then the same on every device
         label, exponent = labels[:, index : index + 1], exponents[:, index : index + 1]
@@ -221,5 +223,5 @@ def _rank_classes(
         sums.scatter_add_(1, label, (exponent - first).exp())
         if index + 1 in k:
             votes = largest + sums.log()
-            found.append((index + 1, votes.sort(dim=1, descending=True, stable=True).indices))
-    return found
+            ranked.append((index + 1, votes.sort(dim=1, descending=True, stable=True).indices))
+    return ranked

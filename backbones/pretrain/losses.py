@@ -35,7 +35,7 @@ def sigmoid_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def mixed_share(box: Box, tokens: int) -> float:
-    """Return the share of an image's `tokens` that mix-token took from its partner: a box (top, left, bottom, right)."""
+    """Return the share of an image's tokens that mix-token took from its partner: a box (top, left, bottom, right)."""
     top, left, bottom, right = box
     return (bottom - top) * (right - left) / tokens
 

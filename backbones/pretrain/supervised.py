@@ -80,9 +80,9 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
     train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     _check_batch(options, context)
     split = _training_split(data)
-    found = epoch_images(len(split), options)
-    if found < options.batch:
-        raise UserError(f"{data.name}: {found} training images an epoch, but a step takes --batch {options.batch}")
+    images = epoch_images(len(split), options)
+    if images < options.batch:
+        raise UserError(f"{data.name}: {images} training images an epoch, but a step takes --batch {options.batch}")
     if len(data.classes) < 2:
         raise UserError(f"{data.name}: a classifier needs two classes; there is {len(data.classes)}")
     if options.token_labels is not None:

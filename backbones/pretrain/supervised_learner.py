@@ -128,7 +128,7 @@ def classifier(backbone: Backbone) -> nn.Module:
     Raises:
         UserError: there are several, as in models for distillation.
     """
-    found = backbone.head if backbone.head is not None else backbone.model.get_classifier()
-    if not isinstance(found, nn.Module):
+    layer = backbone.head if backbone.head is not None else backbone.model.get_classifier()
+    if not isinstance(layer, nn.Module):
         raise UserError(f"backbone {backbone.spec.name}: {backbone.spec.arch} has more than one classifier")
-    return found
+    return layer

@@ -143,7 +143,7 @@ def crop_targets(maps: Tensor, boxes: Tensor, classes: int, grid: tuple[int, int
     RoIAlign (He et al. 2017, arXiv 1703.06870, section 3) over the crop, as one region and as `grid` of regions.
 
     Args:
-        maps: [B, 2, K, h, w], see `LabelMaps`. boxes: [B, 5], see `CropAndBox`.
+        maps: [B, 2, K, h, w], see `LabelMaps`. boxes: [B, 5], see `CropWithBox`.
         grid: (rows, columns) of tokens.
     """
     count, _, _, height, width = maps.shape

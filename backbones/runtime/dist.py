@@ -45,13 +45,13 @@ def ranks_from_environment(token_ranks: int = 1) -> Ranks:
         UsageError: groups of `token_ranks` ranks would leave some over.
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    found = [int(os.environ.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1"))]
-    if found[1] % token_ranks:
+    values = [int(os.environ.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1"))]
+    if values[1] % token_ranks:
         raise UsageError(
-            f"--sequence-parallel {token_ranks}: {found[1]} ranks do not make groups of {token_ranks}; start a "
+            f"--sequence-parallel {token_ranks}: {values[1]} ranks do not make groups of {token_ranks}; start a "
             f"multiple of it with torchrun --nproc-per-node {token_ranks} -m transfer..."
         )
-    rank, world, local_rank, local_world = found
+    rank, world, local_rank, local_world = values
     return Ranks(rank, world, local_rank, local_world, token_ranks)
 
 

@@ -97,9 +97,9 @@ def write_error(path: Path, error: OSError, flag: str = "--out") -> UserError:
         error = OSError(error.args[0][0][2])
     if flag == "--output":
         return UserError(f"{path}: cannot be written ({error.strerror or error}); choose another file with --output")
-    mend = f"make room or choose another folder with {flag}, then give the same command again"
+    hint = f"make room or choose another folder with {flag}, then give the same command again"
     kept = ": it goes on from the last saved state" if flag == "--out" else "; what the run has made is kept"
-    return UserError(f"{path}: cannot be written ({error.strerror or error}); {mend}{kept}")
+    return UserError(f"{path}: cannot be written ({error.strerror or error}); {hint}{kept}")
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -44,7 +44,7 @@ class Threads:
 def choose_threads(
     given: int | None,
     cores: int,
-    said: str,
+    reason: str,
     *,
     under_torchrun: bool = False,
     environment: Mapping[str, str] = os.environ,
@@ -52,7 +52,7 @@ def choose_threads(
     """Return the threads of a rank: `--threads`, else OMP_NUM_THREADS (its first number), else `cores`.
 
     Args:
-        cores: of this rank, without those of its loader processes; `said`: what limits them.
+        cores: of this rank, without those of its loader processes; `reason`: what limits them.
         under_torchrun: whether torchrun may have set OMP_NUM_THREADS: it sets 1 where nobody else has set it, so that
             a 1 says nothing then.
     """
@@ -61,7 +61,7 @@ def choose_threads(
     variable = environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if variable.isdecimal() and int(variable) > 0 and not (under_torchrun and int(variable) == 1):
         return Threads(int(variable), "OMP_NUM_THREADS", requested=True)
-    return Threads(max(cores, 1), said)
+    return Threads(max(cores, 1), reason)
 
 
 def usable_cores() -> int:
@@ -80,15 +80,15 @@ def core_limit(
     cells that run at the same time.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    said = f"{cores} core{'s' * (cores != 1)}"
+    reason = f"{cores} core{'s' * (cores != 1)}"
     quota = cgroup_quota(groups, root)
     if quota < cores:
-        cores, said = max(1, int(quota)), f"a quota of {quota:g} cores"
+        cores, reason = max(1, int(quota)), f"a quota of {quota:g} cores"
     for name, kind in SHARED_BY.items():
         count = environment.get(name, "")
         if count.isdecimal() and int(count) > 1:
-            cores, said = max(1, cores // int(count)), f"{said}, shared by {count} {kind}"
-    return cores, said
+            cores, reason = max(1, cores // int(count)), f"{reason}, shared by {count} {kind}"
+    return cores, reason
 
 
 def cgroup_quota(groups: Path, root: Path) -> float:
@@ -103,20 +103,20 @@ def cgroup_quota(groups: Path, root: Path) -> float:
         lines = groups.read_text(encoding="utf-8").splitlines()
     except OSError:
         return float("inf")
-    found = [float("inf")]
+    quotas = [float("inf")]
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            found += [
+            quotas += [
                 _quota_v2(group) for mount in (root, root / "unified") for group in _enclosing_groups(mount, path)
             ]
         elif "cpu" in controllers.split(","):
-            found += [
+            quotas += [
                 _quota_v1(group)
                 for mount in {root / controllers, root / "cpu"}
                 for group in _enclosing_groups(mount, path)
             ]
-    return min(found)
+    return min(quotas)
 
 
 def _enclosing_groups(mount: Path, path: str) -> list[Path]:

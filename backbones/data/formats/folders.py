@@ -63,12 +63,12 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     for split, folder in folders.items():
         if folder is None:
             continue
-        found = class_names(folder)
-        if classes and found != classes:
-            raise UserError(f"{spec.name}: {_class_difference(classes, found, folders['train'], folder)}")
-        classes = found
-        splits[split], more = read_split(split, folder, classes)
-        ignored += more
+        names = class_names(folder)
+        if classes and names != classes:
+            raise UserError(f"{spec.name}: {_class_difference(classes, names, folders['train'], folder)}")
+        classes = names
+        splits[split], skipped = read_split(split, folder, classes)
+        ignored += skipped
     if not splits:
         raise UserError(f"{spec.name}: {root} has no folder train/, nor one of {', '.join(VALIDATION)}")
     return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
@@ -125,21 +125,21 @@ def read_split(
     label_of = {wanted: label for label, wanted in enumerate(classes)}
     listed = list(classes if present is None else present)
     with ThreadPoolExecutor(SCANNERS) as pool:
-        found = list(pool.map(scan_images, [folder / entry for entry in listed]))
-    empty = [entry for entry, images in zip(listed, found, strict=True) if not images.names]
+        scanned = list(pool.map(scan_images, [folder / entry for entry in listed]))
+    empty = [entry for entry, images in zip(listed, scanned, strict=True) if not images.names]
     if empty:
         raise UserError(
             f"{folder}: {len(empty)} class folder(s) without images: {shortened(empty)}; fill or remove them"
         )
-    labels = np.repeat([label_of[entry] for entry in listed], [len(images.names) for images in found])
+    labels = np.repeat([label_of[entry] for entry in listed], [len(images.names) for images in scanned])
     split = FileSplit(
         name=name,
         labels=labels.astype(np.int64),
-        names=PackedNames(_image_names(listed, found)),
-        sizes=np.fromiter((size for images in found for size in images.sizes), dtype=np.int64),
+        names=PackedNames(_image_names(listed, scanned)),
+        sizes=np.fromiter((size for images in scanned for size in images.sizes), dtype=np.int64),
         folder=folder,
     )
-    return split, sum(images.ignored for images in found)
+    return split, sum(images.ignored for images in scanned)
 
 
 def scan_images(folder: Path) -> ClassFolder:
@@ -168,8 +168,8 @@ def scan_images(folder: Path) -> ClassFolder:
     return ClassFolder([name for name, _ in images], [size for _, size in images], ignored)
 
 
-def _image_names(folders: Sequence[str], found: Sequence[ClassFolder]) -> Iterator[str]:
-    for folder, images in zip(folders, found, strict=True):
+def _image_names(folders: Sequence[str], scanned: Sequence[ClassFolder]) -> Iterator[str]:
+    for folder, images in zip(folders, scanned, strict=True):
         yield from (f"{folder}/{name}" for name in images.names)
 
 

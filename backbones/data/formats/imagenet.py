@@ -113,8 +113,8 @@ def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSp
     for image in images.names:
         wnid = truth.get(image.partition(".")[0])
         if wnid not in label_of:
-            what = f"class {wnid}, which is not one of the {len(classes)}" if wnid else "no class"
-            raise UserError(f"{source}: it gives {folder / image} {what}")
+            reason = f"class {wnid}, which is not one of the {len(classes)}" if wnid else "no class"
+            raise UserError(f"{source}: it gives {folder / image} {reason}")
         labels.append(label_of[wnid])
     split = FileSplit(
         name=name,

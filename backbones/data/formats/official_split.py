@@ -49,13 +49,13 @@ def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 def _read_table(path: Path) -> dict[int, tuple[str, str]]:
     """Return lines `ID VALUE` as {id: ("FILE:LINE", value)}."""
     table: dict[int, tuple[str, str]] = {}
-    for place, words in numbered_lines(path):
-        number = number_from(words[0])
-        if len(words) != 2 or number is None:
-            raise UserError(f"{place}: {' '.join(words)!r} is not of the form `ID VALUE`")
+    for place, fields in numbered_lines(path):
+        number = number_from(fields[0])
+        if len(fields) != 2 or number is None:
+            raise UserError(f"{place}: {' '.join(fields)!r} is not of the form `ID VALUE`")
         if number in table:
             raise UserError(f"{place}: id {number} stands in {table[number][0]} already")
-        table[number] = place, words[1]
+        table[number] = place, fields[1]
     if not table:
         raise UserError(f"{path}: there are no lines; extract the archive again")
     return table
@@ -135,13 +135,13 @@ def _read_textures(root: Path, name: str, classes: Sequence[str]) -> ListedSplit
     source = root / "labels" / name
     label_of = {name: label for label, name in enumerate(classes)}
     images, labels = [], []
-    for place, words in numbered_lines(source):
-        folder, _, image = words[0].partition("/")
-        if len(words) != 1 or not image:
-            raise UserError(f"{place}: {' '.join(words)!r} is not of the form `CLASS/IMAGE`")
+    for place, fields in numbered_lines(source):
+        folder, _, image = fields[0].partition("/")
+        if len(fields) != 1 or not image:
+            raise UserError(f"{place}: {' '.join(fields)!r} is not of the form `CLASS/IMAGE`")
         if folder not in label_of:
             raise UserError(f"{place}: {folder!r} is not a class: there is no folder {root / 'images' / folder}")
-        images.append(words[0])
+        images.append(fields[0])
         labels.append(label_of[folder])
     return ListedSplit(source, root / "images", images, labels)
 
@@ -167,19 +167,19 @@ def _read_pets(root: Path, name: str, names: dict[int, str]) -> ListedSplit:
     """Read a list, and fill in `names`, {label: class name}, on which both lists must agree."""
     source = root / "annotations" / name
     images, labels = [], []
-    for place, words in numbered_lines(source):
-        if words[0].startswith("#"):
+    for place, fields in numbered_lines(source):
+        if fields[0].startswith("#"):
             continue
-        breed = words[0].rpartition("_")[0]
-        number = number_from(words[1]) if len(words) == 4 and breed else None
+        breed = fields[0].rpartition("_")[0]
+        number = number_from(fields[1]) if len(fields) == 4 and breed else None
         if number is None:
-            raise UserError(f"{place}: {' '.join(words)!r} is not of the form `NAME_N CLASS SPECIES BREED`")
+            raise UserError(f"{place}: {' '.join(fields)!r} is not of the form `NAME_N CLASS SPECIES BREED`")
         label = number - 1
         if names.setdefault(label, breed) != breed or list(names.values()).count(breed) > 1:
             raise UserError(
-                f"{place}: {words[0]} is of class {words[1]}, unlike a line before: {_numbered_classes(names)}"
+                f"{place}: {fields[0]} is of class {fields[1]}, unlike a line before: {_numbered_classes(names)}"
             )
-        images.append(f"{words[0]}.jpg")
+        images.append(f"{fields[0]}.jpg")
         labels.append(label)
     return ListedSplit(source, root / "images", images, labels)
 

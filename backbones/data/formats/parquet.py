@@ -47,16 +47,16 @@ def _named_files(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) 
     patterns = [named] if named else [pattern.format(name) for name in usual for pattern in PATTERNS]
     for pattern in patterns:
         place = Path(pattern).anchor  # of an absolute pattern
-        found = sorted((Path(place) if place else root).glob(pattern.removeprefix(place)))
-        if found:
-            return found
+        files = sorted((Path(place) if place else root).glob(pattern.removeprefix(place)))
+        if files:
+            return files
     if named:
         raise UserError(f"{spec.name}: {root / named}: there is no such file (key `{key}`)")
     return []
 
 
 def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
-    """Return the rows of Parquet files, one after the other. Raises UserError when one is damaged or there are no rows."""
+    """Return the rows of Parquet files, one after the other. Raises UserError for a damaged file or without rows."""
     import pyarrow
     from datasets import Dataset
     from pyarrow.parquet import ParquetFile

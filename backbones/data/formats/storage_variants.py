@@ -36,8 +36,9 @@ def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
     the published layout.
 
     Args:
-        read: of the published layout.
-        key: of a set that has one split on the hub, and is divided by the file names of its rows (see `divided`).
+        read: reads the published layout.
+        key: for a set with one split on the hub, which is divided by the file names of its rows (see
+            `divide_by_tfds_order`).
     """
 
     def reader(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -48,44 +49,44 @@ def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
             if hub is None:
                 raise
             absent = str(error)
-        found = _read_parquet(spec, hub, data, key) or _read_hub_cache(spec, hub)
-        if found is None:
+        layout = _read_parquet(spec, hub, data, key) or _read_hub_cache(spec, hub)
+        if layout is None:
             raise DatasetNotFound(_not_found_message(hub, absent, key))
-        return _check_and_divide(spec, hub, found, key)
+        return _check_and_divide(spec, hub, layout, key)
 
     return reader
 
 
 def _hub_keys(spec: DatasetSpec) -> dict[str, str | None] | None:
     """Return the mapping `hub` with all its keys; None for sets without it. Raises UsageError."""
-    given = spec.options.get("hub")
-    if given is None or "generator" in spec.options:
+    keys = spec.options.get("hub")
+    if keys is None or "generator" in spec.options:
         return None
-    if not isinstance(given, dict):
-        raise UsageError(f"{spec.name}: `hub` is {given!r}; it must be a mapping with the keys {', '.join(KEYS)}")
-    for key, value in given.items():
+    if not isinstance(keys, dict):
+        raise UsageError(f"{spec.name}: `hub` is {keys!r}; it must be a mapping with the keys {', '.join(KEYS)}")
+    for key, value in keys.items():
         if key not in KEYS:
             hint = did_you_mean(str(key), KEYS)
             raise UsageError(f"{spec.name}: `hub` has an unknown key {key!r}{hint}\nknown: {', '.join(KEYS)}")
         if value is not None and not isinstance(value, str):
             raise UsageError(f"{spec.name}: `hub`: `{key}` is {value!r}; it must be text (put it in quotes)")
-    revision = given.get("revision")
-    if not given.get("id"):
+    revision = keys.get("revision")
+    if not keys.get("id"):
         raise UsageError(f"{spec.name}: `hub`: `id` is missing; it is the id of a data set, e.g. OWNER/NAME")
     if revision is not None and not re.fullmatch("[0-9a-f]{40}", revision):
         raise UsageError(f"{spec.name}: `hub`: `revision` is {revision!r}; it must be a commit (40 hex digits) or null")
-    return {key: given.get(key) for key in KEYS}
+    return {key: keys.get(key) for key in KEYS}
 
 
 def _read_parquet(
     spec: DatasetSpec, hub: dict[str, str | None], data: Path | None, key: KeyRule | None
 ) -> FoundLayout | None:
     named, under = candidate_folders(spec, data, itself=True)
-    wanted = ("train",) if key else ("train", "val")
-    folder = choose_folder(spec, named, under, lambda path: any(_files(path, hub, part) for part in wanted))
+    parts = ("train",) if key else ("train", "val")
+    folder = choose_folder(spec, named, under, lambda path: any(_files(path, hub, part) for part in parts))
     if folder is None:
         return None
-    files = {part: _files(folder, hub, part) for part in wanted}
+    files = {part: _files(folder, hub, part) for part in parts}
     for part, paths in files.items():
         if not paths:
             raise UserError(f"{spec.name}: {folder} has Parquet files, but none of {' or '.join(_patterns(hub, part))}")
@@ -97,7 +98,7 @@ def _read_parquet(
 def _files(folder: Path, hub: dict[str, str | None], part: str) -> list[Path]:
     if not folder.is_dir():
         return []
-    return next((found for pattern in _patterns(hub, part) if (found := sorted(folder.glob(pattern)))), [])
+    return next((files for pattern in _patterns(hub, part) if (files := sorted(folder.glob(pattern)))), [])
 
 
 def _patterns(hub: dict[str, str | None], part: str) -> list[str]:
@@ -136,23 +137,23 @@ def _read_hub_cache(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayou
 
 
 def _check_and_divide(
-    spec: DatasetSpec, hub: dict[str, str | None], found: FoundLayout, key: KeyRule | None
+    spec: DatasetSpec, hub: dict[str, str | None], layout: FoundLayout, key: KeyRule | None
 ) -> FoundLayout:
     """Check the splits that were found; divide a set with one split by the file names."""
-    lacking = [name for name, split in (("train", found.train), ("val", found.val)) if split is None]
+    lacking = [name for name, split in (("train", layout.train), ("val", layout.val)) if split is None]
     if lacking and not (key and lacking == ["val"]):
         names = ", ".join(repr(hub[name] or USUAL_SPLITS[name][0]) for name in lacking)
         raise UserError(f"{spec.name}: no split {names} in {hub['id']} (keys of `hub`)")
     counts = (spec.counts or {}).get("train")
     expected = counts.get("classes") if isinstance(counts, dict) else None
-    if expected not in (None, len(found.classes)):
+    if expected not in (None, len(layout.classes)):
         raise UserError(
-            f"{spec.name}: {len(found.classes)} classes instead of {expected}: the column "
+            f"{spec.name}: {len(layout.classes)} classes instead of {expected}: the column "
             f"{hub['label'] or 'of labels'!r} is not that of this set; name it by `label` under `hub`"
         )
-    if key is None or not isinstance(found.train, RowSplit):
-        return found
-    return divide_by_tfds_order(spec, found, found.train.file_names(), key)
+    if key is None or not isinstance(layout.train, RowSplit):
+        return layout
+    return divide_by_tfds_order(spec, layout, layout.train.file_names(), key)
 
 
 def _download(hub: dict[str, str | None]) -> str:

@@ -41,13 +41,13 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     whole, ignored = read_split("train", folder, classes)
     stream, chosen = np.random.RandomState(SEED), []
     for label, name in enumerate(classes):
-        own = np.flatnonzero(whole.labels == label)
-        if len(own) <= SHOTS:
+        images = np.flatnonzero(whole.labels == label)
+        if len(images) <= SHOTS:
             raise UserError(
-                f"{folder / name}: {len(own)} images, where {SHOTS} for training and one to score are needed; extract "
-                "the archive again"
+                f"{folder / name}: {len(images)} images, where {SHOTS} for training and one to score are needed; "
+                "extract the archive again"
             )
-        chosen.append(stream.choice(own, SHOTS, replace=False))
+        chosen.append(stream.choice(images, SHOTS, replace=False))
     train = np.sort(np.concatenate(chosen))
     rest = np.setdiff1d(np.arange(len(whole)), train)
     return _divide(FoundLayout(classes=classes, train=whole, val=None, ignored=ignored), whole, train, rest)
@@ -73,8 +73,8 @@ def uc_merced(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 def _divide_class_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str], key: KeyRule) -> FoundLayout:
     whole, ignored = read_split("train", folder, folders)
-    found = FoundLayout(classes=tuple(map(_class_name, folders)), train=whole, val=None, ignored=ignored)
-    return divide_by_tfds_order(spec, found, list(whole.names), key)
+    layout = FoundLayout(classes=tuple(map(_class_name, folders)), train=whole, val=None, ignored=ignored)
+    return divide_by_tfds_order(spec, layout, list(whole.names), key)
 
 
 def _class_name(folder: str) -> str:
@@ -99,13 +99,13 @@ def file_key(class_name: str, file_name: str) -> str:
 
 
 def tfds_order(keys: Sequence[str]) -> list[int]:
-    """Return the order [M] in which TFDS writes the records of a split "train": by md5 of "train" and key, as a number."""
+    """Return the order [M] in which TFDS writes a split "train": by md5 of "train" and key, as a number."""
     digests = [int(hashlib.md5(b"train" + key.encode()).hexdigest(), 16) for key in keys]
     return sorted(range(len(keys)), key=lambda index: (digests[index], keys[index]))
 
 
 def divide_by_tfds_order(
-    spec: DatasetSpec, found: FoundLayout, paths: Sequence[str | None], key: KeyRule
+    spec: DatasetSpec, layout: FoundLayout, paths: Sequence[str | None], key: KeyRule
 ) -> FoundLayout:
     """Divide the only split, all M images, in two: the first N of `tfds_order` for training, the rest to be scored.
 
@@ -113,7 +113,7 @@ def divide_by_tfds_order(
 
     Args:
         spec: with the option `train_images`, N.
-        found: what to divide.
+        layout: what to divide.
         paths: [M], published paths of the images; only file names count. None where a row keeps none.
         key: what the order goes by.
 
@@ -125,8 +125,8 @@ def divide_by_tfds_order(
     count = spec.options.get("train_images")
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise UsageError(f"{spec.name}: `train_images` is {count!r}; it must be a number of images")
-    whole = found.train
-    if whole is None or found.val is not None:
+    whole = layout.train
+    if whole is None or layout.val is not None:
         raise UserError(f"{spec.name}: one split is expected that holds all images (key `train`)")
     if count >= len(whole):
         raise UserError(
@@ -141,15 +141,15 @@ def divide_by_tfds_order(
                 f"{whole.place(index)}: {stated}, but the split of {spec.name} goes by the names of the published .tif "
                 f"files; use these: {spec.how or 'the published folders'}"
             )
-        keys.append(key(found.classes[whole.labels[index]], name))
+        keys.append(key(layout.classes[whole.labels[index]], name))
     order = np.array(tfds_order(keys))
-    return _divide(found, whole, order[:count], order[count:])
+    return _divide(layout, whole, order[:count], order[count:])
 
 
-def _divide(found: FoundLayout, whole: Split, train: NDArray[Any], rest: NDArray[Any]) -> FoundLayout:
+def _divide(layout: FoundLayout, whole: Split, train: NDArray[Any], rest: NDArray[Any]) -> FoundLayout:
     parts = [replace(whole.select(keep), name=name) for name, keep in (("train", train), ("val", rest))]
-    empty = np.setdiff1d(np.arange(len(found.classes)), parts[0].labels)
+    empty = np.setdiff1d(np.arange(len(layout.classes)), parts[0].labels)
     if len(empty):
-        names = shortened([found.classes[label] for label in empty])
+        names = shortened([layout.classes[label] for label in empty])
         raise UserError(f"{len(empty)} class(es) without training images: {names}")
-    return replace(found, train=parts[0], val=parts[1])
+    return replace(layout, train=parts[0], val=parts[1])

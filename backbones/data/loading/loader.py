@@ -63,7 +63,9 @@ class RunLoader:
         self.workers, self.parts, self.ranks, self.pin_memory = workers, parts, ranks, pin_memory
 
     def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Any]]:
-        """Yield the position and this rank's part of every batch, from step `index` of `epoch` to the end of `epochs`."""
+        """Yield the position and this rank's part of every batch, from step `index` of `epoch` to the end of epoch
+        `epochs`.
+        """
         loader = DataLoader(
             self.dataset,
             batch_sampler=_Keys(self, epoch, index, epochs),

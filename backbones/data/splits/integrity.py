@@ -22,16 +22,16 @@ SHOWN = 5
 
 def stat_files(paths: Sequence[str], *, name: str) -> dict[str, os.stat_result]:
     """Return size and time of every file. Raises UserError that names the missing ones."""
-    found: dict[str, os.stat_result] = {}
+    stats: dict[str, os.stat_result] = {}
     missing = []
     for path in paths:
         try:
-            found[path] = os.stat(path)  # noqa: PTH116 (called 100,000 times)
+            stats[path] = os.stat(path)  # noqa: PTH116 (called 100,000 times)
         except OSError as error:
             missing.append(f"{path}: {error.strerror}")
     if missing:
         raise UserError(f"{name}: {len(missing)} file(s) of the data set cannot be opened{_list_some(missing)}")
-    return found
+    return stats
 
 
 def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = False) -> list[str]:

@@ -60,7 +60,7 @@ class Split(ABC):
     """int64 [M]: bytes of each image as it is stored."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
     digests: list[bytes] | None = field(default=None, init=False, repr=False)
-    """Content digests of all images, once `fractions.all_digests` has looked."""
+    """Content digests of all images, once `subsets.all_digests` has computed them."""
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -48,10 +48,10 @@ def toy_images(name: str) -> Iterator[ToyImage]:
     for digit in range(10):
         if name == "colorectal" and digit not in TISSUE_DIGITS:
             continue
-        own = digits[digit]
+        images = digits[digit]
         before = [other for other in list(IMAGES_PER_CLASS)[:turn] if other != "colorectal" or digit in TISSUE_DIGITS]
         start = sum(IMAGES_PER_CLASS[other] for other in before)
-        for number, pixels in enumerate(own[start : start + IMAGES_PER_CLASS[name]]):
+        for number, pixels in enumerate(images[start : start + IMAGES_PER_CLASS[name]]):
             rng = np.random.default_rng([VERSION, turn, digit, number])
             yield ToyImage(digit, start + number, number, _colour(enlarge(pixels), rng))
 

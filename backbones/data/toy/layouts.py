@@ -31,28 +31,28 @@ def _write_lines(path: Path, lines: list[str]) -> None:
 
 def _write_cub200(root: Path) -> None:
     lists: dict[str, list[str]] = {"images": [], "image_class_labels": [], "train_test_split": []}
-    for number, one in enumerate(toy_images("cub200"), start=1):
-        name = NAMES[one.digit].capitalize()
-        path = f"{one.digit + 1:03d}.{name}/{name}_{one.number + 1:04d}_{number}.jpg"
-        save(one.image, root / "images" / path)
+    for number, image in enumerate(toy_images("cub200"), start=1):
+        name = NAMES[image.digit].capitalize()
+        path = f"{image.digit + 1:03d}.{name}/{name}_{image.number + 1:04d}_{number}.jpg"
+        save(image.image, root / "images" / path)
         lists["images"].append(f"{number} {path}")
-        lists["image_class_labels"].append(f"{number} {one.digit + 1}")
-        lists["train_test_split"].append(f"{number} {int(one.for_training)}")
+        lists["image_class_labels"].append(f"{number} {image.digit + 1}")
+        lists["train_test_split"].append(f"{number} {int(image.for_training)}")
     lists["classes"] = [f"{digit + 1} {digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES)]
     for title, lines in lists.items():
         _write_lines(root / f"{title}.txt", lines)
 
 
 def _write_cars(root: Path) -> None:
-    """Write images numbered from 1 in each folder, with classes mixed; the devkit's test annotations have no classes."""
+    """Write images numbered from 1 in each folder, classes mixed; the devkit's test annotations have no classes."""
     everything = list(toy_images("cars"))
     order = np.random.default_rng(VERSION).permutation(len(everything))
     listed: dict[str, list[tuple[int, int, int, int, int, str]]] = {"train": [], "test": []}
-    for one in (everything[place] for place in order):
-        part = "train" if one.for_training else "test"
+    for image in (everything[place] for place in order):
+        part = "train" if image.for_training else "test"
         name = f"{len(listed[part]) + 1:05d}.jpg"
-        listed[part].append((1, 1, 32, 32, one.digit + 1, name))
-        save(one.image, root / f"cars_{part}" / name)
+        listed[part].append((1, 1, 32, 32, image.digit + 1, name))
+        save(image.image, root / f"cars_{part}" / name)
     devkit, labelled, plain = root / "devkit", np.dtype([(name, object) for name in FIELDS]), FIELDS[:4] + FIELDS[5:]
     for path, part in ((devkit / "cars_train_annos.mat", "train"), (root / "cars_test_annos_withlabels.mat", "test")):
         _write_mat(path, "annotations", np.array(listed[part], dtype=labelled)[None])
@@ -74,14 +74,14 @@ def _write_cifar100(root: Path) -> None:
     """Write the pickles; coarse classes are even and odd digits."""
     everything = list(toy_images("cifar100"))
     for file, trained in (("train", True), ("test", False)):
-        part = [one for one in everything if one.for_training is trained]
+        part = [image for image in everything if image.for_training is trained]
         part = [part[place] for place in np.random.default_rng(VERSION).permutation(len(part))]
         content: dict[str, Any] = {
-            "filenames": [f"{NAMES[one.digit]}_s_{one.number:06d}.png" for one in part],
+            "filenames": [f"{NAMES[image.digit]}_s_{image.number:06d}.png" for image in part],
             "batch_label": f"{file}ing batch 1 of 1",
-            "fine_labels": [one.digit for one in part],
-            "coarse_labels": [one.digit % 2 for one in part],
-            "data": np.stack([np.asarray(one.image).transpose(2, 0, 1).reshape(-1) for one in part]),
+            "fine_labels": [image.digit for image in part],
+            "coarse_labels": [image.digit % 2 for image in part],
+            "data": np.stack([np.asarray(image.image).transpose(2, 0, 1).reshape(-1) for image in part]),
         }
         (root / file).write_bytes(pickle.dumps(content, protocol=2))
     meta = {"fine_label_names": list(NAMES), "coarse_label_names": ["even", "odd"]}
@@ -91,11 +91,11 @@ def _write_cifar100(root: Path) -> None:
 def _write_dtd(root: Path) -> None:
     """Write ten partitions; in the first, images 0 to 11 of a class are for training, 12 and 13 for validation."""
     listed: dict[str, list[str]] = {}
-    for one in toy_images("dtd"):
-        path = f"{NAMES[one.digit]}/{NAMES[one.digit]}_{one.number + 1:04d}.jpg"
-        save(one.image, root / "images" / path)
+    for image in toy_images("dtd"):
+        path = f"{NAMES[image.digit]}/{NAMES[image.digit]}_{image.number + 1:04d}.jpg"
+        save(image.image, root / "images" / path)
         for partition in range(1, 11):
-            place = (one.number + 2 * (partition - 1)) % PERIOD
+            place = (image.number + 2 * (partition - 1)) % PERIOD
             part = "train" if place < TRAIN_IMAGES - 2 else "val" if place < TRAIN_IMAGES else "test"
             listed.setdefault(f"{part}{partition}.txt", []).append(path)
     for name, lines in listed.items():
@@ -103,10 +103,11 @@ def _write_dtd(root: Path) -> None:
 
 
 def _write_colorectal(root: Path) -> None:
-    for number, one in enumerate(toy_images("colorectal")):
-        slide = f"{10_000 + number:X}_CRC-Prim-HE-{number % 10 + 1:02d}_{one.number + 1:03d}"
+    for number, image in enumerate(toy_images("colorectal")):
+        slide = f"{10_000 + number:X}_CRC-Prim-HE-{number % 10 + 1:02d}_{image.number + 1:03d}"
         save(
-            one.image, root / TISSUES[TISSUE_DIGITS.index(one.digit)] / f"{slide}.tif_Row_1_Col_{150 * number + 1}.tif"
+            image.image,
+            root / TISSUES[TISSUE_DIGITS.index(image.digit)] / f"{slide}.tif_Row_1_Col_{150 * number + 1}.tif",
         )
 
 
@@ -114,12 +115,12 @@ def _write_pets(root: Path) -> None:
     """Write cats, which are even digits with capitalised names, and dogs, the odd ones."""
     lists: dict[str, list[str]] = {"trainval": [], "test": []}
     breeds = [0, 0]
-    for one in toy_images("pets"):
-        dog = one.digit % 2
-        breeds[dog] += one.number == 0
-        name = f"{NAMES[one.digit] if dog else NAMES[one.digit].capitalize()}_{one.number + 1}"
-        save(one.image, root / "images" / f"{name}.jpg")
-        lists["trainval" if one.for_training else "test"].append(f"{name} {one.digit + 1} {dog + 1} {breeds[dog]}")
+    for image in toy_images("pets"):
+        dog = image.digit % 2
+        breeds[dog] += image.number == 0
+        name = f"{NAMES[image.digit] if dog else NAMES[image.digit].capitalize()}_{image.number + 1}"
+        save(image.image, root / "images" / f"{name}.jpg")
+        lists["trainval" if image.for_training else "test"].append(f"{name} {image.digit + 1} {dog + 1} {breeds[dog]}")
     head = ["#Image CLASS-ID SPECIES BREED ID", "#ID: 1:37 class ids", "#SPECIES: 1:Cat 2:Dog"]
     lists["list"] = head + sorted(lists["trainval"] + lists["test"])
     for title, lines in lists.items():
@@ -127,19 +128,19 @@ def _write_pets(root: Path) -> None:
 
 
 def _write_uc_merced(root: Path) -> None:
-    for one in toy_images("uc_merced"):
-        name = NAMES[one.digit]
-        save(one.image, root / "Images" / name / f"{name}{one.number:02d}.tif")
+    for image in toy_images("uc_merced"):
+        name = NAMES[image.digit]
+        save(image.image, root / "Images" / name / f"{name}{image.number:02d}.tif")
 
 
 def _write_caltech101(root: Path) -> None:
-    for one in toy_images("caltech101"):
-        folder = root / "101_ObjectCategories" / ("BACKGROUND_Google" if one.digit == 0 else NAMES[one.digit])
-        save(one.image, folder / f"image_{one.number + 1:04d}.jpg")
+    for image in toy_images("caltech101"):
+        folder = root / "101_ObjectCategories" / ("BACKGROUND_Google" if image.digit == 0 else NAMES[image.digit])
+        save(image.image, folder / f"image_{image.number + 1:04d}.jpg")
 
 
 def _toy_folder(name: str, write: Callable[[Path], None]) -> Callable[[], Path]:
-    """Return a function that gives the folder of `toy_NAME`, written on first use; UserError when it cannot be written."""
+    """Return a function that gives the folder of `toy_NAME`, written on first use (UserError if that fails)."""
     return lambda: make_once(f"toy_{name}-{VERSION}", write)
 
 
