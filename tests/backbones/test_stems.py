@@ -45,10 +45,11 @@ def test_parameters_of_other_sizes():
 ANY_PATCH = [name for name in STEMS if "@" not in STEMS[name]]
 
 
-@pytest.mark.parametrize(("name", "patch"), [(n, p) for n in ANY_PATCH for p in (4, 8, 32)] + [(n, 16) for n in STEMS])
-def test_every_stem_divides_the_image_by_the_patch(name, patch):
-    embed = StemEmbed(name, patch_size=patch, embed_dim=16, img_size=None)
-    assert embed(torch.zeros(2, 3, 3 * patch, 2 * patch)).shape == (2, 6, 16)
+@pytest.mark.parametrize("name", STEMS)
+def test_every_stem_divides_the_image_by_the_patch(name):
+    for patch in (4, 8, 16, 32) if name in ANY_PATCH else (16,):
+        embed = StemEmbed(name, patch_size=patch, embed_dim=16, img_size=None)
+        assert embed(torch.zeros(2, 3, 3 * patch, 2 * patch)).shape == (2, 6, 16)
 
 
 @pytest.mark.parametrize(

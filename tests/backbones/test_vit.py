@@ -58,11 +58,11 @@ def test_equals_timm_with_the_same_weights():
         torch.testing.assert_close(ours(images), theirs(images))
 
 
-@pytest.mark.parametrize("size", [(256, 128), (384, 128), (64, 96)])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_any_size_that_the_patch_divides(variant, size):
+def test_any_size_that_the_patch_divides(variant):
     model = timm.create_model("vit_tiny", num_classes=5, **variant).eval()
-    assert model(torch.randn(1, 3, *size)).shape == (1, 5)
+    for size in ((256, 128), (64, 96)):  # larger and smaller than its own
+        assert model(torch.randn(1, 3, *size)).shape == (1, 5)
 
 
 def test_initialised_as_deit():

@@ -66,27 +66,25 @@ def shuffled_batches(n: int, batch: int, *, seed: int, epoch: int, drop_last: bo
     return [order[start : start + batch] for start in range(0, stop, batch)]
 
 
-def repeated_batches(
-    n: int, batch: int, *, repeats: int, selected: int | None = None, seed: int, epoch: int
-) -> list[list[int]]:
+def repeated_batches(n: int, batch: int, *, repeats: int, seed: int, epoch: int) -> list[list[int]]:
     """Return batches with several copies of each image, each augmented anew (repeated augmentation, arXiv 1902.05509).
 
-    The epoch of DeiT (arXiv 2012.12877, section 6; `RASampler`): 0..n-1 in random order, each `repeats` times in a row,
-    the first `selected` of these, so about n / `repeats` images. Within a batch first copies come first, then second
-    ones: ranks take contiguous parts, so with more ranks than `repeats` each sees copies of different images, as there.
+    The epoch of DeiT (arXiv 2012.12877, section 6; `RASampler`): 0..n-1 in random order, each `repeats` times in a row.
+    Of these the epoch takes the first n, rounded down to a multiple of 256 (all n below 256), so about n / `repeats`
+    images. Within a batch first copies come first, then second ones: ranks take contiguous parts, so with more ranks
+    than `repeats` each sees copies of different images, as there.
 
     Args:
         n: images.
         batch: images per (global) batch; a rest is left out.
         repeats: copies of each image.
-        selected: images of an epoch, copies counted. None: n rounded down to a multiple of 256; n below that.
         seed: of the run.
         epoch: of the batches.
 
     Raises:
         UserError: an epoch has no whole batch.
     """
-    selected = (n // 256 * 256 or n) if selected is None else min(selected, n * repeats)
+    selected = n // 256 * 256 or n
     if selected < batch:
         raise UserError(f"a batch takes {batch} images, but an epoch has {selected}: lower the batch size")
     order = np.random.default_rng([seed, epoch]).permutation(n)

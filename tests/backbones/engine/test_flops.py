@@ -24,8 +24,9 @@ def counted(model, size):
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("size", [(64, 96), (96, 112)], ids=str)
-@pytest.mark.parametrize("variant", [*VARIANTS, *PARTS], ids=str)
+@pytest.mark.parametrize(
+    ("variant", "size"), [({}, (96, 112)), *((variant, (64, 96)) for variant in (*VARIANTS, *PARTS))], ids=str
+)
 def test_equals_torchs_counter(variant, size):
     backbone = create("tiny", img_size=size, **variant).eval()
     counts = flops(backbone, size)

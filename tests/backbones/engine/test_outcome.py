@@ -25,8 +25,7 @@ def test_a_falling_loss_completes() -> None:
     assert run([5 * 0.99**i for i in range(300)], chance=5.0) == Outcome("completed", "", 300)
 
 
-@pytest.mark.parametrize("name", ["loss", "grad_norm", "triplet_loss"])
-@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize(("name", "value"), [("loss", math.nan), ("triplet_loss", math.inf)])
 def test_the_first_nonfinite_statistic_is_named_with_its_step(name: str, value: float) -> None:
     watch = DivergenceMonitor(fit_options())
     assert watch.update(1, 0.1, {"loss": 1.0, "grad_norm": 1.0, "triplet_loss": 1.0}) is None

