@@ -83,8 +83,9 @@ class Attention(TimmAttention):
     Args:
         core: an entry of `ATTENTIONS`, or a user's function of (q, k, v).
         alpha: exponent of the length, or "learned": one scalar per block, 1 at first.
-        length: L of the factor L^-alpha. "tokens": the keys at hand, so those of the window in a windowed block;
-            "image": the tokens of the whole image, told to `forward` by whoever cuts windows; "train": `train_tokens`.
+        length: L of the factor L^-alpha. "tokens": the keys given, so those of the window in a windowed block;
+            "image": the tokens of the whole image, which a caller that cuts windows gives to `forward`; "train":
+            `train_tokens`.
         gate: the activation g of a gate, see `GATES`: the heads' outputs are multiplied by g(a projection of the
             input). "off": there is none. The paper (section 4) does not name g.
     """
@@ -157,13 +158,14 @@ class Attention(TimmAttention):
 
 
 def core_operations(core: Callable[..., Tensor], pairs: int, tokens: int, width: int, of_values: int) -> int | None:
-    """Return the operations of the two products with the weights of an entry of `ATTENTIONS`; None for a user's
-    function.
+    """Return the operations of an attention's two products with its weights; None for a user's function.
 
     Scores count as if queries and keys were as wide as values: what widens them only adds to the scores.
 
     Args:
-        pairs: images times heads. width: of queries and keys.
+        pairs: images times heads.
+        width: the width of queries and keys.
+        of_values: the width of values.
     """
     if core not in ATTENTIONS.values():
         return None

@@ -133,7 +133,7 @@ def linear_is_cheaper(queries: int, keys: int, width: int, of_values: int | None
     """Return whether q (k^T v) takes fewer operations than (q k^T) v, which it equals for h = identity.
 
     Args:
-        width: of queries and keys, and of values where theirs is not given.
+        width: the width of queries and keys, and of values unless `of_values` is given.
     """
     other = width if of_values is None else of_values
     return (queries + keys) * width * other < queries * keys * (width + other)

@@ -55,7 +55,7 @@ class BackboneSpec:
     drop_path: float = 0.0
     "stochastic depth of the last block, linear over the blocks; a user's whole model keeps its own"
     mean: tuple[float, float, float] | None = None
-    "of images in [0, 1]; None: as timm's configuration of the weights says"
+    "the mean of images in [0, 1]; None takes it from timm's configuration of the weights"
     std: tuple[float, float, float] | None = None
     weights: str = "random"
     "random (as the model initialises itself) | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"

@@ -49,7 +49,7 @@ class ConvLayer:
     norm: str
     activation: str
     bias: bool = False
-    """Of the convolution; that of the projection is not the stem's to say"""
+    """Whether the convolution has a bias; the stem does not decide that of the projection."""
 
     @property
     def padding(self) -> int:

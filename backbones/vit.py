@@ -52,7 +52,7 @@ class ViT(VisionTransformer):
         class_position: False adds the positions before the class token joins, which then has none.
         rep_size: a dense layer and tanh behind the pooling, whose output is the representation (big_vision).
         init: "deit" or "bigvision", see `init_weights`.
-        qk_norm, gate, alpha, length: of the attention, see there; `qk_norm=None`: as `spec.default_qk_norm` says.
+        qk_norm, gate, alpha, length: options of `attention.Attention`; `qk_norm=None`: as `spec.default_qk_norm` says.
         train_size: (H, W) in pixels at pretraining, whose token count is L with `length="train"`.
     """
 

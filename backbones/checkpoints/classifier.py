@@ -27,7 +27,7 @@ class Head:
 
     Attributes:
         linear: the layer beside the model; None where the model has its own.
-        names: of the classifier's tensors in an export.
+        names: the names of the classifier's tensors in an export.
     """
 
     def __init__(self, model: Any, *, beside: bool) -> None:

@@ -46,7 +46,7 @@ def model_tensors(content: Mapping[str, Any], known: Collection[str], where: str
     distillation token and its position are dropped.
 
     Args:
-        content: of the file.
+        content: the content of the file.
         known: the model's own names, which are never touched.
         where: the file, for messages.
     """

@@ -22,7 +22,7 @@ class Archive:
     algorithm: str
     """sha256 or md5, of the published file."""
     checksum: str
-    """In hex."""
+    """The checksum in hex digits."""
     bytes: int | None = None
     into: str = ""
     """Folder, below the data folder, that gets its content."""

@@ -61,9 +61,9 @@ class ClassificationData:
     counts: dict[str, Any]
     """{"train" | "val": {"images", "classes"}, "ignored"}, after the choice of images; classes with images."""
     digest: str
-    """Of split, label, name and size of every image used."""
+    """The digest of split, label, name and size of every image used."""
     storage: StorageVariant = "published"
-    """In which form it was found."""
+    """How the data set is stored."""
     origin: str = ""
     """ID@REVISION on the hub."""
     skipped: int = 0
@@ -89,7 +89,7 @@ def open_classification(
         spec: its facts.
         root: the `--data` option (see `find_root`).
         label_fraction: share of each class's training images (see `take_fraction`), at least one.
-        fraction_seed: of that choice.
+        fraction_seed: the seed of that choice.
         subset: images of each class in both splits, before the label fraction.
         skip_unreadable: leave damaged images out instead of raising.
 

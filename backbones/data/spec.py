@@ -152,8 +152,9 @@ def find_root(spec: DatasetSpec, data: Path | None) -> Path:
 def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> tuple[list[Path], list[Path]]:
     """Return the absolute folders in `root` (and maybe the data folder), and the relative ones below the data folder.
 
-    `itself`: whether the data folder may be the data set. Without a tree to recognise, a folder that has a name of its
-    own is not guessed.
+    Args:
+        itself: whether the data folder may be the data set itself. It is not, where there is no
+            tree to recognise and `root` names folders.
     """
     base = data_folder(data)
     named = [Path(root) for root in spec.root if Path(root).is_absolute()]

@@ -28,8 +28,8 @@ def load_state(folder: Path, identity: str, options: dict[str, Any] | None = Non
     """Return the state of an unfinished training; None when there is none.
 
     Args:
-        identity: of the run that asks for it.
-        options: of that run, for the error: the state of a run with others is refused, and what differs is named.
+        identity: the identity of the run that asks for it.
+        options: the options of that run; a state with other options is refused, and the error names the differences.
 
     Raises:
         UserError: the file is damaged, or belongs to a run with other options.

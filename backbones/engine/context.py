@@ -49,7 +49,7 @@ class Cost:
     gflops: float = 0.0
     gflops_by: dict[str, float | str] = field(default_factory=dict)
     extraction: dict[str, float] = field(default_factory=dict)
-    """Of features through a store: `extraction_seconds` of the device for all of them, whenever they were computed, and
+    """For features from a store: `extraction_seconds` of the device for all of them, whenever they were computed, and
     `found_hours`, GPU hours (core hours on a CPU) of those that other runs left there; nan where that is not known."""
 
     def summary(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class Context:
         """Note what the record says about the model, and settle the number of threads by its size.
 
         Args:
-            operations: of an image, as `backbones.engine.flops.flops` gives them.
+            operations: the operations of one image, as `backbones.engine.flops.flops` returns them.
             images: that a rank sends through the model at once.
         """
         self._settle_threads(operations["total"] * images)

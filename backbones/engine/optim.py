@@ -20,12 +20,12 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
     Raises:
         UsageError: a pattern matches none of them.
     """
-    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     for pattern in patterns:
-        if not fnmatch.filter(named, pattern):
-            hint = did_you_mean(pattern, named) or f"; there are {', '.join([*named][:3])}, ..."
+        if not fnmatch.filter(trained, pattern):
+            hint = did_you_mean(pattern, trained) or f"; there are {', '.join([*trained][:3])}, ..."
             raise UsageError(f"--trainable {pattern!r}: no parameter that trains has such a name{hint}")
-    for name, parameter in named.items():
+    for name, parameter in trained.items():
         parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
 
 

@@ -60,9 +60,9 @@ class DivergenceMonitor:
         options: `judge_after` steps past the warm-up the finite verdicts begin.
         chance: name of a statistic and the value that the best constant prediction gives it, for instance
             ("id_loss", ln C); None where a method has no such level.
-        collapsed: the statistics of a step -> why they look collapsed, in words, or nothing.
-        moving_targets: the loss is against targets that the training itself makes, so that its low values before the
-            judged steps, from which it may rise in good health, are no mark to hold later ones against.
+        collapsed: the statistics of a step -> a phrase that says why they look collapsed, or an empty text.
+        moving_targets: the loss has targets that the training itself makes, so that it may rise from low early values
+            in good health: values before the judged steps are not compared with later ones.
     """
 
     options: FitOptions

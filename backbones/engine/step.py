@@ -43,9 +43,9 @@ class Stepper:
                 # torch 2.13 renamed the argument; earlier releases know this name alone
                 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
                 self.model = DistributedDataParallel(learner, devices, broadcast_buffers=not options.sync_bn)
-        self.still = frozen_batch_norms(learner, learner.averages())
-        if self.still:
-            names = shortened([*self.still])
+        self.frozen_norms = frozen_batch_norms(learner, learner.averages())
+        if self.frozen_norms:
+            names = shortened([*self.frozen_norms])
             context.note(f"batch norms of frozen parts normalise by their statistics, and keep them: {names}")
         self.scaler = torch.amp.GradScaler(context.device.type, enabled=context.precision == "fp16")
         groups = learner.parameter_groups(options)
@@ -54,12 +54,14 @@ class Stepper:
         self.schedule = Schedule(options)
 
     def _share_tokens(self) -> None:
-        sharing, options = self.context.ranks.token_ranks, self.options
+        token_ranks, options = self.context.ranks.token_ranks, self.options
         if options.compile:
-            raise UsageError(f"--sequence-parallel {sharing} has collectives within the model: train with --no-compile")
+            raise UsageError(
+                f"--sequence-parallel {token_ranks} has collectives within the model: train with --no-compile"
+            )
         if options.sam != "none" and not options.sam_sync:
-            raise UsageError(f"--sequence-parallel {sharing}: ranks with a share of an image each need --sam-sync")
-        self.learner.share_tokens(Shards(sharing))
+            raise UsageError(f"--sequence-parallel {token_ranks}: ranks with a share of an image each need --sam-sync")
+        self.learner.share_tokens(Shards(token_ranks))
 
     def step(
         self, number: int, time: float, batch: Batch, length: int | None = None
@@ -98,7 +100,7 @@ class Stepper:
 
     def _train(self) -> None:
         self.model.train()
-        for norm in self.still.values():
+        for norm in self.frozen_norms.values():
             norm.eval()
 
     def _gradients(self) -> list[Tensor]:

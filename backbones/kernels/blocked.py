@@ -94,12 +94,12 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     Returns:
         [n, N, e].
     """
-    form, out = _score_function(h, q, k), q.new_empty(*q.shape[:2], v.shape[2])
+    function, out = _score_function(h, q, k), q.new_empty(*q.shape[:2], v.shape[2])
     inner, outer = split_factor(h, factor)
-    of_each = inner * score_scale(q, scale)
-    for some, rows, (scores,) in _blocks(q, k, 1):
-        scaled_matmul(q[some, rows], k[some].mT, of_each, scores)
-        scaled_matmul(form.weigh(scores, scores), v[some], outer, out[some, rows])
+    scale_of_scores = inner * score_scale(q, scale)
+    for pairs, rows, (scores,) in _blocks(q, k, 1):
+        scaled_matmul(q[pairs, rows], k[pairs].mT, scale_of_scores, scores)
+        scaled_matmul(function.weigh(scores, scores), v[pairs], outer, out[pairs, rows])
     return out
 
 
@@ -108,22 +108,22 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradients of `forward` for q, k and v, from that of its result [n, N, e]. Scores are computed again."""
     inner, outer = split_factor(h, factor)
-    form, of_each = _score_function(h, q, k), inner * score_scale(q, scale)
-    of_slopes = of_each * outer
-    buffers = 2 if form.in_place else 3
+    function, scale_of_scores = _score_function(h, q, k), inner * score_scale(q, scale)
+    scale_of_slopes = scale_of_scores * outer
+    buffers = 2 if function.in_place else 3
     dq = torch.empty_like(q, memory_format=torch.contiguous_format)
     # sums over several blocks of queries are in float32 at least: their roundings to bfloat16 would add up
     whole = _block_shape(q, k, buffers)[1] == q.shape[1] > 0
     wide = torch.promote_types(q.dtype, torch.float32)
     dk, dv = (x.new_empty(x.shape) if whole else x.new_zeros(x.shape, dtype=wide) for x in (k, v))
-    for some, rows, (scores, of_scores, *more) in _blocks(q, k, buffers):
-        scaled_matmul(q[some, rows], k[some].mT, of_each, scores)
-        weights = form.weigh(scores, more[0] if more else scores)
-        _add_product(dv[some], weights.mT, grad[some, rows], outer, whole)
-        scaled_matmul(grad[some, rows], v[some].mT, 1.0, of_scores)
-        of_scores = form.gradient(of_scores, scores, weights)
-        _add_product(dk[some], of_scores.mT, q[some, rows], of_slopes, whole)
-        scaled_matmul(of_scores, k[some], of_slopes, dq[some, rows])
+    for pairs, rows, (scores, slopes, *spare) in _blocks(q, k, buffers):
+        scaled_matmul(q[pairs, rows], k[pairs].mT, scale_of_scores, scores)
+        weights = function.weigh(scores, spare[0] if spare else scores)
+        _add_product(dv[pairs], weights.mT, grad[pairs, rows], outer, whole)
+        scaled_matmul(grad[pairs, rows], v[pairs].mT, 1.0, slopes)
+        slopes = function.gradient(slopes, scores, weights)
+        _add_product(dk[pairs], slopes.mT, q[pairs, rows], scale_of_slopes, whole)
+        scaled_matmul(slopes, k[pairs], scale_of_slopes, dq[pairs, rows])
     return dq, dk.to(k.dtype), dv.to(v.dtype)
 
 
@@ -178,9 +178,9 @@ def _blocks(q: Tensor, k: Tensor, buffers: int) -> Iterator[tuple[slice, slice, 
     space = _scratch.take(buffers * count * height * L, q).view(buffers, -1)
     for first in range(0, n, count):
         for row in range(0, N, height):
-            some, rows = slice(first, min(first + count, n)), slice(row, min(row + height, N))
-            shape = some.stop - some.start, rows.stop - rows.start, L
-            yield some, rows, [buffer[: shape[0] * shape[1] * L].view(shape) for buffer in space]
+            pairs, rows = slice(first, min(first + count, n)), slice(row, min(row + height, N))
+            shape = pairs.stop - pairs.start, rows.stop - rows.start, L
+            yield pairs, rows, [buffer[: shape[0] * shape[1] * L].view(shape) for buffer in space]
 
 
 class _Scratch(threading.local):

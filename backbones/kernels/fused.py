@@ -93,10 +93,10 @@ def _launch(
     B, heads, N, D = q.shape
     arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]
     inner, outer = split_factor(h, factor)
-    of_each = inner * score_scale(q, scale)
+    scale_of_scores = inner * score_scale(q, scale)
     # h(scale s) = scale h(s) for these: one operation less for each pair of tokens; float16 could overflow without it
     scaled = h not in ("relu", "identity") or q.dtype == torch.float16
-    factors = of_each, outer if scaled else outer * of_each, outer * of_each
+    factors = scale_of_scores, outer if scaled else outer * scale_of_scores, outer * scale_of_scores
     precision = "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
     for tile in TILES[q.element_size(), max(D, E)]:
         key = (kernel.fn.__name__, tile, D, E, q.dtype, q.device)

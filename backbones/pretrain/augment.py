@@ -122,8 +122,8 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
     Args:
         size: pixels of the result's sides.
         options: the kind and its values.
-        mean: of the backbone's normalisation: fills what timm's geometric operations uncover, and with `std` sets the
-            noise of the erased box.
+        mean: the mean of the backbone's normalisation. It fills what timm's geometric operations uncover, and
+            with `std` sets the noise of the erased box.
         std: likewise.
 
     Raises:

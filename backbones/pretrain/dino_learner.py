@@ -68,7 +68,7 @@ class DinoLearner(Learner):
     Args:
         student: the backbone that is trained.
         teacher: the same without stochastic depth; gets the student's weights here.
-        options: of the run.
+        options: the options of the run.
         epoch_steps: steps per epoch, by which a step is placed in the schedules.
     """
 

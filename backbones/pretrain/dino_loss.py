@@ -14,7 +14,7 @@ def teacher_log_probabilities(outputs: Tensor, center: Tensor, temperature: Tens
     Args:
         outputs: [2, B, K] of the teacher, for the global crops.
         center: [K].
-        temperature: of the teacher.
+        temperature: the temperature of the teacher.
     """
     return functional.log_softmax((outputs.float() - center) / temperature, dim=-1)
 
@@ -23,12 +23,12 @@ def cross_view_loss(outputs: Tensor, probabilities: Tensor, temperature: float) 
     """Return the mean cross-entropy between the teacher's view of a global crop and the student's of every other crop.
 
     -1 / (2 V - 2) sum over i = 1, 2, j = 1..V, j != i of mean_B sum_K p_i log softmax(s_j / temperature); each crop's
-    log-sum-exp less its product with the probabilities it is held against, so that no [V, B, K] softmax is formed.
+    log-sum-exp less its product with the probabilities it is compared with, so that no [V, B, K] softmax is formed.
 
     Args:
         outputs: [V, B, K] of the student, V at least 2, crops in the teacher's order.
         probabilities: [2, B, K] of the teacher, without gradient.
-        temperature: of the student.
+        temperature: the temperature of the student.
 
     Returns:
         The loss, a float32 scalar.

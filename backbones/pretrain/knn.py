@@ -107,7 +107,7 @@ def weighted_knn(
         labels: [M], integers below `classes`.
         test: [N, D], normalised here.
         k: numbers of neighbours.
-        temperature: of the votes, above 0.
+        temperature: the temperature of the votes, above 0.
         classes: C.
         block: test samples compared at a time.
         top: classes returned for each sample, C at most.

@@ -51,7 +51,7 @@ def token_label_losses(
 
     Args:
         class_logits: [B, C]. token_logits: [B, N, C].
-        box: of mix-token; see `mixed_share`.
+        box: the box of mix-token; see `mixed_share`.
         targets: [B, C], of the images as they came.
         token_targets: [B, N, C]; None: every token has its image's.
     """

@@ -64,8 +64,8 @@ def mix(
         labels: [B] int64.
         classes: C.
         options: what is mixed.
-        seed: of the run; the same in every process.
-        step: of the run; the same in every process.
+        seed: the seed of the run; the same in every process.
+        step: the step of the run; the same in every process.
 
     Raises:
         UsageError: timm's mixing of an odd batch, where the middle image would have no partner.

@@ -34,8 +34,8 @@ class SupervisedLearner(Learner):
     Args:
         backbone: with a classifier of C outputs.
         prior: [C], the share of each class among the training images.
-        options: of the recipe.
-        seed: of the run, for what is drawn alike on all ranks.
+        options: the options of the recipe.
+        seed: the seed of the run, for what is drawn alike on all ranks.
     """
 
     def __init__(self, backbone: Backbone, prior: Tensor, options: SupervisedOptions, seed: int):
@@ -72,14 +72,14 @@ class SupervisedLearner(Learner):
         class_logits, token_logits, box = self.backbone.dense_logits(images)
         with torch.autocast(images.device.type, enabled=False):
             if maps is None or boxes is None:
-                targets, of_tokens = self._mixed(images, labels, 0)[1], None
+                targets, token_targets = self._mixed(images, labels, 0)[1], None
             else:
                 side = math.isqrt(token_logits.shape[1])
-                targets, of_tokens = crop_targets(maps, boxes, self.classes, (side, side))
-            of_class, of_tokens = token_label_losses(class_logits, token_logits, box, targets, of_tokens)
-            loss = of_class + self.options.dense_weight * of_tokens
+                targets, token_targets = crop_targets(maps, boxes, self.classes, (side, side))
+            class_loss, token_loss = token_label_losses(class_logits, token_logits, box, targets, token_targets)
+            loss = class_loss + self.options.dense_weight * token_loss
             spread = feature_spread(self.features.flatten(1))
-            return {"loss": loss, "class_loss": of_class, "token_loss": of_tokens, "spread": spread}
+            return {"loss": loss, "class_loss": class_loss, "token_loss": token_loss, "spread": spread}
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _mixed(self, images: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:

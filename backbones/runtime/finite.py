@@ -13,7 +13,8 @@ def check_finite(rows: Tensor, names: Sequence[str], what: str) -> None:
     """Raise NotFinite, with the first image's name, unless all of `rows` [M, ...] are finite.
 
     Args:
-        names: of the M images. what: the rows are, in words: "features of the query split".
+        names: the names of the M images.
+        what: a phrase for the rows, such as "features of the query split".
     """
     broken = ~rows.reshape(len(rows), -1).isfinite().all(1)
     raise_if_broken(broken, names, what)

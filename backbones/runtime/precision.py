@@ -1,4 +1,4 @@
-"""In which precision a run computes: what the words mean on a machine, and the context managers that keep to it."""
+"""The precision of a run: what `auto` and the other names mean on a machine, and the contexts that apply them."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

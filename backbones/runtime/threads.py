@@ -52,7 +52,8 @@ def choose_threads(
     """Return the threads of a rank: `--threads`, else OMP_NUM_THREADS (its first number), else `cores`.
 
     Args:
-        cores: of this rank, without those of its loader processes; `reason`: what limits them.
+        cores: the cores of this rank, less its loader processes.
+        reason: a phrase that says what limits the cores.
         under_torchrun: whether torchrun may have set OMP_NUM_THREADS: it sets 1 where nobody else has set it, so that
             a 1 says nothing then.
     """

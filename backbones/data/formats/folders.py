@@ -114,7 +114,7 @@ def read_split(
     """Return a split, its images in the order of the classes and then of file names, and the number of ignored files.
 
     Args:
-        name: of the split.
+        name: the name of the split.
         folder: that holds the class folders.
         classes: all, in the order of their labels.
         present: those that have a folder; None: all.

@@ -71,7 +71,7 @@ class ReidTrainTransform:
         flip: probability of a horizontal flip.
         pad: black pixels added on each side before cropping back to `size`.
         erase: probability of random erasing.
-        mean: of the backbone's normalisation; with `std` it sets the noise of the erased box.
+        mean: the mean of the backbone's normalisation; with `std` it sets the noise of the erased box.
         std: likewise.
     """
 
@@ -116,7 +116,7 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
         paths: M image files.
         labels: any number of sequences of M integers (identity, camera, class).
         transform: PIL image -> tensor.
-        seed: of the augmentation.
+        seed: the seed of the augmentation.
     """
 
     def __init__(self, paths: Sequence[str], *labels: Sequence[int], transform: Transform, seed: int = 0) -> None:

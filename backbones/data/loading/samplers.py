@@ -22,8 +22,8 @@ def pk_batches(identities: Sequence[int], *, p: int, k: int, seed: int, epoch: i
         identities: identity of each of M images.
         p: identities per batch.
         k: images per identity.
-        seed: of the run.
-        epoch: of the batches.
+        seed: the seed of the run.
+        epoch: the epoch of the batches.
 
     Returns:
         Lists of P * K indices, the images of one identity side by side.
@@ -78,8 +78,8 @@ def repeated_batches(n: int, batch: int, *, repeats: int, seed: int, epoch: int)
         n: images.
         batch: images per (global) batch; a rest is left out.
         repeats: copies of each image.
-        seed: of the run.
-        epoch: of the batches.
+        seed: the seed of the run.
+        epoch: the epoch of the batches.
 
     Raises:
         UserError: an epoch has no whole batch.

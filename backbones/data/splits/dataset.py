@@ -24,7 +24,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
     Args:
         split: where the images come from.
         transform: PIL image -> tensor, or a list of tensors (crops).
-        seed: of the augmentation.
+        seed: the seed of the augmentation.
         extra: index -> tensor, appended to each item.
         preload: keep the decoded images in memory (3 bytes per pixel, shared by forked workers and by all data sets of
             the split; twice that while loading). None: when they take at most `LIMIT` bytes (512 MiB).

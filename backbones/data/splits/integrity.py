@@ -42,7 +42,7 @@ def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = Fa
 
     Args:
         stats: what `stat_files` returned.
-        name: of the data set, for messages.
+        name: the name of the data set, for messages.
         skip: return the damaged files instead of raising.
 
     Raises:

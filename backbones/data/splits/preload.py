@@ -35,7 +35,7 @@ class Pixels:
         Args:
             limit: in bytes. Above it None is returned: at once when a few images spread over the split say so, else
                 when the limit is passed. None: no limit.
-            name: of the split, for the progress bar.
+            name: the name of the split, for the progress bar.
 
         Raises:
             UserError: an image cannot be read.

@@ -20,7 +20,7 @@ from backbones.data.toy.coloured_digits import PERIOD, TISSUE_DIGITS, TRAIN_IMAG
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 HEADER = b"MATLAB 5.0 MAT-file, written by this package"
 HEADER_BYTES = 116
-"""Of a MATLAB file, in which scipy writes the time: without it the same is written every time."""
+"""The header of a MATLAB file, into which scipy writes the time; replacing it makes every copy of the file equal."""
 FIELDS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "fname")
 
 
