@@ -54,14 +54,14 @@ class Stepper:
         self.schedule = Schedule(options)
 
     def _share_tokens(self) -> None:
-        token_ranks, options = self.context.ranks.token_ranks, self.options
+        ranks, options = self.context.ranks.token_ranks, self.options
         if options.compile:
             raise UsageError(
-                f"--sequence-parallel {token_ranks} has collectives within the model: train with --no-compile"
+                f"--sequence-parallel {ranks} has collectives within the model: train with --no-compile"
             )
         if options.sam != "none" and not options.sam_sync:
-            raise UsageError(f"--sequence-parallel {token_ranks}: ranks with a share of an image each need --sam-sync")
-        self.learner.share_tokens(Shards(token_ranks))
+            raise UsageError(f"--sequence-parallel {ranks}: ranks with a share of an image each need --sam-sync")
+        self.learner.share_tokens(Shards(ranks))
 
     def step(
         self, number: int, time: float, batch: Batch, length: int | None = None
