@@ -56,9 +56,7 @@ class Stepper:
     def _share_tokens(self) -> None:
         ranks, options = self.context.ranks.token_ranks, self.options
         if options.compile:
-            raise UsageError(
-                f"--sequence-parallel {ranks} has collectives within the model: train with --no-compile"
-            )
+            raise UsageError(f"--sequence-parallel {ranks} has collectives within the model: train with --no-compile")
         if options.sam != "none" and not options.sam_sync:
             raise UsageError(f"--sequence-parallel {ranks}: ranks with a share of an image each need --sam-sync")
         self.learner.share_tokens(Shards(ranks))
