@@ -127,7 +127,7 @@ def check_scores(folder: Path, record: Record) -> Checks:
     return unfit + (anew or unlike) + _of_task(record, task), []
 
 
-def _unfit(record: Record, outcomes: dict[str, np.ndarray]) -> Checks:
+def _unfit(record: Record, outcomes: dict[str, np.ndarray[Any, Any]]) -> Checks:
     """Return why `--compare` would refuse the per-sample results: they are malformed, or give another score."""
     try:
         check(record, outcomes)
