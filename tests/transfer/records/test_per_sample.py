@@ -8,8 +8,8 @@ import pytest
 
 from backbones.errors import UserError
 from tasks.task import load_task
+from tests.transfer.comparison.test_bootstrap import Outcomes, coco_run, images, outcomes_of
 from tests.transfer.records.test_store import CONTENT, record
-from tests.transfer.statistics.test_bootstrap import Outcomes, coco_run, images, outcomes_of
 from transfer.comparison.bootstrap import read_outcomes, resample
 from transfer.comparison.estimates import mean_score
 from transfer.records.record import Record
