@@ -25,30 +25,38 @@ if TYPE_CHECKING:
 
 DRAWS = 10_000
 AP_DRAWS = 1_000
-"""Of COCO's scores, which take some hundredths of a second each."""
+"""How often COCO's scores are resampled, each of which takes some hundredths of a second."""
 
 
 class NotPaired(UserError):
-    """A sample counts in one run and not in another."""
+    """A sample counts in one run and not in another.
 
-    def __init__(self, score: str, said: str) -> None:
-        super().__init__(said)
+    Attributes:
+        score: the score of which the runs are not paired.
+    """
+
+    def __init__(self, score: str, reason: str) -> None:
+        super().__init__(reason)
         self.score = score
 
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
-    """One score of some runs, and the same of resampled clusters, draw b the same clusters for every run."""
+    """One score of some runs, and the same of resampled clusters.
+
+    Attributes:
+        scores: [R] the score of each run.
+        drawn: [R, B] the same of resampled clusters; draw b has the same clusters for every run.
+        clusters: how many clusters are resampled.
+        parts: what each cluster adds to the scores, with runs in place of seeds; None where that is not known.
+        comparing_only: whether parts are right in differences alone, since what all runs have in common is left out.
+    """
 
     scores: np.ndarray
-    """[R]"""
     drawn: np.ndarray
-    """[R, B]"""
     clusters: int
     parts: Parts | None = None
-    """Of the runs, in place of seeds"""
     comparing_only: bool = False
-    """Whether parts are right in differences alone, what all runs have in common being left out"""
 
 
 def resample(
@@ -60,7 +68,7 @@ def resample(
     seed: int = 0,
     paired: bool = True,
 ) -> dict[str, Resampled]:
-    """The scores of these names that can be resampled; the others (as those of a model, not of samples) are left out.
+    """Return the scores of these names that can be resampled; scores of a model, not of samples, are left out.
 
     Draws in which nothing counts, as no object of a size, are left out.
 
@@ -86,7 +94,7 @@ def resample(
 
 
 def read_outcomes(run: Run) -> dict[str, np.ndarray]:
-    """The arrays of a run's `outcomes.npz`. Raises UserError."""
+    """Return the arrays of a run's `outcomes.npz`. Raises UserError where they cannot be read."""
     with _of(run):
         found = outcomes_of.read(run.folder / OUTCOMES)
         outcomes_of.check_clusters(found)

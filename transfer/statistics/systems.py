@@ -22,7 +22,7 @@ class Parts:
 
     @classmethod
     def of_sums(cls, sums: np.ndarray, shares: np.ndarray) -> "Parts":
-        """See the fields."""
+        """Return parts from the sums and shares of the clusters."""
         return cls(sums, shares, sums - sums.sum(axis=1, keepdims=True) * shares)
 
     def with_constant(self, value: float, more: int) -> "Parts":
@@ -32,7 +32,7 @@ class Parts:
         return Parts(*(np.concatenate(pair) for pair in zip((self.sums, self.shares, self.influence), added)))
 
     def of(self, places: Sequence[int]) -> "Parts":
-        """Those of some seeds."""
+        """Return the parts of some seeds."""
         return Parts(*(one[list(places)] for one in (self.sums, self.shares, self.influence)))
 
 
