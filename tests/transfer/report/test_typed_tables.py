@@ -44,6 +44,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Table]:
         (whole.of_task("knn"), ReportRequest(interaction=("stem", "attention"), draws=100)),
         (trainings, ReportRequest(map=("lr", "warmup_epochs"))),
         (whole, ReportRequest(each=True)),
+        (whole, ReportRequest(paper=("scaled_relu", "1"))),
+        (whole, ReportRequest(paper=("scaled_relu", "figure1"))),
     ]
     return {
         f"{number}: {section.title}": section.table
@@ -55,7 +57,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Table]:
 
 def test_all_kinds_of_tables_are_here(tables: dict[str, Table]) -> None:
     titles = " ".join(tables)
-    for title in ("against", "Interaction", "largest stable", "mean over data sets", "cost", "by layer"):
+    for title in ("against", "Interaction", "largest stable", "mean over data sets", "cost", "by layer", "scaled_relu"):
         assert title in titles
 
 

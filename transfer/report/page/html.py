@@ -17,12 +17,10 @@ from transfer.records.run_set import RunSet
 from transfer.report.page.record_json import json_block, marks_of, run_facts
 from transfer.report.page.section import Section
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.render import note_texts, table_of, values
+from transfer.report.tables.render import note_texts, values
 from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from transfer.report.page.section import Gallery, Picture
 
 CELLS = 6000
@@ -109,7 +107,7 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
         parts.append(f'<figure class="plot">{svg}{_download(section)}</figure>')
     if section.table is not None:
         parts.append(_table(section.table, section.title, marks, rows))
-        parts += [f'<p class="soft">{text(note)}</p>' for note in note_texts(table_of(section.table).notes)]
+        parts += [f'<p class="soft">{text(note)}</p>' for note in note_texts(section.table.notes)]
     if section.galleries:
         drawn = " drawn" if any(gallery.picture for gallery in section.galleries) else ""
         parts.append(
@@ -129,9 +127,8 @@ def _download(section: Section) -> str:
     return f'<figcaption><a download="{name}.csv" href="{address}">The plot\'s data as CSV</a></figcaption>'
 
 
-def _table(rows: "Table | pd.DataFrame", title: str, marks: dict[str, list[str]], most: int) -> str:
+def _table(table: Table, title: str, marks: dict[str, list[str]], most: int) -> str:
     """The first `most` rows, and the others in a template, which costs no layout."""
-    table = table_of(rows)
     names = sorted(table.names, key=lambda name: name not in RUN_COLUMNS)
     numeric = [_is_numeric(table[name]) for name in names]
     columns = [

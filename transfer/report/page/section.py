@@ -2,12 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from transfer.report.tables.table import Table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,9 +11,8 @@ class Section:
     """One part of the page; what is None or empty is left out."""
 
     title: str
-    table: "Table | pd.DataFrame | None" = None
-    """A column `run` or `runs` names the runs behind a row, ids in a list or with blanks between; it is shown first.
-    `attrs["notes"]` is a list of texts that stand below."""
+    table: Table | None = None
+    """A column of `RUN_COLUMNS` names the runs behind a row; it is shown first."""
     note: str = ""
     """Plain text, a paragraph per line."""
     figure: str | None = None

@@ -9,7 +9,7 @@ from transfer.comparison.estimates import Bootstrap
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
 from transfer.report.page.section import Section
-from transfer.report.tables.render import comments, csv, markdown, note_text, table_of
+from transfer.report.tables.render import comments, csv, markdown, note_text
 from transfer.report.tables.table import RUN_COLUMNS, Note, NoteKind, is_missing, is_number
 
 CURVES = 12  # runs of a task whose training curves are drawn
@@ -226,7 +226,7 @@ def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
 def _text(part: Section, ids: bool) -> str:
     pieces, table = [f"## {part.title}"], part.table
     if table is not None:
-        pieces.append(markdown(table_of(table).without(*(() if ids else RUN_COLUMNS))))
+        pieces.append(markdown(table.without(*(() if ids else RUN_COLUMNS))))
     return "\n\n".join([*pieces, *filter(str.strip, part.note.splitlines())])
 
 

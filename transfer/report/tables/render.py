@@ -3,35 +3,19 @@
 import csv as csv_format
 import io
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transfer.report.tables.cell_text import cell_text, comparability_text, full_text
 from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Table, is_missing, is_number
-from transfer.report.tables.table import SIGNIFICANT as FOUR
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PROTOCOL = "protocol"
 """Column of the `Comparability` of each row."""
 IN_CSV = (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)
 """Kinds of notes on what the column of the protocol says in full in CSV."""
 
-NOTES = "notes"
-"""Key of `DataFrame.attrs` under which a table carries what is to be said below it: a list of texts."""
 
-
-SIGNIFICANT = "significant"
-"""Key of `DataFrame.attrs` for the columns, of any size, that are printed with four significant digits."""
-
-
-IN_FULL = "in full"
-"""Key of `DataFrame.attrs` under which a table has, by column, the full texts of those that a note explains."""
-
-
-def markdown(table: "Table | pd.DataFrame") -> str:
+def markdown(table: Table) -> str:
     """Return a Markdown table with its notes below; a cell without a value is empty."""
-    table = table_of(table)
     columns = []
     for column in table.columns:
         texts = [_one_line(column.name), *(_one_line(_text(value, column)) for value in values(table, column.name))]
@@ -42,24 +26,20 @@ def markdown(table: "Table | pd.DataFrame") -> str:
     return "\n".join([*lines, "", *notes] if notes else lines)
 
 
-def csv(table: "Table | pd.DataFrame") -> str:
+def csv(table: Table) -> str:
     """Return comma-separated values with all digits, and every value in full where a table for people has a letter.
 
     With a # in a value all texts are quoted, since readers would take it for the start of a comment.
     """
-    if not isinstance(table, Table):
-        return _frame_csv(table)
     columns = [[_csv_value(name, value) for value in values(table, name)] for name in table.names]
     rows = [table.names, *zip(*columns, strict=True)]
     text = _csv(rows, csv_format.QUOTE_MINIMAL)
     return _csv(rows, csv_format.QUOTE_NONNUMERIC) if "#" in text else text
 
 
-def comments(table: "Table | pd.DataFrame", title: str, note: str = "") -> list[str]:
+def comments(table: Table, title: str, note: str = "") -> list[str]:
     """Return title and notes of a table as comment lines above its `csv`, without those that explain letters."""
-    if not isinstance(table, Table):
-        return _frame_comments(table, title, note)
-    notes = [one for one in table.notes if PROTOCOL not in table or one.kind not in IN_CSV]
+    notes = [shown for shown in table.notes if PROTOCOL not in table or shown.kind not in IN_CSV]
     lines = [*note_texts(notes), *filter(str.strip, note.splitlines())]
     return [f"# {' '.join(line.splitlines())}" for line in (title, *lines)]
 
@@ -117,36 +97,3 @@ def _csv(rows: Iterable[Iterable[Any]], quoting: Any) -> str:
     file = io.StringIO()
     csv_format.writer(file, quoting=quoting, lineterminator="\n").writerows(rows)
     return file.getvalue().rstrip("\n")
-
-
-# Of DataFrames, until every table is a `Table`.
-
-
-def table_of(rows: "Table | pd.DataFrame") -> Table:
-    if isinstance(rows, Table):
-        return rows
-    significant = rows.attrs.get(SIGNIFICANT, ())
-    columns = [Column(str(name), significant_digits=FOUR if name in significant else None) for name in rows.columns]
-    cells = [rows.iloc[:, place].tolist() for place in range(len(columns))]
-    names = [column.name for column in columns]
-    lines = [dict(zip(names, line, strict=True)) for line in zip(*cells, strict=True)]
-    return Table(columns, lines, [Note(NoteKind.READING, note) for note in rows.attrs.get(NOTES, [])])
-
-
-def _frame_csv(rows: "pd.DataFrame") -> str:
-    lettered = (note.removeprefix("protocol ") for note in rows.attrs.get(NOTES, []) if note.startswith("protocol "))
-    stands = dict(mark.split(": ", 1) for mark in lettered)
-    if stands and "protocol" in rows:
-        rows = rows.assign(protocol=[stands.get(mark, mark) for mark in rows["protocol"]])
-    for name, texts in rows.attrs.get(IN_FULL, {}).items():
-        rows = rows.assign(**{name: [texts.get(text, text) for text in rows[name]]})
-    text = str(rows.to_csv(index=False))
-    quoted = rows.to_csv(index=False, quoting=csv_format.QUOTE_NONNUMERIC)
-    return (str(quoted) if "#" in text else text).rstrip("\n")
-
-
-def _frame_comments(rows: "pd.DataFrame", title: str, note: str = "") -> list[str]:
-    said = [*rows.attrs.get(NOTES, []), *filter(str.strip, note.splitlines())]
-    if "protocol" in rows:
-        said = [line for line in said if not line.startswith("protocol ")]
-    return [f"# {' '.join(line.splitlines())}" for line in (title, *said)]
