@@ -17,7 +17,7 @@ from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endin
 from transfer.report.tables.render import csv, markdown
 from transfer.report.tables.run_table import run_table
 from transfer.report.tables.table import Column, Comparability, Note, NoteKind, Table
-from transfer.statistics.intervals import breakdown_rate, mean_and_deviation, wilson
+from transfer.statistics.intervals import mean_and_deviation, wilson
 
 BROKEN = "with breakdowns: with trainings that broke down at chance, or at 0 where chance is not known"
 
@@ -71,8 +71,8 @@ def test_break_downs_are_rates_with_their_interval() -> None:
     rows = summary_of(runs())
     interval = wilson(1, 2)
     assert rows["broke down"][1] == BreakdownRate(1, 2, interval.low, interval.high)
-    assert texts(rows, "broke down") == ["0 of 3 (0 to 56 %)", breakdown_rate(1, 2)]
-    assert breakdown_rate(1, 1) == "1 of 1"
+    assert texts(rows, "broke down") == ["0 of 3 (0 to 56 %)", "1 of 2 (9 to 91 %)"]
+    assert cell_text(BreakdownRate.counted(1, 1)) == "1 of 1"
 
 
 def test_seeds_of_pretraining_are_averaged_over() -> None:
