@@ -180,8 +180,8 @@ def search_largest_stable(search: Search, probe: Callable[[float, int], bool]) -
         while True:
             asked = plan.send(probe(*asked))
     except StopIteration as end:
-        found: SearchResult = end.value
-        return found
+        result: SearchResult = end.value
+        return result
 
 
 def _violations(probes: Sequence[Probe]) -> Iterator[str]:

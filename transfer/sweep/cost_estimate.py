@@ -36,13 +36,14 @@ def plan(
     """The cells of a sweep with their commands and predicted cost, as text.
 
     Args:
-        built: what came of building them.
-        extra: words that every command gets besides. gpus: of a cell, in place of what its step says.
+        built: the result of building their models.
+        extra: arguments that every command gets besides its own.
+        gpus: the number of GPUs of a cell; None means what its step says.
         speed: TFLOP/s that a device sustains; None: measured here.
     """
     how = "--speed" if speed else f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
     speed = speed or _sustained()
-    found = [_predicted(cell) for cell in cells]
+    predictions = [_predicted(cell) for cell in cells]
     table = Table.of(
         (
             {
@@ -52,12 +53,12 @@ def plan(
                 "device hours": None if operations is None else operations / (speed * 3.6e15),
                 "ended": "yes" if receipt(out, cell.name).with_suffix(".done.json").exists() else None,
             }
-            for cell, (operations, _) in zip(cells, found)
+            for cell, (operations, _) in zip(cells, predictions)
         ),
         COLUMNS,
     )
-    hours = sum(operations or 0.0 for operations, _ in found) / (speed * 3.6e15)
-    unknown = sum(operations is None for operations, _ in found)
+    hours = sum(operations or 0.0 for operations, _ in predictions) / (speed * 3.6e15)
+    unknown = sum(operations is None for operations, _ in predictions)
     besides = f" and those of {unknown} cells without a prediction" if unknown else ""
     lines = [
         f"sweep {sweep.name}, tier {sweep.tier}: {len(cells)} cells, "
@@ -65,7 +66,7 @@ def plan(
         f"{len(cells) - len(built.failed)} of {len(cells)} cells can be built: {built.models} models, on the meta "
         f"device, in {built.seconds:.1f} s.",
         "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data, start-up.",
-        *dict.fromkeys(f"without a prediction: {why}" for _, why in found if why),
+        *dict.fromkeys(f"without a prediction: {why}" for _, why in predictions if why),
     ]
     if searches:
         budget = searches.groups[0].search.budget
@@ -111,10 +112,10 @@ def cell_operations(cell: SweepJob) -> float | None:
 
 
 def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
-    found = [
+    counted = [
         counts[split]["images"] for split in splits if isinstance(counts.get(split), dict) and "images" in counts[split]
     ]
-    return float(sum(found)) if found else None
+    return float(sum(counted)) if counted else None
 
 
 def _sustained() -> float:

@@ -56,7 +56,7 @@ class Searches:
         step = str(given.get("step", list(self.sweep.steps)[-1]))
         if step not in self.sweep.steps:
             raise UsageError(f"sweep {self.sweep.name}: search: there is no step {step!r}")
-        if later := [one.name for one in self.sweep.steps.values() if one.after == step]:
+        if later := [later_step.name for later_step in self.sweep.steps.values() if later_step.after == step]:
             raise UsageError(f"sweep {self.sweep.name}: search: steps after the searched one cannot run: {later[0]!r}")
         try:
             check_option(self.option, step_options(self.sweep.steps[step]))
@@ -96,19 +96,19 @@ class Searches:
         return Table.of((self._row(group) for group in self.groups), columns)
 
     def _row(self, group: _Group) -> dict[str, Any]:
-        cell, found = group.cell, group.found
+        cell, result = group.cell, group.found
         line: dict[str, Any] = {"sweep": cell.label or cell.step.name, "backbone": cell.backbone}
         line |= {"data set": cell.dataset, "options": _options(cell, self.option)}
-        if found is None:
+        if result is None:
             return line | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
-        low, high = found.interval
-        each = tuple(f"seed {b.seed}: {b.low:.3g} to {b.high:.3g}" for b in found.brackets)
+        low, high = result.interval
+        each = tuple(f"seed {b.seed}: {b.low:.3g} to {b.high:.3g}" for b in result.brackets)
         return line | {
-            f"largest stable {self.option}": found.estimate,
+            f"largest stable {self.option}": result.estimate,
             "range over seeds": f"{low:.3g} to {high:.3g}",
             "each seed": each,
-            "runs": len(found.probes),
-            "note": tuple(_remarks(group, found)),
+            "runs": len(result.probes),
+            "note": tuple(_remarks(group, result)),
         }
 
     def _cell(self, group: _Group, asked: tuple[float, int]) -> SweepJob:
@@ -129,28 +129,28 @@ def _check_rate(option: str, step: Step) -> None:
         raise UsageError(f"`{option}` is no number (it is {value!r} in the recipe {step.recipe}), so it has no range")
 
 
-def _remarks(group: _Group, found: SearchResult) -> Iterator[str]:
+def _remarks(group: _Group, result: SearchResult) -> Iterator[str]:
     """Yield the reasons why the estimate is open or doubtful, each with the fix."""
     low, high = group.search.low, group.search.high
-    for bracket in found.brackets:
+    for bracket in result.brackets:
         if math.isinf(bracket.high):
             mend = "raise `high`" if bracket.low >= high else "raise the budget"
             yield f"seed {bracket.seed}: stable at all that was tried, up to {bracket.low:g}: {mend}"
         if not bracket.low:
-            tried = [probe.rate for probe in found.probes if probe.seed == bracket.seed]
+            tried = [probe.rate for probe in result.probes if probe.seed == bracket.seed]
             mend = "lower `low`" if bracket.high <= low else "raise the budget"
             span = f"{len(tried)} from {min(tried):g} to {max(tried):g}"
             yield f"seed {bracket.seed}: broken at all that was tried, {span}: {mend}"
-    if missing := group.search.seeds[len(found.brackets) :]:
+    if missing := group.search.seeds[len(result.brackets) :]:
         yield f"no runs were left for seed {', '.join(map(str, missing))}: raise the budget"
     if chance := group.endings.count("at_chance"):
         yield f"{chance} ended at chance, as a rate that is too small does, too"
-    yield from found.violations
+    yield from result.violations
 
 
 def _alike(cell: SweepJob, other: SweepJob, option: str) -> bool:
     """Return whether two cells belong to the same search: they differ in nothing but the seed and the rate."""
-    ours, theirs = ({k: v for k, v in one.options.items() if k != option} for one in (cell, other))
+    ours, theirs = ({k: v for k, v in item.options.items() if k != option} for item in (cell, other))
     return (cell.backbone, cell.dataset, cell.parent, ours) == (other.backbone, other.dataset, other.parent, theirs)
 
 

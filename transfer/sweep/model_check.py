@@ -132,8 +132,8 @@ def _model(backbone: str, size: Any, overrides: Overrides, *, padded: bool) -> "
     from backbones.spec import resolve
 
     spec = resolve(backbone, **{**dict(overrides), "weights": "random", "load": "strict"})
-    found: Backbone = _on_meta(lambda: create(spec, img_size=_sides(size, spec, padded=padded)), spec)
-    return found
+    backbone_model: Backbone = _on_meta(lambda: create(spec, img_size=_sides(size, spec, padded=padded)), spec)
+    return backbone_model
 
 
 def _sides(size: Any, spec: "BackboneSpec", *, padded: bool) -> tuple[int, int]:
@@ -178,8 +178,8 @@ def recipe_of(cell: SweepJob) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     """Read a YAML file that many cells share once, and again when it has changed."""
-    found = path.resolve()
-    return _content(found, found.stat().st_mtime_ns)
+    resolved = path.resolve()
+    return _content(resolved, resolved.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=64)

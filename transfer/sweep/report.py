@@ -44,15 +44,15 @@ class SweepReport:
     @cached_property
     def first(self) -> list[Section]:
         """How the cells ended, the results of searches, and the parts that the sweep's YAML requests."""
-        found = [_cells(self.sweeper)]
-        found += [Section(title="Largest stable rates", table=self.searches.table())] if self.searches else []
+        parts = [_cells(self.sweeper)]
+        parts += [Section(title="Largest stable rates", table=self.searches.table())] if self.searches else []
         for wanted in _wanted(self.sweep):
             try:
-                found += sections(self.runs, wanted)
+                parts += sections(self.runs, wanted)
             except UserError as error:
                 self.missing.append(f"not shown: {error}")
         broken = broken_arms(self.sweep, list(self.sweeper.cells.values()))
-        return [*found, *([Section(title="Broke down", note="\n".join(broken))] if broken else [])]
+        return [*parts, *([Section(title="Broke down", note="\n".join(broken))] if broken else [])]
 
     def text(self) -> str:
         """Return the tables as Markdown."""
@@ -71,12 +71,12 @@ class SweepReport:
 
 
 def _wanted(sweep: SweepFile) -> list[ReportRequest]:
-    said: dict[str, Any] = sweep.report
-    found = [ReportRequest(paper=sweep.paper)] if sweep.paper else []
-    found += [ReportRequest(compare=[(str(a), str(b))]) for a, b in said.get("compare", ())]
-    found += [ReportRequest(interaction=tuple(said["interaction"]))] if "interaction" in said else []
-    found += [ReportRequest(map=tuple(said["map"]), by=tuple(said.get("by", ())))] if "map" in said else []
-    return [*found, *([ReportRequest(cost=True)] if said.get("cost") else [])]
+    options: dict[str, Any] = sweep.report
+    requests = [ReportRequest(paper=sweep.paper)] if sweep.paper else []
+    requests += [ReportRequest(compare=[(str(a), str(b))]) for a, b in options.get("compare", ())]
+    requests += [ReportRequest(interaction=tuple(options["interaction"]))] if "interaction" in options else []
+    requests += [ReportRequest(map=tuple(options["map"]), by=tuple(options.get("by", ())))] if "map" in options else []
+    return [*requests, *([ReportRequest(cost=True)] if options.get("cost") else [])]
 
 
 def _cells(sweeper: Sweeper) -> Section:
@@ -125,5 +125,5 @@ def _how(group: Sequence[Progress]) -> str:
     ]
     if len(group) == 1 or not broken:
         return "".join(f"{status} at step {step}" for status, step, _ in broken)
-    said = ", ".join(f"{status} at step {step} (seed {seed})" for status, step, seed in broken)
-    return f"{said}; {len(broken)} of {len(group)} runs"
+    endings = ", ".join(f"{status} at step {step} (seed {seed})" for status, step, seed in broken)
+    return f"{endings}; {len(broken)} of {len(group)} runs"

@@ -234,8 +234,8 @@ class Sweeper:
 def _weights_there(cell: SweepJob) -> list[tuple[int, int]]:
     """Return the size and modification time of the weights that a cell finds by path or by its backbone's name."""
     named = Path(str(cell.options.get("weights", f"weights/{Path(cell.backbone).stem}")))
-    found = [path.stat() for path in (named, named / exports.WEIGHTS) if path.is_file()]
-    return [(state.st_size, state.st_mtime_ns) for state in found]
+    states = [path.stat() for path in (named, named / exports.WEIGHTS) if path.is_file()]
+    return [(state.st_size, state.st_mtime_ns) for state in states]
 
 
 def _ending(progress: Progress) -> str:
@@ -260,12 +260,12 @@ def _reason(status: int, log: Path) -> str:
         lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
     except OSError:
         lines = []
-    said = [text for line in lines if (text := re.sub(r"[\u2500-\u257f]", "", line).strip())]
-    errors = [line for line in said if line.startswith("error:")]
+    texts = [text for line in lines if (text := re.sub(r"[\u2500-\u257f]", "", line).strip())]
+    errors = [line for line in texts if line.startswith("error:")]
     if errors or status != WRONG_WORDS:
-        last = (errors or said or ["it left no word"])[-1].removeprefix("error: ")
+        last = (errors or texts or ["it left no word"])[-1].removeprefix("error: ")
     else:  # a flag's error is several lines
-        last = " ".join(line for line in said if not line.startswith("For full helptext"))[-300:]
+        last = " ".join(line for line in texts if not line.startswith("For full helptext"))[-300:]
     return f"exit status {status}: {last[:300]}; see {log}"
 
 

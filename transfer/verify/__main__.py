@@ -62,7 +62,7 @@ def _main(argv: list[str]) -> int:
     disputes = merged(runs)[1]
     for dispute in disputes:
         print(f"WRONG  {dispute}")
-    wrong, right = (sum(map(bool, held)) for held in zip(*((one.wrong, one.right) for one in verdicts)))
+    wrong, right = (sum(map(bool, flags)) for flags in zip(*((verdict.wrong, verdict.right) for verdict in verdicts)))
     left = len(verdicts) - wrong - right
     print(f"{right} of {len(verdicts)} runs are right" + (f", {left} not checkable" if left else ""))
     missing = [verdict for verdict in verdicts if verdict.not_anew]
@@ -78,12 +78,12 @@ def recompute(verdict: Verdict, search: Search) -> None:
     if verdict.record is None:
         return
     try:
-        found = computed(verdict.folder, verdict.record, search)
+        outcome = computed(verdict.folder, verdict.record, search)
     except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RuntimeError) as error:
         verdict.not_anew = f"not computed anew: the run's files are not as runs leave them ({error!r})"
         return
-    verdict.wrong += found.wrong
-    verdict.anew, verdict.not_anew = found.lines, found.missing.replace(str(verdict.folder), verdict.name)
+    verdict.wrong += outcome.wrong
+    verdict.anew, verdict.not_anew = outcome.lines, outcome.missing.replace(str(verdict.folder), verdict.name)
 
 
 def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path, str]]:
@@ -97,10 +97,10 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path,
             yield folder, str(folder)
             continue
         folder = folder if given.is_file() else store_in(folder).root
-        found = sorted(record.parent for record in folder.glob(f"*/{RECORD}"))
-        if not found:
+        folders = sorted(record.parent for record in folder.glob(f"*/{RECORD}"))
+        if not folders:
             raise UserError(f"{path}: neither a run with a {RECORD}, nor a folder with such runs, nor a bundle")
-        yield from ((run, f"{given}/{run.name}" if given.is_file() else str(run)) for run in found)
+        yield from ((run, f"{given}/{run.name}" if given.is_file() else str(run)) for run in folders)
         for left in Store(folder).unfinished():
             print(
                 f"no record: {left.folder}: {left.state}{f' ({left.reason})' if left.reason else ''}", file=sys.stderr

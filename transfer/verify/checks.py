@@ -34,11 +34,15 @@ def check_files(folder: Path, record: Record) -> Checks:
         return [], ["files not checked: the record is of a version that did not list them"]
     present = listed(folder, besides=NOT_LISTED, export=(folder / EXPORT).is_dir())
     wrong = [f"{name}: missing" for name in record.files if name not in present]
-    for name, told in record.files.items():
-        found = present.get(name, told)
-        if found != told:
-            what = "changed" if found["size"] == told["size"] else f"{found['size']} bytes instead of {told['size']}"
-            wrong.append(f"{name}: not the file that the run wrote ({what})")
+    for name, recorded in record.files.items():
+        actual = present.get(name, recorded)
+        if actual != recorded:
+            change = (
+                "changed"
+                if actual["size"] == recorded["size"]
+                else f"{actual['size']} bytes instead of {recorded['size']}"
+            )
+            wrong.append(f"{name}: not the file that the run wrote ({change})")
     extra = [name for name in present if name not in record.files]
     notes = [f"not of the record: {', '.join(extra)}"] if extra else []
     left_out = (record.shared or {}).get("left_out", [])
@@ -51,17 +55,17 @@ def check_pictures(folder: Path) -> Checks:
     if not place.is_dir():
         return [], []
     try:
-        told = read_sums(place)
+        recorded = read_sums(place)
     except UserError as error:
         return [str(error)], []
     present = {path.name for path in place.iterdir() if path.is_file()} - {SUMS}
-    wrong = [f"{PICTURES}/{name}: missing" for name in told if name not in present]
+    wrong = [f"{PICTURES}/{name}: missing" for name in recorded if name not in present]
     wrong += [
         f"{PICTURES}/{name}: not the picture that was drawn"
-        for name in sorted(present & told.keys())
-        if sha256(place / name) != told[name]
+        for name in sorted(present & recorded.keys())
+        if sha256(place / name) != recorded[name]
     ]
-    extra = sorted(present - told.keys())
+    extra = sorted(present - recorded.keys())
     return wrong, [f"{PICTURES} not checked, as {PICTURES}/{SUMS} does not name them: {', '.join(extra)}"] * bool(extra)
 
 
@@ -114,16 +118,16 @@ def check_scores(folder: Path, record: Record) -> Checks:
     unfit, unlike = _unfit(record, outcomes)
     try:
         task = task_of(record)
-        found = task.rescore(outcomes)
+        computed = task.rescore(outcomes)
     except UserError as error:  # or a library that scoring needs is not here
         return unfit + unlike, [f"scores not computed anew: {error}"]
     except Exception as error:  # whatever a damaged file leads to
-        said = f"{OUTCOMES}: cannot be scored ({type(error).__name__}: {error})"
-        return list(dict.fromkeys([*unfit, *unlike, said])), []
-    names = dict.fromkeys([*record.scores, *found])
-    differing = [name for name in names if record.scores.get(name) != found.get(name)]
-    told = {name: (record.scores.get(name), found.get(name)) for name in differing}
-    anew = [f"{name}: {there} in the record, {here} from {OUTCOMES}" for name, (there, here) in told.items()]
+        reason = f"{OUTCOMES}: cannot be scored ({type(error).__name__}: {error})"
+        return list(dict.fromkeys([*unfit, *unlike, reason])), []
+    names = dict.fromkeys([*record.scores, *computed])
+    differing = [name for name in names if record.scores.get(name) != computed.get(name)]
+    values = {name: (record.scores.get(name), computed.get(name)) for name in differing}
+    anew = [f"{name}: {there} in the record, {here} from {OUTCOMES}" for name, (there, here) in values.items()]
     return unfit + (anew or unlike) + _of_task(record, task), []
 
 
@@ -141,11 +145,12 @@ def _unfit(record: Record, outcomes: dict[str, np.ndarray[Any, Any]]) -> Checks:
 def _of_task(record: Record, task: "Task") -> list[str]:
     """Return where the record and the task differ in units, directions, bounds or the primary score."""
     wrong = [f"primary: {record.primary} in the record, {task.primary} of the task"] * (record.primary != task.primary)
-    for name, told in record.metrics.items():
+    for name, recorded in record.metrics.items():
         metric = json.loads(json.dumps(asdict(task.metric(name))))
-        unlike = [key for key, value in told.items() if value != metric.get(key)]
+        unlike = [key for key, value in recorded.items() if value != metric.get(key)]
         wrong += [
-            f"metrics: {key} of {name} is {told[key]} in the record, {metric.get(key)} of the task" for key in unlike
+            f"metrics: {key} of {name} is {recorded[key]} in the record, {metric.get(key)} of the task"
+            for key in unlike
         ]
     return wrong
 
@@ -204,13 +209,13 @@ def _started_from(record: Record, elsewhere: Path | None) -> Checks:
         return [], []
     if record.shared and elsewhere is None:
         return [], ["weights not checked: a shared copy does not say where they are; --weights FOLDER does"]
-    found = found_weights(record, elsewhere)
-    if record.weights_id in found.values():
+    candidates = found_weights(record, elsewhere)
+    if record.weights_id in candidates.values():
         return [], []
-    if not found:
+    if not candidates:
         where = f"in {elsewhere}" if elsewhere else "where the run found them"
         return [], [f"weights not checked: there are none {where}; --weights FOLDER looks elsewhere"]
-    named = ", ".join(f"{file} ({digest[:19]})" for file, digest in found.items())
+    named = ", ".join(f"{file} ({digest[:19]})" for file, digest in candidates.items())
     return [f"weights: the run started from {record.weights_id[:19]}, but here are {named}"], []
 
 

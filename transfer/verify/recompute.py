@@ -54,17 +54,17 @@ def recompute(folder: Path, record: Record, search: Search) -> Outcome:
     start = time.monotonic()
     try:
         with _plain_precision():
-            found = _statement(record.task)(_at_hand(folder, record, search))
+            computed = _statement(record.task)(_at_hand(folder, record, search))
     except UserError as error:
         return Outcome(missing=f"not computed anew: {str(error).splitlines()[0]}")
     seconds = time.monotonic() - start
-    lines = [f"computed anew in float64 from {found.source} ({seconds:.1f} s)", *_table(record, found)]
-    lines += [f"not computed anew: {what}" for what in found.left]
+    lines = [f"computed anew in float64 from {computed.source} ({seconds:.1f} s)", *_table(record, computed)]
+    lines += [f"not computed anew: {part}" for part in computed.left]
     if (precision := _scored_in(record)) not in ("fp32", "fp64"):
         lines.append(f"scored in {precision}, whose rounding moves scores as well: only errors beyond it can be told")
-    wrong = [_said(row) for row in found.rows if not row.agrees]
-    lacking = record.scores.keys() - {row.name for row in found.rows}
-    wrong += [f"{name}: in the record, and not among the scores of its task" for name in sorted(lacking)]
+    wrong = [_difference_text(row) for row in computed.rows if not row.agrees]
+    missing = record.scores.keys() - {row.name for row in computed.rows}
+    wrong += [f"{name}: in the record, and not among the scores of its task" for name in sorted(missing)]
     return Outcome(wrong, lines)
 
 
@@ -184,19 +184,19 @@ def _scored_in(record: Record) -> str:
     return str(record.environment.get("eval_precision") or record.environment["precision"])
 
 
-def _table(record: Record, found: "Recomputed") -> list[str]:
+def _table(record: Record, recomputed: "Recomputed") -> list[str]:
     """Return the lines of the table, aligned in columns."""
-    width = max([len(row.name) for row in found.rows] or [0])
+    width = max([len(row.name) for row in recomputed.rows] or [0])
     title = f"{'':{width}}  {'record':>10}  {'anew':>10}  {'difference':>10}  {'tolerance':>9}"
-    return [title, *(_line(row, width) for row in found.rows if row.told is not None or row.found is not None)]
+    return [title, *(_line(row, width) for row in recomputed.rows if row.told is not None or row.found is not None)]
 
 
 def _line(row: "Row", width: int) -> str:
-    told, anew = ("none" if value is None else f"{value:.6f}" for value in (row.told, row.found))
-    return f"{row.name:{width}}  {told:>10}  {anew:>10}  {row.difference:10.1e}  {row.tolerance:9.1e}"
+    recorded, anew = ("none" if value is None else f"{value:.6f}" for value in (row.told, row.found))
+    return f"{row.name:{width}}  {recorded:>10}  {anew:>10}  {row.difference:10.1e}  {row.tolerance:9.1e}"
 
 
-def _said(row: "Row") -> str:
+def _difference_text(row: "Row") -> str:
     if row.samples and row.told is None:
         return f"{row.name}: {row.samples}"
     values = f"{row.told} in the record, {row.found} computed anew"

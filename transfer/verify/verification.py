@@ -33,8 +33,8 @@ class Verdict:
         return bool(not self.wrong and self.record and self.record.files and self.record.identity_content)
 
     def __str__(self) -> str:
-        said = "WRONG" if self.wrong else "right" if self.right else "not checkable"
-        lines = [f"{said}  {self.name}"]
+        verdict = "WRONG" if self.wrong else "right" if self.right else "not checkable"
+        lines = [f"{verdict}  {self.name}"]
         lines += [*self.wrong, self.not_anew] if self.not_anew else self.wrong
         return "\n       ".join([*lines, *self.anew, *(f"({note})" for note in self.notes)])
 
@@ -58,11 +58,11 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
     except UserError:
         verdict.wrong.append(f"{RECORD}: edited after it was written")
     try:
-        found = [check_files(folder, record), check_identity(folder, record), check_scores(folder, record)]
-        found += [check_pictures(folder), check_weights(folder, record, weights)]
+        results = [check_files(folder, record), check_identity(folder, record), check_scores(folder, record)]
+        results += [check_pictures(folder), check_weights(folder, record, weights)]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        found = [([f"{RECORD}: holds what no run writes ({error!r})"], [])]
-    for wrong, notes in found:
+        results = [([f"{RECORD}: holds what no run writes ({error!r})"], [])]
+    for wrong, notes in results:
         verdict.wrong += wrong
         verdict.notes += notes
     differing = differences_here(record)
@@ -78,8 +78,8 @@ def differences_here(record: Record) -> list[str]:
         for given in (there, here)
     )
     # an automatic precision depends on the machine; only one that was given is part of the environment to compare
-    said = [name for name in ("precision", "eval_precision") if record.options.get(name) != "auto"]
-    ignored = ("started", "workers", "threads_why", "tf32", *said)
+    given = [name for name in ("precision", "eval_precision") if record.options.get(name) != "auto"]
+    ignored = ("started", "workers", "threads_why", "tf32", *given)
     names = [name for name in flat_there if name not in ignored]
     return [
         f"{name} {flat_there[name]} there, {flat_here.get(name)} here"

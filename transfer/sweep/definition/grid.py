@@ -80,13 +80,13 @@ def _row_cells(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
 
 
 def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
-    found: set[str] = set()
+    ancestors: set[str] = set()
     for name in names:
         step: str | None = name
         while step is not None:
-            found.add(step)
+            ancestors.add(step)
             step = steps[step].after
-    return found
+    return ancestors
 
 
 def _step_cells(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
@@ -103,7 +103,7 @@ def _step_cells(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Ite
     for backbone, dataset, seed in product(backbones, step.dataset, seeds):
         for values in product(*axes.values()):
             options = fixed | {
-                name: one for axis, value in zip(axes, values) for name, one in _spread(options_of(axis), value)
+                name: item for axis, value in zip(axes, values) for name, item in _spread(options_of(axis), value)
             }
             if options.get("smoke") is False:
                 del options["smoke"]
@@ -125,9 +125,9 @@ def make_cell(
     label: str,
 ) -> SweepJob:
     """Return a cell with the unique name `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
-    said = _flags({name: options[name] for name in sorted(options)})
-    whole = [step.kind, step.recipe, backbone, dataset, seed, said, parent.name if parent else None]
-    contents = [_content(word) for word in (step.recipe, backbone, dataset, *said)]
+    flags = _flags({name: options[name] for name in sorted(options)})
+    whole = [step.kind, step.recipe, backbone, dataset, seed, flags, parent.name if parent else None]
+    contents = [_content(word) for word in (step.recipe, backbone, dataset, *flags)]
     digest = hashlib.sha256(repr([*whole, contents]).encode()).hexdigest()[:8]
     inherited = [name for name in parent.options if name in BACKBONE_OPTIONS and name not in axes] if parent else []
     varied = [str(options[name]) for name in (*inherited, *axes) if name in options]

@@ -30,12 +30,12 @@ def read_rows(
 
 
 def _readings(content: dict[str, Any], rows: Sequence[dict[str, Any]], given: str | None, where: str) -> str:
-    said = content.get("readings", "one" if "table" in content else "both")
-    if said not in READINGS:
-        raise UsageError(f"{where}: `readings` is one or both, not {said!r}{did_you_mean(str(said), READINGS)}")
+    stated = content.get("readings", "one" if "table" in content else "both")
+    if stated not in READINGS:
+        raise UsageError(f"{where}: `readings` is one or both, not {stated!r}{did_you_mean(str(stated), READINGS)}")
     if given == "both" and all(_first_reading(row) == row for row in rows):
         raise UsageError(f"--readings both: nothing in {where} is printed so that it can be read in two ways")
-    return given or str(said)
+    return given or str(stated)
 
 
 def _first_reading(row: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
     else:
         return [{"label": ""}]
     dropped = set(mapping(content["steps"], where)) - set(steps)
-    found = []
+    parsed_rows = []
     for number, row in enumerate(rows, 1):
         named = {key: row[key] for key in row if key in steps}
         if unknown := [key for key in row if key not in (*steps, *dropped, "label")]:
@@ -83,5 +83,5 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
             except UsageError as error:
                 raise UsageError(f"{place}: {error}") from None
         if named or not any(key in dropped for key in row):
-            found.append({"label": str(row.get("label", "")), **named})
-    return found
+            parsed_rows.append({"label": str(row.get("label", "")), **named})
+    return parsed_rows

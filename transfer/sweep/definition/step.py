@@ -103,18 +103,18 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
 
 def _grid(content: dict[str, Any], where: str) -> dict[str, list[Any]]:
     """Return the distinct values of each axis; tuples for an axis of several options (`attention, qk_norm`)."""
-    found = {}
+    axes = {}
     for name, values in content.items():
         if any(isinstance(value, dict) for value in as_list(values)):
             raise UsageError(f"{where}: `{name}` is a list of values; printed and used ones stand in rows")
         options = options_of(str(name))
         if len(options) > 1:
             values = [_together(value, options, where) for value in as_list(values)]
-        found[",".join(options)] = list(dict.fromkeys(map(number, as_list(values))))
-    names = [option for axis in found for option in options_of(axis)]
+        axes[",".join(options)] = list(dict.fromkeys(map(number, as_list(values))))
+    names = [option for axis in axes for option in options_of(axis)]
     if twice := sorted({option for option in names if names.count(option) > 1}):
         raise UsageError(f"{where}: `{twice[0]}` stands in two axes")
-    return found
+    return axes
 
 
 def options_of(axis: str) -> tuple[str, ...]:

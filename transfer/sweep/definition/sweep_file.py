@@ -187,20 +187,20 @@ def _without(rows: Sequence[dict[str, Any]], given: Collection[tuple[str, str]])
 
 def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
     """Check what the report shows besides its tables, and return it in the form that `transfer.sweep.report` takes."""
-    found = dict(mapping(content, where))
-    check_known(found, REPORT_KEYS, where)
-    pairs = found.get("compare", [])
+    parts = dict(mapping(content, where))
+    check_known(parts, REPORT_KEYS, where)
+    pairs = parts.get("compare", [])
     if not isinstance(pairs, list):
         raise UsageError(f"{where}: `compare` takes two, as [{', '.join(EXAMPLES['compare'])}], not {pairs!r}")
     pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
     for key, values in (
-        ("interaction", found.get("interaction")),
-        ("map", found.get("map")),
+        ("interaction", parts.get("interaction")),
+        ("map", parts.get("map")),
         *(("compare", p) for p in pairs),
     ):
         if values is not None and not (isinstance(values, list) and len(values) == 2):
             raise UsageError(f"{where}: `{key}` takes two, as [{', '.join(EXAMPLES[key])}], not {values!r}")
-    by = as_list(found.get("by"))
+    by = as_list(parts.get("by"))
     known = {
         "task",
         "dataset",
@@ -209,11 +209,11 @@ def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
         *FIELDS,
         *(name for step in steps.values() for name in step_options(step)),
     }
-    for text in (*found.get("map", ()), *found.get("interaction", ()), *by):
+    for text in (*parts.get("map", ()), *parts.get("interaction", ()), *by):
         name = str(text).partition("=")[0].removeprefix("pretraining.")
         if name not in known:
             raise UsageError(f"{where}: no run will have a field {name!r}{did_you_mean(name, known)}")
-    return found | {"compare": pairs, "by": by}
+    return parts | {"compare": pairs, "by": by}
 
 
 def _path(name: str) -> Path:
