@@ -76,7 +76,7 @@ class Detect(Task):
     def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
         """mmdetection is there, and the detector can be built around this backbone."""
         assert dataset.train is not None
-        context.micro_batch(options.batch, options.accumulate)
+        context.micro_batch(options.batch, options.grad_accum_steps)
         usable = int(dataset.train.with_objects().sum())
         if usable < options.batch:
             raise UsageError(f"--batch {options.batch}: {dataset.name} has {usable} training images with objects")
@@ -104,7 +104,7 @@ class Detect(Task):
             )
             context.note(f"{_lacking(dataset)}: {effect}")
         learner = make_learner(spec, dataset, detector, options)
-        images = context.micro_batch(options.batch, options.accumulate)
+        images = context.micro_batch(options.batch, options.grad_accum_steps)
         context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
         context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
         context.details["versions"] = mmlab.versions()
@@ -135,15 +135,15 @@ class Detect(Task):
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
         """Saves the first `draw` validation images with what was found on them."""
-        if not options.draw:
+        if not options.save_pictures:
             return
         if not (folder / RESULTS).is_file():
-            raise UserError(f"--draw: {folder / RESULTS} is gone; remove the folder to run it again")
+            raise UserError(f"--save-pictures: {folder / RESULTS} is gone; remove the folder to run it again")
         assert dataset.val is not None
         of_image: dict[int, Results] = {}
         for result in json.loads((folder / RESULTS).read_bytes()):
             of_image.setdefault(result["image_id"], []).append(result)
-        chosen = dataset.val.images[: options.draw]
+        chosen = dataset.val.images[: options.save_pictures]
         images = [(dataset.val.path(place), of_image.get(image.id, [])) for place, image in enumerate(chosen)]
         save_pictures(folder / "pictures", images, dict(zip(dataset.category_ids, dataset.classes)))
 
@@ -254,7 +254,7 @@ def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions,
     def batches(epoch: int) -> list[list[int]]:
         return shuffled_batches(len(images), options.batch, seed=context.seed, epoch=epoch)
 
-    return context.loader(images, batches, parts=options.accumulate, collate=collate)
+    return context.loader(images, batches, parts=options.grad_accum_steps, collate=collate)
 
 
 TASK = Detect()

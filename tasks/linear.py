@@ -53,8 +53,8 @@ class LinearOptions(ViewOptions, FitOptions):
         super().__post_init__()
         check_ranges(self, 1, None, "batch", "blocks", "validate_every")
         self.augmentation(crop_area=self.crop_area, flip=self.flip)
-        if self.batch % self.accumulate:
-            raise UsageError(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
+        if self.batch % self.grad_accum_steps:
+            raise UsageError(f"--grad-accum-steps {self.grad_accum_steps} must divide --batch {self.batch}")
 
 
 class Linear(Classification):
@@ -78,7 +78,7 @@ class Linear(Classification):
             raise UserError(
                 f"{dataset.name}: {len(dataset.train)} training images, but a step takes --batch {options.batch}"
             )
-        context.micro_batch(options.batch, options.accumulate)
+        context.micro_batch(options.batch, options.grad_accum_steps)
         learner = LinearLearner(backbone.pooled, 1, dataset.train.labels, len(dataset.classes))
         freeze_others(learner, options.trainable)
 
@@ -151,7 +151,7 @@ def train_loader(
     def batches(epoch: int) -> list[list[int]]:
         return shuffled_batches(len(train), options.batch, seed=context.seed, epoch=epoch)
 
-    return context.loader(images, batches, parts=options.accumulate)
+    return context.loader(images, batches, parts=options.grad_accum_steps)
 
 
 TASK = Linear()

@@ -46,9 +46,9 @@ class ReidOptions(FitOptions):
 
     size: tuple[int, int]
     """Height and width of the images in pixels."""
-    identities: int
+    num_identities: int
     """Identities per batch (P), over all ranks."""
-    instances: int
+    num_instances: int
     """Images per identity in a batch (K)."""
     flip: float
     """Probability of a horizontal flip."""
@@ -84,20 +84,24 @@ class ReidOptions(FitOptions):
     """Whether MSMT17's validation half is trained on as well."""
     eval_batch: int
     """Images per batch when features are extracted, per rank."""
-    draw: int
+    save_pictures: int
     """Queries, evenly spaced over their list, that are saved as pictures with their first ten gallery images."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 0, 1, "flip", "erase", "label_smoothing", "drop_path", "rerank_lambda")
-        check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin", "draw")
+        check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin", "save_pictures")
         check_ranges(self, 1, None, "size", "eval_batch", "rerank_k1", "rerank_k2")
         if self.drop_path == 1 or self.identity_weight + self.triplet_weight == 0:
             raise UsageError("--drop-path must be below 1, and one of --identity-weight and --triplet-weight above 0")
-        if self.identities < 2 or self.instances < 2:
-            raise UsageError("--identities and --instances must be at least 2: triplets need both kinds of pairs")
-        if self.identities % self.accumulate:
-            raise UsageError(f"--accumulate {self.accumulate} must divide --identities {self.identities}")
+        if self.num_identities < 2 or self.num_instances < 2:
+            raise UsageError(
+                "--num-identities and --num-instances must be at least 2: triplets need both kinds of pairs"
+            )
+        if self.num_identities % self.grad_accum_steps:
+            raise UsageError(
+                f"--grad-accum-steps {self.grad_accum_steps} must divide --num-identities {self.num_identities}"
+            )
 
 
 class ReidLearner(Learner):
@@ -155,11 +159,12 @@ class Reid(Task):
         """Enough identities for a batch, and a batch that the ranks can share."""
         check_builds(spec, options.size, drop_path=options.drop_path)
         found = len({sample.identity for sample in dataset.train})
-        if found < options.identities:
+        if found < options.num_identities:
             raise UserError(
-                f"{dataset.name}: {found} training identities, but a batch takes --identities {options.identities}"
+                f"{dataset.name}: {found} training identities, but a batch takes --num-identities "
+                f"{options.num_identities}"
             )
-        per_micro_batch = options.identities // options.accumulate * options.instances
+        per_micro_batch = options.num_identities // options.grad_accum_steps * options.num_instances
         if per_micro_batch % context.ranks.world:
             raise UsageError(
                 f"a batch of {per_micro_batch} images cannot be shared evenly by {context.ranks.world} ranks"
@@ -171,7 +176,7 @@ class Reid(Task):
         """Trains on the training split, ranks the query split against the gallery."""
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size, drop_path=options.drop_path)
-        images = options.identities // options.accumulate * options.instances
+        images = options.num_identities // options.grad_accum_steps * options.num_instances
         context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
         learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
         outcome = fit(learner, train_loader(dataset.train, backbone, options, context), options, context)
@@ -205,8 +210,8 @@ class Reid(Task):
 
     def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
         """Saves pictures of `draw` queries with their first gallery images."""
-        if options.draw:
-            save_pictures(folder, dataset.root, options.draw)
+        if options.save_pictures:
+            save_pictures(folder, dataset.root, options.save_pictures)
 
     def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:
         """The ranking, the same on every rank. Raises NotFinite, with the image, where a feature is not."""
@@ -255,9 +260,9 @@ def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions
     images = ImageDataset([sample.path for sample in samples], identities, transform=transform, seed=context.seed)
 
     def batches(epoch: int) -> list[list[int]]:
-        return pk_batches(identities, p=options.identities, k=options.instances, seed=context.seed, epoch=epoch)
+        return pk_batches(identities, p=options.num_identities, k=options.num_instances, seed=context.seed, epoch=epoch)
 
-    return context.loader(images, batches, parts=options.accumulate)
+    return context.loader(images, batches, parts=options.grad_accum_steps)
 
 
 def ranked_features(

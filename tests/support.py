@@ -15,13 +15,15 @@ from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.options import FitOptions
 
 PLAIN = {
-    "epochs": 3, "optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "bias_factor": 1.0,
+    "epochs": 3, "optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "bias_lr_factor": 1.0,
     "no_decay": (), "layer_decay": 1.0, "schedule": "step", "schedule_offset": 0, "warmup_epochs": 0.0,
-    "warmup_prefix": False, "warmup_from": 0.0, "cosine_to": 0.0, "cooldown_epochs": 0.0, "ends": "factor",
-    "milestones": (),
-    "clip": None, "accumulate": 1, "precision": "fp32", "eval_precision": "fp32", "sync_bn": False, "judge_after": 10,
-    "trainable": ("*",), "decay_norm": False, "decay_scale": "rate", "weight_decay_to": None, "warmup_inclusive": False,
-    "clip_each": False, "sam": "none", "sam_rho": 0.05, "sam_sync": False, "compile": False,
+    "warmup_prefix": False, "warmup_lr": None, "warmup_lr_factor": 0.0, "min_lr": None, "min_lr_factor": 0.0,
+    "cooldown_epochs": 0.0, "milestones": (),
+    "clip_grad": None, "grad_accum_steps": 1, "precision": "fp32", "eval_precision": "fp32", "sync_bn": False,
+    "judge_after": 10,
+    "trainable": ("*",), "decay_norm": False, "decay_scale": "rate", "weight_decay_end": None,
+    "warmup_inclusive": False, "clip_grad_per_param": False, "sam": "none", "sam_rho": 0.05,
+    "sam_sync": False, "compile": False,
 }  # fmt: skip
 
 

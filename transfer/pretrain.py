@@ -88,7 +88,7 @@ def _run(recipe: "Recipe", name: str, arguments: list[str]) -> int:
     for record in records:
         if record.export:
             print(f"weights: {publish_export(record, run)}", file=sys.stderr)
-    command_result.write(run.receipt, records, status)
+    command_result.write(run.result_file, records, status)
     return status
 
 

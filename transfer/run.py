@@ -70,7 +70,7 @@ def _run(recipe: "Recipe", arguments: list[str]) -> int:
         task.check_words(spec, command.options)
         return launch("transfer.run", [recipe.name, *arguments], command)
     status, records = execute(command, task)
-    command_result.write(command.run.receipt, records, status)
+    command_result.write(command.run.result_file, records, status)
     return status
 
 

@@ -85,7 +85,7 @@ class Context:
     checkpoint_seconds: float = 300.0
     ranks: Ranks = ALONE
     progress: bool = False
-    track: bool = False
+    tracker: str = "none"
     cost: Cost = field(default_factory=Cost)
     outcome: Outcome = field(default_factory=Outcome)
     notes: list[str] = field(default_factory=list)

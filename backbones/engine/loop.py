@@ -83,7 +83,7 @@ class _Run:
                 context.note(f"step {self.progress.step} was reached by {state['world']} process(es), the rest is not")
             self.context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
         self.history = History(self.folder, self.progress.step)
-        self.tracker = Tracker(self.folder if self.context.track else None)
+        self.tracker = Tracker(self.folder if self.context.tracker == "tensorboard" else None)
 
     def save(self) -> None:
         """Write history and state to the disk, in this order: a state is never ahead of its history."""

@@ -66,7 +66,7 @@ def parameter_groups(
         if not parameter.requires_grad:
             continue
         is_bias = name.rpartition(".")[2] == "bias"
-        peak = options.lr * (options.bias_factor if is_bias else 1.0)
+        peak = options.lr * (options.bias_lr_factor if is_bias else 1.0)
         scale = _layer_scale(name, options.layer_decay, backbone, inside)
         # AdamW multiplies its decay by the rate.
         decay = 1 / peak if options.decay_scale == "schedule" else 1.0
@@ -132,7 +132,7 @@ class Schedule:
     warm-up, t < w:  start + (peak - start) t / w;   with `warmup_inclusive` i / (n - 1) for t / w, in step i of n
     then:            cosine(peak, end, t / T),       t and T less w with `warmup_prefix`; `end` from T on
                      with `milestones` peak / 10^n,  n being how many of them are not above t
-    weight decay:    cosine(weight_decay, weight_decay_to, t / T)
+    weight decay:    cosine(weight_decay, weight_decay_end, t / T)
 
     T is the number of epochs less those of the cool-down. `start` and `end` are the same for all groups; a group's
     `scale` multiplies the whole.
@@ -140,8 +140,7 @@ class Schedule:
 
     def __init__(self, options: FitOptions):
         self.options = options
-        unit = options.lr if options.ends == "factor" else 1.0
-        self.start, self.end = options.warmup_from * unit, options.cosine_to * unit
+        self.start, self.end = options.warmup_start, options.cosine_end
         self.total = options.epochs - options.cooldown_epochs
 
     def clock(self, epoch: int, index: int, length: int) -> float:
@@ -174,7 +173,7 @@ class Schedule:
 
     def decay(self, time: float) -> float:
         """Return the weight decay at fractional epoch `time`."""
-        end = self.options.weight_decay if self.options.weight_decay_to is None else self.options.weight_decay_to
+        end = self.options.weight_decay if self.options.weight_decay_end is None else self.options.weight_decay_end
         return cosine(self.options.weight_decay, end, min(time / self.total, 1.0))
 
     def apply(self, optimizer: torch.optim.Optimizer, time: float, length: int | None = None) -> float:

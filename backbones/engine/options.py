@@ -23,11 +23,11 @@ class FitOptions:
     """Momentum of SGD."""
     weight_decay: float
     """Coupled l2 decay for SGD, decoupled decay for AdamW."""
-    weight_decay_to: float | None
+    weight_decay_end: float | None
     """Weight decay at the end of a cosine over the whole training, on the clock of the rate; None keeps it constant."""
     decay_scale: Literal["rate", "schedule"]
     """Whether decoupled decay is multiplied by the rate, or by the rate as a share of its peak (big_vision)."""
-    bias_factor: float
+    bias_lr_factor: float
     """Peak rate of bias parameters as a multiple of lr."""
     no_decay: tuple[str, ...]
     """Shell patterns of names of parameters without weight decay; with `norm:` before it a pattern means norm layers
@@ -44,21 +44,23 @@ class FitOptions:
     """Epochs of linear warm-up; the cosine's clock runs from the first epoch."""
     warmup_prefix: bool
     """Whether the cosine's clock starts after the warm-up instead."""
-    warmup_from: float
-    """Rate at the start of the warm-up."""
+    warmup_lr: float | None
+    """Rate at the start of the warm-up; None takes warmup_lr_factor times lr."""
+    warmup_lr_factor: float
+    """Rate at the start of the warm-up as a multiple of lr, used if warmup_lr is None."""
     warmup_inclusive: bool
     """Whether the last step of the warm-up already has the peak rate, instead of the step after it."""
-    cosine_to: float
-    """Rate at the end of the cosine."""
+    min_lr: float | None
+    """Rate at the end of the cosine; None takes min_lr_factor times lr."""
+    min_lr_factor: float
+    """Rate at the end of the cosine as a multiple of lr, used if min_lr is None."""
     cooldown_epochs: float
     """How many of the epochs, the last ones, keep the rate and the weight decay of the cosine's end."""
     milestones: tuple[float, ...]
     """Epochs, fractional ones too, at which the rate falls to a tenth; in place of the cosine where any is given."""
-    ends: Literal["factor", "absolute"]
-    """Whether warmup_from and cosine_to are multiples of lr or rates."""
-    clip: float | None
+    clip_grad: float | None
     """Largest norm of the gradient."""
-    clip_each: bool
+    clip_grad_per_param: bool
     """Whether clip bounds the gradient of each parameter by itself, instead of the whole."""
     sam: Literal["none", "sam", "asam"]
     """Sharpness-aware minimisation around the optimiser: two passes a step; asam scales by the weights."""
@@ -66,7 +68,7 @@ class FitOptions:
     """Radius of the perturbation."""
     sam_sync: bool
     """Whether the perturbation follows the gradient of all ranks, instead of each rank its own."""
-    accumulate: int
+    grad_accum_steps: int
     """Micro-batches per step; batch statistics and mining then see one micro-batch at a time."""
     precision: Literal["auto", "bf16", "fp16", "fp32"]
     """Of training. `auto` is bf16 where the machine has it, else fp32; what it resolves to is recorded."""
@@ -79,19 +81,30 @@ class FitOptions:
     judge_after: int
     """Steps past the warm-up before a run can be called diverged, collapsed or at chance."""
 
+    @property
+    def warmup_start(self) -> float:
+        """The rate at the start of the warm-up."""
+        return self.warmup_lr_factor * self.lr if self.warmup_lr is None else self.warmup_lr
+
+    @property
+    def cosine_end(self) -> float:
+        """The rate at the end of the cosine."""
+        return self.min_lr_factor * self.lr if self.min_lr is None else self.min_lr
+
     def __post_init__(self) -> None:
         parent = getattr(super(), "__post_init__", None)
         if parent is not None:  # whatever options it is combined with are checked too
             parent()
-        check_ranges(self, 1, None, "epochs", "accumulate")
-        check_ranges(self, 0, None, "lr", "weight_decay", "weight_decay_to", "bias_factor", "judge_after")
-        check_ranges(self, 0, None, "warmup_epochs", "warmup_from", "cosine_to", "cooldown_epochs")
-        check_ranges(self, 0, None, "clip", "sam_rho")
+        check_ranges(self, 1, None, "epochs", "grad_accum_steps")
+        check_ranges(self, 0, None, "lr", "weight_decay", "weight_decay_end", "bias_lr_factor", "judge_after")
+        check_ranges(self, 0, None, "warmup_epochs", "warmup_lr", "warmup_lr_factor", "cooldown_epochs")
+        check_ranges(self, 0, None, "min_lr", "min_lr_factor")
+        check_ranges(self, 0, None, "clip_grad", "sam_rho")
         check_ranges(self, 0, 1, "momentum", "layer_decay")
         if not self.trainable:
             raise UsageError("--trainable: name at least one pattern ('*' trains everything)")
-        if self.layer_decay == 0 or self.clip == 0:
-            raise UsageError("--layer-decay and --clip must be positive (--clip None for no clipping)")
+        if self.layer_decay == 0 or self.clip_grad == 0:
+            raise UsageError("--layer-decay and --clip-grad must be positive (--clip-grad None for no clipping)")
         apart = self.cooldown_epochs + (self.warmup_epochs if self.warmup_prefix else 0)
         if apart >= self.epochs:
             raise UsageError(
@@ -102,8 +115,8 @@ class FitOptions:
             raise UsageError("--warmup-inclusive counts steps: it needs --schedule step")
         if list(self.milestones) != sorted({*self.milestones}) or any(not 0 < m < self.epochs for m in self.milestones):
             raise UsageError(f"--milestones {self.milestones}: give epochs between 0 and --epochs, each once, rising")
-        if self.clip_each and self.clip is None:
-            raise UsageError("--clip-each needs a norm to clip to: give --clip")
+        if self.clip_grad_per_param and self.clip_grad is None:
+            raise UsageError("--clip-grad-per-param needs a norm to clip to: give --clip-grad")
         self._check_rates()
         self._check_decay_and_sam()
 
@@ -118,16 +131,16 @@ class FitOptions:
                 "whole of an epoch would train at what a part of it is meant for; give whole epochs, or --schedule step"
             )
         offset = self.schedule_offset if held else 0
-        if self.lr and held and self.warmup_epochs and not self.warmup_from and offset <= 0:
+        if self.lr and held and self.warmup_epochs and not self.warmup_start and offset <= 0:
             raise UsageError(
                 f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch: the "
-                f"first {_epochs(1 - offset)} would train at 0; give --schedule step, --warmup-from above 0 (DeiT's is "
+                f"first {_epochs(1 - offset)} would train at 0; give --schedule step, --warmup-lr above 0 (DeiT's is "
                 "1e-6) or --schedule-offset 1"
             )
         last = math.floor(self.cooldown_epochs + max(offset, 0))
-        if self.lr and last and not self.cosine_to and not self.milestones:
+        if self.lr and last and not self.cosine_end and not self.milestones:
             raise UsageError(
-                f"--cosine-to 0: the last {_epochs(last)} would train at 0 (--cooldown-epochs "
+                f"--min-lr 0: the last {_epochs(last)} would train at 0 (--cooldown-epochs "
                 f"{self.cooldown_epochs:g}, --schedule {self.schedule}); give it above 0, or neither a cool-down nor "
                 "--schedule-offset"
             )
@@ -135,8 +148,10 @@ class FitOptions:
     def _check_decay_and_sam(self) -> None:
         if self.decay_scale == "schedule" and self.optimizer == "sgd":
             raise UsageError("--decay-scale schedule: the decay of SGD is part of the gradient; use --optimizer adamw")
-        if self.decay_scale == "schedule" and self.lr * self.bias_factor == 0:
-            raise UsageError("--decay-scale schedule divides by the peak rate: --lr and --bias-factor must be positive")
+        if self.decay_scale == "schedule" and self.lr * self.bias_lr_factor == 0:
+            raise UsageError(
+                "--decay-scale schedule divides by the peak rate: --lr and --bias-lr-factor must be positive"
+            )
         if self.sam != "none" and self.sam_rho == 0:
             raise UsageError(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
         if self.sam == "none" and self.sam_sync:

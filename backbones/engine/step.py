@@ -107,7 +107,7 @@ class Stepper:
     def _gradient(self, number: int, batch: Batch) -> dict[str, Tensor]:
         """Leave the (scaled) gradient of the step in place, and return the statistics of its first pass."""
         options = self.options
-        parts = self.learner.split(batch, options.accumulate) if options.accumulate > 1 else [batch]
+        parts = self.learner.split(batch, options.grad_accum_steps) if options.grad_accum_steps > 1 else [batch]
         if options.sam == "none":
             return self._backward(number, parts)
         stats = self._backward(number, parts, over_ranks=options.sam_sync)
@@ -168,10 +168,10 @@ class Stepper:
         return True
 
     def _clip(self, norm: Tensor) -> None:
-        if self.options.clip is not None and self.options.clip_each:
-            clip_each(self._gradients(), self.options.clip)
-        elif self.options.clip is not None:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.options.clip, norm, foreach=True)
+        if self.options.clip_grad is not None and self.options.clip_grad_per_param:
+            clip_grad_per_param(self._gradients(), self.options.clip_grad)
+        elif self.options.clip_grad is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.options.clip_grad, norm, foreach=True)
 
     def share_buffers(self) -> None:
         """Give every rank the first one's running statistics, which are the ones that are exported."""
@@ -195,7 +195,7 @@ class Stepper:
         self.scaler.load_state_dict(state["scaler"])
 
 
-def clip_each(gradients: list[Tensor], limit: float) -> None:
+def clip_grad_per_param(gradients: list[Tensor], limit: float) -> None:
     """Scale each gradient whose norm n exceeds `limit`, in place, by limit / (n + 1e-6)."""
     norms = torch.stack(torch._foreach_norm(gradients))
     factors = (limit / (norms + 1e-6)).clamp(max=1.0)

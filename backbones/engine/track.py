@@ -20,7 +20,7 @@ class Tracker:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise UserError("--track needs TensorBoard: pip install -e '.[track]'") from None
+            raise UserError("--tracker tensorboard needs TensorBoard: pip install -e '.[track]'") from None
         self.writer = SummaryWriter(str(folder))
 
     def add(self, step: int, stats: dict[str, float]) -> None:

@@ -40,7 +40,7 @@ class Dino(Method):
         """
         check_crops(spec, options)
         batch = options.batch
-        context.micro_batch(batch, options.accumulate)
+        context.micro_batch(batch, options.grad_accum_steps)
         if data.train is None:
             raise UserError(f"{data.name}: has no training split")
         if len(data.train) < batch:
@@ -57,7 +57,7 @@ class Dino(Method):
         learner = make_learner(spec, options, len(data.train) // options.batch)
         chosen = learner.teacher.backbone if options.export == "teacher" else learner.student.backbone
         context.note_backbone(
-            chosen, flops(chosen, options.size), context.micro_batch(2 * options.batch, options.accumulate)
+            chosen, flops(chosen, options.size), context.micro_batch(2 * options.batch, options.grad_accum_steps)
         )
         if options.local_crops:
             context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
@@ -135,7 +135,7 @@ def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoa
     def batches(epoch: int) -> list[list[int]]:
         return shuffled_batches(len(split), options.batch, seed=context.seed, epoch=epoch, drop_last=True)
 
-    return context.loader(SplitDataset(split, crops, seed=context.seed), batches, parts=options.accumulate)
+    return context.loader(SplitDataset(split, crops, seed=context.seed), batches, parts=options.grad_accum_steps)
 
 
 def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOptions, context: Context) -> Outcomes:

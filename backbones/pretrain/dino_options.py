@@ -83,5 +83,5 @@ class DinoOptions(PretrainOptions):
             raise UsageError(f"--resize {self.resize}: must be at least --size {self.size}")
         if self.local_size == self.size and self.local_crops and not self.local_bn:
             raise UsageError("--no-local-bn: crops of one size share a pass, give --local-size other than --size")
-        if self.batch % self.accumulate:
-            raise UsageError(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
+        if self.batch % self.grad_accum_steps:
+            raise UsageError(f"--grad-accum-steps {self.grad_accum_steps} must divide --batch {self.batch}")

@@ -90,11 +90,12 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
 
 
 def _check_batch(options: SupervisedOptions, context: Context) -> None:
-    share = context.micro_batch(options.batch, options.accumulate)
+    share = context.micro_batch(options.batch, options.grad_accum_steps)
     if options.mixes and options.mixing == "timm" and share % 2:
         ranks = context.ranks.data.world
         raise UsageError(
-            f"--batch {options.batch}: {options.accumulate} micro-batches on {ranks} ranks have {share} images each, "
+            f"--batch {options.batch}: {options.grad_accum_steps} micro-batches on {ranks} ranks have {share} "
+            "images each, "
             "and --mixup and --cutmix pair the images of one: give a batch that makes this number even"
         )
 
@@ -120,7 +121,7 @@ def train(
     if context.on_gpu:
         backbone.to(memory_format=torch.channels_last)
     context.note_backbone(
-        backbone, flops(backbone, options.size), context.micro_batch(options.batch, options.accumulate)
+        backbone, flops(backbone, options.size), context.micro_batch(options.batch, options.grad_accum_steps)
     )
     split = _training_split(data)
     counts = np.bincount(split.labels, minlength=len(data.classes))
@@ -155,7 +156,7 @@ def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, c
             return shuffled_batches(n, options.batch, seed=seed, epoch=epoch)
         return repeated_batches(n, options.batch, repeats=options.repeats, seed=seed, epoch=epoch)
 
-    return context.loader(images, batches, parts=options.accumulate)
+    return context.loader(images, batches, parts=options.grad_accum_steps)
 
 
 def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:

@@ -47,13 +47,13 @@ class DetectOptions(FitOptions):
     """Images per batch in evaluation, per rank."""
     validate_at: tuple[int, ...]
     """Epochs with a validation on the way; the last one's is the run's score."""
-    draw: int
+    save_pictures: int
     """Validation images that are saved with their detections."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 1, None, "size", "batch", "eval_batch")
-        check_ranges(self, 0, None, "window", "draw")
+        check_ranges(self, 0, None, "window", "save_pictures")
         check_ranges(self, 0, 1, "flip", "drop_path")
         if self.drop_path == 1:
             raise UsageError("--drop-path must be below 1")
@@ -61,8 +61,8 @@ class DetectOptions(FitOptions):
             raise UsageError("--sync-bn has no effect while batch norms keep their statistics: --no-norm-eval")
         if self.size[0] > self.size[1]:
             raise UsageError(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
-        if self.batch % self.accumulate:
-            raise UsageError(f"--accumulate {self.accumulate} must divide --batch {self.batch}")
+        if self.batch % self.grad_accum_steps:
+            raise UsageError(f"--grad-accum-steps {self.grad_accum_steps} must divide --batch {self.batch}")
         if self.taps is not None and (self.pyramid != "taps" or len(self.taps) != 4 or len({*self.taps}) != 4):
             raise UsageError(f"--taps {self.taps}: give four different blocks, with --pyramid taps")
         if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):

@@ -79,8 +79,8 @@ def _stilled(bench: Bench, ran: Ran, row: Row) -> tuple[Command, Ran]:
 def accumulated(bench: Bench, ran: Ran, row: Row) -> Problems:
     """The batch in two parts."""
     command, one = _stilled(bench, ran, row)
-    two = bench.run(command.with_words("--accumulate", "2"))
-    return _near(one, two, "--accumulate 2")
+    two = bench.run(command.with_words("--grad-accum-steps", "2"))
+    return _near(one, two, "--grad-accum-steps 2")
 
 
 def by_two_ranks(bench: Bench, ran: Ran, row: Row) -> Problems:

@@ -55,9 +55,9 @@ CHANGES = [
         --lr 3e-3
         --optimizer sgd | --momentum 0.5
         --weight-decay 0.5
-        --weight-decay-to 0.5
+        --weight-decay-end 0.5
         --decay-scale schedule
-        --bias-factor 3
+        --bias-lr-factor 3
         --no-decay *weight
         --no-decay 1d | --decay-norm
         --layer-decay 0.5
@@ -65,18 +65,19 @@ CHANGES = [
         --warmup-epochs 1 --schedule epoch | --schedule-offset 1
         --warmup-epochs 1
         --warmup-prefix
-        --warmup-from 5e-4
+        --warmup-lr 5e-4
+        --warmup-lr None --warmup-lr-factor 0.5
         --warmup-inclusive
-        --cosine-to 5e-4
+        --min-lr 5e-4
+        --min-lr None --min-lr-factor 0.5
         --cooldown-epochs 1
         --milestones 1
-        --ends factor
-        --clip 0.01
-        --clip 0.01 | --clip-each
+        --clip-grad 0.01
+        --clip-grad 0.01 | --clip-grad-per-param
         --sam sam
         --sam sam | --sam-rho 0.5
         @identity --sam sam | --sam-sync
-        --accumulate 2
+        --grad-accum-steps 2
         --precision bf16
         @identity --sync-bn
         --trainable *weight
@@ -140,7 +141,7 @@ CHANGES = [
         --local-crops 2
         --blur None
         --out-dim 16
-        --freeze-last-layer 0 --epochs 3 --clip 0.1 | --no-norm-last-layer
+        --freeze-last-layer 0 --epochs 3 --clip-grad 0.1 | --no-norm-last-layer
         --freeze-last-layer 1
         --student-temp 0.2
         --warmup-teacher-temp-epochs 0 | --teacher-temp 0.06
@@ -158,8 +159,8 @@ CHANGES = [
     *_read(
         "reid",
         """
-        --identities 3
-        --instances 3
+        --num-identities 3
+        --num-instances 3
         --flip 0
         --pad 0
         --erase 0
@@ -247,17 +248,17 @@ CHANGES = [
     ),
 ]
 IDLE = [
-    *_read("finetune", "--clip 1e6\n--sync-bn\n--sam sam | --sam-sync", "steps outcomes weights"),
+    *_read("finetune", "--clip-grad 1e6\n--sync-bn\n--sam sam | --sam-sync", "steps outcomes weights"),
     *_read("finetune", "--judge-after 500", "identity steps outcomes weights"),
     *_read("finetune", "--eval-batch 5", "identity steps weights"),
     *_read("finetune", "--resize 40", "steps weights"),
     *_passed("finetune", "--fraction-seed 3\n--sam-rho 3\n--momentum 0.1"),
-    *_passed("finetune", "--warmup-epochs 0 | --warmup-from 1e-5\n--milestones 1 | --cosine-to 1e-5"),
+    *_passed("finetune", "--warmup-epochs 0 | --warmup-lr 1e-5\n--milestones 1 | --min-lr 1e-5"),
     *_passed("deit", "--ema 0.9\n--mix-prob 0 | --mixup 0.9\n--mixup 0 --cutmix 0 | --switch-prob 0.1"),
     *_passed("deit", "--auto-augment rand-m9-n2 | --color-jitter 0.4\n--attention softmax | --length train"),
     *_passed("finetune", "--attention relu --alpha 0 | --length image"),
     *_passed("dino", "--local-crops 0 | --local-area 0.1 0.2\n--no-local-bn"),
-    *_passed("linear", "--sync-bn\n--layer-decay 0.5\n--accumulate 2 | --ends factor"),
+    *_passed("linear", "--sync-bn\n--layer-decay 0.5\n--grad-accum-steps 2"),
     *_passed("reid", "--rerank-k1 5"),
     *_passed("reid", "--triplet-weight 0 | --margin 0.3\n--identity-weight 0 | --label-smoothing 0.1",
              "identity outcomes"),  # a loss of weight 0 still stands in the history
@@ -280,7 +281,7 @@ IDLE = [
 EXEMPT = {
     "compile": "translating takes minutes",
     "token_labels": "a folder of label maps, in the tests of their reader",
-    "draw": "pictures of a finished run, no part of its identity",
+    "save_pictures": "pictures of a finished run, no part of its identity",
     "msmt17_val": "a layout of its own, in the tests of re-identification",
     "method": "set by the recipe",
     **dict.fromkeys(("arch", "weights", "load"), "a factor of the covering"),

@@ -87,7 +87,7 @@ def command_of(row: Row, places: Places) -> Command:
     if work.trains or row["optimiser"] != USUAL["optimiser"]:
         words += OPTIMISERS[row["optimiser"]].split()
     if row["accumulate"] != USUAL["accumulate"]:
-        words += ["--accumulate", row["accumulate"]]
+        words += ["--grad-accum-steps", row["accumulate"]]
     if row["part"] == "drop_path" and row["work"] == "dino":
         words += ["--drop-path", "0.2"]
     else:

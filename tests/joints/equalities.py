@@ -55,7 +55,7 @@ def again(bench: Bench, ran: Ran, row: Row) -> Problems:
 
 def executed(bench: Bench, ran: Ran, row: Row) -> Problems:
     """Loader processes, and a state that is saved after every step."""
-    words = ["--workers", "1", "--checkpoint-seconds", "0", "--track", "--skip-unreadable"]
+    words = ["--workers", "1", "--checkpoint-seconds", "0", "--tracker", "tensorboard", "--skip-unreadable"]
     two = bench.run(ran.command.with_words(*words))
     return _equal(ran, two, " ".join(words)) + _same_identity(ran, two, " ".join(words))
 

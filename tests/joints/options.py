@@ -23,7 +23,7 @@ class Work:
 TRAINED = "--batch 8 --epochs 2 --warmup-epochs 0.5"
 PRETRAINED = f"{TRAINED} --size 32 --resize 32 --validate-at 1"
 WORKS = {
-    "reid": Work("run", "people", "--size 64 32 --identities 4 --instances 2 --epochs 2 --warmup-epochs 1"),
+    "reid": Work("run", "people", "--size 64 32 --num-identities 4 --num-instances 2 --epochs 2 --warmup-epochs 1"),
     "knn": Work("run", "labelled", "--k 3 --other-k 1 5", trains=False),
     "fewshot": Work("run", "labelled", "--shots 1 10 --draws 2", trains=False),
     "classify": Work("run", "labelled", "--size 32 --resize 36", trains=False),
@@ -74,7 +74,7 @@ PARTS = {
     "sincos2d": "--pos sincos2d",
     "layer_decay": "--layer-decay 0.7",
     "frozen": "--trainable *weight",
-    "clipped": "--clip 1.0",
+    "clipped": "--clip-grad 1.0",
     "drop_path": "--drop-path 0.2",
 }
 OF_BACKBONE = ("gate", "learned_alpha", "sincos2d", "gap")
@@ -115,7 +115,7 @@ _FROZEN = _works(name for name, work in WORKS.items() if not work.trains)
 _WHOLE = _works(name for name, work in WORKS.items() if not work.divided)
 CONFLICTS = (
     Conflict(_FROZEN, _but("optimiser", "adamw"), "--optimizer"),
-    Conflict(_FROZEN, _but("accumulate", "1"), "--accumulate"),
+    Conflict(_FROZEN, _but("accumulate", "1"), "--grad-accum-steps"),
     Conflict(_FROZEN, ("part", OF_TRAINING), "nrecognized"),
     Conflict(_FROZEN, _but("precision", "fp32"), "--precision is called --eval-precision now"),
     Conflict(_FROZEN, ("eval_precision", ("run",)), "--eval-precision"),

@@ -33,7 +33,7 @@ def toy(images: int = 4, *words: str) -> CocoData:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run, with pictures."""
     out = tmp_path_factory.mktemp("runs")
-    assert main([*WORDS, *LONGER, "--draw", "3", "--out", str(out)]) == 0
+    assert main([*WORDS, *LONGER, "--save-pictures", "3", "--out", str(out)]) == 0
     return out
 
 
@@ -95,7 +95,7 @@ def test_the_detections_are_a_result_file_of_coco(run: Path) -> None:
 def test_pictures_are_made_from_a_record_too(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder,) = run.glob("detect-*")
     assert len(list((folder / "pictures").glob("*.png"))) == 3
-    assert main([*WORDS, *LONGER, "--draw", "4", "--out", str(run)]) == 0
+    assert main([*WORDS, *LONGER, "--save-pictures", "4", "--out", str(run)]) == 0
     assert "has a record, reused" in capfd.readouterr().err
     assert len(list((folder / "pictures").glob("*.png"))) == 4
     data = toy()
@@ -112,7 +112,7 @@ def test_pictures_are_made_from_a_record_too(run: Path, capfd: pytest.CaptureFix
         ["--pyramid", "taps", "--depth", "4", "--attention", "relu"],
         ["--detector", "faster_rcnn_light", "--relative", "--window", "3", "--global-blocks", "1", "--checkpoint"],
         ["--attention", "relu", "--alpha", "learned", "--relative", "--window", "3", "--global-blocks", "1"],
-        ["--view", "jitter", "--accumulate", "2", "--norm-eval", "--stem", "conv"],
+        ["--view", "jitter", "--grad-accum-steps", "2", "--norm-eval", "--stem", "conv"],
     ],
     ids=["stem-relu-window", "taps-relu", "boxes-relative", "relu-relative", "jitter"],
 )
@@ -140,12 +140,12 @@ def test_pictures_need_the_detections(tmp_path: Path, capfd: pytest.CaptureFixtu
     words = [*WORDS, *QUICK, "--subset", "2", "--out", str(tmp_path)]
     assert main(words) == 0
     next(tmp_path.glob("*/detections.json")).unlink()
-    assert main([*words, "--draw", "1"]) == 1
+    assert main([*words, "--save-pictures", "1"]) == 1
     assert "detections.json is gone" in capfd.readouterr().err
 
 
 def test_a_training_that_breaks_down_is_recorded_without_scores(tmp_path: Path) -> None:
-    words = [*QUICK, "--epochs", "20", "--lr", "1e9", "--warmup-epochs", "0", "--draw", "2"]
+    words = [*QUICK, "--epochs", "20", "--lr", "1e9", "--warmup-epochs", "0", "--save-pictures", "2"]
     assert main([*WORDS, *words, "--out", str(tmp_path)]) == 3
     found = record(tmp_path)
     assert found.outcome["status"] == "nonfinite"

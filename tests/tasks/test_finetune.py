@@ -53,7 +53,7 @@ def test_other_tasks_start_from_what_it_leaves_and_record_its_hash(finetuned: Pa
 
 def test_the_given_weights_are_what_training_starts_from(finetuned: Path, tmp_path: Path) -> None:
     spec = resolve("tiny", weights=str(finetuned / "export"))
-    still = ["--lr", "0", "--warmup-from", "0", "--cosine-to", "0", "--epochs", "1", "--judge-after", "1000"]
+    still = ["--lr", "0", "--warmup-lr", "0", "--min-lr", "0", "--epochs", "1", "--judge-after", "1000"]
     run_task("finetune", digits(20), *still, spec=spec, folder=tmp_path)
 
     (before, after) = (

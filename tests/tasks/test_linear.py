@@ -168,6 +168,11 @@ def test_what_cannot_train_is_said_before_features_are_extracted() -> None:
 
 
 def test_words_that_cannot_work() -> None:
-    for words in (["--blocks", "0"], ["--validate-every", "0"], ["--crop-area", "1", "0.5"], ["--accumulate", "3"]):
+    for words in (
+        ["--blocks", "0"],
+        ["--validate-every", "0"],
+        ["--crop-area", "1", "0.5"],
+        ["--grad-accum-steps", "3"],
+    ):
         with pytest.raises(UsageError, match=words[0]):
             smoke_options("linear", *words)

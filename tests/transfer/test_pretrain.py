@@ -234,7 +234,19 @@ def test_shipped_recipes_name_a_data_set_and_every_method_has_one() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", QUICK)
 def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) -> None:
-    more = ["--sam", "sam", "--accumulate", "2", "--stem", "conv", "--precision", "fp32", "--tokens-at", "1", "-1"]
+    more = [
+        "--sam",
+        "sam",
+        "--grad-accum-steps",
+        "2",
+        "--stem",
+        "conv",
+        "--precision",
+        "fp32",
+        "--tokens-at",
+        "1",
+        "-1",
+    ]
     more += ["--mixup", "0.8", "--ema", "0.99", "--export", "ema"] if recipe == "deit" else []
     assert main(words_of(recipe, tmp_path / "undisturbed", *more)) == 0
     words = [*words_of(recipe, tmp_path, *more), "--checkpoint-seconds", "0"]

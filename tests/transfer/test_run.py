@@ -248,7 +248,7 @@ def test_an_unreadable_image_is_named_or_skipped_and_counted(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--identities", "60"], "48 training identities"),
+        (["--num-identities", "60"], "48 training identities"),
         (["--size", "60", "32"], "size 60 x 32: the patch size 16"),
         (["--backbone", "vit_tiny_patch16_224", "--weights", "random", "--size", "60", "30"], "60 x 30"),
         (["--backbone", "vgg11", "--weights", "random"], "--drop-path 0"),
@@ -258,7 +258,7 @@ def test_an_unreadable_image_is_named_or_skipped_and_counted(
         (["--rerank-k1", "0"], "--rerank-k1 0"),
         (["--eval-batch", "0"], "--eval-batch 0"),
         (["--size", "0", "0"], "--size"),
-        (["--clip", "nan"], "--clip nan"),
+        (["--clip-grad", "nan"], "--clip-grad nan"),
         (["--attention", "relu", "--alpha", "nan"], "--alpha nan"),
         (["--checkpoint-seconds", "inf"], "--checkpoint-seconds inf"),
         (["--std", "0", "0", "0"], "std"),
@@ -275,7 +275,7 @@ def test_what_cannot_work_is_said_before_training(
     (tmp_path / "stem.py").write_text("from torch import nn\n\nclass Stem(nn.Module):\n    pass\n")
     (tmp_path / "deep.yaml").write_text("arch: vit_tiny\nweights: random\ndrop_path: 0.3\n")
     monkeypatch.chdir(tmp_path)
-    status = 1 if words[0] in ("--identities", "--subset") or "nowhere.pth" in words else 2
+    status = 1 if words[0] in ("--num-identities", "--subset") or "nowhere.pth" in words else 2
     assert said in failing(capsys, *QUICK, *words, "--out", str(tmp_path / "runs"), status=status)
     assert not list(tmp_path.glob("runs/*/"))
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from backbones.settings import (
     read_yaml,
     without_checks,
 )
+from transfer.cli.old_names import renamed_flag
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -176,12 +177,12 @@ def _stacked(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], w
     schema = flat_schema(**groups)
     stacked, contradictions = None, dict[str, Path]()
     for layer in layers:
-        flags = as_flags(_beside(layer, read_yaml(layer)))
-        _check_renamed(recipe.name, groups["options"], flags, f"{layer}: ")
+        flags = as_flags(with_full_paths(layer, read_yaml(layer)))
+        _check_renamed(recipe.name, groups, flags, f"{layer}: ")
         stacked = parse(loose, flags, prog=recipe.program, default=stacked, layer=str(layer))
         wrong = _contradiction(copy_to_schema(stacked, schema))
         contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}
-    _check_renamed(recipe.name, groups["options"], words)
+    _check_renamed(recipe.name, groups, words)
     try:
         return parse(schema, words, prog=recipe.program, default=copy_to_schema(stacked, schema))
     except UsageError as error:
@@ -201,9 +202,12 @@ def _contradiction(options: Any) -> str:
     return ""
 
 
-def _check_renamed(task: str, options: type[Any], words: list[str], where: str = "") -> None:
-    """Raises UsageError for a flag that this task had under another name, and says that name."""
-    for old, new in getattr(options, "renamed", {}).items():
+def _check_renamed(task: str, groups: dict[str, type[Any]], words: list[str], where: str = "") -> None:
+    """Raises UsageError for a flag that had another name, and says its name of today."""
+    known = [item.name for group in groups.values() for item in fields(group)]
+    if sentence := renamed_flag(words, known, where):
+        raise UsageError(sentence)
+    for old, new in getattr(groups["options"], "renamed", {}).items():
         was, now = (f"--{name.replace('_', '-')}" for name in (old, new))
         if any(word == was or word.startswith(f"{was}=") for word in words):
             raise UsageError(f"{where}{was} is called {now} now: {task} trains no network")
@@ -232,7 +236,7 @@ def _written(words: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found for name in names for found in (name, name.removeprefix("no_"))))
 
 
-def _beside(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
+def with_full_paths(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
     """The layer with the files that it names, and that lie beside it, by their full paths."""
     if "config" in content:
         raise UsageError(f"{layer}: `config` cannot stand in a YAML; give both files to --config")

@@ -30,6 +30,7 @@ class Condition:
 
 
 ON, OFF = Condition("given", bool), Condition("none or 0", lambda value: not value)
+RATE = Condition("a rate", lambda value: value is not None)
 ONE = Condition("of one value", lambda value: len(value) == 1)
 UNCERTAIN = Condition("", lambda value: value is not False)
 """Of a fact that may be unknown."""
@@ -124,27 +125,27 @@ RULES: tuple[Rule, ...] = (
     # the training loop
     _rule("momentum", optimizer="adamw"),
     _rule("decay_scale", optimizer="sgd"),
-    _rule("no_decay decay_norm decay_scale", weight_decay=0, weight_decay_to=OFF),
+    _rule("no_decay decay_norm decay_scale", weight_decay=0, weight_decay_end=OFF),
     _rule("decay_norm", no_decay=Condition("without 1d", lambda patterns: "1d" not in patterns)),
     _rule("decay_norm", "in linear, which trains no norm", task="linear"),
     _rule("layer_decay", "in linear, whose backbone is frozen", task="linear"),
     _rule("schedule_offset", schedule="step"),
-    _rule("warmup_from warmup_inclusive warmup_prefix", warmup_epochs=0),
-    _rule("cosine_to warmup_prefix", milestones=ON),
-    _rule("cooldown_epochs", milestones=ON, weight_decay_to=None),
+    _rule("warmup_lr warmup_lr_factor warmup_inclusive warmup_prefix", warmup_epochs=0),
+    _rule("min_lr min_lr_factor warmup_prefix", milestones=ON),
+    _rule("cooldown_epochs", milestones=ON, weight_decay_end=None),
     _rule("milestones", refused=False, milestones=OFF),
-    *(_rule("ends", **{start: 0}, **end)  # type: ignore[arg-type]
-      for start in ("warmup_epochs", "warmup_from") for end in ({"cosine_to": 0}, {"milestones": ON})),
-    _rule("clip_each", clip=None),
+    _rule("warmup_lr_factor", "beside a rate (add --warmup-lr None)", warmup_lr=RATE),
+    _rule("min_lr_factor", "beside a rate (add --min-lr None)", min_lr=RATE),
+    _rule("clip_grad_per_param", clip_grad=None),
     _rule("sam_rho sam_sync", sam="none"),
     _rule("sync_bn", _NO_NORM, batch_norm=False, task=but("linear", "detect")),
     _rule("sync_bn", _NO_NORM, batch_norm=False, task="detect", detector=_SHIPPED),
     _rule("sync_bn", norm_eval=True, detector=_SHIPPED),
     _rule("sync_bn", "in linear, whose backbone is frozen", task="linear"),
-    _rule("accumulate", "in linear, whose images see nothing of each other", refused=False, task="linear"),
-    _rule("accumulate", _NO_NORM, refused=False, task="pretrain-dino", batch_norm=False),
-    _rule("accumulate", _NO_NORM, refused=False, batch_norm=False, dense_weight=0, mixup=0, cutmix=0),
-    _rule("accumulate", _NO_NORM, refused=False, batch_norm=False, dense_weight=0, mix_prob=0),
+    _rule("grad_accum_steps", "in linear, whose images see nothing of each other", refused=False, task="linear"),
+    _rule("grad_accum_steps", _NO_NORM, refused=False, task="pretrain-dino", batch_norm=False),
+    _rule("grad_accum_steps", _NO_NORM, refused=False, batch_norm=False, dense_weight=0, mixup=0, cutmix=0),
+    _rule("grad_accum_steps", _NO_NORM, refused=False, batch_norm=False, dense_weight=0, mix_prob=0),
     # labels and their mixing
     _rule("fraction_seed", label_fraction=1),
     _rule("mixing mix_prob switch_prob", mixup=0, cutmix=0),

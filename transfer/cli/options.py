@@ -46,9 +46,9 @@ class RunOptions:
     `python -m transfer.verify --recompute` scores them anew; or nothing, where the disk is small."""
     skip_unreadable: bool = False
     """Leave out images that cannot be read, and record how many, instead of stopping."""
-    track: bool = False
-    """Write TensorBoard events beside history.jsonl."""
-    receipt: Path | None = None
+    tracker: Literal["none", "tensorboard"] = "none"
+    """Where each step's statistics go besides history.jsonl: TensorBoard events in the run's folder, or nowhere."""
+    result_file: Path | None = None
     """File that gets the names of the runs with a record, and the exit status, when the command ends (for sweeps)."""
     idle_flags: Literal["refuse", "pass"] = "refuse"
     """What becomes of a flag that changes nothing: it is refused, or passed over, as the same value in a YAML is (the
@@ -76,15 +76,15 @@ class RunOptions:
 # How a run is executed, or what is looked at on its way, not what it is: never part of its identity.
 EXECUTION = (
     *("compile", "checkpoint", "eval_batch", "judge_after", "validate_at"),
-    *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "track"),
+    *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "tracker"),
     *(
         "sequence_parallel",
         "save_weights",
         "name",
         "weights_to",
         "replace",
-        "draw",
-        "receipt",
+        "save_pictures",
+        "result_file",
         "tokens_at",
         "idle_flags",
     ),

@@ -92,7 +92,7 @@ def make_context(command: Command) -> Context:
         checkpoint_seconds=run.checkpoint_seconds,
         ranks=ranks,
         progress=True,
-        track=run.track,
+        tracker=run.tracker,
         features=run.features,
         save_weights=run.save_weights == "last",
     )
@@ -103,7 +103,7 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
         record = _record(planned, context, store)
         result.records.append(record)
         if context.ranks.first and not record.training_failed:
-            planned.task.finish(store.folder(planned.run_id), planned.dataset, planned.command.options)
+            planned.task.finish(store.folder(record.run_id), planned.dataset, planned.command.options)
     except Exception as error:
         if context.ranks.world > 1:
             raise  # the other ranks may be inside a collective; torchrun ends them
@@ -122,13 +122,16 @@ def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
     with contextlib.ExitStack() as stack:
         record: Record | None = None
         if context.ranks.first:
-            record = store.find(run_id, identity)
+            record = store.find(run_id, identity) or store.of_older_names(run_id, identity)
             if record is None:
                 stack.enter_context(store.lock(run_id, waiting))
                 record = store.find(run_id, identity)
         record = dist.broadcast_object(record)
         if record is None:
             return _run(planned, context, store)
+    if record.run_id != run_id:
+        context.say(f"{run_id}: the same settings, under the former names of options, are {record.run_id}")
+        run_id = record.run_id
     context.say(f"{run_id}: has a record, reused{_differences(record, planned, context)}")
     if record.dirty and not source_state()[1]:
         folder = store.folder(run_id)

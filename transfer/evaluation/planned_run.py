@@ -22,7 +22,7 @@ NOT_REPEATED = ("config", "out", "features", "dry_run", "replace")
 RESOLVED = ("precision", "eval_precision")
 
 # Options that concern the command as a whole, not one of its runs.
-OF_THE_COMMAND = ("receipt", "idle_flags")
+OF_THE_COMMAND = ("result_file", "idle_flags")
 
 
 def _absolute_path(argument: str) -> str:

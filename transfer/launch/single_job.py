@@ -38,9 +38,9 @@ def launch(program: str, arguments: list[str], command: "Command") -> int:
     launcher = SlurmLauncher(folder, tables=False)
     command_line = (program, *without_launch(arguments), "--launcher", "local")
     digest = hashlib.sha256("\0".join(command_line).encode()).hexdigest()[:12]
-    result_file = (command.run.receipt or folder / f"{digest}.json").absolute()
+    result_file = (command.run.result_file or folder / f"{digest}.json").absolute()
     process = ProcessSpec(
-        (*command_line, "--receipt", str(result_file)), folder / f"{digest}.log", command.launch.resources()
+        (*command_line, "--result-file", str(result_file)), folder / f"{digest}.log", command.launch.resources()
     )
     result_file.unlink(missing_ok=True)
     (job,) = launcher.start([process])

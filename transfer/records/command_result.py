@@ -10,7 +10,7 @@ from transfer.records.store import Record
 
 
 @dataclass(frozen=True)
-class Receipt:
+class CommandResult:
     """The runs with a record that a command has made or found, and its exit status."""
 
     runs: tuple[str, ...]
@@ -18,20 +18,22 @@ class Receipt:
 
 
 def write(path: Path | None, records: Sequence[Record], status: int) -> None:
-    """Leaves a receipt, where one is asked for and there are runs to name; of a job's ranks the first has them.
+    """Write the names of a command's runs and its exit status to `path`, if one is given and there are runs to name.
+
+    Of several ranks only the first one has records, and so writes.
 
     Raises:
         UserError: the file cannot be written.
     """
     if path is not None and records:
         content = {"runs": [record.run_id for record in records], "status": status}
-        write_atomic(path, json.dumps(content).encode(), flag="--receipt")
+        write_atomic(path, json.dumps(content).encode(), flag="--result-file")
 
 
-def read(path: Path) -> Receipt | None:
-    """The receipt in a file, None where there is none or it is damaged."""
+def read(path: Path) -> CommandResult | None:
+    """Return the result in a file, or None if the file is missing or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Receipt(tuple(map(str, content["runs"])), int(content["status"]))
+        return CommandResult(tuple(map(str, content["runs"])), int(content["status"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -88,8 +88,8 @@ def _options(record: Record, values: Mapping[str, Any], all_said: bool) -> dict[
     said = {name: value for name, value in record.options.items() if name not in left_out}
     if not _tells_identity(record):
         return said
-    content: dict[str, Any] = record.identity_content.get("content", {})
-    counted = {name: value for name, value in record.identity_content["options"].items() if name not in left_out}
+    content: dict[str, Any] = record.current_content.get("content", {})
+    counted = {name: value for name, value in record.current_content["options"].items() if name not in left_out}
     found = {name: value for name, value in said.items() if all_said and name not in content} | counted
     for name, value in content.items():
         found[name if name in said else f"{OF_DATA}{name}"] = f"sha256:{digest_of(value)}"

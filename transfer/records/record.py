@@ -5,14 +5,18 @@ import json
 import re
 import sys
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
 from backbones.spec_values import gate_name
+from transfer.cli.old_names import current_content, current_options
 from transfer.records.checksums import is_modified
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, SCHEMA)
+"""Schemas of records that this version reads; `transfer.cli.old_names` has the option names of the first one."""
 
 # What `Record.read` insists on, so that reports can rely on it.
 KINDS = {
@@ -114,6 +118,18 @@ class Record:
         """A score as tables print it."""
         return self.scale(name) * self.scores[name]
 
+    @cached_property
+    def current_content(self) -> dict[str, Any]:
+        """What the identity of a run of the same settings is the digest of today; empty if it was not recorded."""
+        return self.identity_content if self.schema == SCHEMA else current_content(self.identity_content)
+
+    @cached_property
+    def current_identity(self) -> str:
+        """The identity that a run of the same settings has today; `identity` if older names make no difference."""
+        if self.schema == SCHEMA or not self.identity_content:
+            return self.identity
+        return Identity(self.current_content).digest
+
     @property
     def training_failed(self) -> bool:
         """Whether the training failed as a training."""
@@ -155,7 +171,7 @@ class Record:
             schema = content.pop("schema")
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise unreadable(path, error) from None
-        if schema != SCHEMA:
+        if schema not in READABLE:
             raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
         seal = content.pop("digest", None)
         content = ADDED | content
@@ -171,13 +187,25 @@ class Record:
                 f"{path}: edited after it was written; `python -m transfer.verify {path.parent}` says what differs. "
                 "Put the old file back, or delete its folder to run it again"
             )
-        content["backbone"] = _in_todays_words(content["backbone"])
-        return cls(**content)
+        return cls(schema=schema, **_with_current_names(schema, content))
 
 
-def _in_todays_words(backbone: dict[str, Any]) -> dict[str, Any]:
-    """A backbone of a record, whatever version wrote it."""
-    return backbone | ({"gate": gate_name(backbone["gate"])} if "gate" in backbone else {})
+def _with_current_names(schema: int, content: dict[str, Any]) -> dict[str, Any]:
+    """Return a record's content with the names of this version, whichever version wrote it.
+
+    `identity` and `identity_content` stay: the run's folder and what started from its weights name that identity.
+    """
+    backbone = content["backbone"]
+    if "gate" in backbone:
+        content = content | {"backbone": backbone | {"gate": gate_name(backbone["gate"])}}
+    if schema == SCHEMA:
+        return content
+    content = content | {"options": current_options(content["options"])}
+    of_old_names = Identity(content["identity_content"]).without("seed")
+    if content["identity_content"] and content["protocol"] == of_old_names.digest:
+        current = Identity(current_content(content["identity_content"])).without("seed")
+        content["protocol"] = current.digest
+    return content
 
 
 def _misshapen(content: dict[str, Any]) -> list[str]:

@@ -75,6 +75,22 @@ class Store:
             raise UserError(f"{path}: belongs to another run ({record.identity[:16]}); move the folder away")
         return record
 
+    def of_older_names(self, run_id: str, identity: Identity) -> Record | None:
+        """Return the finished run that older names of options gave another identity, None if there is none.
+
+        Its folder has the name of `run_id` up to the digest. What cannot be read is left to the reports.
+        """
+        begin = run_id.rpartition("-")[0] + "-"
+        for folder in self._folders():
+            if folder.name.startswith(begin) and (folder / RECORD).exists() and folder.name != run_id:
+                try:
+                    record = Record.read(folder / RECORD)
+                except UserError:
+                    continue
+                if record.schema != SCHEMA and record.current_identity == identity.digest:
+                    return record
+        return None
+
     @contextmanager
     def lock(self, run_id: str, waiting: Callable[[], None]) -> Iterator[Path]:
         """Holds a run's folder, after `waiting()` where another process has it. POSIX locks die with their process."""
@@ -156,7 +172,7 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """
     of_identity: dict[str, list[Run]] = {}
     for run in runs:
-        of_identity.setdefault(run.record.identity, []).append(run)
+        of_identity.setdefault(run.record.current_identity, []).append(run)
     kept, disputes = [], []
     for copies in of_identity.values():
         first, *others = sorted(copies, key=_precedence) if len(copies) > 1 else copies

@@ -3,7 +3,7 @@
 import gc
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +11,7 @@ from backbones.errors import UsageError, UserError
 from backbones.runtime.files import check_writable, write_atomic
 from backbones.settings import Positional, flag, parse
 from transfer.cli.command import exit_on_user_error
+from transfer.cli.old_names import renamed_flag
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, merged, store_in
 
@@ -41,7 +42,7 @@ class ReportOptions:
     """Two backbones: each a name, a run, or FIELD=VALUE[,FIELD=VALUE]; the difference is paired by sample."""
     correction: Literal["holm", "bh", "none"] = "holm"
     """Of the p values of a comparison: Holm, Benjamini-Hochberg, or none."""
-    draws: int = 10_000
+    bootstrap_samples: int = 10_000
     """Of the bootstrap; of COCO's scores, which take longer, at most 1,000."""
     margin: float | None = None
     """Differences that are smaller do not matter, in points: with it a comparison can find two backbones equivalent.
@@ -57,7 +58,7 @@ class ReportOptions:
     layers: bool = False
     """What the task tokens measured, layer by layer."""
     pictures: bool = False
-    """Embed the pictures of the runs (made by --draw) in the page."""
+    """Embed the pictures of the runs (made by --save-pictures) in the page."""
     bundle: Path | None = None
     """Pack the runs into this file, without images, weights and paths of this machine."""
     import_: Annotated[Path | None, flag("import")] = None
@@ -74,8 +75,8 @@ class ReportOptions:
             raise UsageError("--table and --figure exclude each other")
         if (self.paper is None) != (self.table is None and self.figure is None):
             raise UsageError("--paper and --table belong together, as --paper scaled_relu --table 4; or --figure 1")
-        if not 100 <= self.draws <= 1_000_000:
-            raise UsageError(f"--draws {self.draws}: must be between 100 and 1000000")
+        if not 100 <= self.bootstrap_samples <= 1_000_000:
+            raise UsageError(f"--bootstrap-samples {self.bootstrap_samples}: must be between 100 and 1000000")
         if self.margin is not None and not 0 < self.margin < float("inf"):
             raise UsageError(f"--margin {self.margin:g}: a difference in points, above 0")
         if self.hub and not self.output:
@@ -108,7 +109,11 @@ class ReportOptions:
             ("--weights", self.weights and not self.hub, "--hub"),
             ("--correction", self.correction != "holm" and not (self.compare or self.interaction), "--compare"),
             ("--margin", self.margin is not None and not (self.compare or self.interaction or self.paper), "--compare"),
-            ("--draws", self.draws != 10_000 and not (self.compare or self.interaction), "--compare"),
+            (
+                "--bootstrap-samples",
+                self.bootstrap_samples != 10_000 and not (self.compare or self.interaction),
+                "--compare",
+            ),
             (
                 "--paper, --compare, --map ...",
                 shows and elsewhere,
@@ -126,6 +131,8 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
+    if renamed := renamed_flag(argv, [item.name for item in fields(ReportOptions)]):
+        raise UsageError(renamed)
     options = parse(ReportOptions, argv, prog="python -m transfer.report")
     if options.import_:
         return _import(options.import_, options.runs[0])
@@ -199,7 +206,7 @@ def _render(runs: RunSet, options: ReportOptions) -> str:
         paper=options.published,
         compare=(options.compare,) if options.compare else (),
         correction=options.correction,
-        draws=options.draws,
+        draws=options.bootstrap_samples,
         margin=options.margin,
         interaction=options.interaction,
         map=options.map,

@@ -9,7 +9,7 @@ from backbones.errors import UserError
 from transfer.launch.base import ProcessSpec, python_command
 from transfer.report.tables.render import markdown
 from transfer.report.tables.table import Column, Table
-from transfer.sweep.definition.grid import SweepJob, receipt
+from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.model_check import Built, operations_at, recipe_of, side_of, views_of
 
@@ -51,7 +51,7 @@ def plan(
                 "after": cell.parent.name if cell.parent else None,
                 "PFLOP": None if operations is None else operations / 1e15,
                 "device hours": None if operations is None else operations / (speed * 3.6e15),
-                "ended": "yes" if receipt(out, cell.name).with_suffix(".done.json").exists() else None,
+                "ended": "yes" if result_file(out, cell.name).with_suffix(".done.json").exists() else None,
             }
             for cell, (operations, _) in zip(cells, predictions)
         ),

@@ -19,7 +19,7 @@ from backbones.runtime.files import check_writable, write_atomic, write_error
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import Record, Store
-from transfer.sweep.definition.grid import SweepJob, receipt
+from transfer.sweep.definition.grid import SweepJob, result_file
 
 POLL_SECONDS = 0.2
 TRIED_AGAIN = 1  # how often a failed cell is started again
@@ -139,7 +139,7 @@ class Sweeper:
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
-            receipt(self.out, progress.cell.name).unlink(missing_ok=True)
+            result_file(self.out, progress.cell.name).unlink(missing_ok=True)
         try:
             jobs = self.launcher.start([self._work(progress) for progress in ready])
         except UserError as error:  # refused: the other cells go on
@@ -159,7 +159,7 @@ class Sweeper:
 
     def _finish(self, progress: Progress, status: int) -> None:
         """Take the record that an ended process left; without one the cell has failed, and is tried once more."""
-        left = command_result.read(receipt(self.out, progress.cell.name))
+        left = command_result.read(result_file(self.out, progress.cell.name))
         record = self._read(left.runs) if left else None
         if record is not None and status >= 0:
             self._remember(progress.cell, record)

@@ -82,9 +82,9 @@ def check_identity(folder: Path, record: Record) -> Checks:
     identity = Identity(content)
     if identity.digest != record.identity:
         wrong.append(f"identity: {record.identity[:12]} in the record, {identity.digest[:12]} from its content")
-    if identity.without("seed").digest != record.protocol:
+    if Identity(record.current_content).without("seed").digest != record.protocol:
         wrong.append("protocol: not the digest of the identity's content")
-    return wrong + _contradictions(content, record), []
+    return wrong + _contradictions(record.current_content, record), []
 
 
 def _contradictions(content: dict[str, Any], record: Record) -> list[str]:

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backbones.checkpoints.exports import CONFIG, WEIGHTS
 from backbones.errors import UserError
+from backbones.settings import read_yaml, write_yaml
 from backbones.spec import BackboneSpec
 from transfer.records.checksums import EXPORT
-from transfer.records.record import Record
+from transfer.records.record import SCHEMA, Record
 from transfer.records.store import OPTIONS, OUTCOMES
 from transfer.records.task_versions import between
 from transfer.verify.checks import PRETRAIN, found_weights, task_of
@@ -129,12 +131,28 @@ def _options(folder: Path, record: Record, kind: type[Any]) -> Any:
     path = folder / OPTIONS
     if not path.is_file():
         raise UserError(f"the run's options: there is no {path} here")
-    try:
-        if record.task.startswith(PRETRAIN):
-            return read_command(pretraining_recipe(str(path)), kind, [], PretrainRunOptions).options
-        return read_command(task_recipe(record.task), kind, ["--config", str(path)], RunOptions).options
-    except SystemExit:
-        raise UserError(f"{path}: its options are not those of this version") from None
+    with _with_current_names(path, record) as file:
+        try:
+            if record.task.startswith(PRETRAIN):
+                return read_command(pretraining_recipe(str(file)), kind, [], PretrainRunOptions).options
+            return read_command(task_recipe(record.task), kind, ["--config", str(file)], RunOptions).options
+        except SystemExit:
+            raise UserError(f"{path}: its options are not those of this version") from None
+
+
+@contextmanager
+def _with_current_names(path: Path, record: Record) -> Iterator[Path]:
+    """Yield a run's options.yaml, or a temporary one with the names of today if the record is of an older schema."""
+    from transfer.cli.command import with_full_paths
+    from transfer.cli.old_names import current_options
+
+    if record.schema == SCHEMA:
+        yield path
+        return
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / path.name
+        file.write_text(write_yaml(current_options(with_full_paths(path, read_yaml(path)))), encoding="utf-8")
+        yield file
 
 
 def _dataset(record: Record, task: Any, options: Any, data: Path | None) -> Any:

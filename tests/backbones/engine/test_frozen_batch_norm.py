@@ -55,7 +55,7 @@ def statistics(module: nn.Module) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"sam": "sam"}, {"accumulate": 2}, {"optimizer": "adamw", "weight_decay": 0.1}]
+    "options", [{}, {"sam": "sam"}, {"grad_accum_steps": 2}, {"optimizer": "adamw", "weight_decay": 0.1}]
 )
 @pytest.mark.parametrize("synchronised", [False, True])
 def test_a_frozen_backbone_gives_the_same_features_to_the_bit(options: dict[str, Any], synchronised: bool) -> None:

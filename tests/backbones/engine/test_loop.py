@@ -15,7 +15,7 @@ from backbones.engine.context import Context, Stopped
 from backbones.engine.learner import Batch
 from backbones.engine.loop import fit
 from backbones.engine.outcome import Outcome
-from backbones.engine.step import Stepper, clip_each, compile_errors
+from backbones.engine.step import Stepper, clip_grad_per_param, compile_errors
 from backbones.errors import UsageError, UserError
 from tests.backbones.runtime.test_files import files_of_at_most
 from tests.support import Classifier, context, fit_options, loader, tensors
@@ -64,10 +64,17 @@ def finish(
     "options",
     [
         {},
-        {"optimizer": "adamw", "lr": 1e-2, "accumulate": 2, "clip": 0.5},
-        {"warmup_epochs": 1.0, "layer_decay": 1.0, "bias_factor": 2.0},
-        {"sam": "sam", "sam_rho": 0.5, "accumulate": 2},
-        {"sam": "asam", "optimizer": "adamw", "lr": 1e-2, "weight_decay_to": 0.4, "clip": 0.1, "clip_each": True},
+        {"optimizer": "adamw", "lr": 1e-2, "grad_accum_steps": 2, "clip_grad": 0.5},
+        {"warmup_epochs": 1.0, "layer_decay": 1.0, "bias_lr_factor": 2.0},
+        {"sam": "sam", "sam_rho": 0.5, "grad_accum_steps": 2},
+        {
+            "sam": "asam",
+            "optimizer": "adamw",
+            "lr": 1e-2,
+            "weight_decay_end": 0.4,
+            "clip_grad": 0.1,
+            "clip_grad_per_param": True,
+        },
         {"trainable": ("head.*", "body.1.*"), "decay_norm": True, "warmup_epochs": 1.0, "warmup_inclusive": True},
     ],
 )
@@ -112,7 +119,7 @@ def test_clipping_each_gradient_by_itself() -> None:
     gradients = [torch.randn(shape, generator=generator) for shape in [(5, 3), (2,), ()]]
     gradients[1] *= 1e-3
     expected = [g * min(1.0, 0.5 / (float(g.square().sum()) ** 0.5 + 1e-6)) for g in gradients]
-    clip_each(gradients, 0.5)
+    clip_grad_per_param(gradients, 0.5)
     assert all(torch.allclose(one, two, atol=1e-7) for one, two in zip(gradients, expected))
 
 
@@ -121,7 +128,9 @@ def test_a_step_clips_the_whole_or_each(each: bool) -> None:
     models = []
     for clip in (None, 0.05):
         models.append(Classifier(dropout=0.0))
-        options = fit_options(clip=clip, clip_each=each and clip is not None, lr=1.0, momentum=0.0, weight_decay=0.0)
+        options = fit_options(
+            clip_grad=clip, clip_grad_per_param=each and clip is not None, lr=1.0, momentum=0.0, weight_decay=0.0
+        )
         models[-1].train()
         Stepper(models[-1], options, context()).step(1, 0.0, next(loader().stream(0, 0, 1))[1])
     start, free, clipped = (dict(model.named_parameters()) for model in (Classifier(), *models))
@@ -163,7 +172,7 @@ def test_accumulation_without_batch_statistics_is_the_whole_batch() -> None:
     models = []
     for parts in (1, 4):
         models.append(Plain())
-        fit(models[-1], loader(), fit_options(accumulate=parts), context())
+        fit(models[-1], loader(), fit_options(grad_accum_steps=parts), context())
     for one, four in zip(models[0].parameters(), models[1].parameters()):
         assert torch.allclose(one, four, atol=1e-6)
 

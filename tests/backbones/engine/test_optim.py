@@ -24,7 +24,13 @@ def transreid_rate(epoch: int, lr: float) -> float:
 
 def test_the_baseline_schedule_is_held_for_an_epoch_and_read_at_its_end() -> None:
     options = fit_options(
-        epochs=120, lr=0.008, schedule="epoch", schedule_offset=1, warmup_epochs=5, warmup_from=0.01, cosine_to=0.002
+        epochs=120,
+        lr=0.008,
+        schedule="epoch",
+        schedule_offset=1,
+        warmup_epochs=5,
+        warmup_lr_factor=0.01,
+        min_lr_factor=0.002,
     )
     schedule = Schedule(options)
     for epoch in range(120):
@@ -43,8 +49,8 @@ def test_deits_schedule_lags_an_epoch_between_absolute_ends() -> None:
 
     schedule = Schedule(
         fit_options(
-            epochs=300, lr=1e-3, schedule="epoch", schedule_offset=-1, warmup_epochs=5, warmup_from=1e-6,
-            cosine_to=1e-5, ends="absolute",
+            epochs=300, lr=1e-3, schedule="epoch", schedule_offset=-1, warmup_epochs=5, warmup_lr=1e-6,
+            min_lr=1e-5,
         )
     )  # fmt: skip
     for epoch in range(300):
@@ -54,7 +60,7 @@ def test_deits_schedule_lags_an_epoch_between_absolute_ends() -> None:
 
 @pytest.mark.parametrize("prefix", [False, True])
 def test_a_cool_down_follows_the_schedule_without_it(prefix: bool) -> None:
-    given = {"lr": 1.0, "warmup_epochs": 2, "warmup_prefix": prefix, "cosine_to": 0.1, "weight_decay_to": 0.5}
+    given = {"lr": 1.0, "warmup_epochs": 2, "warmup_prefix": prefix, "min_lr_factor": 0.1, "weight_decay_end": 0.5}
     plain, cooled = (Schedule(fit_options(**given, epochs=n, cooldown_epochs=n - 8)) for n in (8, 11))
     for time in np.linspace(0, 11, 45):
         assert cooled.rate(time, 1.0) == pytest.approx(plain.rate(min(time, 8), 1.0), abs=1e-12)
@@ -63,7 +69,7 @@ def test_a_cool_down_follows_the_schedule_without_it(prefix: bool) -> None:
 
 
 def test_milestones_take_the_place_of_the_cosine() -> None:
-    schedule = Schedule(fit_options(lr=2.0, epochs=12, warmup_epochs=0.5, warmup_from=0.1, milestones=(8, 10.5)))
+    schedule = Schedule(fit_options(lr=2.0, epochs=12, warmup_epochs=0.5, warmup_lr_factor=0.1, milestones=(8, 10.5)))
     rates = [schedule.rate(time, 2.0) for time in (0, 0.25, 0.5, 7.9, 8, 10.4, 10.5, 12)]
     assert rates == pytest.approx([0.2, 1.1, 2.0, 2.0, 0.2, 0.2, 0.02, 0.02])
 
@@ -79,8 +85,8 @@ def dino_schedule(base: float, final: float, epochs: int, per_epoch: int, warm_e
 @pytest.mark.parametrize("warm", [0, 1, 2, 9])
 def test_rate_and_decay_are_dinos_in_every_step(warm: int) -> None:
     options = fit_options(
-        epochs=10, lr=1e-3, warmup_epochs=warm, warmup_prefix=True, warmup_inclusive=True, cosine_to=1e-6,
-        ends="absolute", weight_decay=0.04, weight_decay_to=0.4, optimizer="adamw", no_decay=("1d",),
+        epochs=10, lr=1e-3, warmup_epochs=warm, warmup_prefix=True, warmup_inclusive=True, min_lr=1e-6,
+        weight_decay=0.04, weight_decay_end=0.4, optimizer="adamw", no_decay=("1d",),
     )  # fmt: skip
     model, schedule = nn.Linear(2, 2), Schedule(options)
     optimizer = build_optimizer(parameter_groups(model, options), options)
@@ -94,7 +100,7 @@ def test_rate_and_decay_are_dinos_in_every_step(warm: int) -> None:
 
 
 def test_an_inclusive_warm_up_reaches_the_peak_in_its_last_step() -> None:
-    schedule = Schedule(fit_options(lr=1.0, warmup_epochs=1.5, warmup_inclusive=True, warmup_from=0.5))
+    schedule = Schedule(fit_options(lr=1.0, warmup_epochs=1.5, warmup_inclusive=True, warmup_lr_factor=0.5))
     rates = [schedule.rate(schedule.clock(i // 4, i % 4, 4), 1.0, 4) for i in range(6)]
     assert rates == pytest.approx([0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
     with pytest.raises(ValueError, match="length"):
@@ -106,7 +112,7 @@ def test_a_cosine_starts_halves_and_ends() -> None:
 
 
 def test_ends_are_the_same_for_groups_with_another_peak_and_scale_with_layer_decay() -> None:
-    schedule = Schedule(fit_options(epochs=10, lr=1.0, warmup_epochs=2, warmup_from=0.5, cosine_to=0.1))
+    schedule = Schedule(fit_options(epochs=10, lr=1.0, warmup_epochs=2, warmup_lr_factor=0.5, min_lr_factor=0.1))
     parameter = nn.Parameter(torch.zeros(1))
     groups = [{"params": [parameter], "peak": 2.0, "scale": 0.25, "decay": 1.0, "lr": 0.0}]
     optimizer = torch.optim.SGD(groups, lr=1.0)
@@ -138,7 +144,7 @@ def test_layer_decay_without_layers_is_refused() -> None:
 def test_groups_give_every_parameter_its_rate_and_decay() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3), nn.Linear(3, 1))
     model[2].weight.requires_grad_(False)
-    options = fit_options(lr=1.0, bias_factor=2.0, weight_decay=0.1, no_decay=("1d",), layer_decay=0.5)
+    options = fit_options(lr=1.0, bias_lr_factor=2.0, weight_decay=0.1, no_decay=("1d",), layer_decay=0.5)
     groups = parameter_groups(model, options, Layers({"0": 0, "1": 1, "2": 2}, depth=1), inside="")
     found = {id(p): (g["peak"], g["scale"], g["weight_decay"]) for g in groups for p in g["params"]}
     assert found == {
@@ -205,7 +211,7 @@ def test_decay_by_the_schedule_is_big_visions(decay_to: float | None) -> None:
     """update = -sched (lr adam + wd w): the decay sees the schedule, not the peak rate, with any layer's factor."""
     model, weight = vector(1.0, -2.0)
     options = fit_options(
-        optimizer="adamw", lr=0.01, weight_decay=0.3, weight_decay_to=decay_to, decay_scale="schedule",
+        optimizer="adamw", lr=0.01, weight_decay=0.3, weight_decay_end=decay_to, decay_scale="schedule",
         layer_decay=0.5, warmup_epochs=1.0, no_decay=(),
     )  # fmt: skip
     optimizer = build_optimizer(parameter_groups(model, options, Layers({"weight": 1}, depth=1), inside=""), options)
@@ -243,16 +249,16 @@ def test_sgd_is_the_plain_statement() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"epochs": 0}, {"lr": -1.0}, {"lr": math.nan}, {"layer_decay": 0.0}, {"clip": 0.0}, {"accumulate": 0},
+    [{"epochs": 0}, {"lr": -1.0}, {"lr": math.nan}, {"layer_decay": 0.0}, {"clip_grad": 0.0}, {"grad_accum_steps": 0},
      {"warmup_epochs": 3.0, "warmup_prefix": True}, {"cooldown_epochs": 3.0}, {"cooldown_epochs": -1.0},
      {"milestones": (3.0,)}, {"milestones": (0.0,)}, {"milestones": (2.0, 1.0)}, {"milestones": (1.0, 1.0)},
      {"warmup_epochs": 2.0, "cooldown_epochs": 1.0, "warmup_prefix": True},
-     {"trainable": ()}, {"weight_decay_to": -1.0}, {"clip_each": True},
+     {"trainable": ()}, {"weight_decay_end": -1.0}, {"clip_grad_per_param": True},
      {"warmup_inclusive": True, "schedule": "epoch"}, {"sam_sync": True}, {"sam_rho": 0.0, "sam": "asam"},
      {"warmup_epochs": 1.0, "schedule": "epoch"},
-     {"warmup_epochs": 0.5, "schedule": "epoch", "warmup_from": 1e-6},
+     {"warmup_epochs": 0.5, "schedule": "epoch", "warmup_lr_factor": 1e-6},
      {"warmup_epochs": 2.0, "schedule": "epoch", "schedule_offset": -1},
-     {"cosine_to": 0.0, "schedule": "epoch", "schedule_offset": 1}, {"cooldown_epochs": 1.0},
+     {"min_lr": 0.0, "schedule": "epoch", "schedule_offset": 1}, {"cooldown_epochs": 1.0},
      {"decay_scale": "schedule"}, {"decay_scale": "schedule", "optimizer": "adamw", "lr": 0.0}],
 )  # fmt: skip
 def test_impossible_options_are_named(wrong: dict[str, Any]) -> None:
@@ -262,9 +268,9 @@ def test_impossible_options_are_named(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"warmup_epochs": 1.0, "schedule": "epoch", "warmup_from": 1e-6}, {"warmup_epochs": 0.5},
-     {"warmup_epochs": 1.0, "schedule": "epoch", "schedule_offset": 1, "cosine_to": 0.002},
-     {"schedule": "epoch", "cooldown_epochs": 0.5}, {"cooldown_epochs": 1.0, "cosine_to": 0.1},
+    [{"warmup_epochs": 1.0, "schedule": "epoch", "warmup_lr_factor": 1e-6}, {"warmup_epochs": 0.5},
+     {"warmup_epochs": 1.0, "schedule": "epoch", "schedule_offset": 1, "min_lr_factor": 0.002},
+     {"schedule": "epoch", "cooldown_epochs": 0.5}, {"cooldown_epochs": 1.0, "min_lr_factor": 0.1},
      {"schedule": "epoch", "schedule_offset": 1, "milestones": (2.0,)},
      {"lr": 0.0, "warmup_epochs": 1.0, "schedule": "epoch"}],
 )  # fmt: skip

@@ -73,7 +73,7 @@ def test_a_step_is_the_plain_statement(kind: str, parts: int, precision: str, to
     expected = gradients(model, moved, pieces, precision)
     assert not torch.allclose(expected["head.weight"], slope["head.weight"], atol=10 * tolerance)
 
-    trained = stepper(model, precision, accumulate=parts, sam=kind, sam_rho=0.5, **SGD)
+    trained = stepper(model, precision, grad_accum_steps=parts, sam=kind, sam_rho=0.5, **SGD)
     if precision == "fp16":
         trained.scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
     stats, skipped, _ = trained.step(STEP, 0.0, batch)
@@ -89,7 +89,7 @@ def test_clipping_acts_on_the_second_gradient_alone() -> None:
     moved, _ = climbed(before, gradients(model, before, [batch]), 0.5, "sam")
     expected = gradients(model, moved, [batch])
     norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in expected.values()))
-    stats, _, _ = stepper(model, sam="sam", sam_rho=0.5, clip=norm / 10, **SGD).step(STEP, 0.0, batch)
+    stats, _, _ = stepper(model, sam="sam", sam_rho=0.5, clip_grad=norm / 10, **SGD).step(STEP, 0.0, batch)
     assert stats["grad_norm"] == pytest.approx(norm, rel=1e-5)
     for name, weight in model.named_parameters():
         assert torch.allclose(weight, before[name] - RATE * expected[name] / 10, atol=1e-5), name
@@ -103,7 +103,7 @@ def test_loss_and_buffers_are_those_of_the_first_pass(parts: int) -> None:
     for index, part in enumerate(zip(*(piece.chunk(parts) for piece in batch))):
         seed_torch(0, STEP, index, 0)
         losses.append(once(part, STEP)["loss"].item())
-    stats, _, _ = stepper(model, accumulate=parts, sam="sam", sam_rho=2.0, **SGD).step(STEP, 0.0, batch)
+    stats, _, _ = stepper(model, grad_accum_steps=parts, sam="sam", sam_rho=2.0, **SGD).step(STEP, 0.0, batch)
     assert stats["loss"] == pytest.approx(sum(losses) / parts, rel=1e-6)
     for (name, buffer), (_, expected) in zip(model.named_buffers(), once.named_buffers(), strict=True):
         assert torch.equal(buffer, expected), name

@@ -45,7 +45,7 @@ def batch(offset: float = 0.0) -> tuple[Tensor, Tensor]:
     return torch.randn(8, 2, generator=generator) + offset, torch.arange(8) % 2
 
 
-@pytest.mark.parametrize("given", [{}, {"sam": "sam", "sam_rho": 0.05}, {"accumulate": 2}])
+@pytest.mark.parametrize("given", [{}, {"sam": "sam", "sam_rho": 0.05}, {"grad_accum_steps": 2}])
 @pytest.mark.parametrize("broken", ["gradient", "statistics"])
 def test_nothing_moves(broken: str, given: dict[str, Any]) -> None:
     """`gradient`: the scaled loss overflows; `statistics`: the inputs do, and batch norm's running mean with them."""

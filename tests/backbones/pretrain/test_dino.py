@@ -70,7 +70,7 @@ def test_the_recipe_is_the_vanilla_run_of_the_reference() -> None:
         ({"local_area": (0.0, 0.4)}, "--local-area"),
         ({"teacher_momentum": 1.5}, "--teacher-momentum"),
         ({"drop_path": 1.0}, "--drop-path"),
-        ({"batch": 5, "accumulate": 2}, "--accumulate 2 must divide --batch 5"),
+        ({"batch": 5, "grad_accum_steps": 2}, "--grad-accum-steps 2 must divide --batch 5"),
         ({"resize": 16}, "--resize 16"),
         ({"out_dim": 1}, "--out-dim"),
         ({"local_size": 32, "local_bn": False}, "--no-local-bn"),
@@ -104,7 +104,9 @@ def test_what_cannot_work_is_known_before_training(
 
 def test_a_batch_that_the_ranks_cannot_share(digits: ClassificationData) -> None:
     with pytest.raises(UsageError, match=r"--batch 4 in 2 micro-batches .* 3 ranks"):
-        METHOD.check(resolve("tiny", **SMALL), digits, dino_options(accumulate=2), context(ranks=Ranks(0, 3, 0, 3)))
+        METHOD.check(
+            resolve("tiny", **SMALL), digits, dino_options(grad_accum_steps=2), context(ranks=Ranks(0, 3, 0, 3))
+        )
 
 
 def test_a_backbone_of_one_image_size_is_refused(digits: ClassificationData) -> None:
@@ -167,7 +169,7 @@ def test_a_breakdown_leaves_no_export(tmp_path: Path, digits: ClassificationData
 
 
 def train(ranks: Ranks) -> dict[str, Any]:
-    options = dino_options(epochs=2, sync_bn=True, accumulate=2, freeze_last_layer=1)
+    options = dino_options(epochs=2, sync_bn=True, grad_accum_steps=2, freeze_last_layer=1)
     learner = make(options, stem="conv")
     folder_less = context(ranks=ranks)
     losses: list[float] = []

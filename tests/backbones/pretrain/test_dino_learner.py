@@ -317,7 +317,7 @@ PLAIN_RUN: dict[str, Any] = {"epochs": 2, "drop_path": 0.3, "freeze_last_layer":
     "given",
     [
         {},
-        {"sam": "sam", "accumulate": 2, "teacher_bn": "ema", "local_bn": False},
+        {"sam": "sam", "grad_accum_steps": 2, "teacher_bn": "ema", "local_bn": False},
         {"sam": "asam", "teacher_bn": "eval", "norm_last_layer": False, "warmup_teacher_temp_epochs": 2},
     ],
 )
@@ -330,9 +330,9 @@ def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(tmp_path: Path, giv
             learner = Interrupted(make(options, stem="conv"), here, stop)
             if stop:
                 with pytest.raises(Stopped):
-                    fit(learner, feed(parts=options.accumulate), options, here)
+                    fit(learner, feed(parts=options.grad_accum_steps), options, here)
             else:
-                fit(learner, feed(parts=options.accumulate), options, here)
+                fit(learner, feed(parts=options.grad_accum_steps), options, here)
     whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
     histories = [(tmp_path / name / "history.jsonl").read_text() for name in ("whole", "pieces")]

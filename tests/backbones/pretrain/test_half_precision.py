@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from backbones.attention import HeadNorm
 from backbones.engine.learner import COLLAPSED_SPREAD, feature_spread
-from backbones.engine.step import clip_each
+from backbones.engine.step import clip_grad_per_param
 from backbones.pretrain.dino_head import DinoHead
 from backbones.pretrain.dino_loss import cross_view_loss, teacher_log_probabilities, updated_center
 from backbones.pretrain.losses import sigmoid_cross_entropy, soft_target_cross_entropy
@@ -170,6 +170,6 @@ def test_norms_of_gradients_and_clipping(size: float) -> None:
     norms = np.array([np.linalg.norm(grad.double().numpy()) for grad in grads])
     total = nn.utils.get_total_norm(grads, foreach=True)
     assert total.item() == pytest.approx(np.sqrt((norms**2).sum()), rel=1e-6)
-    clip_each(grads, 0.5 * size * 100)
+    clip_grad_per_param(grads, 0.5 * size * 100)
     clipped = [np.linalg.norm(grad.double().numpy()) for grad in grads]
     assert clipped == pytest.approx(list(np.minimum(norms, norms * 50 * size / (norms + 1e-6))), rel=1e-5)

@@ -191,7 +191,7 @@ def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **gi
     return {"state": model.state_dict(), "losses": [line["loss"] for line in lines if "loss" in line]}
 
 
-@pytest.mark.parametrize("given", [{"repeats": 3, "batch": 6}, {"sam": "sam", "accumulate": 2}])
+@pytest.mark.parametrize("given", [{"repeats": 3, "batch": 6}, {"sam": "sam", "grad_accum_steps": 2}])
 def test_resumed_equals_uninterrupted_to_the_bit(
     data: ClassificationData, tmp_path: Path, given: dict[str, Any]
 ) -> None:
@@ -305,7 +305,7 @@ def test_a_batch_that_ranks_cannot_share_is_refused(data: ClassificationData) ->
     "given",
     [
         {"export": "ema"},
-        {"batch": 9, "accumulate": 2},
+        {"batch": 9, "grad_accum_steps": 2},
         {"token_labels": Path("maps")},
         {**VOLO, "mixup": 0.5},
         {**VOLO, "loss": "sigmoid"},

@@ -24,9 +24,9 @@ WEIGHTS = torch.randn(8, 3, 4, 5, generator=torch.Generator().manual_seed(2))
 SHARP_OPTIONS: dict[str, Any] = {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0, "sam_rho": 0.5}
 SHARP: dict[str, dict[str, Any]] = {
     "own": {"sam": "sam"},
-    "own of two parts": {"sam": "asam", "accumulate": 2},
+    "own of two parts": {"sam": "asam", "grad_accum_steps": 2},
     "of all": {"sam": "sam", "sam_sync": True},
-    "of all and two parts": {"sam": "sam", "sam_sync": True, "accumulate": 2},
+    "of all and two parts": {"sam": "sam", "sam_sync": True, "grad_accum_steps": 2},
 }
 
 
@@ -97,9 +97,9 @@ def work(rank: int, port: int, folder: str) -> None:
     results["share"] = dist.part_of_rank(list(range(7)), ranks)
     results["gathered"] = dist.gather_objects(rank)
     results["broadcast"] = dist.broadcast_object(f"from {rank}")
-    for kind, options in {"plain": {}, "adamw": {"optimizer": "adamw", "lr": 1e-2, "accumulate": 2}}.items():
+    for kind, options in {"plain": {}, "adamw": {"optimizer": "adamw", "lr": 1e-2, "grad_accum_steps": 2}}.items():
         model, here = GatheredClassifier(), context(ranks=ranks)
-        feed = loader(ranks=ranks, parts=options.get("accumulate", 1))
+        feed = loader(ranks=ranks, parts=options.get("grad_accum_steps", 1))
         fit(model, feed, fit_options(sync_bn=True, **options), here)
         results[kind] = model.state_dict()
         results[kind + " images"] = here.cost.images
@@ -126,7 +126,7 @@ def test_synchronised_batch_norm_is_that_of_the_whole_batch(results: list[dict[s
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"), [("plain", {}), ("adamw", {"optimizer": "adamw", "lr": 1e-2, "accumulate": 2})]
+    ("kind", "options"), [("plain", {}), ("adamw", {"optimizer": "adamw", "lr": 1e-2, "grad_accum_steps": 2})]
 )
 def test_two_ranks_train_as_one_process(results: list[dict[str, Any]], kind: str, options: dict[str, Any]) -> None:
     alone, here = GatheredClassifier(), context()
@@ -139,10 +139,10 @@ def test_two_ranks_train_as_one_process(results: list[dict[str, Any]], kind: str
 
 @pytest.mark.parametrize("kind", [*SHARP])
 def test_the_perturbation_is_each_ranks_own_or_that_of_all(results: list[dict[str, Any]], kind: str) -> None:
-    options = {"accumulate": 1, "sam_sync": False, **SHARP[kind]}
+    options = {"grad_accum_steps": 1, "sam_sync": False, **SHARP[kind]}
     model, rho = Classifier().train(), SHARP_OPTIONS["sam_rho"]
     start, inputs = parameters(model), points(16)
-    shares = [[(x, y) for x, y in zip(*(part[rows].chunk(options["accumulate"]) for part in inputs))]
+    shares = [[(x, y) for x, y in zip(*(part[rows].chunk(options["grad_accum_steps"]) for part in inputs))]
               for rows in (slice(0, 8), slice(8, 16))]  # fmt: skip
     slopes = [gradients(model, start, share, rank=rank) for rank, share in enumerate(shares)]
     if options["sam_sync"]:

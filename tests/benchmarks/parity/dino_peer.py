@@ -45,8 +45,8 @@ class Peer:
         self.modules, self.options, self.steps = _import(checkout), options, steps
         schedule = self.modules["utils"].cosine_scheduler
         epochs, o = options.epochs, options
-        self.rates = schedule(o.lr, o.cosine_to, epochs, steps, warmup_epochs=int(o.warmup_epochs))
-        self.decays = schedule(o.weight_decay, o.weight_decay_to, epochs, steps)
+        self.rates = schedule(o.lr, o.cosine_end, epochs, steps, warmup_epochs=int(o.warmup_epochs))
+        self.decays = schedule(o.weight_decay, o.weight_decay_end, epochs, steps)
         self.momenta = schedule(o.teacher_momentum, 1, epochs, steps)
 
     def network(self, dim: int, depth: int, heads: int, patch: int, drop: float, norm_last_layer: bool) -> Any:
@@ -91,7 +91,9 @@ class Peer:
             return loss
 
         arguments = SimpleNamespace(
-            epochs=self.options.epochs, clip_grad=self.options.clip, freeze_last_layer=self.options.freeze_last_layer
+            epochs=self.options.epochs,
+            clip_grad=self.options.clip_grad,
+            freeze_last_layer=self.options.freeze_last_layer,
         )
         with self._on_a_cpu():
             wrapped = nn.parallel.DistributedDataParallel(student)

@@ -95,7 +95,7 @@ def compare_data(peer: Peer, dataset: ReidData) -> Iterator[Check]:
 
 def compare_samplers(peer: Peer, dataset: ReidData, options: ReidOptions) -> Iterator[Check]:
     """P x K batches, whose generators differ: their form, and how many there are in each of 20 epochs."""
-    p, k = options.identities, options.instances
+    p, k = options.num_identities, options.num_instances
     uneven = [identity for identity in range(60) for _ in range(identity % 12 + 1)]
     for name, identities in (("drawn people", [s.identity for s in dataset.train]), ("1 to 12 images each", uneven)):
         random.seed(0)
@@ -152,7 +152,7 @@ def compare_schedules(peer: Peer, options: ReidOptions) -> Iterator[Check]:
     """The rates of weights and of biases over the whole recipe."""
     schedule, theirs = Schedule(options), peer.schedule()
     yield Check("schedule: epochs", abs(len(theirs) - options.epochs), 0)
-    for name, peak in (("weight", options.lr), ("bias", options.lr * options.bias_factor)):
+    for name, peak in (("weight", options.lr), ("bias", options.lr * options.bias_lr_factor)):
         ours = [schedule.rate(schedule.clock(epoch, 0, 1), peak) for epoch in range(options.epochs)]
         difference = max(abs(a - b[name]) for a, b in zip(ours, theirs))
         yield Check(f"schedule: rate of a {name}, {options.epochs} epochs", difference, 1e-7, f"peak {max(ours):.6f}")

@@ -40,7 +40,7 @@ class Classifier(Learner):
 
 def stepper(device: torch.device, precision: str, kind: str) -> Stepper:
     """One side of the comparison."""
-    options = fit_options(optimizer="adamw", lr=1e-4, sam=kind, clip=1.0)
+    options = fit_options(optimizer="adamw", lr=1e-4, sam=kind, clip_grad=1.0)
     return Stepper(Classifier().train(), options, Context(device, precision))  # type: ignore[arg-type]
 
 

@@ -127,7 +127,7 @@ def test_accumulated_parts_of_as_many_objects_give_the_gradient_of_the_whole(tmp
 
 
 def groups_of(learner, **given):
-    recipe = {name: RECIPE[name] for name in ("weight_decay", "layer_decay", "optimizer", "lr", "bias_factor")}
+    recipe = {name: RECIPE[name] for name in ("weight_decay", "layer_decay", "optimizer", "lr", "bias_lr_factor")}
     options = fit_options(**{**recipe, "no_decay": tuple(RECIPE["no_decay"]), **given})
     names = {parameter: name for name, parameter in learner.named_parameters()}
     found = {}

@@ -11,7 +11,7 @@ from tests.support import PLAIN
 GIVEN = {
     "detector": None, "pyramid": "simple", "taps": None, "window": 14, "window_padding": "masked",
     "global_blocks": None, "relative": True, "checkpoint": False, "norm_eval": True, "drop_path": 0.1,
-    "view": "jitter", "size": (64, 96), "flip": 0.5, "batch": 8, "eval_batch": 1, "validate_at": (), "draw": 0,
+    "view": "jitter", "size": (64, 96), "flip": 0.5, "batch": 8, "eval_batch": 1, "validate_at": (), "save_pictures": 0,
 }  # fmt: skip
 
 
@@ -32,8 +32,8 @@ def test_the_recipe_gives_every_option_a_value():
         {"size": (96, 96)},
         {"drop_path": 0.0, "flip": 0},
         {"flip": 1},
-        {"window": 0, "draw": 3, "eval_batch": 4},
-        {"batch": 6, "accumulate": 3},
+        {"window": 0, "save_pictures": 3, "eval_batch": 4},
+        {"batch": 6, "grad_accum_steps": 3},
         {"pyramid": "taps", "taps": (2, 5, 8, -1)},
         {"epochs": 3, "validate_at": (1, 3)},
     ],
@@ -50,13 +50,13 @@ def test_what_is_allowed(given):
         ({"batch": 0}, "--batch 0: must be at least 1"),
         ({"eval_batch": 0}, "--eval-batch 0: must be at least 1"),
         ({"window": -1}, "--window -1: must be at least 0"),
-        ({"draw": -1}, "--draw -1: must be at least 0"),
+        ({"save_pictures": -1}, "--save-pictures -1: must be at least 0"),
         ({"flip": -0.1}, "--flip -0.1: must be between 0 and 1"),
         ({"flip": 1.1}, "--flip 1.1: must be between 0 and 1"),
         ({"flip": float("nan")}, "--flip nan: must be between 0 and 1"),
         ({"drop_path": -0.1}, "--drop-path -0.1: must be between 0 and 1"),
         ({"drop_path": 1}, "--drop-path must be below 1"),
-        ({"batch": 8, "accumulate": 3}, "--accumulate 3 must divide --batch 8"),
+        ({"batch": 8, "grad_accum_steps": 3}, "--grad-accum-steps 3 must divide --batch 8"),
         ({"taps": (0, 1, 2, 3)}, "give four different blocks, with --pyramid taps"),
         ({"pyramid": "taps", "taps": (0, 1, 2)}, "give four different blocks"),
         ({"pyramid": "taps", "taps": (0, 1, 1, 2)}, "give four different blocks"),

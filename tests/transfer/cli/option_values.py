@@ -11,7 +11,7 @@ def _all(names: tuple[str, ...], given: dict[str, Any]) -> dict[str, dict[str, A
     return dict.fromkeys(names, given)
 
 
-BASE = {"linear": {"warmup_epochs": 1.0, "warmup_from": 0.1}}
+BASE = {"linear": {"warmup_epochs": 1.0, "warmup_lr": 0.1}}
 """Of a task, what its smoke command is taken to say besides."""
 VALUES: dict[str, Any] = {
     # the training loop
@@ -21,9 +21,9 @@ VALUES: dict[str, Any] = {
     "lr": 0.123,
     "momentum": 0.5,
     "weight_decay": 0.123,
-    "weight_decay_to": 0.5,
+    "weight_decay_end": 0.5,
     "decay_scale": "schedule",
-    "bias_factor": 3,
+    "bias_lr_factor": 3,
     "no_decay": ["*x", "1d"],
     "decay_norm": True,
     "layer_decay": 0.31,
@@ -31,18 +31,19 @@ VALUES: dict[str, Any] = {
     "schedule_offset": 2,
     "warmup_epochs": 1.25,
     "warmup_prefix": (True, False),
-    "warmup_from": 0.3,
+    "warmup_lr": 0.3,
+    "warmup_lr_factor": 0.4,
     "warmup_inclusive": (True, False),
-    "cosine_to": 0.004,
+    "min_lr": 0.004,
+    "min_lr_factor": 0.3,
     "cooldown_epochs": 0.5,
     "milestones": [1.5],
-    "ends": ("factor", "absolute"),
-    "clip": 0.7,
-    "clip_each": (True, False),
+    "clip_grad": 0.7,
+    "clip_grad_per_param": (True, False),
     "sam": "asam",
     "sam_rho": 0.7,
     "sam_sync": True,
-    "accumulate": 2,
+    "grad_accum_steps": 2,
     "sync_bn": (True, False),
     "compile": True,
     "judge_after": 7,
@@ -100,8 +101,8 @@ VALUES: dict[str, Any] = {
     "knn_k": 7,
     "knn_temperature": 0.3,
     # re-identification
-    "identities": 5,
-    "instances": 3,
+    "num_identities": 5,
+    "num_instances": 3,
     "identity_weight": 0.4,
     "label_smoothing": 0.2,
     "triplet_weight": 0.3,
@@ -114,7 +115,7 @@ VALUES: dict[str, Any] = {
     "rerank_k2": 3,
     "rerank_lambda": 0.6,
     "msmt17_val": (True, False),
-    "draw": 2,
+    "save_pictures": 2,
     # probes and diagnostics
     "blocks": 1,
     "avgpool": True,
@@ -165,9 +166,11 @@ ACTIVE: dict[str, dict[str, Any]] = {
     "no_decay": {"weight_decay": 0.1},
     "decay_norm": {"weight_decay": 0.1, "no_decay": ["1d"]},
     "schedule_offset": {"schedule": "epoch"},
-    **_all(("warmup_prefix", "warmup_from", "warmup_inclusive", "ends"), {"warmup_epochs": 1.0, "warmup_from": 0.1}),
-    "cosine_to": {"milestones": []},
-    "clip_each": {"clip": 1.0},
+    **_all(("warmup_prefix", "warmup_lr", "warmup_inclusive"), {"warmup_epochs": 1.0, "warmup_lr": 0.1}),
+    "warmup_lr_factor": {"warmup_epochs": 1.0, "warmup_lr": None},
+    "min_lr": {"milestones": []},
+    "min_lr_factor": {"milestones": [], "min_lr": None},
+    "clip_grad_per_param": {"clip_grad": 1.0},
     **_all(("sam_rho", "sam_sync"), {"sam": "sam"}),
     "sync_bn": {"norm_eval": False},
     "fraction_seed": {"label_fraction": 0.5},
@@ -190,11 +193,11 @@ ACTIVE: dict[str, dict[str, Any]] = {
     **_all(("window_padding", "global_blocks"), {"window": 2}),
 }
 """Options of the same task that give an option its effect. Those of another task are passed over."""
-EXECUTION = {"compile", "judge_after", "validate_at", "eval_batch", "checkpoint", "draw"}
+EXECUTION = {"compile", "judge_after", "validate_at", "eval_batch", "checkpoint", "save_pictures"}
 """What neither identity nor protocol counts."""
 RESOLVED = {"precision", "eval_precision"}
 """What counts as what it comes to on the machine."""
-NEVER = {("linear", "layer_decay"), ("linear", "decay_norm"), ("linear", "sync_bn"), ("linear", "accumulate")}
+NEVER = {("linear", "layer_decay"), ("linear", "decay_norm"), ("linear", "sync_bn"), ("linear", "grad_accum_steps")}
 """Options of the training loop that are always idle in a task."""
 BACKBONE: dict[str, Any] = {
     "load": "partial",
@@ -220,7 +223,9 @@ BACKBONE: dict[str, Any] = {
 }
 HELD: dict[str, Any] = {
     "milestones": ([2.0], []),
-    "weight_decay_to": (None,),
+    "min_lr": (1e-5,),
+    "warmup_lr": (1e-5,),
+    "weight_decay_end": (None,),
     "no_decay": (["*x"],),
     "augment": ("crop", "timm"),
     "l2": ([1.0],),

@@ -18,13 +18,20 @@ from transfer.sweep.definition.sweep_file import read_sweep
 
 
 def test_a_refusal_names_what_takes_the_effect() -> None:
-    options = {"rerank": False, "warmup_epochs": 0.0, "clip": None, "mixup": 0, "cutmix": 0.0, "milestones": [3, 7.5]}
+    options = {
+        "rerank": False,
+        "warmup_epochs": 0.0,
+        "clip_grad": None,
+        "mixup": 0,
+        "cutmix": 0.0,
+        "milestones": [3, 7.5],
+    }
     for name, said in {
         "rerank_k1": "--rerank-k1 has no effect without --rerank",
         "warmup_prefix": "--warmup-prefix has no effect with --warmup-epochs 0",
-        "clip_each": "--clip-each has no effect without --clip",
+        "clip_grad_per_param": "--clip-grad-per-param has no effect without --clip-grad",
         "mix_prob": "--mix-prob has no effect with --mixup 0 --cutmix 0",
-        "cosine_to": "--cosine-to has no effect with --milestones 3 7.5",
+        "min_lr": "--min-lr has no effect with --milestones 3 7.5",
     }.items():
         assert refused(known("reid", options), [name]) == said
     assert refused(known("reid", options), ["lr"]) == ""

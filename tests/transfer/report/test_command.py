@@ -85,8 +85,8 @@ def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixtur
     for words, says in (
         (["--paper", "scaled_relu"], "--paper and --table belong together"),
         (["--hub", "x"], "--output"),
-        (["--draws", "3"], "between 100 and"),
-        (["--draws", "99999999999"], "between 100 and"),
+        (["--bootstrap-samples", "3"], "between 100 and"),
+        (["--bootstrap-samples", "99999999999"], "between 100 and"),
         (["--by", "stem"], "--by: has an effect only with --map"),
         (["--pictures"], "only with --format html"),
         (["--weights", "x"], "only with --hub"),
@@ -158,7 +158,7 @@ def test_each_run_says_what_tells_it_apart(tmp_path: Path, capsys: pytest.Captur
     [
         (["--card", "a", "--bundle", "b.zip"], "--bundle and --card exclude each other"),
         (["--import", "b.zip", "--output", "x"], "--output: has no effect with --import"),
-        (["--draws", "500"], "--draws: has an effect only with --compare"),
+        (["--bootstrap-samples", "500"], "--bootstrap-samples: has an effect only with --compare"),
         (["--margin", "1"], "--margin: has an effect only with --compare"),
         (["--margin", "0", "--compare", "a", "b"], "--margin 0: a difference in points, above 0"),
         (["--layers"], "--layers: no run of the task tokens"),

@@ -72,7 +72,7 @@ def _read(run: Run, path: Path, about: str) -> Picture:
         return Picture(about, MEDIA[path.suffix], path.read_bytes(), run.record.run_id)
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be read ({error.strerror}); --draw on the run's command makes it anew"
+            f"{path}: cannot be read ({error.strerror}); --save-pictures on the run's command makes it anew"
         ) from None
 
 
@@ -134,6 +134,7 @@ def _left_out(runs: Sequence[Run]) -> str:
 
 def _how_to_draw(task: str, count: str) -> str:
     return (
-        f"For pictures, give a finished run's command again with --draw {count} (python -m transfer.run {task} "
-        f"--config RUN/options.yaml --out RUNS --draw {count}), and the report --pictures."
+        f"For pictures, give a finished run's command again with --save-pictures {count} (python -m "
+        f"transfer.run {task} "
+        f"--config RUN/options.yaml --out RUNS --save-pictures {count}), and the report --pictures."
     )

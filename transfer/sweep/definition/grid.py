@@ -34,7 +34,7 @@ class SweepJob:
 
     def words(self, out: Path) -> tuple[str, ...]:
         """What stands after `python -m`; runs, weights and features go below `out`."""
-        where: dict[str, Any] = {"out": out / "runs", "receipt": receipt(out, self.name), "idle_flags": "pass"}
+        where: dict[str, Any] = {"out": out / "runs", "result_file": result_file(out, self.name), "idle_flags": "pass"}
         if self.step.kind == "pretrain":
             # the folder is the sweep's own: what is there of this cell was trained on other contents
             where |= {"name": self.name, "weights_to": out / "weights", "replace": True}
@@ -47,7 +47,7 @@ class SweepJob:
         return (module, self.step.recipe, *_flags(named), *_flags(self.options), *_flags(where))
 
 
-def receipt(out: Path, name: str) -> Path:
+def result_file(out: Path, name: str) -> Path:
     """Return the file to which the command of a cell writes the names of its runs."""
     return out / "cells" / f"{name}.json"
 

@@ -16,7 +16,7 @@ from transfer.cli.options import MINIMUM, RESOURCES, BackboneOptions, PretrainRu
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
 # options that the runner sets, so that a sweep cannot
-RESERVED = ("backbone", "dataset", "seeds", "out", "name", "weights_to", "receipt", "config", "dry_run", "replace")
+RESERVED = ("backbone", "dataset", "seeds", "out", "name", "weights_to", "result_file", "config", "dry_run", "replace")
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ def test_drawn_queries_are_shown_where_pictures_are_asked_for(tmp_path: Path) ->
     (section,) = picture_sections([run], pictures=True)
     text = page("t", [section], RunSet.of([run]))
     assert text.count('src="data:image/jpeg;base64,') == 2
-    assert "--draw" not in section.note
+    assert "--save-pictures" not in section.note
     (section,) = picture_sections([run], pictures=False)
     assert "data:image" not in page("t", [section], RunSet.of([run]))
-    assert "--draw 12" in section.note
+    assert "--save-pictures 12" in section.note
 
 
 def test_a_run_with_its_lists_stands_for_its_configuration(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_detection_pictures_are_taken_from_the_runs_folder(tmp_path: Path) -> No
     run = make_run(0, tmp_path, task="detect")
     assert detections(run) == []
     (section,) = picture_sections([run], pictures=True)
-    assert "--draw 8" in section.note
+    assert "--save-pictures 8" in section.note
     (tmp_path / "pictures").mkdir()
     for name in ("b", "a"):
         Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / f"{name}.png")

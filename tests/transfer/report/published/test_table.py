@@ -102,12 +102,12 @@ def test_breakdowns_where_the_paper_has_a_score(tmp_path: Path) -> None:
 
 
 def test_many_reasons_stand_in_a_note(tmp_path: Path) -> None:
-    changed = {"epochs": 5, "batch": 64, "size": 32, "erase": 0.5, "clip": 1.0}
+    changed = {"epochs": 5, "batch": 64, "size": 32, "erase": 0.5, "clip_grad": 1.0}
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, smoke=True, changed=changed)
     lines, notes = shown_table([run], "scaled_relu", "1")
     assert [line["not comparable because"] for line in lines if line["row"] == BASELINE] == ["smoke; 5 options: a"]
     assert notes[-1].startswith("a: ")
-    assert {f"{name} {value} (" in notes[-1] for name, value in {**changed, "clip": 1}.items()} == {True}
+    assert {f"{name} {value} (" in notes[-1] for name, value in {**changed, "clip_grad": 1}.items()} == {True}
 
 
 def test_a_stem_matches_by_what_it_is(tmp_path: Path) -> None:
@@ -226,12 +226,12 @@ def test_two_seeds_are_said_to_be_few(tmp_path: Path) -> None:
 
 
 def test_letters_are_written_out_in_csv(tmp_path: Path) -> None:
-    changed = {"epochs": 5, "batch": 64, "size": 32, "erase": 0.5, "clip": 1.0}
+    changed = {"epochs": 5, "batch": 64, "size": 32, "erase": 0.5, "clip_grad": 1.0}
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, smoke=True, changed=changed)
     back = pd.read_csv(io.StringIO(csv(paper_table(RunSet.of([run]), "scaled_relu", "1"))))
     (text,) = back.loc[back["row"] == BASELINE, "not comparable because"]
     assert text.startswith("smoke; ")
-    assert {f"{name} {value} (" in text for name, value in {**changed, "clip": 1}.items()} == {True}
+    assert {f"{name} {value} (" in text for name, value in {**changed, "clip_grad": 1}.items()} == {True}
     assert "options: a" not in text
 
 

@@ -92,14 +92,14 @@ def test_values_become_the_words_of_a_person(tmp_path: Path) -> None:
     options = {
         "decay_norm": True,
         "local_bn": False,
-        "clip": None,
+        "clip_grad": None,
         "global_area": [0.5, 1],
         "weights": "random",
         "gate": "silu",
     }
     cell, *_ = cells_of(tmp_path, changed("steps.pretrain.options", options))
     words = " ".join(cell.words(Path("out")))
-    assert "--decay-norm --no-local-bn --clip None --global-area 0.5 1 --weights random --gate silu" in words
+    assert "--decay-norm --no-local-bn --clip-grad None --global-area 0.5 1 --weights random --gate silu" in words
 
 
 def test_a_cell_has_the_same_name_in_another_sweep_and_another_one_for_other_options(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""The names that options had before records of schema 2, for reading older records and for telling users the new ones.
+
+Nothing else knows an old name. Imports no torch.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+OPTIONS = {
+    "weight_decay_to": "weight_decay_end",
+    "bias_factor": "bias_lr_factor",
+    "clip": "clip_grad",
+    "clip_each": "clip_grad_per_param",
+    "accumulate": "grad_accum_steps",
+    "identities": "num_identities",
+    "instances": "num_instances",
+    "draw": "save_pictures",
+    "receipt": "result_file",
+    "track": "tracker",
+}
+"""Options that have another name since schema 2, each with that name. Their values are the same, except `track`'s."""
+RATES = {"warmup_from": "warmup_lr", "cosine_to": "min_lr"}
+"""Options that were a rate or a multiple of lr, as `ends` said; each is a rate now, with a NAME_factor beside it."""
+
+
+def current_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded run's options under the names of today. Options that have today's names stay as they are."""
+    current: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in RATES:
+            current |= _rate(RATES[name], value, options.get("ends"))
+        elif name == "track":
+            current["tracker"] = "tensorboard" if value else "none"
+        elif name != "ends":
+            current[OPTIONS.get(name, name)] = value
+    return current
+
+
+def current_content(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run's identity was the digest of, with its options under the names of today.
+
+    The digest of the result is the identity that a run of the same settings has today: options without an effect are
+    left out, as the factor beside a rate is.
+    """
+    if "options" not in content:
+        return dict(content)
+    options = current_options(content["options"])
+    idle = {f"{name}_factor" for name in RATES.values() if options.get(name) is not None}
+    return {**content, "options": {name: value for name, value in options.items() if name not in idle}}
+
+
+def _rate(name: str, value: Any, ends: str | None) -> dict[str, Any]:
+    """Return the rate, and the multiple of lr, that the old value stood for. `ends` was left out where both were 0."""
+    if ends == "factor" and value:
+        return {name: None, f"{name}_factor": value}
+    return {name: value, f"{name}_factor": 0.0}
+
+
+def renamed_flag(argv: Iterable[str], known: Iterable[str], where: str = "") -> str:
+    """Return a sentence for the first flag that stands under its old name, with the new one; empty if there is none.
+
+    Args:
+        known: the options of the command by field name; an old name that is one of these is no old name there.
+        where: a text before the sentence, such as the YAML file that the flags come from.
+    """
+    old = {**OPTIONS, **RATES, "ends": "min_lr_factor", "draws": "bootstrap_samples"}
+    fields = {*known}
+    for word in argv:
+        name = word.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+        if word.startswith("--") and name in old and name not in fields and old[name] in fields:
+            flag, new = (f"--{text.replace('_', '-')}" for text in (name, old[name]))
+            return f"{where}{flag} is called {new}{_MORE.get(name, '')}"
+    return ""
+
+
+_MORE = {
+    "cosine_to": ", and --min-lr-factor as a multiple of --lr",
+    "warmup_from": ", and --warmup-lr-factor as a multiple of --lr",
+    "ends": " and --warmup-lr-factor for multiples of --lr, --min-lr and --warmup-lr for rates",
+    "track": " tensorboard",
+}
