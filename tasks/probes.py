@@ -5,10 +5,11 @@ Letters: M support samples, N other samples, D channels, C classes.
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.pretrain.knn import weighted_knn
@@ -39,7 +40,7 @@ def statistics(features: Tensor) -> tuple[Tensor, Tensor]:
     return exact.mean(0), exact.std(0, correction=0) + EPSILON
 
 
-def standardise(train: Tensor | np.ndarray, test: Tensor | np.ndarray) -> tuple[Tensor, Tensor]:
+def standardise(train: Tensor | NDArray[Any], test: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
     """Both, [M, D] and [N, D], less the mean of `train`, over its population standard deviation + 1e-5, in float64.
 
     As big_vision does before its probe (evaluators/fewshot_lsr.py, where it is called whitening).
@@ -49,7 +50,7 @@ def standardise(train: Tensor | np.ndarray, test: Tensor | np.ndarray) -> tuple[
     return (train.double() - mean) / std, (test.double() - mean) / std
 
 
-def ridge(features: Tensor | np.ndarray, labels: Tensor | np.ndarray, *, l2: float, classes: int) -> Tensor:
+def ridge(features: Tensor | NDArray[Any], labels: Tensor | NDArray[Any], *, l2: float, classes: int) -> Tensor:
     """Weights [D + 1, C], float64, of regularised least squares on standardised features; the last row is the bias's.
 
     Args:
@@ -93,7 +94,8 @@ class LeastSquares:
         """[D + 1, C], float64; `l2` above 0."""
         if not l2 > 0:
             raise ValueError(f"l2 {l2}: must be above 0")
-        return self.left @ (self.right / (self.values + l2)[:, None])
+        solution: Tensor = self.left @ (self.right / (self.values + l2)[:, None])
+        return solution
 
     def predict(self, features: Tensor, strength: float) -> Tensor:
         """The class [N] with the highest output for features [N, D]; `strength` is l2."""
@@ -137,8 +139,8 @@ class Logistic:
         found = [model.predict(self._standardised(part)) for part in _parts(features)]
         return torch.from_numpy(np.concatenate(found))
 
-    def _standardised(self, features: Tensor) -> np.ndarray:
-        scaled: np.ndarray = ((features.double() - self.mean) / self.std).cpu().numpy()
+    def _standardised(self, features: Tensor) -> NDArray[Any]:
+        scaled: NDArray[Any] = ((features.double() - self.mean) / self.std).cpu().numpy()
         return scaled
 
 

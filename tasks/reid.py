@@ -31,7 +31,8 @@ from backbones.runtime.dist import broadcast_object, gather_rows
 from backbones.runtime.finite import NotFinite, check_finite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.data.reid import ReidData, Sample, open_reid
+from tasks.data.reid import ReidData, open_reid
+from tasks.data.reid_layouts import Sample
 from tasks.heads import BNNeck
 from tasks.losses import batch_hard_triplet
 from tasks.ranking.galleries import PLACES, RANKED, RankedLists, save_pictures
@@ -232,7 +233,8 @@ class Reid(Task):
                 ranking = rank_distances(distances, *labels, ap=options.ap, keep=PLACES)
             else:
                 ranking = rank(query, gallery, *labels, ap=options.ap, keep=PLACES)
-        return broadcast_object(ranking)
+        shared: Ranking = broadcast_object(ranking)
+        return shared
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """mAP, CMC at 1, 5, 10 and mINP from per-query outcomes."""

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import numpy as np
+from numpy.typing import NDArray
 
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.spec import BackboneSpec
 
 Scores = dict[str, float]
-Outcomes = dict[str, np.ndarray]
+Outcomes = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)

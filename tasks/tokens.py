@@ -10,9 +10,11 @@ Letters: M images, P places, F fields of a place, A attentions, G fields of an a
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import Subset
 
 from backbones.backbone import create
@@ -110,7 +112,7 @@ class Tokens(Classification):
         return {name: mean for name, mean in means.items() if mean is not None}
 
 
-def _check_finite(places: list[np.ndarray], attentions: list[np.ndarray], names: Sequence[str]) -> None:
+def _check_finite(places: list[NDArray[Any]], attentions: list[NDArray[Any]], names: Sequence[str]) -> None:
     """Raises NotFinite, by fields that are defined for whatever is finite."""
     parts = [
         ("tokens", places, TOKEN_FIELDS.index("norm")),
@@ -122,7 +124,7 @@ def _check_finite(places: list[np.ndarray], attentions: list[np.ndarray], names:
             check_finite(rows, names, f"{what} of the val split")
 
 
-def _scored(recorder: Recorder, places: list[np.ndarray]) -> Outcomes:
+def _scored(recorder: Recorder, places: list[NDArray[Any]]) -> Outcomes:
     last = {about["kind"]: rows for about, rows in zip(recorder.layers, places, strict=True)}
     similarity = TOKEN_FIELDS.index("similarity")
     return {name: last[kind][:, similarity] for kind, name in SCORED.items() if kind in last}

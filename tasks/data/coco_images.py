@@ -8,8 +8,10 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
@@ -76,7 +78,7 @@ def chosen(splits: Splits, n: int, bytes_of: dict[str, int], *, skip: bool) -> S
     return {name: split.select(_first(split, n, bytes_of, skip=skip)) for name, split in splits.items()}
 
 
-def _first(split: CocoSplit, n: int, bytes_of: dict[str, int], *, skip: bool) -> np.ndarray:
+def _first(split: CocoSplit, n: int, bytes_of: dict[str, int], *, skip: bool) -> NDArray[Any]:
     """bool [I]. Images without objects are read only where those with objects are too few."""
     files = FileSplit(
         name=split.name,

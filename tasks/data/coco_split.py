@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.errors import UserError, shortened
 from tasks.data.coco_checks import parsed, rle_fault
@@ -43,23 +44,23 @@ class CocoSplit:
     content: str
     """sha256 (hex) of that file"""
     images: Sequence[CocoImage]
-    ids: np.ndarray
+    ids: NDArray[Any]
     """int64 [M]"""
-    image: np.ndarray
+    image: NDArray[Any]
     """int64 [M] index into `images`"""
-    label: np.ndarray
+    label: NDArray[Any]
     """int64 [M] 0..C-1, index into the classes"""
-    boxes: np.ndarray
+    boxes: NDArray[Any]
     """float64 [M, 4]: x, y, width, height in pixels, as in the file"""
-    areas: np.ndarray
+    areas: NDArray[Any]
     """float64 [M] square pixels, as in the file"""
-    crowd: np.ndarray
+    crowd: NDArray[Any]
     """bool [M] a region of many; neither right nor wrong in scores, background in training"""
     segmentations: Packed
     """[M] lists of polygons [x, y, x, y, ...], or {"size", "counts"}; None of an object without"""
-    masked: np.ndarray
+    masked: NDArray[Any]
     """bool [M] there is a segmentation"""
-    trained: np.ndarray
+    trained: NDArray[Any]
     """bool [M] fit for training: no crowd, and a box of a pixel at least that has area inside the image"""
 
     def path(self, index: int) -> str:
@@ -75,26 +76,26 @@ class CocoSplit:
         first, last = np.searchsorted(self.image, [index, index + 1])
         return slice(int(first), int(last))
 
-    def sizes(self) -> np.ndarray:
+    def sizes(self) -> NDArray[Any]:
         """float64 [I, 2]: width and height in pixels."""
         return np.array([(image.width, image.height) for image in self.images], dtype=np.float64).reshape(-1, 2)
 
-    def clipped_boxes(self) -> np.ndarray:
+    def clipped_boxes(self) -> NDArray[Any]:
         """float64 [M, 4]: `boxes` cut off at the borders of the images. Meaningful where `trained`."""
         return self._clipped
 
     @cached_property
-    def _clipped(self) -> np.ndarray:
+    def _clipped(self) -> NDArray[Any]:
         limits = self.sizes()[self.image]
         low = np.clip(self.boxes[:, :2], 0, limits)
         high = np.clip(self.boxes[:, :2] + self.boxes[:, 2:], 0, limits)
         return np.concatenate([low, high - low], axis=1)
 
-    def with_objects(self) -> np.ndarray:
+    def with_objects(self) -> NDArray[Any]:
         """bool [I]: which images hold something to train on."""
         return np.bincount(self.image[self.trained], minlength=len(self.images)) > 0
 
-    def select(self, keep: np.ndarray) -> "CocoSplit":
+    def select(self, keep: NDArray[Any]) -> "CocoSplit":
         """The split with the images where `keep`, bool [I], is set, and their objects."""
         rows = np.flatnonzero(keep[self.image])
         names = ("ids", "label", "boxes", "areas", "crowd", "masked", "trained")
@@ -167,7 +168,7 @@ def read_split(name: str, file: Path, folder: Path) -> tuple[CocoSplit, Classes,
     return replace(split, trained=trained), classes, {"crowds": int(crowd.sum()), **boxes, **polygons}
 
 
-def _places(file: Path, given: list[int], known: list[int], name: str, table: str) -> np.ndarray:
+def _places(file: Path, given: list[int], known: list[int], name: str, table: str) -> NDArray[Any]:
     """int64 [M]: where each id stands among `known`, which rise."""
     values, ids = np.array(given, dtype=np.int64), np.array(known, dtype=np.int64)
     unknown = ~np.isin(values, ids)
@@ -200,7 +201,7 @@ def _without_short(segmentations: list[Any]) -> tuple[list[Any], dict[str, int]]
     return kept, {"short_polygons": short, "left_without_polygon": bare}
 
 
-def _fit_boxes(split: CocoSplit) -> tuple[np.ndarray, dict[str, int]]:
+def _fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:
     """bool [M] whether an object can be trained on, as mmdetection's `CocoDataset` has it, and what is odd about boxes,
     crowds aside.
     """

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class Packed(Sequence[Any]):
@@ -32,7 +33,7 @@ class Packed(Sequence[Any]):
             return self.select(np.arange(len(self))[index])
         return json.loads(self._buffer[self._starts[index] : self._ends[index]].tobytes())
 
-    def select(self, rows: np.ndarray) -> "Packed":
+    def select(self, rows: NDArray[Any]) -> "Packed":
         """The values of these rows, int64 [M]; the memory is shared."""
         chosen = object.__new__(Packed)
         chosen._buffer, chosen._starts, chosen._ends = self._buffer, self._starts[rows], self._ends[rows]

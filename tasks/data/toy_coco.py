@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.cache import make_once
@@ -45,8 +46,8 @@ GENERATORS: dict[str, Callable[[], Path]] = {"toy_coco": toy_coco}
 class _Card:
     """A digit ready to be pasted: `mask` bool [h, w], whose rows are unbroken, and `strokes` [h, w] in [0, 1]."""
 
-    mask: np.ndarray
-    strokes: np.ndarray
+    mask: NDArray[Any]
+    strokes: NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class _Placed:
     digit: int
     x: int
     y: int
-    mask: np.ndarray
+    mask: NDArray[Any]
 
 
 def _write(root: Path) -> None:
@@ -89,8 +90,8 @@ def _write(root: Path) -> None:
 
 
 def _scene(
-    number: int, pools: list[np.ndarray], rng: np.random.Generator
-) -> tuple[np.ndarray, list[_Placed], list[_Placed]]:
+    number: int, pools: list[NDArray[Any]], rng: np.random.Generator
+) -> tuple[NDArray[Any], list[_Placed], list[_Placed]]:
     """uint8 [H, W, 3], the objects on it, and the members of a crowd. Nothing overlaps."""
     canvas = _canvas(int(rng.integers(104, 153)), int(rng.integers(136, 185)), rng)
     taken = np.zeros(canvas.shape[:2], dtype=bool)
@@ -115,10 +116,10 @@ def _scene(
 
 def _placed(
     digit: int,
-    pool: np.ndarray,
+    pool: NDArray[Any],
     sizes: tuple[int, int],
-    canvas: np.ndarray,
-    taken: np.ndarray,
+    canvas: NDArray[Any],
+    taken: NDArray[Any],
     rng: np.random.Generator,
 ) -> _Placed | None:
     """Draws a digit where nothing is yet, in two colours of its own; None where no such place is found."""
@@ -139,7 +140,7 @@ def _placed(
     return None
 
 
-def _card(pixels: np.ndarray, size: int) -> _Card:
+def _card(pixels: NDArray[Any], size: int) -> _Card:
     """Counts of set pixels, 0..16 [8, 8] -> a card cut to its mask, from a tile of `size` x `size` pixels."""
     grey = Image.fromarray(np.pad(pixels * 255 / 16 + 0.5, 1).astype(np.uint8))
     strokes = np.asarray(grey.resize((size, size), Image.Resampling.BICUBIC), dtype=np.float64) / 255
@@ -155,14 +156,15 @@ def _card(pixels: np.ndarray, size: int) -> _Card:
     return _Card(mask[kept], strokes[kept])
 
 
-def _canvas(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
+def _canvas(height: int, width: int, rng: np.random.Generator) -> NDArray[Any]:
     """float64 [H, W, 3]: soft patches of colour, stripes and grain, none as bright or as dark as the digits."""
     coarse = rng.uniform(95, 160, (5, 6, 3)).astype(np.uint8)
     soft = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), dtype=np.float64)
     angle, period = rng.uniform(0, np.pi), rng.uniform(5, 14)
     y, x = np.mgrid[:height, :width]
     stripes = np.sin((x * np.cos(angle) + y * np.sin(angle)) * 2 * np.pi / period)
-    return np.clip(soft + 12 * stripes[:, :, None] + rng.normal(0, 6, (height, width, 3)), 0, 255)
+    pixels: NDArray[Any] = np.clip(soft + 12 * stripes[:, :, None] + rng.normal(0, 6, (height, width, 3)), 0, 255)
+    return pixels
 
 
 def _annotation(one: _Placed, image: int, number: int) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
 from tasks.data.toy_figure import CANVAS, Colour, Figure, Look, draw_look, draw_pose
@@ -17,7 +19,7 @@ class Camera:
     """A fixed camera: its panorama, and how it renders colours."""
 
     panorama: Image.Image
-    gain: np.ndarray
+    gain: NDArray[Any]
     gamma: float
     blur: float
     noise: float

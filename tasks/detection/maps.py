@@ -126,7 +126,8 @@ class VitMaps(nn.Module):
         x = x.reshape(len(images), height, width, -1)
         if model.pos_embed is not None:
             x = x + patch_positions(model, (height, width))
-        return model.norm_pre(model.pos_drop(x))
+        tokens: Tensor = model.norm_pre(model.pos_drop(x))
+        return tokens
 
     def _block(self, number: int, x: Tensor) -> Tensor:
         """One block on tokens [B, h, w, D]."""
@@ -134,11 +135,13 @@ class VitMaps(nn.Module):
         if self.shards is not None and self.training and not self.windowed[number]:
             return self._shared(block, x, self.shards)
         if type(block) is not Block:
-            return block(x.flatten(1, 2)).view(x.shape)
+            grid: Tensor = block(x.flatten(1, 2)).view(x.shape)
+            return grid
         size = self.options.window if self.windowed[number] else 0
         x = x + block.drop_path1(block.ls1(self._attend(block.attn, block.norm1(x), size)))
         rest = block.mlp(block.norm2(x).flatten(1, 2)).view(x.shape)
-        return x + block.drop_path2(block.ls2(rest))
+        tokens: Tensor = x + block.drop_path2(block.ls2(rest))
+        return tokens
 
     def _shared(self, block: Any, x: Tensor, shards: Shards) -> Tensor:
         """A global block on this rank's share of tokens [B, h, w, D]; all of them again behind it."""

@@ -54,7 +54,8 @@ class _Level(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.body(self.scale(x))
+        maps: Tensor = self.body(self.scale(x))
+        return maps
 
 
 class SimplePyramid(nn.Module):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.engine.context import Context
@@ -151,7 +152,7 @@ def results_of(sample: Any, category_ids: Sequence[int]) -> Results:
     return found
 
 
-def run_lengths(mask: np.ndarray) -> dict[str, Any]:
+def run_lengths(mask: NDArray[Any]) -> dict[str, Any]:
     """A mask [H, W], bool, as COCO's compressed run lengths, in text that JSON can hold."""
     from pycocotools.mask import encode
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torchvision
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.detection.working_type import working_type
@@ -29,7 +30,8 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     threshold = float(torch.tensor(iou_threshold, dtype=dtype))
     scores = scores.to(dtype)
     if boxes.device.type != "cpu" or len(boxes) < MANY or threshold < 0:
-        return torchvision.ops.nms(boxes, scores, threshold)
+        survivors: Tensor = torchvision.ops.nms(boxes, scores, threshold)
+        return survivors
     kept = [group[torchvision.ops.nms(boxes[group], scores[group], threshold)] for group in _apart(boxes)]
     found = torch.cat(kept).sort().values
     return found[scores[found].argsort(descending=True, stable=True)]
@@ -97,9 +99,10 @@ def softnms(
     return torch.from_numpy(chosen)
 
 
-def _iou(box: np.ndarray, others: np.ndarray, offset: int) -> np.ndarray:
+def _iou(box: NDArray[Any], others: NDArray[Any], offset: int) -> NDArray[Any]:
     """IoU of a box [4] with others [M, 4], 0 where both have no area."""
     near, far = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     both = (far - near + offset).clip(min=0).prod(1)
     union = (box[2:] - box[:2] + offset).prod() + (others[:, 2:] - others[:, :2] + offset).prod(1) - both
-    return np.divide(both, union, out=np.zeros_like(both), where=union != 0)
+    iou: NDArray[Any] = np.divide(both, union, out=np.zeros_like(both), where=union != 0)
+    return iou

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 POWER, LEVEL, CORRELATION = 0.8, 0.05, 0.8
 POINTS = 10_000
@@ -106,7 +107,7 @@ def smallest_shift(noise: float, most: float, *, power: float = POWER, level: fl
     return float(brentq(lacking, 1e-6, top))
 
 
-def _enough_on_one_side(total: np.ndarray, level: float) -> np.ndarray:
+def _enough_on_one_side(total: NDArray[Any], level: float) -> NDArray[Any]:
     """The fewest heads of so many throws of a coin whose two-sided p value is below the level; none: one more."""
     from scipy.special import bdtrc, ndtri
 
@@ -117,7 +118,7 @@ def _enough_on_one_side(total: np.ndarray, level: float) -> np.ndarray:
     return np.asarray(heads.astype(np.int64))
 
 
-def _binomial(successes: np.ndarray, of: int, rate: float) -> np.ndarray:
+def _binomial(successes: NDArray[Any], of: int, rate: float) -> NDArray[Any]:
     """Chances of so many successes."""
     from scipy.special import gammaln, xlog1py, xlogy
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.errors import UserError
 from backbones.runtime.files import write_atomic, write_error
@@ -61,7 +62,7 @@ class Entry:
     """An open entry. Rows are counted from 0."""
 
     folder: Path
-    shards: dict[Path, np.ndarray] = field(default_factory=dict)
+    shards: dict[Path, NDArray[Any]] = field(default_factory=dict)
     """The rows [K] of every shard seen."""
     file: IO[str] | None = None
     made: set[str] = field(default_factory=set)
@@ -101,7 +102,7 @@ class Entry:
             return {}
         return content if isinstance(content, dict) and isinstance(content.get("key"), dict) else {}
 
-    def missing(self, rows: np.ndarray) -> np.ndarray:
+    def missing(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Those of the sorted rows that no shard holds so far. A shard that cannot be read is removed."""
         present = set(self.folder.glob(SHARDS))
         for path in self.shards.keys() - present:
@@ -114,7 +115,7 @@ class Entry:
         held = np.concatenate([np.empty(0, np.int64), *self.shards.values()])
         return np.setdiff1d(rows, held)
 
-    def claim(self, rows: np.ndarray) -> bool:
+    def claim(self, rows: NDArray[Any]) -> bool:
         """Whether this process may make a shard of these rows: no other has claimed it, nor made it meanwhile.
 
         The claim is a lock on one byte of the entry's lock file, which dies with the process. It ends by `release`.
@@ -126,7 +127,7 @@ class Entry:
             return False
         return True
 
-    def release(self, rows: np.ndarray) -> None:
+    def release(self, rows: NDArray[Any]) -> None:
         """Ends a claim."""
         fcntl.lockf(self._lock(), fcntl.LOCK_UN, 1, int(rows[0]))
 
@@ -151,7 +152,7 @@ class Entry:
             ) from None
         return True
 
-    def write(self, rows: np.ndarray, features: np.ndarray, spent: Spent = UNKNOWN) -> None:
+    def write(self, rows: NDArray[Any], features: NDArray[Any], spent: Spent = UNKNOWN) -> None:
         """Adds a shard: rows [K], features [K, F] in float32, and what they took.
 
         Raises:
@@ -165,7 +166,7 @@ class Entry:
         write_atomic(self._path(rows), content, flag=FLAG)
         self.made.add(self._path(rows).name)
 
-    def read(self, rows: np.ndarray) -> np.ndarray | None:
+    def read(self, rows: NDArray[Any]) -> NDArray[Any] | None:
         """Features [len(rows), F] of rows that are all present, every byte checked.
 
         None when a shard turned out to be damaged: it is removed, and its rows are missing now.
@@ -186,7 +187,7 @@ class Entry:
             found[mine] = features[places[mine]]
         return None if damaged else found
 
-    def spent(self, rows: np.ndarray, besides: Collection[str] = ()) -> Spent:
+    def spent(self, rows: NDArray[Any], besides: Collection[str] = ()) -> Spent:
         """What these different rows took that are all present: of each shard as large a share as it is asked for.
 
         Args:
@@ -199,7 +200,7 @@ class Entry:
                 total += _spent(path) * (asked / len(held))
         return total
 
-    def _places(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _places(self, rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """For rows that are all present, the number of the shard that holds each, and its place in that."""
         held = list(self.shards.values())
         starts, every = np.cumsum([0, *map(len, held)]), np.concatenate(held)
@@ -210,7 +211,7 @@ class Entry:
 
     def held(self) -> int:
         """How many rows the shards hold."""
-        rows = [np.empty(0, np.int64)]
+        rows: list[NDArray[Any]] = [np.empty(0, np.int64)]
         for path in self.folder.glob(SHARDS):
             with contextlib.suppress(DamagedShard):
                 rows.append(_rows(path))
@@ -231,7 +232,7 @@ class Entry:
                 bad.append((path, str(error)))
         return bad, good
 
-    def _path(self, rows: np.ndarray) -> Path:
+    def _path(self, rows: NDArray[Any]) -> Path:
         name = hashlib.sha256(rows.astype(np.int64).tobytes()).hexdigest()[:12]
         return self.folder / f"{int(rows[0]):08d}-{name}.safetensors"
 
@@ -264,7 +265,7 @@ def entries(store: Path) -> list[Entry]:
     return [Entry(folder) for folder in sorted(folders)]
 
 
-def checked(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def checked(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     """Rows [K] and features [K, F] of a shard. Raises DamagedShard when they are not as written."""
     with _opened(path) as file:
         rows, features = file.get_tensor("rows"), file.get_tensor("features")
@@ -274,9 +275,9 @@ def checked(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return rows, features
 
 
-def _rows(path: Path) -> np.ndarray:
+def _rows(path: Path) -> NDArray[Any]:
     with _opened(path) as file:
-        rows: np.ndarray = file.get_tensor("rows")
+        rows: NDArray[Any] = file.get_tensor("rows")
     return rows
 
 
@@ -298,7 +299,7 @@ def _opened(path: Path) -> Iterator[Any]:
         raise DamagedShard(str(error)) from None
 
 
-def _checksum(rows: np.ndarray, features: np.ndarray) -> str:
+def _checksum(rows: NDArray[Any], features: NDArray[Any]) -> str:
     digest = hashlib.sha256(f"{rows.dtype} {rows.shape} {features.dtype} {features.shape}".encode())
     digest.update(rows.tobytes())
     digest.update(features.view(np.uint8).reshape(-1).data)

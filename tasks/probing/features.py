@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -89,7 +90,7 @@ class Extractor:
             "entries": self.entries,
         }
 
-    def features(self, split: Split, indices: np.ndarray, contents: Sequence[bytes], name: str) -> Tensor:
+    def features(self, split: Split, indices: NDArray[Any], contents: Sequence[bytes], name: str) -> Tensor:
         """Features [len(indices), F], float32 on the CPU, of these images of a split; the same on every rank.
 
         What the store holds is read; the rest is computed, a shard at a time, by all ranks and by any other process
@@ -138,7 +139,7 @@ class Extractor:
         about = {"backbone": self.backbone.spec.name, "images": name, "rows": len(contents)}
         return Entry.open(self.context.features, key, about)
 
-    def _fill(self, entry: Entry, wanted: np.ndarray, images: "Pixels", label: str) -> None:
+    def _fill(self, entry: Entry, wanted: NDArray[Any], images: "Pixels", label: str) -> None:
         """Until no wanted row is missing: makes the shards that nobody else is making, waits for the others."""
         world = self.context.ranks.world
         # Of one size for all ranks, from beginning to end, so that what is left are whole shards of every rank's list.
@@ -155,10 +156,10 @@ class Extractor:
             time.sleep(POLL_SECONDS)
 
     @torch.inference_mode()
-    def _make(self, entry: Entry, shards: list[np.ndarray], images: "Pixels", label: str) -> int:
+    def _make(self, entry: Entry, shards: list[NDArray[Any]], images: "Pixels", label: str) -> int:
         """Computes those of the shards that can be claimed; how many."""
         context, encode = self.context, encoder(self.backbone, self.kind.block)
-        claimed: deque[np.ndarray] = deque()
+        claimed: deque[NDArray[Any]] = deque()
         stream = load_batches(images, self._claims(entry, shards, claimed), context)
         bar: tqdm[Any] = context.bar([], label, total=sum(map(len, shards)))
         made, parts, began = 0, [], time.monotonic()
@@ -187,7 +188,7 @@ class Extractor:
         """Threads and loader processes."""
         return torch.get_num_threads() + self.context.workers
 
-    def _claims(self, entry: Entry, shards: list[np.ndarray], claimed: deque[np.ndarray]) -> Iterator[list[int]]:
+    def _claims(self, entry: Entry, shards: list[NDArray[Any]], claimed: deque[NDArray[Any]]) -> Iterator[list[int]]:
         """Batches of the shards that this process may make; each shard is put into `claimed` before its batches."""
         ranks = self.context.ranks
         first = len(shards) * ranks.rank // ranks.world  # ranks begin apart and meet as late as they can

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.engine.context import Context
@@ -29,7 +30,7 @@ class FrozenFeatures:
     """[S, F], float32."""
     train_labels: Tensor
     """[S], int64."""
-    rows: np.ndarray
+    rows: NDArray[Any]
     """[S], sorted: the index of each among all training images."""
     test: Tensor
     """[M, F]."""
@@ -50,7 +51,7 @@ class FrozenFeatures:
             return str(error)
         return ""
 
-    def of(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+    def of(self, indices: NDArray[Any]) -> tuple[Tensor, Tensor]:
         """Features and labels of training images."""
         places = np.searchsorted(self.rows, indices)
         return self.train[places], self.train_labels[places]
@@ -81,7 +82,7 @@ class FrozenFeatures:
 class Probed(NamedTuple):
     """A support set's probe on the test images."""
 
-    correct: np.ndarray
+    correct: NDArray[Any]
     """[M], bool."""
     strength: float
     """The one that was taken."""
@@ -103,7 +104,7 @@ def finite(features: Tensor) -> bool:
 
 def probe_all(
     features: FrozenFeatures, sets: SupportSets, fit: Fit, strengths: tuple[float, ...], context: Context
-) -> tuple[dict[str, np.ndarray], dict[str, list[float]], int]:
+) -> tuple[dict[str, NDArray[Any]], dict[str, list[float]], int]:
     """Probes every draw with every number of shots; ranks share the draws, and all return the same.
 
     Args:

@@ -4,9 +4,11 @@ Letters: B images, N validation images, T tokens, D channels, F channels of the 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -29,7 +31,7 @@ class LinearLearner(Learner):
         best_head: weight and bias at that validation.
     """
 
-    def __init__(self, encode: Callable[[Tensor], Tensor], dim: int, train_labels: np.ndarray, classes: int) -> None:
+    def __init__(self, encode: Callable[[Tensor], Tensor], dim: int, train_labels: NDArray[Any], classes: int) -> None:
         super().__init__()
         self.encode = encode
         self.head = nn.Linear(dim, classes)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.data.classification import ClassificationData
 from backbones.data.splits.subsets import all_digests
@@ -25,7 +26,7 @@ class SupportSets:
     """The draws of a data set, nested: the set of k images per class holds that of fewer."""
 
     rule: Rule
-    orders: tuple[tuple[np.ndarray, ...], ...]
+    orders: tuple[tuple[NDArray[Any], ...], ...]
     """For every draw and class the indices of its training images, in the order in which they are taken."""
     shots: tuple[int, ...]
     """Images per class, rising."""
@@ -36,19 +37,20 @@ class SupportSets:
     test: tuple[bytes, ...]
     """Content digest of every test image."""
 
-    def support(self, draw: int, shots: int) -> np.ndarray:
+    def support(self, draw: int, shots: int) -> NDArray[Any]:
         """Indices of the training images in one set, class by class; a class that has fewer gives all."""
         return np.concatenate([order[:shots] for order in self.orders[draw]])
 
-    def selection(self, draw: int) -> np.ndarray:
+    def selection(self, draw: int) -> NDArray[Any]:
         """Indices of the training images that a draw chooses its strength on, behind those of its sets."""
         first = self.shots[-1]
         return np.concatenate([order[first : first + self.select] for order in self.orders[draw]])
 
-    def needed(self) -> np.ndarray:
+    def needed(self) -> NDArray[Any]:
         """Indices, sorted, of all training images that any draw takes."""
         most = self.shots[-1] + self.select
-        return np.unique(np.concatenate([order[:most] for orders in self.orders for order in orders]))
+        indices: NDArray[Any] = np.unique(np.concatenate([order[:most] for orders in self.orders for order in orders]))
+        return indices
 
     @property
     def digest(self) -> str:
@@ -81,7 +83,7 @@ class SupportSets:
                     lines.writerow((draw, name, rank, use, data.train.names[index], self.train[index].hex()))
         return text.getvalue()
 
-    def facts(self, labels: np.ndarray) -> dict[str, Any]:
+    def facts(self, labels: NDArray[Any]) -> dict[str, Any]:
         """What the record says about the sets, and about images that occur more than once.
 
         Args:
@@ -158,13 +160,13 @@ def image_digest(data: ClassificationData, *, ordered: bool) -> str:
     return hashlib.sha256(b"\n".join(lines if ordered else sorted(lines))).hexdigest()
 
 
-def _by_content(group: np.ndarray, contents: Sequence[bytes], draw: int) -> np.ndarray:
+def _by_content(group: NDArray[Any], contents: Sequence[bytes], draw: int) -> NDArray[Any]:
     first = {contents[index]: index for index in reversed(group.tolist())}
     ranked = sorted(first, key=lambda content: hashlib.sha256(content + f"draw {draw}".encode()).digest())
     return np.array([first[content] for content in ranked], dtype=np.int64)
 
 
-def permuted(groups: Sequence[np.ndarray], draw: int) -> tuple[np.ndarray, ...]:
+def permuted(groups: Sequence[NDArray[Any]], draw: int) -> tuple[NDArray[Any], ...]:
     """The images of every class in the order that big_vision's generator gives them; one stream for all classes."""
     generator = np.random.default_rng(draw)
     return tuple(generator.permutation(group) for group in groups)

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.runtime.precision import scoring_precision
@@ -18,7 +20,7 @@ BLOCK_BYTES = 64 << 20
 CACHED_ROWS = 256  # of features that are summed at a time
 
 
-def as_matrix(values: Tensor | np.ndarray, name: str) -> Tensor:
+def as_matrix(values: Tensor | NDArray[Any], name: str) -> Tensor:
     """`values` [rows, columns] as a detached float32 or float64 tensor, uncopied where they are one already.
 
     Raises:
@@ -92,13 +94,14 @@ class Distances:
         products = (self.norms[self.copies[columns]] - values).abs() / 2
         shares = (products / scale.clamp(min=torch.finfo(values.dtype).tiny)).nan_to_num(posinf=1)
         c = (3 * root * shares + 9).clamp(max=root + 8)
-        return 2 * u * (2 * c * scale + 6 * self.largest * (query + self.largest))
+        bound: Tensor = 2 * u * (2 * c * scale + 6 * self.largest * (query + self.largest))
+        return bound
 
-    def exact(self, row: int, columns: np.ndarray) -> np.ndarray:
+    def exact(self, row: int, columns: NDArray[Any]) -> NDArray[Any]:
         """Squared distances, float64, of one query to gallery columns, from the features as given."""
         query, gallery = self.given
         chosen = torch.from_numpy(columns).to(gallery.device)
-        squared: np.ndarray = (gallery[chosen].double() - query[row].double()).square_().sum(1).cpu().numpy()
+        squared: NDArray[Any] = (gallery[chosen].double() - query[row].double()).square_().sum(1).cpu().numpy()
         return squared
 
     def whole(self, rows: list[int]) -> Tensor:

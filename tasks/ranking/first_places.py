@@ -3,14 +3,17 @@
 Letters: G gallery images, b queries of one block, k places of each list.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.tie_groups import MANY, Source
 
 
-def first_places(source: Source, rows: slice, distances: Tensor, keep: int) -> np.ndarray:
+def first_places(source: Source, rows: slice, distances: Tensor, keep: int) -> NDArray[Any]:
     """The columns [b, k] of the nearest images of each query, of equally near ones the first; -1 behind the end.
 
     What float32 cannot tell apart is ordered by its distances in float64, as in `tasks.ranking.tie_groups`.

@@ -6,9 +6,11 @@ Letters: Q queries, U gallery images that stand in some list, k places of a list
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from backbones.errors import UserError
@@ -25,29 +27,30 @@ HEIGHT, WIDEST, FRAME, GAP, BAND = 128, 192, 3, 6, 16  # pixels
 class RankedLists:
     """Who stands at the first places of every query's list. Gallery images that do not count for it are left out."""
 
-    query: np.ndarray
+    query: NDArray[Any]
     """[Q] file names relative to the data set's folder"""
-    query_identity: np.ndarray
+    query_identity: NDArray[Any]
     """[Q]"""
-    query_camera: np.ndarray
+    query_camera: NDArray[Any]
     """[Q]"""
-    gallery: np.ndarray
+    gallery: NDArray[Any]
     """[U] file names"""
-    gallery_identity: np.ndarray
+    gallery_identity: NDArray[Any]
     """[U]"""
-    gallery_camera: np.ndarray
+    gallery_camera: NDArray[Any]
     """[U]"""
-    places: np.ndarray
+    places: NDArray[Any]
     """[Q, k] index into the gallery's arrays, nearest first; -1 behind the end of a list"""
 
     @property
-    def right(self) -> np.ndarray:
+    def right(self) -> NDArray[Any]:
         """bool [Q, k] whether the image at a place shows the query's identity."""
-        return (self.gallery_identity[self.places] == self.query_identity[:, None]) & (self.places >= 0)
+        right: NDArray[Any] = (self.gallery_identity[self.places] == self.query_identity[:, None]) & (self.places >= 0)
+        return right
 
     @classmethod
     def of(
-        cls, nearest: np.ndarray, query: Sequence[tuple[str, int, int]], gallery: Sequence[tuple[str, int, int]]
+        cls, nearest: NDArray[Any], query: Sequence[tuple[str, int, int]], gallery: Sequence[tuple[str, int, int]]
     ) -> "RankedLists":
         """The lists of a ranking.
 

@@ -4,12 +4,14 @@ Letters: Q queries, G gallery images, b queries of one block, M gallery images o
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-Labels = Sequence[int] | Sequence[str] | np.ndarray | Tensor
+Labels = Sequence[int] | Sequence[str] | NDArray[Any] | Tensor
 
 
 class Matches:
@@ -44,7 +46,7 @@ class Matches:
         return columns, real & ~same_camera, real & same_camera
 
 
-def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) -> tuple[np.ndarray, np.ndarray]:
+def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Both sides' labels as integers that are equal where the labels are.
 
     Raises:

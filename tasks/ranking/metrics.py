@@ -8,9 +8,11 @@ Letters: Q queries, G gallery images, D channels, b queries of one block, M gall
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import Distances, as_matrix, blocks, full_precision
@@ -30,25 +32,25 @@ class Ranking:
         ValueError: if no query has a match.
     """
 
-    ap: np.ndarray
+    ap: NDArray[Any]
     """[Q] average precision in [0, 1]; nan without a match"""
-    ap_worst: np.ndarray
+    ap_worst: NDArray[Any]
     """[Q] the same if ties fell against the matches"""
-    ap_best: np.ndarray
+    ap_best: NDArray[Any]
     """[Q] the same if ties fell for the matches"""
-    inp: np.ndarray
+    inp: NDArray[Any]
     """[Q] inverse negative penalty in [0, 1]; nan without a match"""
-    before: np.ndarray
+    before: NDArray[Any]
     """[Q] entries nearer than the first match"""
-    tied: np.ndarray
+    tied: NDArray[Any]
     """[Q] entries at the first match's distance, itself included; 0 without a match"""
-    hits: np.ndarray
+    hits: NDArray[Any]
     """[Q] matches among the tied; 0 without a match"""
-    kept: np.ndarray
+    kept: NDArray[Any]
     """[Q] gallery entries ranked, those of the same identity and camera left out"""
     max_rank: int = 50
     """ranks of the CMC curve"""
-    nearest: np.ndarray | None = None
+    nearest: NDArray[Any] | None = None
     """[Q, k] the gallery images at the first k places, -1 where fewer are ranked; equal distances in the gallery's
     order. None unless asked for; no score depends on it"""
 
@@ -57,7 +59,7 @@ class Ranking:
             raise ValueError("no query has a match under another camera in the gallery: check identities and cameras")
 
     @cached_property
-    def valid(self) -> np.ndarray:
+    def valid(self) -> NDArray[Any]:
         """[Q] whether the query has a match."""
         return self.hits > 0
 
@@ -77,20 +79,21 @@ class Ranking:
         return float(self.inp[self.valid].mean())
 
     @property
-    def first(self) -> np.ndarray:
+    def first(self) -> NDArray[Any]:
         """[Q] the expected rank, from 1, of the first match; nan without a match."""
         return np.where(self.valid, self.before + (self.tied + 1) / (self.hits + 1), np.nan)
 
     @cached_property
-    def cmc_of_queries(self) -> np.ndarray:
+    def cmc_of_queries(self) -> NDArray[Any]:
         """[Q, max_rank] the chance that a match stands at rank 1, 2, ... or before; nan without a match."""
         curves = expected_cmc(self.before, self.tied, self.hits, self.max_rank)
         return np.where(self.valid[:, None], curves, np.nan)
 
     @cached_property
-    def cmc(self) -> np.ndarray:
+    def cmc(self) -> NDArray[Any]:
         """[max_rank] the cumulative matching characteristic over valid queries, in [0, 1]."""
-        return self.cmc_of_queries[self.valid].mean(axis=0)
+        cmc: NDArray[Any] = self.cmc_of_queries[self.valid].mean(axis=0)
+        return cmc
 
     @property
     def degenerate(self) -> bool:
@@ -102,12 +105,12 @@ class Ranking:
         ranks = {f"rank{rank}": float(self.cmc[rank - 1]) for rank in (1, 5, 10) if rank <= self.max_rank}
         return {"mAP": self.mAP, **ranks, "mINP": self.mINP}
 
-    def outcomes(self) -> dict[str, np.ndarray]:
+    def outcomes(self) -> dict[str, NDArray[Any]]:
         """The arrays per query [Q] that `from_outcomes` needs."""
         return {name: getattr(self, name) for name in OUTCOMES}
 
     @classmethod
-    def from_outcomes(cls, outcomes: dict[str, np.ndarray], max_rank: int = 50) -> "Ranking":
+    def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], max_rank: int = 50) -> "Ranking":
         """The ranking that `outcomes` was taken from; every score is the same to the bit.
 
         Raises:
@@ -122,8 +125,8 @@ OUTCOMES = tuple(field.name for field in fields(Ranking) if field.name not in ("
 
 
 def rank(
-    query: Tensor | np.ndarray,
-    gallery: Tensor | np.ndarray,
+    query: Tensor | NDArray[Any],
+    gallery: Tensor | NDArray[Any],
     query_ids: Labels,
     gallery_ids: Labels,
     query_cameras: Labels,
@@ -158,7 +161,7 @@ def rank(
 
 
 def rank_distances(
-    distances: Tensor | np.ndarray,
+    distances: Tensor | NDArray[Any],
     query_ids: Labels,
     gallery_ids: Labels,
     query_cameras: Labels,
@@ -194,7 +197,7 @@ def _rank(source: Source, matches: Matches, max_rank: int, ap: str, keep: int) -
     return Ranking(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, max_rank=max_rank)
 
 
-def _score(groups: list[np.ndarray], matches: np.ndarray, ap: str) -> dict[str, np.ndarray]:
+def _score(groups: list[NDArray[Any]], matches: NDArray[Any], ap: str) -> dict[str, NDArray[Any]]:
     """The arrays of `Ranking`, but `kept`, of a block of queries from the tie groups of their matches."""
     valid = np.flatnonzero(matches)
     rows, places = np.nonzero(np.arange(groups[0].shape[1]) < matches[:, None])

@@ -4,8 +4,11 @@ Letters: Q queries, G gallery images, N = Q + G images, D channels.
 The sets and vectors of the paper are sparse matrices [N, N]: row i holds what belongs to image i.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 from torch import Tensor
 
@@ -13,13 +16,13 @@ from tasks.ranking.distances import CACHED_ROWS, as_matrix, blocks, centre, dist
 
 
 def rerank(
-    query: Tensor | np.ndarray,
-    gallery: Tensor | np.ndarray,
+    query: Tensor | NDArray[Any],
+    gallery: Tensor | NDArray[Any],
     *,
     k1: int = 20,
     k2: int = 6,
     lambda_value: float = 0.3,
-) -> np.ndarray:
+) -> NDArray[Any]:
     """Re-ranked distances: lambda d + (1 - lambda) Jaccard distance of the k-reciprocal encodings (equation 12).
 
     d is the squared Euclidean distance of the features as given, divided by the image's largest. Before that
@@ -62,7 +65,7 @@ def rerank(
 
 def _neighbours(
     features: Tensor, given: tuple[Tensor, Tensor], count: int, edges: list[int], queries: int
-) -> tuple[np.ndarray, Tensor, np.ndarray]:
+) -> tuple[NDArray[Any], Tensor, NDArray[Any]]:
     """The nearest images [N, count] of each, itself first; its largest distance [N]; and d of the queries [Q, G].
 
     Args:
@@ -95,7 +98,8 @@ def _unsure(values: Tensor, norms: Tensor, largest: Tensor, channels: int, edges
     """The rows of rising `values` [b, count + 1] that are as close at an edge as what a product rounds off."""
     steps = values[:, edges] - values[:, [edge - 1 for edge in edges]]
     error = (channels**0.5 + 20) * (norms.sqrt() + largest.sqrt()).square() * torch.finfo(values.dtype).eps
-    return (steps <= error[:, None]).any(1).nonzero().flatten()
+    rows: Tensor = (steps <= error[:, None]).any(1).nonzero().flatten()
+    return rows
 
 
 def _nearest_in_float64(given: Tensor, mean: Tensor, rows: Tensor, count: int) -> Tensor:
@@ -107,7 +111,7 @@ def _nearest_in_float64(given: Tensor, mean: Tensor, rows: Tensor, count: int) -
     return order.topk(min(count, len(given)), largest=False).indices
 
 
-def _encodings(features: Tensor, nearest: np.ndarray, largest: Tensor) -> csr_array:
+def _encodings(features: Tensor, nearest: NDArray[Any], largest: Tensor) -> csr_array:
     """The k-reciprocal encodings: exp(-d) over the expanded reciprocal neighbours, of sum 1 (equations 3 and 7)."""
     reciprocal = _reciprocal(nearest)
     half = _reciprocal(nearest[:, : _half(nearest.shape[1])])
@@ -127,20 +131,20 @@ def _half(count: int) -> int:
     return round((count - 1) / 2) + 1
 
 
-def _reciprocal(nearest: np.ndarray) -> csr_array:
+def _reciprocal(nearest: NDArray[Any]) -> csr_array:
     """1 where two images are among each other's nearest."""
     relation = _relation(nearest)
     return relation * relation.T.tocsr()
 
 
-def _relation(nearest: np.ndarray) -> csr_array:
+def _relation(nearest: NDArray[Any]) -> csr_array:
     """1 from each image to its nearest [N, k]."""
     images, count = nearest.shape
     places = np.arange(0, images * count + 1, count)
     return csr_array((np.ones(images * count), nearest.reshape(-1), places), shape=(images, images))
 
 
-def _distances_of_pairs(features: Tensor, first: np.ndarray, second: np.ndarray, largest: Tensor) -> np.ndarray:
+def _distances_of_pairs(features: Tensor, first: NDArray[Any], second: NDArray[Any], largest: Tensor) -> NDArray[Any]:
     """d between images `first` and `second`, divided by the largest of `first`."""
     distances = np.empty(len(first))
     for part in blocks(len(first), row_bytes=64 * features.shape[1]):  # few enough to stay in the cache
@@ -150,7 +154,7 @@ def _distances_of_pairs(features: Tensor, first: np.ndarray, second: np.ndarray,
     return distances
 
 
-def _blend(distances: np.ndarray, encodings: csr_array, lambda_value: float) -> np.ndarray:
+def _blend(distances: NDArray[Any], encodings: csr_array, lambda_value: float) -> NDArray[Any]:
     """lambda d + (1 - lambda) (1 - sum of minima / sum of maxima) (equations 10 and 12), over `distances` [Q, G].
 
     Encodings sum to 1, so their maxima sum to 2 less the sum of their minima.

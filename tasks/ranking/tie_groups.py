@@ -8,10 +8,11 @@ Letters: G gallery images, b queries of one block, M gallery images of a query's
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 SORTED = 48
@@ -29,7 +30,7 @@ class Source(Protocol):
     def slack(self, rows: slice, columns: Tensor, values: Tensor) -> Tensor | None:
         """How close to the values [b, M] another one may come that is not surely on one side; None: they are exact."""
 
-    def exact(self, row: int, columns: np.ndarray) -> np.ndarray:
+    def exact(self, row: int, columns: NDArray[Any]) -> NDArray[Any]:
         """Distances of one query in float64."""
 
     def whole(self, rows: list[int]) -> Tensor:
@@ -49,7 +50,7 @@ class Given:
     def slack(self, rows: slice, columns: Tensor, values: Tensor) -> None:
         """What is equal is equal."""
 
-    def exact(self, row: int, columns: np.ndarray) -> np.ndarray:
+    def exact(self, row: int, columns: NDArray[Any]) -> NDArray[Any]:
         """Never asked for."""
         raise NotImplementedError
 
@@ -60,7 +61,7 @@ class Given:
 
 def tie_groups(
     source: Source, rows: slice, distances: Tensor, columns: Tensor, match: Tensor, left_out: Tensor
-) -> tuple[list[np.ndarray], np.ndarray]:
+) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """The tie group of each match, matches in the order of their distances.
 
     Args:
@@ -94,7 +95,7 @@ def _decide(
     distances: Tensor,
     entries: tuple[Tensor, Tensor, Tensor],
     edges: tuple[Tensor, Tensor],
-    found: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    found: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]],
 ) -> None:
     """Puts what distances in float64 say into `found`, wherever a match has neighbours between its edges.
 
@@ -124,7 +125,7 @@ def _decide(
         below[many], within[many], keys[many] = _in_float64(whole, columns[some], match[some], left_out[some])
 
 
-def _twins(keys: np.ndarray) -> np.ndarray:
+def _twins(keys: NDArray[Any]) -> NDArray[Any]:
     """Whether another match of the row [b, M] has the same finite value."""
     order = keys.argsort(axis=1)
     ordered, equal = np.take_along_axis(keys, order, axis=1), np.zeros(keys.shape, dtype=bool)
@@ -142,7 +143,7 @@ def _leave_out(distances: Tensor, columns: Tensor, others: Tensor) -> None:
 
 def _in_float64(
     distances: Tensor, columns: Tensor, match: Tensor, left_out: Tensor
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """How many entries are nearer than each match, how many not farther, and its distance [n, M], of some queries.
 
     Args:
@@ -156,13 +157,13 @@ def _in_float64(
 
 
 def _decided(
-    exact: Callable[[np.ndarray], np.ndarray],
-    values: np.ndarray,
-    matches: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    below: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    exact: Callable[[NDArray[Any]], NDArray[Any]],
+    values: NDArray[Any],
+    matches: NDArray[Any],
+    low: NDArray[Any],
+    high: NDArray[Any],
+    below: NDArray[Any],
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """How many entries are nearer than a query's match, how many not farther, and its exact distance [m].
 
     Args:
@@ -181,8 +182,8 @@ def _decided(
 
 
 def _groups(
-    below: np.ndarray, within: np.ndarray, keys: np.ndarray, decided: np.ndarray, match: np.ndarray
-) -> list[np.ndarray]:
+    below: NDArray[Any], within: NDArray[Any], keys: NDArray[Any], decided: NDArray[Any], match: NDArray[Any]
+) -> list[NDArray[Any]]:
     """b, n, m, k of each match [b, M] from its nearer and equal entries that are no matches, and its distance.
 
     Distances that are decided are not on the scale of the others. Such matches never tie: their entries differ, or the
@@ -202,13 +203,13 @@ def _groups(
     return [below + first, within - below + last - first, first, last - first]
 
 
-def counts(values: Tensor, low: Tensor, high: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def counts(values: Tensor, low: Tensor, high: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
     """How many of each row of `values` [b, G] lie below each of `low` [b, M], and how many up to each of `high`."""
     if values.device.type != "cpu":
         return _counts_by_torch(values, low, high)
     below, within = (np.zeros(low.shape, dtype=np.int64) for _ in range(2))
 
-    def count(rows: np.ndarray) -> None:
+    def count(rows: NDArray[Any]) -> None:
         for row in rows.tolist():
             below[row], within[row] = _counts_of_row(of[row], lows[row], highs[row])
 
@@ -220,7 +221,7 @@ def counts(values: Tensor, low: Tensor, high: Tensor) -> tuple[np.ndarray, np.nd
     return below, within
 
 
-def _counts_of_row(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _counts_of_row(values: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     real = np.flatnonzero(high > -np.inf)
     near = values <= high.max()
     if len(real) * len(values) < SORTED * np.count_nonzero(near):
@@ -233,7 +234,7 @@ def _counts_of_row(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> tup
     return ordered.searchsorted(low), ordered.searchsorted(high, "right")
 
 
-def _counts_by_torch(values: Tensor, low: Tensor, high: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _counts_by_torch(values: Tensor, low: Tensor, high: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
     ordered = values.sort(dim=1).values
     below, within = torch.searchsorted(ordered, low), torch.searchsorted(ordered, high, right=True)
     return below.cpu().numpy(), within.cpu().numpy()

@@ -12,13 +12,15 @@ ECIR 2008, for average precision; the places of the first and of the last match 
 """
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def expected_ap(
-    b: np.ndarray, n: np.ndarray, m: np.ndarray, k: np.ndarray, *, rule: str = "rectangle"
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    b: NDArray[Any], n: NDArray[Any], m: NDArray[Any], k: NDArray[Any], *, rule: str = "rectangle"
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """What one match of the group adds to the sum of precisions: in expectation, at worst and at best.
 
     Averaged over a query's matches this is AP. `rule` says how the area under precision and recall is taken:
@@ -31,14 +33,16 @@ def expected_ap(
     # before place u of the group, u (k - 1) / (n - 1) of the other k - 1 matches are expected, given a match at u
     slope = (k - 1) / np.maximum(n - 1, 1)
 
-    def precision(rank: np.ndarray, slope: np.ndarray | float, count: np.ndarray) -> np.ndarray:
+    def precision(rank: NDArray[Any], slope: NDArray[Any] | float, count: NDArray[Any]) -> NDArray[Any]:
         here = _precision(m + 1, rank + 1, slope, count)
         return here if rule == "rectangle" else (here + _precision(m, rank, slope, count)) / 2
 
     return precision(b, slope, n), precision(b + n - k, 1.0, k), precision(b, 1.0, k)
 
 
-def _precision(hits: np.ndarray, rank: np.ndarray, slope: np.ndarray | float, count: np.ndarray) -> np.ndarray:
+def _precision(
+    hits: NDArray[Any], rank: NDArray[Any], slope: NDArray[Any] | float, count: NDArray[Any]
+) -> NDArray[Any]:
     """The mean of (hits + slope u) / (rank + u) over u = 0 ... count - 1, where 0 / 0 is 1."""
     harmonic = _harmonic(1 << int((rank + count).max(initial=1)).bit_length())  # few sizes, so the cache serves
     before = np.maximum(rank - 1, 0)
@@ -49,12 +53,12 @@ def _precision(hits: np.ndarray, rank: np.ndarray, slope: np.ndarray | float, co
 
 
 @lru_cache(maxsize=1)
-def _harmonic(size: int) -> np.ndarray:
+def _harmonic(size: int) -> NDArray[Any]:
     """The harmonic numbers H_0 ... H_size. Extended precision: differences of neighbours are multiplied by ranks."""
     return np.concatenate([[0], np.cumsum(1 / np.arange(1, size + 1, dtype=np.longdouble))])
 
 
-def expected_cmc(b: np.ndarray, n: np.ndarray, k: np.ndarray, max_rank: int) -> np.ndarray:
+def expected_cmc(b: NDArray[Any], n: NDArray[Any], k: NDArray[Any], max_rank: int) -> NDArray[Any]:
     """The chance that a match stands at rank 1 ... max_rank or before; the group is that of the first match, m = 0.
 
     Returns:
@@ -66,12 +70,13 @@ def expected_cmc(b: np.ndarray, n: np.ndarray, k: np.ndarray, max_rank: int) -> 
     return 1 - np.cumprod(np.where(place < 0, 1.0, miss), axis=1)
 
 
-def expected_inp(b: np.ndarray, n: np.ndarray, k: np.ndarray, matches: np.ndarray) -> np.ndarray:
+def expected_inp(b: NDArray[Any], n: NDArray[Any], k: NDArray[Any], matches: NDArray[Any]) -> NDArray[Any]:
     """The inverse negative penalty, matches / rank of the last match (Ye et al. 2020, arXiv 2001.04193, section 4).
 
     The group is that of the last match. Its last match stands at place x with the chance C(x - 1, k - 1) / C(n, k).
     """
-    inp = matches / (b + n)  # the last match is the last of its group wherever the group holds matches alone
+    # The last match is the last of its group wherever the group holds matches alone.
+    inp: NDArray[Any] = matches / (b + n)
     mixed = np.flatnonzero(n > k)
     if mixed.size:
         groups, which = np.unique(np.stack([b, n, k])[:, mixed], axis=1, return_inverse=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -51,7 +52,7 @@ class AtHand:
     """In which the run scored."""
     scores: dict[str, float]
     details: dict[str, Any]
-    outcomes: dict[str, np.ndarray]
+    outcomes: dict[str, NDArray[Any]]
     subset: int | None
     """How many samples are looked at; None: all."""
     note: str = ""
@@ -62,7 +63,7 @@ class AtHand:
         """Of the features that the run scored, as a share of their length."""
         return ERRORS[self.precision]
 
-    def places(self, total: int | None = None) -> np.ndarray:
+    def places(self, total: int | None = None) -> NDArray[Any]:
         """Of the samples looked at among all, evenly spaced."""
         total = len(self.outcomes["sample"]) if total is None else total
         count = min(self.subset or total, total)
@@ -73,14 +74,16 @@ class AtHand:
         if not self.weights:
             raise NotAtHand(self.note)
         seed_torch(self.seed)  # random weights are those that the run drew first
-        return exact(create(self.spec, img_size=size))
+        backbone: Backbone = exact(create(self.spec, img_size=size))
+        return backbone
 
     def exported(self, size: Any, classes: str | None = None) -> Backbone:
         """The backbone that the run left, in float64. Raises NotAtHand."""
         if self.export is None:
             raise NotAtHand(f"the run's weights: there is no {self.folder / 'export'} here")
         spec = replace(self.spec, weights=str(self.export), load="strict")
-        return exact(create(spec, img_size=size, classes=classes))  # type: ignore[arg-type]
+        backbone: Backbone = exact(create(spec, img_size=size, classes=classes))  # type: ignore[arg-type]
+        return backbone
 
     def learned(self) -> dict[str, Tensor]:
         """The tensors of what the run trained, by name. Raises NotAtHand."""

@@ -9,8 +9,10 @@ Letters: M samples, S of them looked at.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 ERRORS = {"fp64": 1e-12, "fp32": 4e-6, "fp16": 6e-3, "bf16": 5e-2}
 """Error of a feature that a network gives in a precision, as a share of its length: four times the largest that was
@@ -76,10 +78,10 @@ class Recomputed:
 def compare(
     name: str,
     recorded: float | None,
-    told: np.ndarray,
+    told: NDArray[Any],
     values: Values,
-    places: np.ndarray,
-    names: np.ndarray,
+    places: NDArray[Any],
+    names: NDArray[Any],
     precision: str,
 ) -> list[Row]:
     """Rows of a score that is a mean over samples.

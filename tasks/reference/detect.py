@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -87,7 +88,7 @@ def _corners(x: float, y: float, width: float, height: float) -> list[float]:
     return [x, y, x + width, y, x + width, y + height, x, y + height]
 
 
-def _detected(run: AtHand, learned: dict[str, Any], split: CocoSplit, places: np.ndarray) -> Results:
+def _detected(run: AtHand, learned: dict[str, Any], split: CocoSplit, places: NDArray[Any]) -> Results:
     """What the run's detector finds in images, one at a time."""
     options, data = run.options, run.dataset
     learner = make_learner(run.built, data, chosen_detector(options, data), options)
@@ -134,7 +135,7 @@ def _sides(left: float, top: float, right: float, bottom: float) -> list[float]:
     return [left, top, right - left, bottom - top]
 
 
-def _encoded(mask: np.ndarray) -> dict[str, Any]:
+def _encoded(mask: NDArray[Any]) -> dict[str, Any]:
     from pycocotools.mask import encode
 
     encoded = encode(np.asfortranarray(mask, dtype=np.uint8))

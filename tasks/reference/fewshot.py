@@ -4,9 +4,11 @@ Letters: S test images looked at, M training images, D channels, C classes.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
@@ -27,9 +29,9 @@ UNCONVERGED = 0.05
 class Features:
     """Of the images that are needed."""
 
-    train: dict[int, np.ndarray]
+    train: dict[int, NDArray[Any]]
     """Index among the training images -> [D]."""
-    test: np.ndarray
+    test: NDArray[Any]
     """[S, D]."""
     error: float
     """As a share of their length, against those of the run."""
@@ -55,7 +57,7 @@ def recompute(run: AtHand) -> Recomputed:
     return Recomputed(f"{source}: {options.draws} draws, {len(run.places())} images", found)
 
 
-def _computed(run: AtHand, needed: np.ndarray) -> Features:
+def _computed(run: AtHand, needed: NDArray[Any]) -> Features:
     """From the images."""
     options = run.options
     backbone, steps = run.frozen(options.size), options.features().steps()
@@ -97,9 +99,9 @@ def _stored(run: AtHand, sets: object) -> Features:
         raise NotAtHand(f"{run.note}; nor are its features whole in {run.store}") from None
 
 
-def _entry(run: AtHand, name: str, contents: tuple[bytes, ...]) -> dict[int, np.ndarray]:
+def _entry(run: AtHand, name: str, contents: tuple[bytes, ...]) -> dict[int, NDArray[Any]]:
     """Image -> feature, of an entry, whose rows are the different contents in order."""
-    of_content: dict[bytes, np.ndarray] = {}
+    of_content: dict[bytes, NDArray[Any]] = {}
     order = sorted({*contents})
     assert run.store is not None
     for path in sorted((run.store / name).glob("*.safetensors")):
@@ -111,7 +113,7 @@ def _entry(run: AtHand, name: str, contents: tuple[bytes, ...]) -> dict[int, np.
     return {place: of_content[content] for place, content in enumerate(contents) if content in of_content}
 
 
-def _support(run: AtHand, features: Features, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _support(run: AtHand, features: Features, places: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.stack([features.train[place] for place in places.tolist()]), run.dataset.train.labels[places]
 
 
@@ -125,11 +127,11 @@ def _draw(run: AtHand, features: Features, sets: object, draw: int, shots: int) 
 def _right(
     run: AtHand,
     error: float,
-    support: np.ndarray,
-    labels: np.ndarray,
+    support: NDArray[Any],
+    labels: NDArray[Any],
     strength: float,
-    tested: np.ndarray,
-    truth: np.ndarray,
+    tested: NDArray[Any],
+    truth: NDArray[Any],
 ) -> list[tuple[float, float, float]]:
     """(found, low, high) of every tested image."""
     options, classes = run.options, len(run.dataset.classes)
@@ -152,7 +154,7 @@ def _right(
     return found
 
 
-def _off(probe: Linear, support: np.ndarray, feature: np.ndarray, error: float) -> float:
+def _off(probe: Linear, support: NDArray[Any], feature: NDArray[Any], error: float) -> float:
     """By how much an output may be off: through the feature itself, and through those that the probe was fitted to."""
     longest = np.sqrt(max((support**2).sum(1).max(), (feature**2).sum()))
     return float(4 * error * longest * probe.steepness)

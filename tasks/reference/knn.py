@@ -1,8 +1,10 @@
 """Neighbours' votes anew, from frozen features in float64."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.backbone import Backbone
 from backbones.data.loading.images import Transform
@@ -62,7 +64,7 @@ def voted(
 
 
 def _right(
-    cosines: np.ndarray, run: AtHand, label: int, k: int, temperature: float, top: int
+    cosines: NDArray[Any], run: AtHand, label: int, k: int, temperature: float, top: int
 ) -> tuple[float, float, float]:
     """Whether the true class is found; with its images' cosines as low, and as high, as their errors allow."""
     train = run.dataset.train.labels

@@ -1,6 +1,9 @@
 """Top-1 and top-5 of a classifier's outputs, for the tasks that have one. Letters: S images, C classes."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.backbone import Backbone
@@ -13,17 +16,17 @@ from tasks.reference.metrics.accuracy import top, top_bounds
 TOP = (1, 5)
 
 
-def logits(run: AtHand, backbone: Backbone, split: Split, transform: Transform) -> np.ndarray:
+def logits(run: AtHand, backbone: Backbone, split: Split, transform: Transform) -> NDArray[Any]:
     """[S, C] of the images looked at."""
-    found: np.ndarray = rows(backbone.logits, lambda place: transform(split.read(place)), run.places(), "images")
+    found: NDArray[Any] = rows(backbone.logits, lambda place: transform(split.read(place)), run.places(), "images")
     return found
 
 
 def top_rows(
     run: AtHand,
-    outputs: np.ndarray,
-    errors: np.ndarray,
-    labels: np.ndarray,
+    outputs: NDArray[Any],
+    errors: NDArray[Any],
+    labels: NDArray[Any],
     names: dict[str, int],
     prefix: str = "",
 ) -> list[Row]:
@@ -63,6 +66,6 @@ def of_backbone(
     return top_rows(run, found, errors, labels, {f"top{k}": k for k in TOP})
 
 
-def _last(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _last(outputs: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
     """Outputs [S, C] by which the class of `labels` [S] comes last."""
     return np.where(np.arange(outputs.shape[1]) == labels[:, None], -1.0, 1.0)

@@ -1,12 +1,15 @@
 """Re-identification anew: from the run's weights, every query ranked against the whole gallery."""
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.backbone import create
 from backbones.data.loading.images import ReidTestTransform, read_image
-from tasks.data.reid import Sample
+from tasks.data.reid_layouts import Sample
 from tasks.reference.at_hand import AtHand, exact, load_all, rows
 from tasks.reference.compared import Recomputed, Row, Values, compare
 from tasks.reference.metrics.ranking import RANKS, Group, chance_by, junk, listed
@@ -45,7 +48,7 @@ def _loose(row: Row) -> tuple[str, float | None, float | None, float]:
     return row.name, row.told, row.found, RERANKED
 
 
-def _features(run: AtHand, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _features(run: AtHand, places: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Unit vectors of the queries [S, D] and of the gallery [G, D]."""
     learned = run.learned()
     backbone = create(run.built, img_size=run.options.size)
@@ -62,9 +65,10 @@ def _features(run: AtHand, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     def both(images: Tensor) -> Tensor:
         return encode(images) + encode(images.flip(-1)) if run.options.flip_test else encode(images)
 
-    def unit(samples: list[Sample], chosen: np.ndarray, label: str) -> np.ndarray:
-        found: np.ndarray = rows(both, lambda place: transform(read_image(samples[place].path)), chosen, label)
-        return found / np.maximum(np.sqrt((found**2).sum(1, keepdims=True)), 1e-12)
+    def unit(samples: list[Sample], chosen: NDArray[Any], label: str) -> NDArray[Any]:
+        found: NDArray[Any] = rows(both, lambda place: transform(read_image(samples[place].path)), chosen, label)
+        normalised: NDArray[Any] = found / np.maximum(np.sqrt((found**2).sum(1, keepdims=True)), 1e-12)
+        return normalised
 
     everything = np.arange(len(run.dataset.gallery))
     if run.options.rerank:  # neighbours are looked for among all queries, too
@@ -80,14 +84,15 @@ def _behind_the_neck(features: Tensor, learned: dict[str, Tensor]) -> Tensor:
     return (features - mean) / torch.sqrt(var + 1e-5) * weight + bias
 
 
-def _reranked(run: AtHand, query: np.ndarray, gallery: np.ndarray) -> np.ndarray:
+def _reranked(run: AtHand, query: NDArray[Any], gallery: NDArray[Any]) -> NDArray[Any]:
     """[S, G] of the queries looked at."""
     options = run.options
     k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
-    return reranked(query, gallery, k1=k1, k2=k2, weight=weight)[run.places()]
+    distances: NDArray[Any] = reranked(query, gallery, k1=k1, k2=k2, weight=weight)[run.places()]
+    return distances
 
 
-def _add(values: dict[str, Values], distances: np.ndarray, match: np.ndarray, run: AtHand) -> None:
+def _add(values: dict[str, Values], distances: NDArray[Any], match: NDArray[Any], run: AtHand) -> None:
     """Scores a list as it is, and with all matches as far and as near as their errors allow.
 
     |q - g|^2 of unit vectors that are off by e each is off by 4 e |q - g| + 4 e^2.
@@ -100,7 +105,7 @@ def _add(values: dict[str, Values], distances: np.ndarray, match: np.ndarray, ru
         values[name].add(*columns)
 
 
-def _told(outcomes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _told(outcomes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """The scores of every query by the run's outcomes."""
     first = zip(*(outcomes[name].tolist() for name in ("before", "tied", "hits")))
     groups = [Group(before, tied, 0, hits) for before, tied, hits in first]

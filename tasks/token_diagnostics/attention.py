@@ -83,4 +83,5 @@ def softmax_weights(attention: nn.Module, x: Tensor) -> Tensor:
     if hasattr(module, "q_norm"):
         q, k = module.q_norm(q), module.k_norm(k)
     with without_autocast(q):
-        return (q.float() * module.scale @ k.float().mT).softmax(-1)
+        weights: Tensor = (q.float() * module.scale @ k.float().mT).softmax(-1)
+        return weights

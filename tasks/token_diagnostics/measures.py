@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Subset
 
@@ -15,14 +16,14 @@ from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
 CPU_BATCH = 16
 
 
-def evenly(images: int, total: int) -> np.ndarray:
+def evenly(images: int, total: int) -> NDArray[Any]:
     """Places of so many images, evenly spaced in a list of `total`."""
     return np.arange(images) * total // images
 
 
 def observe(
     recorder: Recorder, images: Subset[tuple[Tensor, Tensor]], context: Context, *, batch_size: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
     """[M, F] of each place, [M, G] of each attention, the same on every rank."""
 
     def compute(pixels: Tensor, labels: Tensor) -> Tensor:
@@ -35,17 +36,17 @@ def observe(
     return recorder.columns(values)
 
 
-def layer_facts(recorder: Recorder, places: list[np.ndarray]) -> list[dict[str, Any]]:
+def layer_facts(recorder: Recorder, places: list[NDArray[Any]]) -> list[dict[str, Any]]:
     """Of every place what it is, and the means over the images, as plain values."""
     return [about | _layer(rows) for about, rows in zip(recorder.layers, places, strict=True)]
 
 
-def attention_facts(recorder: Recorder, attentions: list[np.ndarray]) -> list[dict[str, Any]]:
+def attention_facts(recorder: Recorder, attentions: list[NDArray[Any]]) -> list[dict[str, Any]]:
     """Of every attention what it is, and the means over the images, as plain values."""
     return [about | _attention(rows) for about, rows in zip(recorder.attentions, attentions, strict=True)]
 
 
-def _layer(rows: np.ndarray) -> dict[str, Any]:
+def _layer(rows: NDArray[Any]) -> dict[str, Any]:
     """Means over the images [M, F], None of what is defined for none, and the similarity's deviation between them."""
     facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(TOKEN_FIELDS)}
     similarity = rows[:, TOKEN_FIELDS.index("similarity")]
@@ -53,7 +54,7 @@ def _layer(rows: np.ndarray) -> dict[str, Any]:
     return facts | {"similarity_sd": float(defined.std(ddof=1)) if len(defined) > 1 else None}
 
 
-def _attention(rows: np.ndarray) -> dict[str, Any]:
+def _attention(rows: NDArray[Any]) -> dict[str, Any]:
     """Means [M, G] over the images; of the smallest and largest row sum the extremes."""
     facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(ATTENTION_FIELDS)}
     smallest, largest = (ATTENTION_FIELDS.index(f"row_sum_{which}") for which in ("smallest", "largest"))
@@ -63,7 +64,7 @@ def _attention(rows: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _mean(values: np.ndarray) -> float | None:
+def _mean(values: NDArray[Any]) -> float | None:
     """Over the values that are defined; None where none is."""
     defined = values[np.isfinite(values)]
     return float(defined.mean()) if len(defined) else None

@@ -47,7 +47,8 @@ def singular_values(tokens: Tensor) -> Tensor:
     """
     rows = tokens.double()
     gram = rows @ rows.mT if rows.shape[-2] < rows.shape[-1] else rows.mT @ rows
-    return torch.linalg.eigvalsh(gram).clamp_min(0).sqrt()
+    singular: Tensor = torch.linalg.eigvalsh(gram).clamp_min(0).sqrt()
+    return singular
 
 
 def effective_rank(values: Tensor) -> Tensor:

@@ -152,7 +152,8 @@ def _matrix(module: Any) -> Tensor | None:
 
 def column_norms(weight: Tensor) -> Tensor:
     """||W_c||_2 [C] of weights [out, C, ...]."""
-    return weight.double().transpose(0, 1).flatten(1).norm(dim=1)
+    norms: Tensor = weight.double().transpose(0, 1).flatten(1).norm(dim=1)
+    return norms
 
 
 def _compared(norms: Tensor, penalty: Tensor | None, of: str, missing: list[str]) -> dict[str, float | None]:

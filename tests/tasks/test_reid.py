@@ -12,7 +12,8 @@ from backbones.backbone import create
 from backbones.data.loading.images import ReidTestTransform
 from backbones.data.spec import resolve_dataset
 from backbones.runtime.finite import NotFinite
-from tasks.data.reid import Sample, open_reid
+from tasks.data.reid import open_reid
+from tasks.data.reid_layouts import Sample
 from tasks.ranking.galleries import PLACES, RANKED, RankedLists
 from tasks.reid import TASK, ReidLearner, ranked_features
 from tests.support import context

@@ -7,8 +7,10 @@ number t K + k.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.detection.coco.matches import Matches
 from tasks.detection.coco.matching import MAX_DETECTIONS, THRESHOLDS
@@ -43,7 +45,7 @@ class Averager:
             if any(_size_of(name) == size for name in names)
         }
 
-    def means(self, weights: np.ndarray) -> dict[str, float]:
+    def means(self, weights: NDArray[Any]) -> dict[str, float]:
         """The numbers in [0, 1]; one is left out where no image with a weight has an object of its size.
 
         Args:
@@ -56,7 +58,7 @@ class Averager:
             raise ValueError(f"weights up to {weights.max()}, but they were said to be {self.most} at most")
         copies = [weights, *(weights >= copy for copy in range(1, self.most + 1))]
         table = np.concatenate(copies).astype(np.float64)
-        averages: dict[str, np.ndarray] = {}
+        averages: dict[str, NDArray[Any]] = {}
         for size, layout in self.sizes.items():
             objects = np.bincount(layout.truth_category, table[layout.truth_image], layout.categories)
             wanted = [name for name in self.names if _size_of(name) == size]
@@ -68,7 +70,7 @@ def _size_of(name: str) -> str:
     return name[-1] if name[-1] in SIZES else ""
 
 
-def _rows(matches: Matches, most: int) -> tuple[np.ndarray, np.ndarray]:
+def _rows(matches: Matches, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Detections in the order of precision, and where each finds its weight in the table of `Averager.means`.
 
     Copies of an image stand next to one another, so that its detections at one score follow each other within a copy:
@@ -92,34 +94,34 @@ class Layout:
     """One area range. Right detections stand by group, and within it in the order of precision."""
 
     categories: int
-    truth_image: np.ndarray
+    truth_image: NDArray[Any]
     """[G'] objects of this range"""
-    truth_category: np.ndarray
+    truth_category: NDArray[Any]
     """[G']"""
-    wrong: np.ndarray
+    wrong: NDArray[Any]
     """places in the table of the weights of detections that are wrong at every threshold"""
-    wrong_start: np.ndarray
+    wrong_start: NDArray[Any]
     """[K] the first of these in each category"""
-    missed: np.ndarray
+    missed: NDArray[Any]
     """places of those that are wrong at a threshold and paired at another, by group"""
-    missed_start: np.ndarray
+    missed_start: NDArray[Any]
     """[T K] the first of these in each group"""
-    right: np.ndarray
+    right: NDArray[Any]
     """[S] places of those that are right"""
-    right_start: np.ndarray
+    right_start: NDArray[Any]
     """[T K + 1] the first of these in each group, and their number"""
-    group: np.ndarray
+    group: NDArray[Any]
     """[S]"""
-    rank: np.ndarray
+    rank: NDArray[Any]
     """[S]"""
-    wrong_before: np.ndarray
+    wrong_before: NDArray[Any]
     """[S] how many of `wrong` stand before"""
-    missed_before: np.ndarray
+    missed_before: NDArray[Any]
     """[S] how many of `missed` stand before"""
 
     def averages(
-        self, table: np.ndarray, objects: np.ndarray, names: Sequence[str], size: str
-    ) -> dict[str, np.ndarray]:
+        self, table: NDArray[Any], objects: NDArray[Any], names: Sequence[str], size: str
+    ) -> dict[str, NDArray[Any]]:
         """What the numbers are means of: precisions [T, K', R] and recalls [T, K'] of the K' categories with objects.
 
         Args:
@@ -135,7 +137,7 @@ class Layout:
                 found[name] = self._recall(counts * (self.rank < most), objects)[:, present]
         return found
 
-    def _precision(self, table: np.ndarray, counts: np.ndarray, objects: np.ndarray) -> np.ndarray:
+    def _precision(self, table: NDArray[Any], counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
         """[T, K, R]: the best precision at each recall or beyond, 0 where that is not reached."""
         running, missed, wrong = (_running(values) for values in (counts, table[self.missed], table[self.wrong]))
         start = running[self.right_start]
@@ -152,13 +154,14 @@ class Layout:
         best = np.maximum.accumulate(best[:, ::-1], axis=1)[:, ::-1]
         return best.reshape(len(THRESHOLDS), self.categories, len(RECALLS))
 
-    def _recall(self, counts: np.ndarray, objects: np.ndarray) -> np.ndarray:
+    def _recall(self, counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
         """[T, K]: the share of objects that is found; 0 without objects."""
         found = np.bincount(self.group, counts, len(THRESHOLDS) * self.categories)
-        return found.reshape(len(THRESHOLDS), self.categories) / np.maximum(objects, 1)
+        recall: NDArray[Any] = found.reshape(len(THRESHOLDS), self.categories) / np.maximum(objects, 1)
+        return recall
 
 
-def _lay_out(matches: Matches, rows: np.ndarray, place: np.ndarray, area: int) -> Layout:
+def _lay_out(matches: Matches, rows: NDArray[Any], place: NDArray[Any], area: int) -> Layout:
     categories = len(matches.categories)
     matched, ignored, category = matches.matched[rows, area], matches.ignored[rows, area], matches.category[rows]
     # an unpaired detection is ignored at every threshold or at none
@@ -188,17 +191,18 @@ def _lay_out(matches: Matches, rows: np.ndarray, place: np.ndarray, area: int) -
     )
 
 
-def _running(values: np.ndarray) -> np.ndarray:
+def _running(values: NDArray[Any]) -> NDArray[Any]:
     """[S] -> [S + 1]: the sum before each place, and at the end."""
     sums = np.zeros(len(values) + 1)
     np.cumsum(values, out=sums[1:])
     return sums
 
 
-def _needed(objects: np.ndarray) -> np.ndarray:
+def _needed(objects: NDArray[Any]) -> NDArray[Any]:
     """int64 [K, R]: the fewest right detections whose share of `objects` [K] is no less than each recall; one for 0."""
     total = np.maximum(objects, 1)[:, None]
     fewest = np.ceil(RECALLS * total)
     fewest -= (fewest - 1) / total >= RECALLS  # where the product was rounded up, or down:
     fewest += fewest / total < RECALLS
-    return np.maximum(fewest, 1).astype(np.int64)
+    fewest_needed: NDArray[Any] = np.maximum(fewest, 1).astype(np.int64)
+    return fewest_needed

@@ -3,9 +3,10 @@ I images, K categories, T = 10 IoU thresholds, A = 4 area ranges."""
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 Kind = Literal["bbox", "segm"]
 PREFIX: dict[Kind, str] = {"bbox": "box", "segm": "mask"}
@@ -20,36 +21,36 @@ class Matches:
     """
 
     kind: Kind
-    sample: np.ndarray
+    sample: NDArray[Any]
     """[I] file names, in the order of the images' ids"""
-    categories: np.ndarray
+    categories: NDArray[Any]
     """int64 [K] ids, rising"""
-    image: np.ndarray
+    image: NDArray[Any]
     """int32 [N] index into `sample`"""
-    category: np.ndarray
+    category: NDArray[Any]
     """int32 [N] index into `categories`"""
-    score: np.ndarray
+    score: NDArray[Any]
     """float64 [N]"""
-    rank: np.ndarray
+    rank: NDArray[Any]
     """uint8 [N] from 0, within image and category"""
-    matched: np.ndarray
+    matched: NDArray[Any]
     """uint16 [N, A] bit t: paired with an object at threshold t"""
-    ignored: np.ndarray
+    ignored: NDArray[Any]
     """uint16 [N, A] bit t: neither right nor wrong at threshold t"""
-    truth_image: np.ndarray
+    truth_image: NDArray[Any]
     """int32 [G] index into `sample`"""
-    truth_category: np.ndarray
+    truth_category: NDArray[Any]
     """int32 [G] index into `categories`"""
-    truth_counted: np.ndarray
+    truth_counted: NDArray[Any]
     """uint8 [G] bit a: to be found in area range a; crowds in none"""
 
-    def outcomes(self) -> dict[str, np.ndarray]:
+    def outcomes(self) -> dict[str, NDArray[Any]]:
         """The arrays under names that say the kind ("box_score"), `sample` under its own."""
         arrays = {f"{PREFIX[self.kind]}_{name}": getattr(self, name) for name in ARRAYS}
         return {"sample": self.sample, **arrays}
 
     @classmethod
-    def from_outcomes(cls, outcomes: dict[str, np.ndarray], kind: Kind) -> "Matches":
+    def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "Matches":
         """The matches that `outcomes` was taken from; every score is the same to the bit.
 
         Raises:
@@ -61,7 +62,7 @@ class Matches:
         return cls(kind=kind, **{name: np.asarray(outcomes[saved]) for name, saved in names.items()})
 
     @cached_property
-    def runs(self) -> np.ndarray:
+    def runs(self) -> NDArray[Any]:
         """int64 [N] numbers the runs of detections that share image, category and score."""
         ends = (np.diff(self.category) != 0) | (np.diff(self.score) != 0) | (np.diff(self.image) != 0)
         return np.concatenate([[0], np.cumsum(ends)])[: len(self.score)]

@@ -8,8 +8,10 @@ Letters: N detections, G objects, P pairs, T IoU thresholds, A area ranges.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.detection.coco.tables import Detections, FlatArrays, Objects, mask_library
 
@@ -26,11 +28,11 @@ class Pairs:
     Sorted by detection, then object.
     """
 
-    detection: np.ndarray
+    detection: NDArray[Any]
     """int64 [P]"""
-    object: np.ndarray
+    object: NDArray[Any]
     """int64 [P]"""
-    iou: np.ndarray
+    iou: NDArray[Any]
     """float64 [P]; of a crowd: the share of the detection that lies in it"""
 
 
@@ -47,7 +49,7 @@ def candidates(found: Detections, objects: Objects) -> Pairs:
     return Pairs(detection[enough], target[enough], iou[enough])
 
 
-def box_iou(found: FlatArrays, objects: Objects, detection: np.ndarray, target: np.ndarray) -> np.ndarray:
+def box_iou(found: FlatArrays, objects: Objects, detection: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
     """[P] intersection over union of boxes; over the detection's area for crowds."""
     one, other = found.boxes[detection].T, objects.boxes[target].T
     sides = [
@@ -58,10 +60,11 @@ def box_iou(found: FlatArrays, objects: Objects, detection: np.ndarray, target: 
     common = np.where(apart, 0.0, sides[0] * sides[1])
     area = one[2] * one[3]
     union = np.where(objects.crowd[target], area, area + other[2] * other[3] - common)
-    return np.divide(common, union, out=np.zeros_like(common), where=~apart)
+    iou: NDArray[Any] = np.divide(common, union, out=np.zeros_like(common), where=~apart)
+    return iou
 
 
-def mask_iou(found: Detections, objects: Objects, counts: np.ndarray, first: np.ndarray) -> np.ndarray:
+def mask_iou(found: Detections, objects: Objects, counts: NDArray[Any], first: NDArray[Any]) -> NDArray[Any]:
     """[P] the same of masks, by faster-coco-eval, for one image and category after the other.
 
     Args:
@@ -80,7 +83,7 @@ def mask_iou(found: Detections, objects: Objects, counts: np.ndarray, first: np.
     return np.concatenate([np.zeros(0), *parts])
 
 
-def match(pairs: Pairs, found: Detections, objects: Objects) -> tuple[np.ndarray, np.ndarray]:
+def match(pairs: Pairs, found: Detections, objects: Objects) -> tuple[NDArray[Any], NDArray[Any]]:
     """uint16 [N, A] twice, a bit for each threshold: whether a detection is paired, and whether it is ignored.
 
     A detection is ignored when its object need not be found, or when it has none and is of another size itself.
@@ -107,7 +110,7 @@ def match(pairs: Pairs, found: Detections, objects: Objects) -> tuple[np.ndarray
     return _packed(matched), _packed(excused)
 
 
-def _turns(pairs: Pairs, found: Detections) -> list[np.ndarray]:
+def _turns(pairs: Pairs, found: Detections) -> list[NDArray[Any]]:
     """Places of the pairs whose detection is the first of its image and category, the second, and so on.
 
     Only detections that can be paired are counted.
@@ -121,7 +124,7 @@ def _turns(pairs: Pairs, found: Detections) -> list[np.ndarray]:
     return np.split(order, np.flatnonzero(np.diff(turn[order])) + 1) if len(order) else []
 
 
-def _packed(flags: np.ndarray) -> np.ndarray:
+def _packed(flags: NDArray[Any]) -> NDArray[Any]:
     """bool [A, T, N] -> uint16 [N, A], bit t."""
     weights = (1 << np.arange(len(THRESHOLDS), dtype=np.uint16)).astype(np.uint16)
     packed = np.zeros((flags.shape[2], flags.shape[0]), dtype=np.uint16)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.detection.coco.averages import NAMES, Averager
 from tasks.detection.coco.matches import PREFIX, Kind, Matches
@@ -54,7 +55,7 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -
     )
 
 
-def scores(matches: Matches, *, weights: np.ndarray | None = None, names: Sequence[str] = NAMES) -> dict[str, float]:
+def scores(matches: Matches, *, weights: NDArray[Any] | None = None, names: Sequence[str] = NAMES) -> dict[str, float]:
     """COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl".
 
     A number is left out where the data set has no object of its size (pycocotools says -1). For many weights of the

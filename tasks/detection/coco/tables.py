@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.errors import UserError, shortened
 
@@ -18,25 +19,25 @@ from backbones.errors import UserError, shortened
 class FlatArrays:
     """Objects or detections, one a row [M]."""
 
-    image: np.ndarray
+    image: NDArray[Any]
     """int64: place of the image among the sorted ids"""
-    category: np.ndarray
+    category: NDArray[Any]
     """int64: place of the category among the sorted ids"""
-    area: np.ndarray
+    area: NDArray[Any]
     """float64: square pixels"""
-    boxes: np.ndarray
+    boxes: NDArray[Any]
     """float64 [M, 4]: x, y, width, height in pixels"""
-    masks: np.ndarray | None
+    masks: NDArray[Any] | None
     """object [M]: run-length encodings; None where boxes decide"""
 
     def __len__(self) -> int:
         return len(self.image)
 
-    def _rows(self, keep: np.ndarray) -> dict[str, Any]:
+    def _rows(self, keep: NDArray[Any]) -> dict[str, Any]:
         columns = {name: getattr(self, name) for name in ("image", "category", "area", "boxes", "masks")}
         return {name: None if column is None else column[keep] for name, column in columns.items()}
 
-    def out_of(self, areas: np.ndarray) -> np.ndarray:
+    def out_of(self, areas: NDArray[Any]) -> NDArray[Any]:
         """bool [A, M]: smaller or larger than each of the ranges `areas` [A, 2], whose ends count as within."""
         return (self.area < areas[:, :1]) | (self.area > areas[:, 1:])
 
@@ -45,29 +46,30 @@ class FlatArrays:
 class Objects(FlatArrays):
     """What is to be found, by image and category; within these in the order of the file."""
 
-    crowd: np.ndarray
+    crowd: NDArray[Any]
     """bool"""
-    ids: np.ndarray
+    ids: NDArray[Any]
     """int64 [I] of the images, rising"""
-    names: np.ndarray
+    names: NDArray[Any]
     """[I] their file names"""
-    categories: np.ndarray
+    categories: NDArray[Any]
     """int64 [K] ids, rising"""
     sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Image id -> height, width in pixels"""
 
-    def ignored(self, areas: np.ndarray) -> np.ndarray:
+    def ignored(self, areas: NDArray[Any]) -> NDArray[Any]:
         """bool [A, G]: need not be found, since it is a crowd or of another size."""
-        return self.crowd | self.out_of(areas)
+        ignored: NDArray[Any] = self.crowd | self.out_of(areas)
+        return ignored
 
 
 @dataclass(frozen=True, eq=False)
 class Detections(FlatArrays):
     """What was found, by image and category; within these by falling score."""
 
-    score: np.ndarray
+    score: NDArray[Any]
     """float64"""
-    rank: np.ndarray
+    rank: NDArray[Any]
     """int64: from 0, within image and category; equal scores in the order they came in"""
 
 
@@ -128,7 +130,7 @@ def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: s
     return Detections(image[order], category[order], area, boxes, masks, score[order], rank)
 
 
-def _places(given: list[int], known: np.ndarray, what: str) -> np.ndarray:
+def _places(given: list[int], known: NDArray[Any], what: str) -> NDArray[Any]:
     """int64 [M]: where each id stands among the sorted `known`. Raises ValueError."""
     values = np.array(given, dtype=np.int64)
     places = np.searchsorted(known, values)
@@ -138,7 +140,7 @@ def _places(given: list[int], known: np.ndarray, what: str) -> np.ndarray:
     return places
 
 
-def _boxes(given: Sequence[dict[str, Any]]) -> np.ndarray:
+def _boxes(given: Sequence[dict[str, Any]]) -> NDArray[Any]:
     return np.array([one["bbox"] for one in given], dtype=np.float64).reshape(-1, 4)
 
 
@@ -152,7 +154,7 @@ def _truth_mask(one: dict[str, Any]) -> Any:
     return [[x, y, x, y + height, x + width, y + height, x + width, y]]
 
 
-def _encoded(masks: list[Any], given: Sequence[dict[str, Any]], sizes: dict[int, tuple[int, int]]) -> np.ndarray:
+def _encoded(masks: list[Any], given: Sequence[dict[str, Any]], sizes: dict[int, tuple[int, int]]) -> NDArray[Any]:
     """object [M]: compressed run-length encodings of polygons, count lists and encodings."""
     library, encoded = mask_library(), np.empty(len(masks), dtype=object)
     for place, (mask, one) in enumerate(zip(masks, given)):
@@ -165,7 +167,7 @@ def _encoded(masks: list[Any], given: Sequence[dict[str, Any]], sizes: dict[int,
     return encoded
 
 
-def _areas(masks: np.ndarray) -> np.ndarray:
+def _areas(masks: NDArray[Any]) -> NDArray[Any]:
     """float64 [M] square pixels."""
     return np.asarray(mask_library().area(masks.tolist()), dtype=np.float64).reshape(-1)
 

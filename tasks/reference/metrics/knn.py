@@ -4,17 +4,20 @@ Letters: M training images, C classes.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
-def similarities(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+def similarities(train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
     """Cosines [M] of training features [M, D] with one test feature [D]."""
     norms = np.sqrt((train**2).sum(1)) * np.sqrt((test**2).sum())
-    return np.divide((train * test).sum(1), norms, out=np.zeros(len(train)), where=norms > 0)
+    similarities: NDArray[Any] = np.divide((train * test).sum(1), norms, out=np.zeros(len(train)), where=norms > 0)
+    return similarities
 
 
-def votes(similarity: np.ndarray, labels: np.ndarray, k: int, temperature: float, classes: int) -> np.ndarray:
+def votes(similarity: NDArray[Any], labels: NDArray[Any], k: int, temperature: float, classes: int) -> NDArray[Any]:
     """[C]: sum of exp((cosine - largest) / temperature) over the k nearest; of equally near ones the earlier."""
     nearest = np.argsort(-similarity, kind="stable")[:k]
     found = np.zeros(classes)
@@ -23,7 +26,7 @@ def votes(similarity: np.ndarray, labels: np.ndarray, k: int, temperature: float
     return found
 
 
-def place(found: np.ndarray, label: int, top: int) -> int:
+def place(found: NDArray[Any], label: int, top: int) -> int:
     """Place of the true class by votes, of equal ones the lower number first; `top` where it is not before that."""
     order: Sequence[int] = np.argsort(-found, kind="stable")[:top].tolist()
     return order.index(label) if label in order else top

@@ -4,26 +4,28 @@ Letters: M support images, D channels, C classes.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
 class Linear:
     """A probe: outputs = (x - mean) / std weights + bias."""
 
-    mean: np.ndarray
+    mean: NDArray[Any]
     """[D]"""
-    std: np.ndarray
+    std: NDArray[Any]
     """[D]"""
-    weights: np.ndarray
+    weights: NDArray[Any]
     """[D, C]"""
-    bias: np.ndarray
+    bias: NDArray[Any]
     """[C]"""
 
-    def outputs(self, feature: np.ndarray) -> np.ndarray:
+    def outputs(self, feature: NDArray[Any]) -> NDArray[Any]:
         """[C] for one feature [D]."""
-        found: np.ndarray = ((feature - self.mean) / self.std) @ self.weights + self.bias
+        found: NDArray[Any] = ((feature - self.mean) / self.std) @ self.weights + self.bias
         return found
 
     @property
@@ -32,12 +34,12 @@ class Linear:
         return float(np.sqrt(((self.weights / self.std[:, None]) ** 2).sum(0)).max())
 
 
-def _standardised(features: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _standardised(features: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     mean, std = features.mean(0), features.std(0) + 1e-5
     return (features - mean) / std, mean, std
 
 
-def ridge(features: np.ndarray, labels: np.ndarray, l2: float, classes: int) -> Linear:
+def ridge(features: NDArray[Any], labels: NDArray[Any], l2: float, classes: int) -> Linear:
     """(X^T X + l2 I)^-1 X^T Y, X standardised and with 100 as its last channel, Y +1 for the class and -1 else."""
     x, mean, std = _standardised(features)
     x = np.concatenate([x, np.full((len(x), 1), 100.0)], axis=1)
@@ -46,7 +48,7 @@ def ridge(features: np.ndarray, labels: np.ndarray, l2: float, classes: int) -> 
     return Linear(mean, std, solution[:-1], 100 * solution[-1])
 
 
-def logistic(features: np.ndarray, labels: np.ndarray, l2: float, classes: int) -> Linear:
+def logistic(features: NDArray[Any], labels: NDArray[Any], l2: float, classes: int) -> Linear:
     """The minimum of the sum of cross-entropies + l2 / 2 times the squared weights; the bias is free."""
     from scipy.optimize import minimize
     from scipy.special import log_softmax
@@ -54,7 +56,7 @@ def logistic(features: np.ndarray, labels: np.ndarray, l2: float, classes: int) 
     x, mean, std = _standardised(features)
     own = (labels[:, None] == np.arange(classes)).astype(float)
 
-    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+    def loss(flat: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         table = flat.reshape(-1, classes)
         logs = log_softmax(x @ table[:-1] + table[-1], axis=1)
         slope = np.exp(logs) - own

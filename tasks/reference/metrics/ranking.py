@@ -5,9 +5,9 @@ mINP: Ye et al., arXiv 2001.04193, section 4. Letters: G gallery images that are
 """
 
 from math import comb
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
+from numpy.typing import NDArray
 
 RANKS = (1, 5, 10)
 
@@ -31,12 +31,13 @@ class Group(NamedTuple):
     matches: int
 
 
-def junk(query_id: object, query_camera: object, ids: np.ndarray, cameras: np.ndarray) -> np.ndarray:
+def junk(query_id: object, query_camera: object, ids: NDArray[Any], cameras: NDArray[Any]) -> NDArray[Any]:
     """bool: which gallery images do not count for a query."""
-    return (ids == query_id) & (cameras == query_camera)
+    junk: NDArray[Any] = (ids == query_id) & (cameras == query_camera)
+    return junk
 
 
-def listed(distances: np.ndarray, match: np.ndarray, rule: str) -> Listed | None:
+def listed(distances: NDArray[Any], match: NDArray[Any], rule: str) -> Listed | None:
     """Scores of a list by distances [G], with bool [G] matches; None without a match.
 
     Args:
@@ -51,7 +52,7 @@ def listed(distances: np.ndarray, match: np.ndarray, rule: str) -> Listed | None
     return Listed(ap, _inp(groups[-1], total), tuple(chance_by(groups[0], rank) for rank in RANKS))
 
 
-def _groups(distances: np.ndarray, match: np.ndarray) -> list[Group]:
+def _groups(distances: NDArray[Any], match: NDArray[Any]) -> list[Group]:
     """In order of their distance."""
     found = []
     for value in sorted({*distances[match].tolist()}):

@@ -3,10 +3,13 @@
 Letters: Q queries, G gallery images, N = Q + G.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 
-def reranked(query: np.ndarray, gallery: np.ndarray, *, k1: int, k2: int, weight: float) -> np.ndarray:
+def reranked(query: NDArray[Any], gallery: NDArray[Any], *, k1: int, k2: int, weight: float) -> NDArray[Any]:
     """Distances [Q, G] of equation 12; `weight` is its lambda."""
     features = np.concatenate([query, gallery])
     distances = np.stack([((features - one) ** 2).sum(1) for one in features])
@@ -27,12 +30,12 @@ def reranked(query: np.ndarray, gallery: np.ndarray, *, k1: int, k2: int, weight
     return found
 
 
-def _reciprocal(image: int, order: np.ndarray, k: int) -> set[int]:
+def _reciprocal(image: int, order: NDArray[Any], k: int) -> set[int]:
     """The k-reciprocal neighbours of an image, itself among them (equation 2)."""
     return {other for other in order[image, : k + 1].tolist() if image in order[other, : k + 1].tolist()}
 
 
-def _encoding(image: int, order: np.ndarray, distances: np.ndarray, k1: int) -> np.ndarray:
+def _encoding(image: int, order: NDArray[Any], distances: NDArray[Any], k1: int) -> NDArray[Any]:
     """[N]: exp(-d) over the expanded reciprocal neighbours (equations 5 and 7), of sum 1."""
     first = _reciprocal(image, order, k1)
     members = set(first)
@@ -44,4 +47,5 @@ def _encoding(image: int, order: np.ndarray, distances: np.ndarray, k1: int) -> 
     places = sorted(members)
     encoding = np.zeros(len(order))
     encoding[places] = np.exp(-distances[image, places])
-    return encoding / encoding.sum()
+    normalised: NDArray[Any] = encoding / encoding.sum()
+    return normalised

@@ -3,10 +3,13 @@
 Letters: n tokens of d channels, N queries, L keys.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 
-def similarity(tokens: np.ndarray) -> float:
+def similarity(tokens: NDArray[Any]) -> float:
     """Mean cosine over all pairs of tokens [n, d] that are not zero; nan where fewer than two are not."""
     units = np.array([token / np.sqrt((token**2).sum()) for token in tokens if token.any()])
     if len(units) < 2:
@@ -14,7 +17,7 @@ def similarity(tokens: np.ndarray) -> float:
     return float((units @ units.T)[np.triu_indices(len(units), 1)].mean())
 
 
-def facts(tokens: np.ndarray) -> dict[str, float]:
+def facts(tokens: NDArray[Any]) -> dict[str, float]:
     """Of tokens [n, d]: operator norm, smallest row, bound of inequality (6), mean norm, effective rank, zero rows."""
     norms = np.array([np.sqrt((token**2).sum()) for token in tokens])
     there = norms[norms > 0]
@@ -31,7 +34,7 @@ def facts(tokens: np.ndarray) -> dict[str, float]:
     }
 
 
-def attention_facts(weights: np.ndarray) -> dict[str, float]:
+def attention_facts(weights: NDArray[Any]) -> dict[str, float]:
     """Of weights [heads, N, L]: sums of rows, the entropy of their absolute values as shares, rows without weight."""
     sums, entropies, empty = [], [], 0
     for row in weights.reshape(-1, weights.shape[-1]):

@@ -30,7 +30,8 @@ from backbones.data.loading.samplers import pk_batches
 from backbones.data.spec import resolve_dataset
 from backbones.engine.optim import Schedule
 from backbones.errors import UserError
-from tasks.data.reid import ReidData, Sample, open_reid
+from tasks.data.reid import ReidData, open_reid
+from tasks.data.reid_layouts import Sample
 from tasks.reid import ReidOptions
 from tests.benchmarks.parity.checks import Check, report
 from tests.benchmarks.parity.transreid_peer import PIXELS, Peer, normalised
