@@ -142,7 +142,7 @@ class Fewshot(Classification):
             correct, strengths, unconverged = probe_all(features, sets, options.fit(), options.strengths, context)
             if unconverged:
                 fits = f"{unconverged} of the fits of --probe {options.probe} did not converge"
-                context.note(f"{dataset.name}: {fits}; a larger --logistic-l2 mends it")
+                context.note(f"{dataset.name}: {fits}; a larger --logistic-l2 helps")
             outcomes = image_outcomes(dataset.val) | correct
             for name, values in correct.items():
                 score = name.replace("correct", "accuracy")

@@ -218,10 +218,10 @@ def _check_counts(spec: DatasetSpec, found: dict[str, Any], root: Path) -> None:
         f"  {key}: expected {number}, found {known[key]}" for key, number in expected.items() if known[key] != number
     ]
     if wrong:
-        mend = "extract the archives again; if it is another variant, describe it in a YAML file with its own `counts`"
+        hint = "extract the archives again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:
-            mend = "delete the folder; it is drawn anew"
-        raise UserError(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{mend}")
+            hint = "delete the folder; it is drawn anew"
+        raise UserError(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
 
 
 def _check_usable(splits: Splits) -> None:

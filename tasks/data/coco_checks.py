@@ -1,4 +1,4 @@
-"""What can be wrong with a file in COCO's format, each said with the file, the entry and what mends it."""
+"""What can be wrong with a file in COCO's format, each said with the file, the entry and how to fix it."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from backbones.errors import UserError, shortened
 Test = Callable[[Any], bool]
 LARGEST = 2.0**53
 """Beyond, whole numbers are no longer told apart in floating point."""
-MEND = "extract the archive again, or write the file anew"
+HINT = "extract the archive again, or write the file anew"
 
 
 def is_whole(value: Any) -> bool:
@@ -86,12 +86,12 @@ def parsed(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:
     try:
         tables = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{file}: not JSON ({error}); {MEND}") from None
+        raise UserError(f"{file}: not JSON ({error}); {HINT}") from None
     for key in FIELDS:
         if not isinstance(tables, dict) or not isinstance(tables.get(key), list):
             hint = "; files without it (image_info_*.json) serve neither for training nor for scoring"
             raise UserError(
-                f"{file}: not in COCO's format: there is no list `{key}`{hint if key == 'annotations' else ''}; {MEND}"
+                f"{file}: not in COCO's format: there is no list `{key}`{hint if key == 'annotations' else ''}; {HINT}"
             )
         _check_entries(file, key, tables[key])
     _check_unique(file, "images", [image["file_name"] for image in tables["images"]], "file_name")
@@ -102,13 +102,13 @@ def _check_entries(file: Path, key: str, entries: list[Any]) -> None:
     tests = FIELDS[key].items()
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict):
-            raise UserError(f"{file}: entry {number} of `{key}` is {entry!r:.80}, not in COCO's format; {MEND}")
+            raise UserError(f"{file}: entry {number} of `{key}` is {entry!r:.80}, not in COCO's format; {HINT}")
         for name, (fits, words) in tests:
             if not fits(entry.get(name, OPTIONAL.get(name))):
                 found = f"is {entry[name]!r:.80}" if name in entry else "is missing"
                 raise UserError(
                     f"{file}: entry {number} of `{key}` (id {entry.get('id')!r:.20}): `{name}` {found}; it must be "
-                    f"{words}; {MEND}"
+                    f"{words}; {HINT}"
                 )
     _check_unique(file, key, [entry["id"] for entry in entries], "id")
 

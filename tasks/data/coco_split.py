@@ -135,7 +135,7 @@ def read_split(name: str, file: Path, folder: Path) -> tuple[CocoSplit, Classes,
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}; mend it or its rights") from None
+        raise UserError(f"{file}: cannot be read: {error.strerror}; fix the file or its permissions") from None
     tables = parsed(file, content)
     images = [CocoImage(one["id"], one["file_name"], one["width"], one["height"]) for one in tables["images"]]
     images.sort(key=lambda image: image.id)

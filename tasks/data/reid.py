@@ -126,10 +126,10 @@ def _check_counts(spec: DatasetSpec, splits: Splits, root: Path) -> None:
         elif key not in has and not (splits.val is None and key.split()[0] in ("val", "train_val")):
             raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, has)}")
     if wrong:
-        mend = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
+        hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:
-            mend = "delete the folder; it is drawn anew"
-        raise UserError(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{mend}")
+            hint = "delete the folder; it is drawn anew"
+        raise UserError(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
 
 
 def _flat(counts: dict[str, Any]) -> dict[str, Any]:

@@ -212,8 +212,8 @@ def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
     if is_plain(backbone):
         return VitMaps(backbone, options)
     if options.window or options.relative or options.checkpoint:
-        mend = "--window 0 --no-relative --no-checkpoint"
-        raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: {mend}")
+        hint = "--window 0 --no-relative --no-checkpoint"
+        raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: {hint}")
     return StageMaps(backbone)
 
 

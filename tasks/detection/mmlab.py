@@ -46,7 +46,7 @@ def load() -> None:
         try:
             _import()
         except (ImportError, AssertionError) as error:  # mmdet asserts the versions of the other two
-            raise UserError(f"mmdetection cannot be imported: {error}; {_mend()}") from error
+            raise UserError(f"mmdetection cannot be imported: {error}; {_hint()}") from error
 
 
 def versions() -> dict[str, str]:
@@ -111,7 +111,7 @@ def _suppress_in_float64() -> None:
             module.batched_nms = exact  # type: ignore[attr-defined]
 
 
-def _mend() -> str:
+def _hint() -> str:
     if ops_source() == "compiled":
         return f"build mmcv's operators for torch {torch.__version__}, or take the ones built in: {INSTALL}"
     return INSTALL

@@ -30,9 +30,9 @@ class Row:
     """A score, twice."""
 
     name: str
-    told: float | None
+    recorded: float | None
     """By the record; over the samples looked at, by the run's outcomes. None: the run has no such score."""
-    found: float | None
+    recomputed: float | None
     tolerance: float
     samples: str = ""
     """Which samples the run and this statement score differently, in words."""
@@ -40,9 +40,9 @@ class Row:
     @property
     def difference(self) -> float:
         """Of the two; infinite where one is missing."""
-        if self.told is None or self.found is None:
+        if self.recorded is None or self.recomputed is None:
             return float("inf")
-        return abs(self.told - self.found)
+        return abs(self.recorded - self.recomputed)
 
     @property
     def agrees(self) -> bool:
@@ -67,7 +67,7 @@ class Values:
 
 @dataclass
 class Recomputed:
-    """What came of it: the rows, what they were computed from, and what could not be."""
+    """The rows of a run computed anew, what they were computed from, and what could not be computed."""
 
     source: str
     rows: list[Row] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Recomputed:
 def compare(
     name: str,
     recorded: float | None,
-    told: NDArray[Any],
+    per_sample: NDArray[Any],
     values: Values,
     places: NDArray[Any],
     names: NDArray[Any],
@@ -88,38 +88,37 @@ def compare(
 
     Args:
         recorded: by the record.
-        told: [M] by the run's outcomes; nan where a sample does not count.
+        per_sample: [M] by the run's outcomes; nan where a sample does not count.
         values: of the S samples looked at.
         places: [S] of these among all M.
         names: [M] of the samples.
         precision: in which the run scored.
     """
     found, low, high = (np.array(column, dtype=float) for column in (values.found, values.low, values.high))
-    mine = told[places].astype(float)
-    odd = np.isnan(mine) != np.isnan(found)
-    odd |= (mine < low - ROUNDING) | (mine > high + ROUNDING)
-    said = ""
-    if odd.any():
-        first = int(np.flatnonzero(odd)[0])
-        said = (
-            f"{odd.sum()} of {len(odd)} samples, {names[places[first]]} with {mine[first]:.6g} for {found[first]:.6g}"
-        )
+    by_run = per_sample[places].astype(float)
+    differs = np.isnan(by_run) != np.isnan(found)
+    differs |= (by_run < low - ROUNDING) | (by_run > high + ROUNDING)
+    samples = ""
+    if differs.any():
+        first = int(np.flatnonzero(differs)[0])
+        values_of_first = f"{names[places[first]]} with {by_run[first]:.6g} for {found[first]:.6g}"
+        samples = f"{differs.sum()} of {len(differs)} samples, {values_of_first}"
     mean = float(np.nanmean(found))
     bounds = max(float(np.nanmean(high)) - mean, mean - float(np.nanmean(low)), 0.0)
     tolerance = min(bounds, MOST[precision] + 2 / len(places)) + ROUNDING
-    if len(places) == len(told):
-        return [Row(name, recorded, mean, tolerance, said)]
-    whole = Row(f"{name}, mean of outcomes", recorded, float(np.nanmean(told.astype(float))), ROUNDING)
-    return [Row(name, float(np.nanmean(mine)), mean, tolerance, said), *([] if whole.agrees else [whole])]
+    if len(places) == len(per_sample):
+        return [Row(name, recorded, mean, tolerance, samples)]
+    whole = Row(f"{name}, mean of outcomes", recorded, float(np.nanmean(per_sample.astype(float))), ROUNDING)
+    return [Row(name, float(np.nanmean(by_run)), mean, tolerance, samples), *([] if whole.agrees else [whole])]
 
 
 def close(
-    told: Mapping[str, float | None], found: Mapping[str, float | None], names: Iterable[str], share: float
+    recorded: Mapping[str, float | None], recomputed: Mapping[str, float | None], names: Iterable[str], share: float
 ) -> str:
     """The first of these numbers that differ by more than a share of their size, in words; empty if none does."""
     for name in names:
-        one, other = told.get(name), found.get(name)
-        both = [np.nan if value is None else float(value) for value in (one, other)]
+        first, second = recorded.get(name), recomputed.get(name)
+        both = [np.nan if value is None else float(value) for value in (first, second)]
         if not np.isclose(both[0], both[1], rtol=share, atol=share, equal_nan=True):
-            return f"{name} {one} for {other}"
+            return f"{name} {first} for {second}"
     return ""

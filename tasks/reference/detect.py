@@ -38,12 +38,12 @@ def recompute(run: AtHand) -> Recomputed:
     if not path.is_file():
         raise NotAtHand(f"the detections: there is no {path} here (a shared copy leaves them out)")
     split = run.dataset.val
-    told: Results = json.loads(path.read_bytes())
+    recorded: Results = json.loads(path.read_bytes())
     kinds = ["bbox", "segm"] if chosen_detector(run.options, run.dataset).masks else ["bbox"]
     everything = [image.id for image in split.images]
     found = Recomputed(f"detections of {len(everything)} images")
     for kind in kinds:
-        numbers = coco_numbers(_truth(run, kind), told, kind, everything)
+        numbers = coco_numbers(_truth(run, kind), recorded, kind, everything)
         found.rows += _rows(run.scores, numbers, kind)
     try:
         learned = run.learned()
@@ -56,21 +56,21 @@ def recompute(run: AtHand) -> Recomputed:
     for kind in kinds:
         truth = _truth(run, kind)
         objects = sum(one["image_id"] in chosen for one in truth["annotations"])
-        before, after = (coco_numbers(truth, results, kind, chosen) for results in (told, again))
+        before, after = (coco_numbers(truth, results, kind, chosen) for results in (recorded, again))
         for name in AGAIN:
             tolerance = TOLERANCE[run.precision] + 1 / max(objects, 1)
             label = f"{PREFIX[kind]}_{name}, detected anew"
             found.rows.append(Row(label, before.get(name), after.get(name), tolerance))
-    found.rows.append(_alike(told, again, chosen, SHARE[run.precision]))
+    found.rows.append(_alike(recorded, again, chosen, SHARE[run.precision]))
     found.source += f"; weights: {len(places)} images"
     return found
 
 
-def _rows(told: dict[str, float], numbers: dict[str, float], kind: str) -> list[Row]:
+def _rows(recorded: dict[str, float], numbers: dict[str, float], kind: str) -> list[Row]:
     """The record's numbers of a kind beside these; each must have what the other has."""
     found = {f"{PREFIX[kind]}_{name}": number for name, number in numbers.items()}
-    names = [*found, *(name for name in told if name.startswith(f"{PREFIX[kind]}_") and name not in found)]
-    return [Row(name, told.get(name), found.get(name), ROUNDING) for name in names]
+    names = [*found, *(name for name in recorded if name.startswith(f"{PREFIX[kind]}_") and name not in found)]
+    return [Row(name, recorded.get(name), found.get(name), ROUNDING) for name in names]
 
 
 def _truth(run: AtHand, kind: str) -> dict[str, Any]:
@@ -142,12 +142,12 @@ def _encoded(mask: NDArray[Any]) -> dict[str, Any]:
     return {"size": [int(side) for side in encoded["size"]], "counts": encoded["counts"].decode()}
 
 
-def _alike(told: Results, again: Results, images: set[int], share: float) -> Row:
+def _alike(recorded: Results, again: Results, images: set[int], share: float) -> Row:
     """The share of the run's detections that are found again: of an image, a category, a box and a score."""
     left: dict[tuple[int, int], Results] = {}
     for one in again:
         left.setdefault((one["image_id"], one["category_id"]), []).append(one)
-    mine = [one for one in told if one["image_id"] in images]
+    mine = [one for one in recorded if one["image_id"] in images]
     hits = 0
     for one in mine:
         others = left.get((one["image_id"], one["category_id"]), [])

@@ -51,8 +51,10 @@ def recompute(run: AtHand) -> Recomputed:
         of_draws = [_draw(run, features, sets, draw, shots) for draw in range(options.draws)]
         for column in zip(*of_draws):
             values.add(*(float(np.mean(kind)) for kind in zip(*column)))
-        told = run.outcomes[f"correct_{shots}shot"].mean(1)
-        found += compare(name, run.scores.get(name), told, values, run.places(), run.outcomes["sample"], run.precision)
+        per_sample = run.outcomes[f"correct_{shots}shot"].mean(1)
+        found += compare(
+            name, run.scores.get(name), per_sample, values, run.places(), run.outcomes["sample"], run.precision
+        )
         found += _strengths(run, features, sets, shots)
     return Recomputed(f"{source}: {options.draws} draws, {len(run.places())} images", found)
 

@@ -56,9 +56,9 @@ def voted(
             values[name].add(*_right(cosines, run, int(label), k, temperature, min(top, k)))
     found = []
     for name, (outcome, k, top) in scores.items():
-        told = (run.outcomes[outcome] < min(top, k)).astype(float)
+        per_sample = (run.outcomes[outcome] < min(top, k)).astype(float)
         found += compare(
-            name, run.scores.get(name), told, values[name], run.places(), run.outcomes["sample"], run.precision
+            name, run.scores.get(name), per_sample, values[name], run.places(), run.outcomes["sample"], run.precision
         )
     return found
 

@@ -43,8 +43,10 @@ def top_rows(
         for output, error, label in zip(outputs, errors, labels):
             values.add(top(output, label, k), *top_bounds(output, label, k, error))
         rank, ties = run.outcomes[f"{prefix}rank"], run.outcomes[f"{prefix}ties"]
-        told = np.clip((k - rank) / (ties + 1), 0, 1)
-        found += compare(name, run.scores.get(name), told, values, run.places(), run.outcomes["sample"], run.precision)
+        per_sample = np.clip((k - rank) / (ties + 1), 0, 1)
+        found += compare(
+            name, run.scores.get(name), per_sample, values, run.places(), run.outcomes["sample"], run.precision
+        )
     return found
 
 

@@ -33,11 +33,11 @@ def recompute(run: AtHand) -> Recomputed:
         squared = ((gallery - query[row]) ** 2).sum(1) if distances is None else distances[row]
         counts = ~junk(sample.identity, sample.camera, ids, cameras)
         _add(values, squared[counts], ids[counts] == sample.identity, run)
-    told = _told(run.outcomes)
+    per_sample = _per_sample(run.outcomes)
     found = []
     for name in NAMES:
         compared = compare(
-            name, run.scores.get(name), told[name], values[name], places, run.outcomes["sample"], run.precision
+            name, run.scores.get(name), per_sample[name], values[name], places, run.outcomes["sample"], run.precision
         )
         # after re-ranking no sample has bounds of its own
         found += [Row(*_loose(row)) for row in compared] if run.options.rerank else compared
@@ -45,7 +45,7 @@ def recompute(run: AtHand) -> Recomputed:
 
 
 def _loose(row: Row) -> tuple[str, float | None, float | None, float]:
-    return row.name, row.told, row.found, RERANKED
+    return row.name, row.recorded, row.recomputed, RERANKED
 
 
 def _features(run: AtHand, places: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -105,11 +105,11 @@ def _add(values: dict[str, Values], distances: NDArray[Any], match: NDArray[Any]
         values[name].add(*columns)
 
 
-def _told(outcomes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _per_sample(outcomes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """The scores of every query by the run's outcomes."""
     first = zip(*(outcomes[name].tolist() for name in ("before", "tied", "hits")))
     groups = [Group(before, tied, 0, hits) for before, tied, hits in first]
-    told = {"mAP": outcomes["ap"], "mINP": outcomes["inp"]}
+    per_sample = {"mAP": outcomes["ap"], "mINP": outcomes["inp"]}
     for rank in RANKS:
-        told[f"rank{rank}"] = np.array([chance_by(group, rank) if group.matches else np.nan for group in groups])
-    return told
+        per_sample[f"rank{rank}"] = np.array([chance_by(group, rank) if group.matches else np.nan for group in groups])
+    return per_sample

@@ -45,8 +45,10 @@ def recompute(run: AtHand) -> Recomputed:
             values.add(one["similarity"], one["similarity"] - off, one["similarity"] + off)
         places = run.places(total)
         if not np.isnan(values.found).all():
-            told = run.outcomes[name]
-            found += compare(name, run.scores.get(name), told, values, places, run.outcomes["sample"], run.precision)
+            per_sample = run.outcomes[name]
+            found += compare(
+                name, run.scores.get(name), per_sample, values, places, run.outcomes["sample"], run.precision
+            )
     if len(chosen) < total:
         return Recomputed(f"{run.weights}: {len(chosen)} images", found, ["the means at every place: they are of all"])
     return Recomputed(f"{run.weights}: {total} images", found + _places(run, tokens, weights))
@@ -97,17 +99,17 @@ def _weights(name: str, weights: Found) -> Callable[[Tensor], None]:
 def _places(run: AtHand, tokens: Found, weights: Found) -> list[Row]:
     """A row for each place at which a mean is another one."""
     share, found = 100 * run.error, []
-    for kind, told, images in (
+    for kind, recorded, images in (
         ("tokens", run.details["layers"], tokens),
         ("attention", run.details["attention"], weights),
     ):
-        for about in told:
+        for about in recorded:
             mine = images.get(about["place"], [])
             if len(mine) != len(run.outcomes["sample"]):
                 continue  # a module that an image passes more than once, or that is no set of tokens
             means = {name: _mean(name, [one[name] for one in mine]) for name in mine[0]}
-            if said := close(about, means, means, share):
-                found.append(Row(f"{kind} of {about['place']}", None, None, share, said))
+            if difference := close(about, means, means, share):
+                found.append(Row(f"{kind} of {about['place']}", None, None, share, difference))
     return found
 
 

@@ -46,7 +46,7 @@ def test_people_are_no_classes(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_missing_split_is_named_with_what_mends_it(task: str, tmp_path: Path) -> None:
+def test_a_missing_split_is_named_with_its_fix(task: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"validation split.*folder val/"):
         opened(task, one_split(tmp_path / "a", "train"))
     only_val = one_split(tmp_path / "b", "val")

@@ -137,7 +137,7 @@ def test_fits_that_do_not_converge_are_said_once(tmp_path, monkeypatch, capsys) 
     words = ["--probe", "logistic", "--shots", "1", "5", "--draws", "2"]
     assert run(tmp_path, *words)[2].notes == []
     monkeypatch.setattr("tasks.probes.ITERATIONS", 1)
-    said = "of the fits of --probe logistic did not converge; a larger --logistic-l2 mends it"
+    said = "of the fits of --probe logistic did not converge; a larger --logistic-l2 helps"
     assert run(tmp_path, *words)[2].notes == [f"toy_digits: 4 {said}"]
     assert capsys.readouterr().err.count("did not converge") == 1
     several = ["--logistic-l2", "1", "10", "--select", "2"]

@@ -206,18 +206,18 @@ def _table(record: Record, recomputed: "Recomputed") -> list[str]:
     """Return the lines of the table, aligned in columns."""
     width = max([len(row.name) for row in recomputed.rows] or [0])
     title = f"{'':{width}}  {'record':>10}  {'anew':>10}  {'difference':>10}  {'tolerance':>9}"
-    return [title, *(_line(row, width) for row in recomputed.rows if row.told is not None or row.found is not None)]
+    return [title, *(_line(row, width) for row in recomputed.rows if row.recorded is not None or row.recomputed is not None)]
 
 
 def _line(row: "Row", width: int) -> str:
-    recorded, anew = ("none" if value is None else f"{value:.6f}" for value in (row.told, row.found))
+    recorded, anew = ("none" if value is None else f"{value:.6f}" for value in (row.recorded, row.recomputed))
     return f"{row.name:{width}}  {recorded:>10}  {anew:>10}  {row.difference:10.1e}  {row.tolerance:9.1e}"
 
 
 def _difference_text(row: "Row") -> str:
-    if row.samples and row.told is None:
+    if row.samples and row.recorded is None:
         return f"{row.name}: {row.samples}"
-    values = f"{row.told} in the record, {row.found} computed anew"
+    values = f"{row.recorded} in the record, {row.recomputed} computed anew"
     if row.difference <= row.tolerance:
         return f"{row.name}: scored differently in {row.samples}"
     return f"{row.name}: {values}, {row.difference:.2g} apart for {row.tolerance:.2g}" + (

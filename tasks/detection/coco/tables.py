@@ -177,5 +177,5 @@ def mask_library() -> Any:
     try:
         return importlib.import_module("faster_coco_eval.core.mask")
     except ImportError as error:
-        mend = "`pip install -e '.[detection]'`"
-        raise UserError(f"masks are scored with faster-coco-eval, which cannot be imported ({error}); {mend}") from None
+        hint = "`pip install -e '.[detection]'`"
+        raise UserError(f"masks are scored with faster-coco-eval, which cannot be imported ({error}); {hint}") from None

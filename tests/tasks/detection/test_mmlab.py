@@ -131,7 +131,7 @@ def test_mask_targets():
 
 
 @pytest.mark.slow
-def test_import_is_silent_and_mends_what_was_imported_early():
+def test_import_is_silent_and_repairs_what_was_imported_early():
     done = subprocess.run([sys.executable, "-c", SILENT], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("bridge mmdet True\n", "")
 
