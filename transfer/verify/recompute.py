@@ -206,7 +206,10 @@ def _table(record: Record, recomputed: "Recomputed") -> list[str]:
     """Return the lines of the table, aligned in columns."""
     width = max([len(row.name) for row in recomputed.rows] or [0])
     title = f"{'':{width}}  {'record':>10}  {'anew':>10}  {'difference':>10}  {'tolerance':>9}"
-    return [title, *(_line(row, width) for row in recomputed.rows if row.recorded is not None or row.recomputed is not None)]
+    return [
+        title,
+        *(_line(row, width) for row in recomputed.rows if row.recorded is not None or row.recomputed is not None),
+    ]
 
 
 def _line(row: "Row", width: int) -> str:
