@@ -34,7 +34,7 @@ def fit_options(**given: Any) -> FitOptions:
 
 def context(folder: Path | None = None, **given: Any) -> Context:
     """A run on the CPU in fp32."""
-    return Context(**{"device": torch.device("cpu"), "precision": "fp32", "folder": folder, "identity": "run", **given})
+    return Context(**{"device": torch.device("cpu"), "precision": "fp32", "folder": folder, "run_key": "run", **given})
 
 
 class Points(Dataset[tuple[Tensor, Tensor]]):

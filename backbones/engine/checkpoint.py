@@ -24,7 +24,7 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
             raise OSError(f"is the disk full? {str(error).splitlines()[0]}") from error
 
 
-def load_state(folder: Path, identity: str, options: dict[str, Any] | None = None) -> dict[str, Any] | None:
+def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """Return the state of an unfinished training; None when there is none.
 
     Args:
@@ -40,17 +40,17 @@ def load_state(folder: Path, identity: str, options: dict[str, Any] | None = Non
     hint = "delete it to train from the start"
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        owner = str(state["identity"])
+        owner = str(state["run_key"])
         missing = {"stepper", "watch", "progress", "done", "outcome", "cost", "world"} - set(state)
-        if owner == identity and missing:
+        if owner == run_key and missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a readable training state ({reason}); {hint}") from error
-    if owner != identity:
+    if owner != run_key:
         differing = differences(dict(state.get("options", {})), options or {})
         reason = f": {differing}" if differing else ""
-        raise UserError(f"{path}: belongs to another run ({owner[:12]}, not {identity[:12]}){reason}; {hint}")
+        raise UserError(f"{path}: belongs to another run ({owner[:12]}, not {run_key[:12]}){reason}; {hint}")
     return state
 
 

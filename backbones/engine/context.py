@@ -78,7 +78,7 @@ class Context:
     """The precision in which networks are scored; see `scoring_precision`."""
     seed: int = 0
     folder: Path | None = None  # None: nothing is saved
-    identity: str = ""
+    run_key: str = ""
     workers: int = 0
     threads: Threads | None = None  # None: torch's number is left alone
     threads_why: str | None = None  # of the number that this model got

@@ -72,7 +72,7 @@ class _Run:
     def restore(self) -> None:
         """Restore the saved state, if there is one."""
         context = self.context
-        state = load_state(context.folder, context.identity, context.about.get("options")) if context.folder else None
+        state = load_state(context.folder, context.run_key, context.about.get("options")) if context.folder else None
         if state:
             self.stepper.load(state["stepper"])
             self.watch.load(state["watch"])
@@ -92,7 +92,7 @@ class _Run:
             return
         self.history.flush()
         state = {
-            "identity": self.context.identity,
+            "run_key": self.context.run_key,
             "options": self.context.about.get("options", {}),
             "stepper": self.stepper.state(),
             "watch": self.watch.state(),

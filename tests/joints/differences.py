@@ -55,7 +55,7 @@ class Differences:
                 Finding(f"{change}: exit status {ran.status}: {ran.stderr.strip()[-300:]}", ran.line) for ran in failed
             ]
         found = []
-        if base.record.identity == changed.record.identity:
+        if base.record.run_key == changed.record.run_key:
             found.append(f"{change}: the identity stays")
         if change.shows != "identity" and result(base.runs[0])[change.shows] == result(changed.runs[0])[change.shows]:
             found.append(f"{change}: the {change.shows} stay")
@@ -66,7 +66,7 @@ class Differences:
         base, changed = self._base(change.work, change.base), self._run(change.work, f"{change.base} {change.words}")
         if changed.status not in (0, 3):
             return [Finding(f"{change}: exit status {changed.status}: {changed.stderr.strip()[-300:]}", changed.line)]
-        one, two = (result(ran.runs[0]) | {"identity": ran.record.identity} for ran in (base, changed))
+        one, two = (result(ran.runs[0]) | {"identity": ran.record.run_key} for ran in (base, changed))
         return [
             Finding(f"{change}: other {part}; compared with {base.line}", changed.line)
             for part in change.shows.split()

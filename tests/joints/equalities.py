@@ -42,7 +42,7 @@ def _equal(one: Ran, two: Ran, what: str, besides: tuple[str, ...] = ()) -> Prob
 
 
 def _same_identity(one: Ran, two: Ran, what: str) -> Problems:
-    if one.record.identity == two.record.identity:
+    if one.record.run_key == two.record.run_key:
         return []
     return [f"{what}: another identity: {two.line}"]
 

@@ -36,7 +36,7 @@ def test_two_ranks_follow_one_process(tmp_path: Path) -> None:
     assert main([*words, "--out", str(tmp_path / "one")]) == 0
     printed = run_by_ranks("transfer.run", [*words, "--out", str(tmp_path / "two")], tmp_path / "log")
     one, two = record(tmp_path / "one"), record(tmp_path / "two")
-    assert one.identity == two.identity
+    assert one.run_key == two.run_key
     assert two.environment["world_size"] == 2
     assert outcomes(tmp_path / "one")["sample"].tolist() == outcomes(tmp_path / "two")["sample"].tolist()
     # mmdetection samples regions, and divides by their number, on each rank by itself: alike, not equal
@@ -57,7 +57,7 @@ def test_two_ranks_share_the_tokens_of_global_blocks(tmp_path: Path) -> None:
     words += ["--sequence-parallel", "2", "--out", str(tmp_path / "two")]
     run_by_ranks("transfer.run", words, tmp_path / "log")
     one, two = record(tmp_path / "one"), record(tmp_path / "two")
-    assert one.identity == two.identity
+    assert one.run_key == two.run_key
     assert one.details["attention_lengths"] == two.details["attention_lengths"] == {"9": 1, "6": 1, "48": 1}
     first, second = (history(tmp_path / name) for name in ("one", "two"))
     for mine, theirs in zip(first[:4], second[:4], strict=True):

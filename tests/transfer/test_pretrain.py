@@ -99,7 +99,7 @@ def test_the_export_says_where_it_comes_from_and_timm_loads_it(trained: tuple[st
     recipe, out = trained
     found, weights = record(out / "runs"), out / "weights" / "tiny"
     about = json.loads((weights / "pretrain.json").read_text())
-    assert (about["run"], about["identity"], about["recipe"]) == (found.run_id, found.identity, recipe)
+    assert (about["run"], about["identity"], about["recipe"]) == (found.run_id, found.run_key, recipe)
     assert about["outcome"]["status"] == "completed"
     assert about["dataset"]["counts"] == found.dataset["counts"]
     assert about["cost"]["images_per_second"] > 0
@@ -272,7 +272,7 @@ def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
     assert main(words_of(recipe, tmp_path / "one", *more)) == 0
     printed = run_by_ranks("transfer.pretrain", words_of(recipe, tmp_path / "two", *more), tmp_path / "log")
     one, two = (record(tmp_path / name / "runs") for name in ("one", "two"))
-    assert one.identity == two.identity
+    assert one.run_key == two.run_key
     assert two.environment["world_size"] == 2
     losses = [[line["loss"] for line in history(tmp_path / name / "runs") if "loss" in line] for name in ("one", "two")]
     assert losses[0][:5] == pytest.approx(losses[1][:5], rel=1e-5)
@@ -292,7 +292,7 @@ def test_two_ranks_share_the_tokens_of_each_image(recipe: str, attention: str, t
     words = [*words_of(recipe, tmp_path / "two", *more), "--sequence-parallel", "2"]
     run_by_ranks("transfer.pretrain", words, tmp_path / "log")
     one, two = (record(tmp_path / name / "runs") for name in ("one", "two"))
-    assert one.identity == two.identity
+    assert one.run_key == two.run_key
     assert (two.environment["world_size"], two.environment["sequence_parallel"]) == (2, 2)
     assert one.cost["images_per_second"] > 0
     losses = [[line["loss"] for line in history(tmp_path / name / "runs") if "loss" in line] for name in ("one", "two")]

@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_way_of_resampling_positions_is_recorded_and_part_of_the_identity(run: Path) -> None:
     found = record(run)
-    told = (found.backbone, found.options, found.identity_content["backbone"])
+    told = (found.backbone, found.options, found.run_key_content["backbone"])
     assert [said["pos_resample"] for said in told] == ["bilinear"] * 3
 
 
@@ -63,7 +63,7 @@ def test_training_beats_random_features(run: Path) -> None:
 def test_the_record_says_what_the_run_was(run: Path) -> None:
     found = record(run)
     assert found.run_id.startswith("reid-toy_market-tiny-")
-    assert found.identity.startswith(found.run_id[-12:])
+    assert found.run_key.startswith(found.run_id[-12:])
     assert (found.smoke, found.seed, found.weights_id, found.outcome["status"]) == (True, 0, "random", "completed")
     assert found.backbone["stem"] == "conv"
     assert found.backbone["mean"] == [0.485, 0.456, 0.406]
@@ -114,7 +114,7 @@ def test_seeds_make_records_of_their_own_and_a_table(tmp_path: Path, capsys: pyt
     assert "mAP sd" in table
     found = [Record.read(path) for path in tmp_path.glob("*/record.json")]
     assert {r.seed for r in found} == {0, 1}
-    assert len({r.protocol for r in found}) == 1
+    assert len({r.config_digest for r in found}) == 1
     assert found[0].scores != found[1].scores
     assert report([str(tmp_path)]) == 1, "smoke runs stay out of reports"
     assert report([str(tmp_path), "--smoke", "--dirty"]) == 0
@@ -146,7 +146,7 @@ def test_msmt17s_layout_runs_and_its_validation_half_is_part_of_the_identity(tmp
     assert main(words) == 0
     assert main([*words, "--no-msmt17-val"]) == 0
     one, two = (Record.read(path) for path in sorted(tmp_path.glob("*/record.json")))
-    assert one.identity != two.identity
+    assert one.run_key != two.run_key
     assert one.dataset["counts"]["train"] != two.dataset["counts"]["train"]
 
 

@@ -96,7 +96,7 @@ def test_two_ranks_of_torchrun_follow_the_protocol_of_one_process(tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     one, two = record(tmp_path / "one"), record(tmp_path / "two")
-    assert one.identity == two.identity
+    assert one.run_key == two.run_key
     assert two.environment["world_size"] == 2
     # One collective's rounding grows over the steps, so the first ones are compared.
     losses = [[line["loss"] for line in history(tmp_path / name)] for name in ("one", "two")]

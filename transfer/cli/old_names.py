@@ -19,8 +19,15 @@ OPTIONS = {
     "track": "tracker",
 }
 """Options that have another name since schema 2, each with that name. Their values are the same, except `track`'s."""
+RECORD_KEYS = {"identity": "run_key", "identity_content": "run_key_content", "protocol": "config_digest"}
+"""Entries of `record.json` that have another name since schema 2, each with that name."""
 RATES = {"warmup_from": "warmup_lr", "cosine_to": "min_lr"}
 """Options that were a rate or a multiple of lr, as `ends` said; each is a rate now, with a NAME_factor beside it."""
+
+
+def current_keys(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a record under the names of today."""
+    return {RECORD_KEYS.get(name, name): value for name, value in content.items()}
 
 
 def current_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
 
 def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
     """Return the run's existing record or a new one; the first rank decides for all ranks."""
-    run_id, identity = planned.run_id, planned.identity
+    run_id, run_key = planned.run_id, planned.run_key
 
     def waiting() -> None:
         context.say(f"{run_id}: another process runs it; waiting for its record")
@@ -122,10 +122,10 @@ def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
     with contextlib.ExitStack() as stack:
         record: Record | None = None
         if context.ranks.first:
-            record = store.find(run_id, identity) or store.of_older_names(run_id, identity)
+            record = store.find(run_id, run_key) or store.of_older_names(run_id, run_key)
             if record is None:
                 stack.enter_context(store.lock(run_id, waiting))
-                record = store.find(run_id, identity)
+                record = store.find(run_id, run_key)
         record = dist.broadcast_object(record)
         if record is None:
             return _run(planned, context, store)
@@ -161,7 +161,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         shared,
         seed=planned.seed,
         folder=folder,
-        identity=planned.identity.digest,
+        run_key=planned.run_key.digest,
         cost=Cost(),
         outcome=Outcome(),
         notes=list(shared.notes),

@@ -14,7 +14,7 @@ from transfer.cli.ignored_options import ignored_options, known, usual
 from transfer.cli.options import EXECUTION
 from transfer.evaluation.environment import environment, source_state
 from transfer.evaluation.preflight import ResolvedInputs
-from transfer.records.store import Identity, Record
+from transfer.records.store import Record, RunKey
 
 # Options that say where a run is written or how its command was composed; they are not needed to repeat it.
 NOT_REPEATED = ("config", "out", "features", "dry_run", "replace")
@@ -61,7 +61,7 @@ class PlannedRun:
         return known(self.task.name, options, self.inputs.spec.as_dict())
 
     @cached_property
-    def identity(self) -> Identity:
+    def run_key(self) -> RunKey:
         """Everything that changes a score; nothing that says only how the run is executed."""
         run, dataset = self.command.run, self.dataset
         options = plain(self.command.options)
@@ -74,7 +74,7 @@ class PlannedRun:
         # a file that an option names is identified by its content, not its path
         not_counted = {*ignored, *RESOLVED, *EXECUTION, *content}
         options = {name: value for name, value in options.items() if name not in not_counted}
-        return Identity(
+        return RunKey(
             ({"content": content} if content else {})
             | {
                 "task": self.task.name,
@@ -94,7 +94,7 @@ class PlannedRun:
     @property
     def run_id(self) -> str:
         """The name of the run's folder."""
-        return self.identity.run_id(self.task.name, self.dataset.name, self.inputs.spec.name)
+        return self.run_key.run_id(self.task.name, self.dataset.name, self.inputs.spec.name)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -128,8 +128,8 @@ class PlannedRun:
         dataset = {name: getattr(self.dataset, name) for name in ("name", "version", "counts", "digest")}
         marks: dict[str, Any] = {"dirty": source_state()[1], "origin": self.inputs.origin, "seed": self.seed}
         marks |= {"smoke": self.command.run.smoke, "subset": self.command.run.subset}
-        origin = {"run": self.run_id, "identity": self.identity.digest, "recipe": self.command.task}
-        origin["protocol"] = self.identity.without("seed").digest
+        origin = {"run": self.run_id, "identity": self.run_key.digest, "recipe": self.command.task}
+        origin["protocol"] = self.run_key.without("seed").digest
         return origin | {"started_from": self.inputs.weights_id, "dataset": dataset, **marks, "options": self.options}
 
     def record(self, context: Context, scores: Scores, started: str) -> Record:
@@ -139,8 +139,8 @@ class PlannedRun:
         facts = ("name", "version", "counts", "digest", "skipped")
         return Record(
             run_id=self.run_id,
-            identity=self.identity.digest,
-            protocol=self.identity.without("seed").digest,
+            run_key=self.run_key.digest,
+            config_digest=self.run_key.without("seed").digest,
             task=self.task.name,
             task_version=self.task.version,
             dataset={name: getattr(dataset, name) for name in facts},
@@ -160,6 +160,6 @@ class PlannedRun:
             notes=context.notes,
             details=context.details,
             export=context.exported,
-            identity_content=self.identity.content,
+            run_key_content=self.run_key.content,
             origin=self.inputs.origin,
         )

@@ -24,7 +24,7 @@ def check_planned_target(planned: "PlannedRun", run: PretrainRunOptions) -> None
     check_writable(run.weights_to, "--weights-to")
     if not run.replace:
         target = _target(run, planned.inputs.spec.name)
-        check_target(target, planned.identity.digest, run.out, planned.options)
+        check_target(target, planned.run_key.digest, run.out, planned.options)
 
 
 def publish_export(record: Record, run: PretrainRunOptions) -> Path:
@@ -39,11 +39,11 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
     target, source = _target(run, record.backbone["name"]), run.out / record.run_id / EXPORT
     weights = target / WEIGHTS
     same = weights.is_file() and f"sha256:{sha256(weights)}" == record.export
-    if not same or pretraining_facts(target).get("identity") != record.identity:
+    if not same or pretraining_facts(target).get("identity") != record.run_key:
         if not source.is_dir():
             raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
         if not run.replace:
-            check_target(target, record.identity, None, record.options)
+            check_target(target, record.run_key, None, record.options)
         publish(source, target)
     return target
 
@@ -52,12 +52,12 @@ def _target(run: PretrainRunOptions, backbone: str) -> Path:
     return run.weights_to / (run.name or backbone)
 
 
-def check_target(target: Path, identity: str, runs: Path | None, options: dict[str, Any]) -> None:
+def check_target(target: Path, run_key: str, runs: Path | None, options: dict[str, Any]) -> None:
     """Check that no other run has put its weights into a folder, or will when it is finished.
 
     Args:
         target: WEIGHTS/NAME.
-        identity: the identity of the run whose export is to go there.
+        run_key: the key of the run whose export is to go there.
         runs: the folder in which unfinished runs are looked for; None checks only what is in `target`.
         options: the options of the run.
 
@@ -67,12 +67,12 @@ def check_target(target: Path, identity: str, runs: Path | None, options: dict[s
     fix = "give this one another --name, or --replace to let it take the place"
     if target.exists():
         facts = pretraining_facts(target)
-        if facts.get("identity") != identity:
+        if facts.get("identity") != run_key:
             owner = f"those of {facts['run']}{_differing(facts.get('options', {}), options)}" if facts else "no export"
             raise UserError(f"{target}: there are other weights ({owner}); {fix}")
     for path in sorted(runs.glob(f"pretrain-*/{OPTIONS}")) if runs else ():
         folder = path.parent
-        if identity.startswith(folder.name.rpartition("-")[2]) or not _unfinished(folder):
+        if run_key.startswith(folder.name.rpartition("-")[2]) or not _unfinished(folder):
             continue
         theirs = read_yaml(path)
         name = theirs.get("name") or Path(str(theirs.get("backbone", ""))).name

@@ -107,7 +107,7 @@ class Evidence:
         """
         lost = self.lost(records)
         paths = [self._path(record) for record in records]
-        paths += [[*self._path(record), (f"lost {record.identity}", record.seed)] for record in lost]
+        paths += [[*self._path(record), (f"lost {record.run_key}", record.seed)] for record in lost]
         labels = _of_trainings(paths) or [_of_seed(record) for record in records]
         return Arm(list(records), labels[: len(records)], lost, labels[len(records) :])
 
@@ -117,12 +117,12 @@ class Evidence:
         One of changed files of the suite counts where any of these runs, or of what they start from, is of such, too.
         """
         records = list(records)
-        before = list({run.identity: run for record in records for run in self.lineage(record)}.values())
+        before = list({run.run_key: run for record in records for run in self.lineage(record)}.values())
         if not before or not self._breakdowns:
             return []
         alike = set(configurations(before, self.exports))
-        own, dirty = {record.identity for record in records}, any(record.dirty for record in (*records, *before))
-        found = [one for one, key in self._breakdowns if key in alike and one.identity not in own]
+        own, dirty = {record.run_key for record in records}, any(record.dirty for record in (*records, *before))
+        found = [one for one, key in self._breakdowns if key in alike and one.run_key not in own]
         return [one for one in found if dirty or not one.dirty]
 
     @cached_property

@@ -86,7 +86,7 @@ def _options(record: Record, values: Mapping[str, Any], all_said: bool) -> dict[
     if (record.task, record.task_version) == ("detect", 1):
         left_out -= {"eval_batch"}  # images of a batch were padded to one size
     said = {name: value for name, value in record.options.items() if name not in left_out}
-    if not _tells_identity(record):
+    if not _has_key_content(record):
         return said
     content: dict[str, Any] = record.current_content.get("content", {})
     counted = {name: value for name, value in record.current_content["options"].items() if name not in left_out}
@@ -96,9 +96,9 @@ def _options(record: Record, values: Mapping[str, Any], all_said: bool) -> dict[
     return found
 
 
-def _tells_identity(record: Record) -> bool:
+def _has_key_content(record: Record) -> bool:
     """Whether a record says what its identity is made of, as all but older ones do."""
-    return "options" in record.identity_content
+    return "options" in record.run_key_content
 
 
 def digest(record: Record, without: Collection[str] = ()) -> str:
@@ -126,7 +126,7 @@ def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str,
     Of an older record, which does not tell them from others, `options` says that all count.
     """
     content = protocol(record, without)
-    content["options"] = "with effect" if _tells_identity(record) else "all count"
+    content["options"] = "with effect" if _has_key_content(record) else "all count"
     # Older records scored in the one precision that they had; newer ones have none of training where nothing trains.
     if "eval_precision" not in without:
         content.setdefault("eval_precision", "as precision")
@@ -201,10 +201,10 @@ def pretraining(record: Record, exports: Mapping[str, Record]) -> Record | None:
 def lineage(record: Record, exports: Mapping[str, Record]) -> list[Record]:
     """The runs that a record's weights come from, the last one first; as far back as they are known."""
     found: list[Record] = []
-    seen = {record.identity}
-    while (parent := pretraining(found[-1] if found else record, exports)) and parent.identity not in seen:
+    seen = {record.run_key}
+    while (parent := pretraining(found[-1] if found else record, exports)) and parent.run_key not in seen:
         found.append(parent)
-        seen.add(parent.identity)
+        seen.add(parent.run_key)
     return found
 
 
@@ -225,7 +225,7 @@ def configurations(
     same: dict[tuple[Any, ...], str] = {}
     found = []
     for record in records:
-        short = _short(record) if _tells_identity(record) else None
+        short = _short(record) if _has_key_content(record) else None
         if short is not None and not without and short in same:
             found.append(same[short])
             continue
@@ -238,7 +238,7 @@ def configurations(
             left_out.append(in_pretraining(left_out[-1], record.backbone))
         for depth in range(len(chain), 0, -1):
             parent = chain[depth - 1]
-            key = (parent.identity, frozenset(left_out[depth]))
+            key = (parent.run_key, frozenset(left_out[depth]))
             if key not in origins:
                 origins[key] = _configuration(parent, left_out[depth], origin, depth < len(chain))
             origin = origins[key]
@@ -253,14 +253,14 @@ def _short(record: Record) -> tuple[Any, ...]:
     that a protocol counts.
     """
     ranks = (record.environment.get(name) for name in ("world_size", "sequence_parallel"))
-    return (record.protocol, record.dataset.get("skipped"), record.weights_id, *ranks)
+    return (record.config_digest, record.dataset.get("skipped"), record.weights_id, *ranks)
 
 
 def alike(record: Record) -> tuple[Any, ...]:
     """What runs that differ in seeds alone have in common, started from equal weights: by the digest of their identity,
     and by the number of their processes where it counts.
     """
-    return (record.protocol, processes(record))
+    return (record.config_digest, processes(record))
 
 
 def processes(record: Record) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from backbones.errors import UserError
 from backbones.spec_values import gate_name
-from transfer.cli.old_names import current_content, current_options
+from transfer.cli.old_names import current_content, current_keys, current_options
 from transfer.records.checksums import is_modified
 
 SCHEMA = 2
@@ -20,9 +20,9 @@ READABLE = (1, SCHEMA)
 
 # What `Record.read` insists on, so that reports can rely on it.
 KINDS = {
-    **dict.fromkeys(("run_id", "identity", "protocol", "task", "weights_id", "primary"), str),
+    **dict.fromkeys(("run_id", "run_key", "config_digest", "task", "weights_id", "primary"), str),
     **dict.fromkeys(("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost"), dict),
-    **dict.fromkeys(("environment", "details", "files", "identity_content", "origin"), dict),
+    **dict.fromkeys(("environment", "details", "files", "run_key_content", "origin"), dict),
     **dict.fromkeys(("untrained", "notes"), list),
     "seed": int,
     "smoke": bool,
@@ -32,7 +32,7 @@ ADDED: dict[str, Any] = {
     "export": None,
     "details": {},
     "files": {},
-    "identity_content": {},
+    "run_key_content": {},
     "shared": None,
     "origin": {},
 }
@@ -45,7 +45,7 @@ STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
 
 
 @dataclass(frozen=True)
-class Identity:
+class RunKey:
     """What makes two runs the same run; everything else about them is how they were executed.
 
     `content` holds plain values: task and version, the resolved backbone with users' files, weights, data digest,
@@ -60,9 +60,9 @@ class Identity:
         text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def without(self, *keys: str) -> "Identity":
+    def without(self, *keys: str) -> "RunKey":
         """The same without some entries."""
-        return Identity({key: value for key, value in self.content.items() if key not in keys})
+        return RunKey({key: value for key, value in self.content.items() if key not in keys})
 
     def run_id(self, task: str, dataset: str, backbone: str) -> str:
         """`<task>-<dataset>-<backbone>-<12 hex>`, a folder's name."""
@@ -76,9 +76,9 @@ class Record:
 
     schema: int = SCHEMA
     run_id: str
-    identity: str
-    protocol: str
-    """Digest of the identity without its seed: runs that differ in nothing else."""
+    run_key: str
+    config_digest: str
+    """Digest of what the run key counts, without the seed: runs that differ in nothing else."""
     task: str
     task_version: int
     dataset: dict[str, Any]
@@ -100,8 +100,8 @@ class Record:
     """What a task says about its scores besides: draws and their spread, support sets, features."""
     export: str | None = None
     """Weights id of what the run left in its folder `export`; the `weights_id` of runs that start from it."""
-    identity_content: dict[str, Any] = field(default_factory=dict)
-    """What `identity` is the digest of; see `Identity`."""
+    run_key_content: dict[str, Any] = field(default_factory=dict)
+    """What `run_key` is the digest of; see `RunKey`."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """sha256 (hex) and size (bytes) of the other files of the run, by name. `Store.write` fills it in."""
     origin: dict[str, Any] = field(default_factory=dict)
@@ -120,15 +120,15 @@ class Record:
 
     @cached_property
     def current_content(self) -> dict[str, Any]:
-        """What the identity of a run of the same settings is the digest of today; empty if it was not recorded."""
-        return self.identity_content if self.schema == SCHEMA else current_content(self.identity_content)
+        """What the key of a run of the same settings is the digest of today; empty if it was not recorded."""
+        return self.run_key_content if self.schema == SCHEMA else current_content(self.run_key_content)
 
     @cached_property
-    def current_identity(self) -> str:
-        """The identity that a run of the same settings has today; `identity` if older names make no difference."""
-        if self.schema == SCHEMA or not self.identity_content:
-            return self.identity
-        return Identity(self.current_content).digest
+    def current_run_key(self) -> str:
+        """The key that a run of the same settings has today; `run_key` if older names make no difference."""
+        if self.schema == SCHEMA or not self.run_key_content:
+            return self.run_key
+        return RunKey(self.current_content).digest
 
     @property
     def training_failed(self) -> bool:
@@ -174,7 +174,7 @@ class Record:
         if schema not in READABLE:
             raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
         seal = content.pop("digest", None)
-        content = ADDED | content
+        content = ADDED | current_keys(content)
         if content.keys() != NAMES:
             differing = ", ".join(sorted(content.keys() ^ NAMES))
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
@@ -193,7 +193,7 @@ class Record:
 def _with_current_names(schema: int, content: dict[str, Any]) -> dict[str, Any]:
     """Return a record's content with the names of this version, whichever version wrote it.
 
-    `identity` and `identity_content` stay: the run's folder and what started from its weights name that identity.
+    `run_key` and `run_key_content` stay: the run's folder and what started from its weights name that key.
     """
     backbone = content["backbone"]
     if "gate" in backbone:
@@ -201,10 +201,10 @@ def _with_current_names(schema: int, content: dict[str, Any]) -> dict[str, Any]:
     if schema == SCHEMA:
         return content
     content = content | {"options": current_options(content["options"])}
-    of_old_names = Identity(content["identity_content"]).without("seed")
-    if content["identity_content"] and content["protocol"] == of_old_names.digest:
-        current = Identity(current_content(content["identity_content"])).without("seed")
-        content["protocol"] = current.digest
+    of_old_names = RunKey(content["run_key_content"]).without("seed")
+    if content["run_key_content"] and content["config_digest"] == of_old_names.digest:
+        current = RunKey(current_content(content["run_key_content"])).without("seed")
+        content["config_digest"] = current.digest
     return content
 
 

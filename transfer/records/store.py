@@ -16,9 +16,9 @@ from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, check_writable, write_atomic, write_error
 from transfer.records.checksums import listed, with_checksum
 from transfer.records.per_sample import OUTCOMES
-from transfer.records.record import SCHEMA, Identity, Record, unreadable
+from transfer.records.record import SCHEMA, Record, RunKey, unreadable
 
-__all__ = ["SCHEMA", "Identity", "Record", "Run", "Store", "Unfinished", "is_locked", "merged", "same_result", "unlike"]
+__all__ = ["SCHEMA", "Record", "Run", "RunKey", "Store", "Unfinished", "is_locked", "merged", "same_result", "unlike"]
 
 RECORD, OPTIONS, ERROR, LOCK, STATE = "record.json", "options.yaml", "error.txt", "lock", "state.pt"
 HISTORY = "history.jsonl"
@@ -61,7 +61,7 @@ class Store:
         """The folder of a run; it need not exist."""
         return self.root / run_id
 
-    def find(self, run_id: str, identity: Identity) -> Record | None:
+    def find(self, run_id: str, run_key: RunKey) -> Record | None:
         """The finished record of a run, None when there is none.
 
         Raises:
@@ -71,12 +71,12 @@ class Store:
         if not path.exists():
             return None
         record = Record.read(path)
-        if record.identity != identity.digest:
-            raise UserError(f"{path}: belongs to another run ({record.identity[:16]}); move the folder away")
+        if record.run_key != run_key.digest:
+            raise UserError(f"{path}: belongs to another run ({record.run_key[:16]}); move the folder away")
         return record
 
-    def of_older_names(self, run_id: str, identity: Identity) -> Record | None:
-        """Return the finished run that older names of options gave another identity, None if there is none.
+    def of_older_names(self, run_id: str, run_key: RunKey) -> Record | None:
+        """Return the finished run that older names of options gave another key, None if there is none.
 
         Its folder has the name of `run_id` up to the digest. What cannot be read is left to the reports.
         """
@@ -87,7 +87,7 @@ class Store:
                     record = Record.read(folder / RECORD)
                 except UserError:
                     continue
-                if record.schema != SCHEMA and record.current_identity == identity.digest:
+                if record.schema != SCHEMA and record.current_run_key == run_key.digest:
                     return record
         return None
 
@@ -164,17 +164,17 @@ class Store:
 
 
 def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """One run for each identity, and what is there twice with different results.
+    """One run for each run key, and what is there twice with different results.
 
     Of unlike ones a clean run stands before one of changed files, whose code nobody has any more; of equally clean ones
     the one that started first, so that repeating a run until it comes out well changes nothing. Every unlike one is
     named all the same. Of copies with equal outcome and scores one's own stands before a shared one.
     """
-    of_identity: dict[str, list[Run]] = {}
+    by_run_key: dict[str, list[Run]] = {}
     for run in runs:
-        of_identity.setdefault(run.record.current_identity, []).append(run)
+        by_run_key.setdefault(run.record.current_run_key, []).append(run)
     kept, disputes = [], []
-    for copies in of_identity.values():
+    for copies in by_run_key.values():
         first, *others = sorted(copies, key=_precedence) if len(copies) > 1 else copies
         kept.append(first)
         disputes += [_dispute(first, run) for run in others if not same_result(first.record, run.record)]
@@ -186,12 +186,12 @@ def _precedence(run: Run) -> tuple[bool, str, bool]:
 
 
 def same_result(one: Record, other: Record) -> bool:
-    """Whether two records of one identity ended alike, with the same scores to the bit."""
+    """Whether two records of one run key ended alike, with the same scores to the bit."""
     return one.outcome["status"] == other.outcome["status"] and one.scores == other.scores
 
 
 def unlike(first: Run, other: Run) -> str:
-    """Two records of one identity, and in what they differ, in words."""
+    """Two records of one run key, and in what they differ, in words."""
     one, two = ({"outcome": run.record.outcome["status"], **run.record.scores} for run in (first, other))
     differing = [
         f"{name} {one.get(name)} and {two.get(name)}" for name in {**one, **two} if one.get(name) != two.get(name)

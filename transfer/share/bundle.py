@@ -144,9 +144,9 @@ def import_bundle(file: Path, store: Store) -> Imported:
         if wrong:
             raise UserError(f"{file}: nothing is imported:\n" + "\n".join(wrong))
         result = Imported()
-        existing = {run.record.identity: run for run in store.runs()[0]}
+        existing = {run.record.run_key: run for run in store.runs()[0]}
         for run in Store(folder).runs()[0]:
-            _import(run, existing.get(run.record.identity), store, result)
+            _import(run, existing.get(run.record.run_key), store, result)
         return result
 
 

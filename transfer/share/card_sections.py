@@ -84,7 +84,7 @@ def scores(records: Sequence[Record]) -> str:
         broken = len(group) - len(trained)
         ended = f"{len(trained)} completed" + (f", {broken} broke down" if broken else "")
         where = (group[0].task, _dataset(group[0]))
-        about = (seeds, ended, group[0].protocol[:12], ", ".join(record.run_id for record in group))
+        about = (seeds, ended, group[0].config_digest[:12], ", ".join(record.run_id for record in group))
         names = dict.fromkeys(name for record in trained for name in record.scores) or ("",)
         rows += [
             (*where, name, _mean([record.shown(name) for record in trained] if name else []), *about) for name in names

@@ -43,7 +43,7 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
         run: the pretraining that exported the weights, or a run that started from them.
         runs: the runs among which the pretraining of the weights and further scores with them are looked for.
     """
-    others = list({other.record.identity: other.record for other in (*runs, run)}.values())
+    others = list({other.record.run_key: other.record for other in (*runs, run)}.values())
     weights = run.record.export or run.record.weights_id
     lineage = [without_paths(other) for other in _lineage(weights, others)]
     scored = [without_paths(other) for other in others if _belongs(other, run.record, weights)]
@@ -110,9 +110,9 @@ def _json(content: dict[str, Any]) -> str:
 def _lineage(weights: str, records: Sequence[Record]) -> Iterator[Record]:
     """Return the pretrainings that led to the weights, the last one first."""
     seen: set[str] = set()
-    while matching := [record for record in records if record.export == weights and record.identity not in seen]:
+    while matching := [record for record in records if record.export == weights and record.run_key not in seen]:
         yield matching[0]
-        seen.add(matching[0].identity)
+        seen.add(matching[0].run_key)
         weights = matching[0].weights_id
 
 
@@ -120,7 +120,7 @@ def _belongs(other: Record, record: Record, weights: str) -> bool:
     """Return whether a card shows a run's scores: the weights are the same, or for random ones the protocol."""
     if other.smoke > record.smoke or (other.subset is not None and record.subset is None):
         return False
-    if other.protocol == record.protocol:
+    if other.config_digest == record.config_digest:
         return other.export in (None, record.export)
     return weights != "random" and other.weights_id == weights
 

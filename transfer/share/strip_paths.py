@@ -22,10 +22,10 @@ def without_paths(record: Record) -> Record:
     Raises:
         UserError: the identity itself names a path, and could not be verified without it.
     """
-    if paths := paths_in(record.identity_content):
+    if paths := paths_in(record.run_key_content):
         raise UserError(f"{record.run_id}: its identity names {paths[0]}; it cannot be shared without that path")
-    content = asdict(record) | {"identity_content": {}, "files": {}}
-    return Record(**(portable(content) | {"identity_content": record.identity_content, "files": record.files}))
+    content = asdict(record) | {"run_key_content": {}, "files": {}}
+    return Record(**(portable(content) | {"run_key_content": record.run_key_content, "files": record.files}))
 
 
 def portable(content: dict[str, Any]) -> dict[str, Any]:

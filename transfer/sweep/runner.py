@@ -204,7 +204,7 @@ class Sweeper:
         """Return whether the weights that a pretraining left for later cells are still in their place."""
         folder = self.out / "weights" / cell.name
         whose = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
-        return record.export is None or cell.step.kind != "pretrain" or whose == record.identity
+        return record.export is None or cell.step.kind != "pretrain" or whose == record.run_key
 
     def _remember(self, cell: SweepJob, record: Record) -> None:
         content = {"runs": [record.run_id], "key": self._key(cell)}

@@ -18,7 +18,7 @@ from backbones.weights import sha256
 from tasks.pictures import PICTURES, SUMS, read_sums
 from transfer.records.checksums import EXPORT, listed
 from transfer.records.per_sample import OUTCOMES, Unfit, Unlike, check, read
-from transfer.records.record import Identity, Record
+from transfer.records.record import Record, RunKey
 from transfer.records.store import NOT_LISTED
 
 if TYPE_CHECKING:
@@ -69,21 +69,21 @@ def check_pictures(folder: Path) -> Checks:
     return wrong, [f"{PICTURES} not checked, as {PICTURES}/{SUMS} does not name them: {', '.join(extra)}"] * bool(extra)
 
 
-def check_identity(folder: Path, record: Record) -> Checks:
+def check_run_key(folder: Path, record: Record) -> Checks:
     """Check that the run's name and key are what the content of its key gives."""
     wrong = []
-    if not record.run_id.endswith(f"-{record.identity[:12]}"):
-        wrong.append(f"run_id: {record.run_id} is not that of identity {record.identity[:12]}")
+    if not record.run_id.endswith(f"-{record.run_key[:12]}"):
+        wrong.append(f"run_id: {record.run_id} is not that of run key {record.run_key[:12]}")
     if folder.resolve().name != record.run_id:
         wrong.append(f"the folder is named {folder.resolve().name}, its run {record.run_id}")
-    content = record.identity_content
+    content = record.run_key_content
     if not content:
-        return wrong, ["identity not checked: the record is of a version that did not keep what it was made from"]
-    identity = Identity(content)
-    if identity.digest != record.identity:
-        wrong.append(f"identity: {record.identity[:12]} in the record, {identity.digest[:12]} from its content")
-    if Identity(record.current_content).without("seed").digest != record.protocol:
-        wrong.append("protocol: not the digest of the identity's content")
+        return wrong, ["run key not checked: the record is of a version that did not keep what it was made from"]
+    run_key = RunKey(content)
+    if run_key.digest != record.run_key:
+        wrong.append(f"run_key: {record.run_key[:12]} in the record, {run_key.digest[:12]} from its content")
+    if RunKey(record.current_content).without("seed").digest != record.config_digest:
+        wrong.append("config_digest: not the digest of the run key's content without the seed")
     return wrong + _contradictions(record.current_content, record), []
 
 
@@ -200,7 +200,7 @@ def _published(record: Record, elsewhere: Path | None) -> Iterator[Path]:
     name = record.options.get("name") or record.backbone.get("name", "")
     usual = [Path(record.options["weights_to"]) / name] if "weights_to" in record.options else []
     for folder in _below(elsewhere) if elsewhere else usual:
-        if (folder / WEIGHTS).is_file() and pretraining_facts(folder).get("identity") == record.identity:
+        if (folder / WEIGHTS).is_file() and pretraining_facts(folder).get("identity") == record.run_key:
             yield folder
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from backbones.errors import UserError
 from transfer.records.store import RECORD, Record
-from transfer.verify.checks import check_files, check_identity, check_pictures, check_scores, check_weights
+from transfer.verify.checks import check_files, check_pictures, check_run_key, check_scores, check_weights
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Verdict:
     @property
     def right(self) -> bool:
         """Whether nothing is wrong, and the record is of a version that can be checked."""
-        return bool(not self.wrong and self.record and self.record.files and self.record.identity_content)
+        return bool(not self.wrong and self.record and self.record.files and self.record.run_key_content)
 
     def __str__(self) -> str:
         verdict = "WRONG" if self.wrong else "right" if self.right else "not checkable"
@@ -58,7 +58,7 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
     except UserError:
         verdict.wrong.append(f"{RECORD}: edited after it was written")
     try:
-        results = [check_files(folder, record), check_identity(folder, record), check_scores(folder, record)]
+        results = [check_files(folder, record), check_run_key(folder, record), check_scores(folder, record)]
         results += [check_pictures(folder), check_weights(folder, record, weights)]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         results = [([f"{RECORD}: holds what no run writes ({error!r})"], [])]

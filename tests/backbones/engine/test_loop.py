@@ -233,7 +233,7 @@ def test_a_damaged_state_is_named_and_kept(tmp_path: Path, content: bytes) -> No
 
 def test_a_foreign_state_is_refused_and_the_difference_named(tmp_path: Path) -> None:
     theirs, ours = ({"options": {"lr": lr, "epochs": 3}} for lr in (0.1, 0.2))
-    fit(Classifier(), loader(), fit_options(), context(tmp_path, identity="other", about=theirs))
+    fit(Classifier(), loader(), fit_options(), context(tmp_path, run_key="other", about=theirs))
     with pytest.raises(UserError, match=r"belongs to another run.*: lr 0\.1 there, 0\.2 here; delete it"):
         fit(Classifier(), loader(), fit_options(), context(tmp_path, about=ours))
 

@@ -65,7 +65,7 @@ def test_scores_on_both_paths(name: str, tmp_path: Path, monkeypatch: pytest.Mon
         assert command.main([*words, *data, *COMMON, *precision, *out]) == 0
         found.append(record(tmp_path / path))
     assert used
-    assert found[0].identity == found[1].identity
+    assert found[0].run_key == found[1].run_key
     assert found[0].scores == pytest.approx(found[1].scores, abs=0.02)
     if name != "fewshot":
         losses = [[line["loss"] for line in history(tmp_path / path) if "loss" in line] for path in ("plain", "fused")]

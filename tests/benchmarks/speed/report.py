@@ -18,7 +18,7 @@ from itertools import islice, product
 from pathlib import Path
 
 from transfer.records.checksums import with_checksum
-from transfer.records.record import Identity, Record
+from transfer.records.record import Record, RunKey
 from transfer.records.store import RECORD, Store
 
 RATES = [round(1e-4 * 1.2**step, 7) for step in range(24)]
@@ -31,15 +31,15 @@ def copies(records: list[Record]) -> Iterator[Record]:
     for backbone, rate, record, seed in product(BACKBONES, RATES, records, SEEDS):
         options = {**record.options, "lr": rate, "seeds": [seed], "backbone": backbone, "smoke": False}
         spec = {**record.backbone, "name": backbone}
-        content = {**record.identity_content, "backbone": spec, "seed": seed, "smoke": False}
+        content = {**record.run_key_content, "backbone": spec, "seed": seed, "smoke": False}
         content["options"] = {**content.get("options", {}), "lr": rate}
-        identity = Identity({**content, "copy_of": record.identity})
+        run_key = RunKey({**content, "copy_of": record.run_key})
         yield replace(
             record,
-            run_id=identity.run_id(record.task, record.dataset["name"], backbone),
-            identity=identity.digest,
-            protocol=identity.without("seed").digest,
-            identity_content=content if record.identity_content else {},
+            run_id=run_key.run_id(record.task, record.dataset["name"], backbone),
+            run_key=run_key.digest,
+            config_digest=run_key.without("seed").digest,
+            run_key_content=content if record.run_key_content else {},
             options=options,
             backbone=spec,
             seed=seed,

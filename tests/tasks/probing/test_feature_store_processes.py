@@ -88,7 +88,7 @@ def test_two_ranks_share_the_extraction_and_the_draws(tmp_path: Path, undisturbe
     words = [*WORDS, "--out", str(tmp_path / "out"), "--features", str(tmp_path / "features")]
     run_by_ranks("transfer.run", words, tmp_path / "log", prepare=small_shards)
     found, expected = record(tmp_path / "out"), record(undisturbed / "out")
-    assert found.identity == expected.identity
+    assert found.run_key == expected.run_key
     assert found.environment["world_size"] == 2
     assert found.cost["found_hours"] == 0 < found.cost["extraction_seconds"], "neither rank found the other's shards"
     assert found.scores == expected.scores

@@ -83,4 +83,4 @@ def test_an_idle_value_of_a_layer_is_left_out(tmp_path: Path) -> None:
     spec = command.resolved(from_scratch=False)
     command.check_flags(spec)
     assert (command.options.sam_rho, spec.length) == (3.0, "train")
-    assert made("reid", replace(PLAIN, length="train"), sam_rho=3.0).identity == made("reid", PLAIN).identity
+    assert made("reid", replace(PLAIN, length="train"), sam_rho=3.0).run_key == made("reid", PLAIN).run_key

@@ -68,14 +68,14 @@ def made(work: str, spec: BackboneSpec = CONV, weights: str = "random", world: i
     if "precision" not in plain(command.options):
         precision["precision"] = None
     return record(
-        cell.identity,
+        cell.run_key,
         task=work,
         task_version=2,
         dataset={name: getattr(data, name) for name in ("name", "version", "digest", "skipped")},
         backbone=spec.as_dict() | {"weights": weights},
         weights_id=weights,
         options=cell.options,
-        identity_content=cell.identity.content,
+        run_key_content=cell.run_key.content,
         environment={**precision, "world_size": world},
         smoke=command.run.smoke,
         subset=command.run.subset,
@@ -84,7 +84,7 @@ def made(work: str, spec: BackboneSpec = CONV, weights: str = "random", world: i
 
 def same(one: Record, other: Record) -> tuple[bool, bool]:
     """Whether two records are of one identity, and of one protocol."""
-    return one.identity == other.identity, digest(one) == digest(other)
+    return one.run_key == other.run_key, digest(one) == digest(other)
 
 
 def value_of(work: str, name: str, now: Any) -> Any:
@@ -183,8 +183,8 @@ def test_an_idle_option_changes_neither_identity_nor_protocol(rule: Rule) -> Non
             else:
                 continue
             assert same(one, other) == (True, True), f"{work}: {name}"
-            older = replace(other, identity_content=copy.deepcopy(other.identity_content))
-            older.identity_content["options"] |= {name: other.options.get(name), "judge_after": 3}
+            older = replace(other, run_key_content=copy.deepcopy(other.run_key_content))
+            older.run_key_content["options"] |= {name: other.options.get(name), "judge_after": 3}
             assert digest(older) == digest(one), f"{work}: {name} of an older record"
             tried += 1
     assert tried or {*rule.options} <= {*rule.when}  # idle by its own value, as an empty list

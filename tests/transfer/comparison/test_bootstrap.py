@@ -14,7 +14,7 @@ from tests.tasks.detection.coco.cases import drawn as drawn_coco
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.bootstrap import _jackknifed, read_outcomes, resample
 from transfer.records.per_sample import per_sample
-from transfer.records.store import Identity, Run
+from transfer.records.store import Run, RunKey
 from transfer.statistics.contrasts import contrast
 
 Outcomes = dict[str, np.ndarray]
@@ -25,21 +25,21 @@ def run_of(folder: Path, task: str, outcomes: Outcomes, found: dict[str, float],
     folder.mkdir(parents=True)
     np.savez(folder / "outcomes.npz", **outcomes)
     primary = next(iter(found), "mAP")
-    identity = Identity({**CONTENT, "folder": folder.name})
-    return Run(folder, record(identity, run_id=folder.name, task=task, scores=found, primary=primary, **given))
+    run_key = RunKey({**CONTENT, "folder": folder.name})
+    return Run(folder, record(run_key, run_id=folder.name, task=task, scores=found, primary=primary, **given))
 
 
 def ranked(seed: int = 0, queries: int = 60) -> Outcomes:
     """Queries of 20 identities with tied distances; those of the last identity have no match."""
     rng = np.random.default_rng(seed)
-    identity = np.repeat(np.arange(20), queries // 20)
+    run_key = np.repeat(np.arange(20), queries // 20)
     gallery = rng.integers(0, 19, 200)
-    distances = rng.integers(0, 12, (queries, 200)) - 3.0 * (identity[:, None] == gallery)
-    ranking = rank_distances(distances, identity, gallery, np.zeros(queries, dtype=int), np.ones(200, dtype=int))
+    distances = rng.integers(0, 12, (queries, 200)) - 3.0 * (run_key[:, None] == gallery)
+    ranking = rank_distances(distances, run_key, gallery, np.zeros(queries, dtype=int), np.ones(200, dtype=int))
     assert (~ranking.valid).any()
     assert (ranking.tied > ranking.hits).any()
     names = np.array([f"query/{number:04d}.jpg" for number in range(queries)])
-    return ranking.outcomes() | {"sample": names, "cluster": identity}
+    return ranking.outcomes() | {"sample": names, "cluster": run_key}
 
 
 def images(**columns: np.ndarray) -> Outcomes:

@@ -19,11 +19,11 @@ def test_where_nothing_trains_one_precision_counts(tmp_path: Path, capsys: pytes
     assert main([*KNN, "--eval-precision", "fp32", "--out", str(tmp_path / "one")]) == 0, "the recipe's own value"
     assert main([*KNN, "--eval-precision", "bf16", "--out", str(tmp_path / "other")]) == 0
     one, other = record(tmp_path / "one"), record(tmp_path / "other")
-    assert "precision" not in one.identity_content
-    assert [run.identity_content["eval_precision"] for run in (one, other)] == ["fp32", "bf16"]
+    assert "precision" not in one.run_key_content
+    assert [run.run_key_content["eval_precision"] for run in (one, other)] == ["fp32", "bf16"]
     assert [run.environment["eval_precision"] for run in (one, other)] == ["fp32", "bf16"]
     assert one.environment["precision"] is one.environment["tf32"] is None
-    assert one.protocol != other.protocol
+    assert one.config_digest != other.config_digest
     assert verify([str(tmp_path / "one"), str(tmp_path / "other")]) == 0
     capsys.readouterr()
 
@@ -34,8 +34,8 @@ def test_training_and_scoring_count_as_what_they_came_to(tmp_path: Path) -> None
     assert main([*words, "--eval-precision", "run", "--out", str(tmp_path)]) == 0
     found = record(tmp_path)  # a single one
     assert (found.environment["precision"], found.environment["eval_precision"]) == ("fp32", "fp32")
-    assert found.identity_content["eval_precision"] == "fp32"
-    assert not {"precision", "eval_precision"} & found.identity_content["options"].keys()
+    assert found.run_key_content["eval_precision"] == "fp32"
+    assert not {"precision", "eval_precision"} & found.run_key_content["options"].keys()
 
 
 @pytest.mark.parametrize("task", ["knn", "fewshot", "classify", "tokens"])

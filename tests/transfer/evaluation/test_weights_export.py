@@ -15,10 +15,10 @@ from backbones.settings import write_yaml
 from transfer.evaluation.weights_export import check_target, publish
 
 
-def exported(folder: Path, identity: str, weights: bytes = b"weights", **about: object) -> Path:
+def exported(folder: Path, run_key: str, weights: bytes = b"weights", **about: object) -> Path:
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(weights)
-    content = {"run": "pretrain-x", "identity": identity, "options": {"lr": 0.1, "epochs": 2}, **about}
+    content = {"run": "pretrain-x", "identity": run_key, "options": {"lr": 0.1, "epochs": 2}, **about}
     (folder / "pretrain.json").write_text(json.dumps(content))
     return folder
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.transfer.records.test_store import record
-from transfer.records.record import Identity, Record
+from transfer.records.record import Record, RunKey
 
 SPEC = {
     "name": "tiny", "arch": "vit_tiny", "stem": "patchify", "attention": "softmax", "ffn": "mlp", "patch": 16,
@@ -26,18 +26,18 @@ def made(task: str = "reid", *, idle: tuple[str, ...] = tuple(IDLE), **given: An
     values = {"seed": 0, "smoke": False, "subset": None, "weights_id": "random", "task_version": 1} | given
     content = {name: values[name] for name in ("seed", "smoke", "subset", "weights_id", "task_version")}
     content |= {"task": task, "backbone": {name: value for name, value in spec.items() if name != "files"}}
-    content |= {"dataset": data, "precision": "bf16", **values.pop("identity_content", {})}
+    content |= {"dataset": data, "precision": "bf16", **values.pop("run_key_content", {})}
     content["options"] = {name: value for name, value in options.items() if name not in idle}
-    identity = Identity(content)
+    run_key = RunKey(content)
     return record(
-        identity,
+        run_key,
         **{
-            "run_id": identity.run_id(task, str(data["name"]), str(spec["name"])),
+            "run_id": run_key.run_id(task, str(data["name"]), str(spec["name"])),
             "task": task,
             "dataset": data,
             "backbone": {**spec, "weights": "random", "files": spec.get("files", {})},
             "options": options | ASIDE | {"seeds": [values["seed"]]},
-            "identity_content": content,
+            "run_key_content": content,
             "environment": {"precision": "bf16", "dirty": False, "device": "cpu", "threads": 2, "workers": 1},
             **values,
         },

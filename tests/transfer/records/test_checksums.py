@@ -11,11 +11,11 @@ import pytest
 
 from backbones.errors import UserError
 from tests.transfer.records.test_store import CONTENT, record, written
-from transfer.records.store import Identity, Record, Store
+from transfer.records.store import Record, RunKey, Store
 
 
 def test_the_record_lists_the_files_of_the_run_and_no_others(tmp_path: Path) -> None:
-    mine = record(Identity(CONTENT), export="sha256:" + 64 * "0")
+    mine = record(RunKey(CONTENT), export="sha256:" + 64 * "0")
     folder = Store(tmp_path).folder(mine.run_id)
     for name in ("export", "pictures"):
         (folder / name).mkdir(parents=True)
@@ -55,12 +55,12 @@ def test_an_edited_record_is_refused_and_named(tmp_path: Path, edit: Callable[[s
     assert f"{path}: edited" in problems[0]
     assert "transfer.verify" in problems[0]
     with pytest.raises(UserError, match="edited after it was written"):
-        Store(tmp_path).find(path.parent.name, Identity(CONTENT))
+        Store(tmp_path).find(path.parent.name, RunKey(CONTENT))
     assert Record.read(path, edited=True).task == "reid"
 
 
 def test_a_record_of_a_version_without_digests_still_reads(tmp_path: Path) -> None:
-    added = ("files", "identity_content", "shared", "export", "details")
-    old = {name: value for name, value in asdict(record(Identity(CONTENT))).items() if name not in added}
+    added = ("files", "run_key_content", "shared", "export", "details")
+    old = {name: value for name, value in asdict(record(RunKey(CONTENT))).items() if name not in added}
     (tmp_path / "record.json").write_text(json.dumps(old))
-    assert Record.read(tmp_path / "record.json") == record(Identity(CONTENT))
+    assert Record.read(tmp_path / "record.json") == record(RunKey(CONTENT))

@@ -391,4 +391,4 @@ def test_kinds_of_device_and_versions_of_torch_are_said_at_the_row() -> None:
 
 def test_a_card_keeps_runs_of_other_numbers_of_processes_apart() -> None:
     runs = [of_processes(1, 0, 0.5), of_processes(8, 1, 0.5), of_processes(1, 2, 0.5)]
-    assert sorted(len(group) for group in by_protocol([replace(run, protocol="one") for run in runs])) == [1, 2]
+    assert sorted(len(group) for group in by_protocol([replace(run, config_digest="one") for run in runs])) == [1, 2]

@@ -151,7 +151,7 @@ def test_options_without_effect_are_not_said() -> None:
 
 
 def test_an_older_record_does_not_pass_for_a_newer_one() -> None:
-    grouping = of([made(), replace(made(seed=1), identity_content={})])
+    grouping = of([made(), replace(made(seed=1), run_key_content={})])
     groups = grouping.groups
     assert len(groups) == 2
     assert letters(grouping) == ["a: options with effect", "b: options all count"]

@@ -9,9 +9,9 @@ import pytest
 
 from transfer.cli.old_names import OPTIONS, RATES, current_options, renamed_flag
 from transfer.records.protocol import configurations
-from transfer.records.record import SCHEMA, Identity, Record
+from transfer.records.record import SCHEMA, Record, RunKey
 from transfer.records.store import Run, Store, merged
-from transfer.verify.checks import check_identity
+from transfer.verify.checks import check_run_key
 
 OLDER = Path(__file__).parent / "older"
 NAMES = ("reid_schema1", "finetune_schema1")
@@ -30,16 +30,16 @@ def today(record: Record, seed: int) -> Record:
     """The record that a run of the same settings and another seed has today."""
     content = record.current_content | {"seed": seed}
     values = {name: value for name, value in vars(record).items() if not name.startswith("current_")}
-    identity = Identity(content)
-    values |= {"schema": SCHEMA, "seed": seed, "identity_content": content, "identity": identity.digest}
-    return Record(**(values | {"protocol": identity.without("seed").digest}))
+    run_key = RunKey(content)
+    values |= {"schema": SCHEMA, "seed": seed, "run_key_content": content, "run_key": run_key.digest}
+    return Record(**(values | {"config_digest": run_key.without("seed").digest}))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_old_record_has_todays_names_and_its_identity_still_holds(name: str, tmp_path: Path) -> None:
     run = run_of(name, tmp_path)
     assert not {*run.record.options} & {*OPTIONS, *RATES, "ends"}
-    assert check_identity(run.folder, run.record) == ([], [])
+    assert check_run_key(run.folder, run.record) == ([], [])
 
 
 def test_rates_are_rates_and_multiples_are_multiples(tmp_path: Path) -> None:
@@ -54,18 +54,18 @@ def test_old_and_new_records_are_seeds_of_one_configuration(name: str, tmp_path:
     old = run_of(name, tmp_path)
     new = today(old.record, seed=old.record.seed + 1)
     assert len({*configurations([old.record, new], {})}) == 1
-    assert old.record.protocol == new.protocol
+    assert old.record.config_digest == new.config_digest
     assert len(merged([old, Run(tmp_path / "new", new)])[0]) == 2
     assert len(merged([old, Run(tmp_path / "new", today(old.record, old.record.seed))])[0]) == 1
 
 
 def test_an_old_run_is_found_again_by_the_identity_of_today(tmp_path: Path) -> None:
     record = run_of("reid_schema1", tmp_path).record
-    identity = Identity(record.current_content)
-    run_id = f"{record.run_id.rpartition('-')[0]}-{identity.digest[:12]}"
-    assert Store(tmp_path).find(run_id, identity) is None
-    assert Store(tmp_path).of_older_names(run_id, identity) == record
-    assert Store(tmp_path).of_older_names(run_id, Identity(record.current_content | {"seed": 99})) is None
+    run_key = RunKey(record.current_content)
+    run_id = f"{record.run_id.rpartition('-')[0]}-{run_key.digest[:12]}"
+    assert Store(tmp_path).find(run_id, run_key) is None
+    assert Store(tmp_path).of_older_names(run_id, run_key) == record
+    assert Store(tmp_path).of_older_names(run_id, RunKey(record.current_content | {"seed": 99})) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.bootstrap import read_outcomes, resample
 from transfer.comparison.estimates import mean_score
 from transfer.records.record import Record
-from transfer.records.store import Identity, Run, Store
+from transfer.records.store import Run, RunKey, Store
 from transfer.verify.checks import check_scores
 
 TASKS = ("reid", "classify", "linear", "knn", "fewshot")
@@ -25,7 +25,7 @@ def written(root: Path, task: str, outcomes: Outcomes, name: str = "a", **given:
     of_task = load_task(task)
     scores = given or of_task.rescore(outcomes)
     metrics = {score: asdict(of_task.metric(score)) for score in scores}
-    whole = record(Identity(content), task=task, scores=scores, primary=of_task.primary, metrics=metrics, run_id=name)
+    whole = record(RunKey(content), task=task, scores=scores, primary=of_task.primary, metrics=metrics, run_id=name)
     store.folder(name).mkdir(parents=True)
     store.write(whole, "lr: 0.05\n", outcomes)
     return Run(store.folder(name), Record.read(store.folder(name) / "record.json"))
@@ -135,7 +135,7 @@ def test_a_score_that_outcomes_do_not_give_is_refused_by_both(tmp_path: Path) ->
 def test_a_record_that_broke_down_needs_no_outcomes(tmp_path: Path) -> None:
     folder = tmp_path / "a"
     folder.mkdir()
-    broken: Record = record(Identity(CONTENT), scores={}, outcome={"status": "diverged", "reason": "", "step": 3})
+    broken: Record = record(RunKey(CONTENT), scores={}, outcome={"status": "diverged", "reason": "", "step": 3})
     assert check_scores(folder, broken) == ([], [])
 
 

@@ -78,7 +78,7 @@ def test_options_without_effect_do_not_count() -> None:
 
 
 def test_files_that_options_name_count_by_content() -> None:
-    one, same, other = (made(identity_content={"content": {"detector": {"fpn": width}}}) for width in (64, 64, 256))
+    one, same, other = (made(run_key_content={"content": {"detector": {"fpn": width}}}) for width in (64, 64, 256))
     for record, path in ((one, "/a/fpn.yaml"), (same, "/b/copy.yaml"), (other, "/a/fpn.yaml")):
         record.options["detector"] = path
     assert digest(one) == digest(same)
@@ -86,7 +86,7 @@ def test_files_that_options_name_count_by_content() -> None:
 
 
 def test_a_record_that_does_not_tell_its_identity_counts_all_options() -> None:
-    assert "sam_rho" in protocol(replace(made(), identity_content={}))
+    assert "sam_rho" in protocol(replace(made(), run_key_content={}))
 
 
 def test_the_digest_does_not_depend_on_order_or_process() -> None:
@@ -103,7 +103,7 @@ def test_the_digest_does_not_depend_on_order_or_process() -> None:
 
 def test_differing_names_fields_with_their_values() -> None:
     later = made()
-    later.identity_content["options"] = {**later.identity_content["options"], "new": 1}
+    later.run_key_content["options"] = {**later.run_key_content["options"], "new": 1}
     found = differing([made(), made(lr=0.1), made(lr=0.2, seed=1), made(lr=0.1), later])
     assert found == {"lr": [0.05, 0.1, 0.2], "new": [NOT_RECORDED, 1]}
     assert differing([made(), made(seed=1)]) == {}

@@ -14,7 +14,7 @@ from backbones.runtime.dist import Ranks
 from tests.support import context
 from transfer.cli.ignored_options import known
 from transfer.evaluation import evaluator
-from transfer.records.store import Identity, Record, Run, Store, merged
+from transfer.records.store import Record, Run, RunKey, Store, merged
 
 CONTENT = {
     "task": "reid",
@@ -30,11 +30,11 @@ CONTENT = {
 }
 
 
-def record(identity: Identity, **given: Any) -> Record:
+def record(run_key: RunKey, **given: Any) -> Record:
     values: dict[str, Any] = {
-        "run_id": identity.run_id("reid", "toy_market", "tiny"),
-        "identity": identity.digest,
-        "protocol": identity.without("seed").digest,
+        "run_id": run_key.run_id("reid", "toy_market", "tiny"),
+        "run_key": run_key.digest,
+        "config_digest": run_key.without("seed").digest,
         "task": "reid",
         "task_version": 1,
         "dataset": {"name": "toy_market", "version": None, "counts": {}, "digest": "0" * 64},
@@ -68,34 +68,34 @@ def changed(content: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 
 def test_every_entry_of_the_identity_counts() -> None:
     for path in leaves(CONTENT):
-        assert Identity(changed(CONTENT, path)).digest != Identity(CONTENT).digest, path
+        assert RunKey(changed(CONTENT, path)).digest != RunKey(CONTENT).digest, path
 
 
 def test_the_identity_does_not_depend_on_order_or_process() -> None:
     backwards = dict(reversed(CONTENT.items()))
-    assert Identity(backwards).digest == Identity(CONTENT).digest
-    code = f"from transfer.records.store import Identity; print(Identity({CONTENT!r}).digest)"
+    assert RunKey(backwards).digest == RunKey(CONTENT).digest
+    code = f"from transfer.records.store import RunKey; print(RunKey({CONTENT!r}).digest)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == Identity(CONTENT).digest
+    assert other.stdout.strip() == RunKey(CONTENT).digest
 
 
 def test_run_ids_are_names_of_folders() -> None:
-    identity = Identity(CONTENT)
-    name = identity.run_id("reid", "torchreid:dukemtmc", "hf-hub:timm/vit a/b")
+    run_key = RunKey(CONTENT)
+    name = run_key.run_id("reid", "torchreid:dukemtmc", "hf-hub:timm/vit a/b")
     assert "/" not in name
     assert ":" not in name
     assert " " not in name
-    assert name.endswith(identity.digest[:12])
+    assert name.endswith(run_key.digest[:12])
 
 
 def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
-    store, identity = Store(tmp_path), Identity(CONTENT)
-    mine = record(identity)
+    store, run_key = Store(tmp_path), RunKey(CONTENT)
+    mine = record(run_key)
     with store.lock(mine.run_id, waiting=lambda: None) as folder:
         (folder / "state.pt").touch()
         written = store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
     assert replace(written, files={}) == mine
-    assert store.find(mine.run_id, identity) == written
+    assert store.find(mine.run_id, run_key) == written
     assert sorted(path.name for path in folder.iterdir()) == ["options.yaml", "outcomes.npz", "record.json"]
     with np.load(folder / "outcomes.npz") as outcomes:
         assert outcomes["ap"].tolist() == [0.1, 0.2]
@@ -104,7 +104,7 @@ def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("then", "now"), [(True, "sigmoid"), (False, "off"), ("silu", "silu")])
 def test_a_gate_of_an_older_record_has_its_name(tmp_path: Path, then: object, now: str) -> None:
-    store, mine = Store(tmp_path), record(Identity(CONTENT), backbone={"name": "tiny", "gate": then})
+    store, mine = Store(tmp_path), record(RunKey(CONTENT), backbone={"name": "tiny", "gate": then})
     with store.lock(mine.run_id, waiting=lambda: None):
         store.write(mine, "", {})
     (read,), problems = store.records()
@@ -112,21 +112,21 @@ def test_a_gate_of_an_older_record_has_its_name(tmp_path: Path, then: object, no
 
 
 def test_a_folder_without_record_is_unfinished(tmp_path: Path) -> None:
-    store, identity = Store(tmp_path), Identity(CONTENT)
-    mine = record(identity)
+    store, run_key = Store(tmp_path), RunKey(CONTENT)
+    mine = record(run_key)
     with store.lock(mine.run_id, waiting=lambda: None):
         pass
-    assert store.find(mine.run_id, identity) is None
+    assert store.find(mine.run_id, run_key) is None
     assert store.records() == ([], [])
 
 
 def test_the_full_hash_is_compared(tmp_path: Path) -> None:
-    store, identity = Store(tmp_path), Identity(CONTENT)
-    mine = record(identity)
+    store, run_key = Store(tmp_path), RunKey(CONTENT)
+    mine = record(run_key)
     store.folder(mine.run_id).mkdir(parents=True)
-    store.write(replace(mine, identity=identity.digest[:12] + "0" * 52), "", {})
+    store.write(replace(mine, run_key=run_key.digest[:12] + "0" * 52), "", {})
     with pytest.raises(UserError, match="belongs to another run"):
-        store.find(mine.run_id, identity)
+        store.find(mine.run_id, run_key)
 
 
 NO_SCORES = ("high", None, True, [0.5], float("nan"), float("inf"), 10**400)
@@ -157,7 +157,7 @@ NO_SCORES = ("high", None, True, [0.5], float("nan"), float("inf"), 10**400)
 def test_reading_is_strict(tmp_path: Path, spoil: Any, message: str) -> None:
     path = tmp_path / "run" / "record.json"
     path.parent.mkdir()
-    path.write_text(json.dumps(spoil(asdict(record(Identity(CONTENT))))))
+    path.write_text(json.dumps(spoil(asdict(record(RunKey(CONTENT))))))
     with pytest.raises(UserError, match=message):
         Record.read(path)
     found, problems = Store(tmp_path).records()
@@ -181,13 +181,13 @@ def test_a_record_too_deep_to_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_records_of_older_versions_say_nothing_of_their_weights(tmp_path: Path) -> None:
-    content = asdict(record(Identity(CONTENT)))
+    content = asdict(record(RunKey(CONTENT)))
     (tmp_path / "record.json").write_text(json.dumps({name: content[name] for name in content if name != "origin"}))
     assert Record.read(tmp_path / "record.json").origin == {}
 
 
 def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:
-    mine = record(Identity(CONTENT), scores={"mAP": float("nan")})
+    mine = record(RunKey(CONTENT), scores={"mAP": float("nan")})
     store = Store(tmp_path)
     store.folder(mine.run_id).mkdir()
     with pytest.raises(ValueError, match="JSON"):
@@ -203,7 +203,7 @@ def test_an_output_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
 
 def written(root: Path, name: str = "", **given: Any) -> Run:
     """A finished run in a store, under another folder's name if one is given."""
-    store, mine = Store(root), record(Identity(CONTENT), **given)
+    store, mine = Store(root), record(RunKey(CONTENT), **given)
     store.folder(mine.run_id).mkdir(parents=True, exist_ok=True)
     whole = store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
     folder = store.folder(mine.run_id)
@@ -213,7 +213,7 @@ def written(root: Path, name: str = "", **given: Any) -> Run:
 def test_a_run_without_outcomes_does_not_keep_those_of_another(tmp_path: Path) -> None:
     folder = written(tmp_path).folder
     (folder / "record.json").unlink()
-    Store(tmp_path).write(record(Identity(CONTENT)), "lr: 0.05\n", {})
+    Store(tmp_path).write(record(RunKey(CONTENT)), "lr: 0.05\n", {})
     assert not (folder / "outcomes.npz").exists()
 
 
@@ -252,7 +252,7 @@ def test_a_reused_run_of_changed_files_is_said_where_the_files_are_clean_now(
 ) -> None:
     run = written(tmp_path, environment={"dirty": dirty, "world_size": 1})
     monkeypatch.setattr(evaluator, "source_state", lambda: ("abc", here))
-    cell: Any = SimpleNamespace(run_id=run.record.run_id, identity=Identity(CONTENT), options={})
+    cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT), options={})
     assert evaluator._record(cell, context(), Store(tmp_path)) == run.record
     said = f"files changed since their commit made it; without {run.folder} these files make it anew"
     assert (said in capsys.readouterr().err) == (dirty and not here)
@@ -269,7 +269,7 @@ def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pyt
         ({"validate_at": [2]}, 8, " (made with --validate-at none)"),
         ({}, 8, ""),
     ):
-        cell: Any = SimpleNamespace(run_id=run.record.run_id, identity=Identity(CONTENT), values=values)
+        cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT), values=values)
         cell.options = options | own
         evaluator._record(cell, context(ranks=Ranks(0, world)), Store(tmp_path))
         assert capsys.readouterr().err.strip().endswith(f"has a record, reused{said}")

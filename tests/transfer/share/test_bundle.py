@@ -16,7 +16,7 @@ from tasks.ranking.metrics import rank
 from tasks.reid import TASK
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.checksums import with_checksum
-from transfer.records.record import Identity, Record
+from transfer.records.record import Record, RunKey
 from transfer.records.store import Run, Store
 from transfer.share.bundle import bundle, import_bundle
 from transfer.verify.__main__ import main as verify
@@ -46,9 +46,9 @@ def made(root: Path, seed: int = 0, sample: str = "0001_c1s1_000151_00.jpg", **g
         "sample": np.array([sample, *(f"{place:04d}_c1s1_000151_00.jpg" for place in range(2, 5))]),
         "cluster": ids,
     }
-    identity = Identity(CONTENT | {"seed": seed})
+    run_key = RunKey(CONTENT | {"seed": seed})
     values: dict[str, Any] = {
-        "identity_content": identity.content,
+        "run_key_content": run_key.content,
         "seed": seed,
         "smoke": True,
         "scores": TASK.rescore(outcomes),
@@ -58,7 +58,7 @@ def made(root: Path, seed: int = 0, sample: str = "0001_c1s1_000151_00.jpg", **g
         "origin": {"smoke": True, "dirty": True, "subset": None},
         "notes": [f"the weights in {HOME}/weights/mine were pretrained with --smoke", "see /etc/x/y, or a/b and 1 / 2"],
     }
-    mine = record(identity, **(values | given))
+    mine = record(run_key, **(values | given))
     store = Store(root)
     store.folder(mine.run_id).mkdir(parents=True, exist_ok=True)
     (store.folder(mine.run_id) / "history.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
@@ -83,10 +83,10 @@ def test_runs_come_through_whole_and_verify(runs: list[Run], file: Path, tmp_pat
     result = import_bundle(file, store)
     assert sorted(result.added) == sorted(run.record.run_id for run in runs)
     assert verify([str(file), str(store.root)]) == 0
-    found = {run.record.identity: run for run in store.runs()[0]}
+    found = {run.record.run_key: run for run in store.runs()[0]}
     for run in runs:
-        other = found[run.record.identity]
-        for name in ("scores", "seed", "outcome", "identity_content", "protocol", "cost", "environment", "origin"):
+        other = found[run.record.run_key]
+        for name in ("scores", "seed", "outcome", "run_key_content", "config_digest", "cost", "environment", "origin"):
             assert getattr(other.record, name) == getattr(run.record, name)
         for name in ("outcomes.npz", "history.jsonl"):
             assert (other.folder / name).read_bytes() == (run.folder / name).read_bytes()
@@ -288,7 +288,7 @@ def test_samples_that_are_named_by_paths_are_not_shared(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="named by paths"):
         bundle([run], tmp_path / "runs.zip")
     content = CONTENT | {"options": {"lr": 0.05, "labels": "/home/me/labels"}}
-    run = made(tmp_path / "others", identity_content=content)
+    run = made(tmp_path / "others", run_key_content=content)
     with pytest.raises(UserError, match="its identity names /home/me/labels"):
         bundle([run], tmp_path / "runs.zip")
     assert not list(tmp_path.glob("*.zip"))

@@ -15,7 +15,7 @@ from backbones.checkpoints.exports import export
 from backbones.errors import UserError
 from backbones.weights import sha256
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.records.record import Identity
+from transfer.records.record import RunKey
 from transfer.records.store import Run
 from transfer.share.model_card import hub_layout, model_card
 
@@ -26,17 +26,17 @@ def run(weights: str, seed: int = 0, *, task: str = "reid", folder: Path = Path(
     """A run that started from some weights; of another task or data set it has an identity of its own."""
     dataset = {"name": "market1501", "version": None, "counts": {"train": {"images": 9}}, "digest": "0" * 64}
     dataset |= given.pop("dataset", {})
-    identity = Identity(CONTENT | {"seed": seed, "weights_id": weights, "task": task, "dataset": dataset})
+    run_key = RunKey(CONTENT | {"seed": seed, "weights_id": weights, "task": task, "dataset": dataset})
     values: dict[str, Any] = {
         "task": task,
         "weights_id": weights,
         "seed": seed,
         "dataset": dataset,
         "environment": STARTED,
-        "run_id": identity.run_id(task, dataset["name"], "mine"),
+        "run_id": run_key.run_id(task, dataset["name"], "mine"),
         "backbone": {"name": "mine", "arch": "vit_tiny", "stem": "conv", "attention": "relu", "files": {}},
     }
-    return Run(folder, record(identity, **(values | given)))
+    return Run(folder, record(run_key, **(values | given)))
 
 
 PRETRAINED = run(

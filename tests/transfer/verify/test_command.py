@@ -63,7 +63,7 @@ def test_records_say_what_their_weights_come_from(made: Path) -> None:
     parent, record = (Record.read(folder_of(made, task) / "record.json") for task in ("pretrain", "reid"))
     assert parent.origin == {}
     marks = {"smoke": True, "dirty": parent.environment["dirty"], "subset": None}
-    assert record.origin == {**marks, "training": parent.protocol, "seed": parent.seed}
+    assert record.origin == {**marks, "training": parent.config_digest, "seed": parent.seed}
 
 
 def altered_outcomes(folder: Path, copy: Path) -> None:
@@ -131,12 +131,12 @@ SPOILT: dict[str, tuple[Callable[[Path, Path], Any], str]] = {
         "weight_decay: 0.5 in the record",
     ),
     "the identity": (
-        lambda folder, copy: other_record(folder, identity=64 * "0"),
+        lambda folder, copy: other_record(folder, run_key=64 * "0"),
         "run_id: ",
     ),
     "the identity's content": (
         lambda folder, copy: other_record(
-            folder, seed=7, identity_content=Record.read(folder / "record.json").identity_content | {"seed": 7}
+            folder, seed=7, run_key_content=Record.read(folder / "record.json").run_key_content | {"seed": 7}
         ),
         "from its content",
     ),
@@ -153,7 +153,7 @@ SPOILT: dict[str, tuple[Callable[[Path, Path], Any], str]] = {
     "the primary score": (lambda folder, copy: other_record(folder, primary="rank10"), "primary: rank10 in the record"),
     "what no run writes": (lambda folder, copy: other_record(folder, files={"x": 1}), "x: missing"),
     "an identity of another form": (
-        lambda folder, copy: other_record(folder, identity_content={"seed": 0}),
+        lambda folder, copy: other_record(folder, run_key_content={"seed": 0}),
         "holds what no run writes",
     ),
     "the record": (lambda folder, copy: (folder / "record.json").write_text("{"), "not a readable record"),
@@ -233,17 +233,17 @@ def test_what_is_other_than_here_is_told_and_is_not_wrong(copy: Path) -> None:
 def test_scores_of_another_version_are_not_computed_anew(copy: Path) -> None:
     folder = folder_of(copy, "reid")
     record = Record.read(folder / "record.json")
-    other_record(folder, task_version=99, identity_content=record.identity_content | {"task_version": 99})
+    other_record(folder, task_version=99, run_key_content=record.run_key_content | {"task_version": 99})
     verdict = verify(folder)
     assert any("version 99 of task reid" in note for note in verdict.notes)
-    other_record(folder, task="nothing", identity_content=record.identity_content | {"task": "nothing"})
+    other_record(folder, task="nothing", run_key_content=record.run_key_content | {"task": "nothing"})
     assert any("there is no task nothing here" in note for note in verify(folder).notes)
 
 
 def test_records_of_older_versions_say_what_was_not_checked(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = folder_of(copy, "reid")
     content = json.loads((folder / "record.json").read_text())
-    old = {name: value for name, value in content.items() if name not in ("digest", "files", "identity_content")}
+    old = {name: value for name, value in content.items() if name not in ("digest", "files", "run_key_content")}
     (folder / "record.json").write_text(json.dumps(old))
     verdict = verify(folder)
     assert not verdict.wrong

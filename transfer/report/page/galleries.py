@@ -124,7 +124,7 @@ def _one_of_each(runs: Sequence[Run], task: str, needed: str) -> list[Run]:
     chosen: dict[str, Run] = {}
     for run in sorted(runs, key=lambda run: (not (run.folder / needed).exists(), run.record.seed)):
         if run.record.task == task and run.record.scores:
-            chosen.setdefault(run.record.protocol, run)
+            chosen.setdefault(run.record.config_digest, run)
     return list(chosen.values())
 
 

@@ -67,7 +67,7 @@ def _facts(record: Record, exports: dict[str, str]) -> Iterator[tuple[tuple[str,
     yield from _flat("cost", record.cost)
     yield from _flat("environment", record.environment)
     yield from _flat("details", record.details)
-    ids = ("task", "task_version", "seed", "smoke", "subset", "primary", "protocol", "identity", "schema")
+    ids = ("task", "task_version", "seed", "smoke", "subset", "primary", "config_digest", "run_key", "schema")
     yield from _flat("identity", {name: getattr(record, name) for name in ids})
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tasks.ranking.galleries import RANKED, RankedLists, save_pictures
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.records.store import Identity, Run
+from transfer.records.store import Run, RunKey
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Table
 
@@ -27,8 +27,8 @@ HOSTILE = (
 
 def make_run(seed: int = 0, folder: Path = Path("none"), **given: Any) -> Run:
     """A run; what is said of it replaces the entries of its record."""
-    identity = Identity({**CONTENT, "seed": seed, "of": str(sorted(given.items(), key=str))})
-    return Run(folder, record(identity, seed=seed, **given))
+    run_key = RunKey({**CONTENT, "seed": seed, "of": str(sorted(given.items(), key=str))})
+    return Run(folder, record(run_key, seed=seed, **given))
 
 
 def table_of(columns: Mapping[str, Iterable[Any]]) -> Table:
@@ -57,7 +57,7 @@ def stability_rows() -> StabilityMap:
 def ranked_run(folder: Path, *, draw: int = 0) -> Run:
     """A ReID run with three queries, whose lists are kept and of which `draw` are drawn."""
     folder.mkdir(parents=True)
-    query = [(f"query/{name}.png", identity, 1) for name, identity in (("a", 1), ("b", 2), ("c", 3))]
+    query = [(f"query/{name}.png", run_key, 1) for name, run_key in (("a", 1), ("b", 2), ("c", 3))]
     gallery = [(f"gallery/{place}.png", place % 4, 2) for place in range(6)]
     nearest = np.array([[1, 0, 5, 2], [0, 2, 1, -1], [5, 4, 3, -1]])
     RankedLists.of(nearest, query, gallery).save(folder / RANKED)

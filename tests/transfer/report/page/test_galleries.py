@@ -43,8 +43,8 @@ def test_drawn_queries_are_shown_where_pictures_are_asked_for(tmp_path: Path) ->
 
 def test_a_run_with_its_lists_stands_for_its_configuration(tmp_path: Path) -> None:
     with_lists = ranked_run(tmp_path / "run")
-    protocol = with_lists.record.protocol
-    without = make_run(1, protocol=protocol)
+    config_digest = with_lists.record.config_digest
+    without = make_run(1, config_digest=config_digest)
     (section,) = picture_sections([without, with_lists], pictures=False)
     assert {gallery.run_id for gallery in section.galleries} == {with_lists.record.run_id}
     (section,) = picture_sections([without], pictures=False)

@@ -15,7 +15,7 @@ from tests.transfer.records.test_store import record
 from transfer.cli.command import pretraining_recipe, task_recipe
 from transfer.cli.options import EXECUTION, BackboneOptions
 from transfer.published.rows import rows_of, table_of
-from transfer.records.record import Identity
+from transfer.records.record import RunKey
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.records.task_versions import latest
@@ -78,9 +78,9 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
         "environment": environment | given.pop("environment", {}),
         **given,
     }
-    identity = Identity(_content(values, spec.identity()))
-    run_id = identity.run_id(cell.step.task, cell.dataset, cell.backbone)
-    made = record(identity, **values, run_id=run_id, identity_content=identity.content)
+    run_key = RunKey(_content(values, spec.identity()))
+    run_id = run_key.run_id(cell.step.task, cell.dataset, cell.backbone)
+    made = record(run_key, **values, run_id=run_id, run_key_content=run_key.content)
     (folder / run_id / "export").mkdir(parents=True)
     outcomes = {}
     if right is not None:

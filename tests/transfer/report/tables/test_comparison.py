@@ -11,7 +11,7 @@ from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.compared import Comparison
 from transfer.comparison.estimates import Bootstrap, mean_score
 from transfer.records.run_set import RunSet
-from transfer.records.store import Identity, Run
+from transfer.records.store import Run, RunKey
 from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.tables import comparison
 from transfer.report.tables.cell_text import cell_text
@@ -37,8 +37,8 @@ def made(root: Path, stem: str, attention: str = "softmax", seed: int = 0, level
     chance = np.random.default_rng(seed).random(IMAGES)
     rank = np.where(chance < level, 0, 7) if wrong is None else np.where(np.isin(np.arange(IMAGES), wrong), 7, 0)
     backbone = {"name": f"{stem}_{attention}", "stem": stem, "attention": attention, "qk_norm": attention == "relu"}
-    identity = Identity({**CONTENT, "backbone": backbone, "seed": seed, "lr": lr, "weights": weights_id, **given})
-    folder = root / identity.run_id("knn", "toy", backbone["name"])
+    run_key = RunKey({**CONTENT, "backbone": backbone, "seed": seed, "lr": lr, "weights": weights_id, **given})
+    folder = root / run_key.run_id("knn", "toy", backbone["name"])
     folder.mkdir(parents=True)
     if not broke:
         names = np.array([f"{number}.png" for number in range(IMAGES)])
@@ -49,7 +49,7 @@ def made(root: Path, stem: str, attention: str = "softmax", seed: int = 0, level
         "scores": {} if broke else {"top1": float((rank < 1).mean()), "top5": float((rank < 5).mean())},
         "outcome": {"status": "diverged" if broke else "completed", "reason": "", "step": 1},
     }  # fmt: skip
-    return Run(folder, record(identity, **{**values, **given}))
+    return Run(folder, record(run_key, **{**values, **given}))
 
 
 def both(root: Path, seeds: int = 3, **given) -> list[Run]:

@@ -9,7 +9,7 @@ import pytest
 from tests.transfer.records.recorded import made, trained
 from tests.transfer.records.test_store import CONTENT, record
 from tests.transfer.report.tables.of_records import each_run_of, letters, over_datasets_of, said, summary_of, texts
-from transfer.records.store import Identity, Record
+from transfer.records.store import Record, RunKey
 from transfer.report.page.section import Section
 from transfer.report.page.sections import as_csv
 from transfer.report.tables.cell_text import cell_text
@@ -26,11 +26,11 @@ def runs() -> list[Record]:
     rows = []
     for lr, scores in ((0.05, (0.5, 0.6, 0.7)), (0.1, (0.2, None))):
         for seed, score in enumerate(scores):
-            identity = Identity({**CONTENT, "seed": seed, "options": {"lr": lr}})
+            run_key = RunKey({**CONTENT, "seed": seed, "options": {"lr": lr}})
             status = "completed" if score is not None else "diverged"
             rows.append(
                 record(
-                    identity,
+                    run_key,
                     seed=seed,
                     options={"lr": lr, "epochs": 3, "device": str(seed)},
                     scores={} if score is None else {"mAP": score, "rank1": 0.9},
@@ -93,7 +93,7 @@ def test_mean_and_deviation_are_those_of_a_sample(values: list[float]) -> None:
 
 
 def test_marks_stay_visible() -> None:
-    marked = [record(Identity(CONTENT), smoke=True), record(Identity(CONTENT), subset=8)]
+    marked = [record(RunKey(CONTENT), smoke=True), record(RunKey(CONTENT), subset=8)]
     assert each_run_of(marked)["dataset"] == ["toy_market (smoke)", "toy_market (subset 8)"]
 
 
@@ -134,10 +134,10 @@ def probes(*scores: float | None, **given: Any) -> list[Record]:
     """Few-shot records of several data sets."""
     found = []
     for number, score in enumerate(scores):
-        identity = Identity({**CONTENT, "dataset": {"name": f"set{number}"}, **given})
+        run_key = RunKey({**CONTENT, "dataset": {"name": f"set{number}"}, **given})
         found.append(
             record(
-                identity,
+                run_key,
                 dataset={"name": f"set{number}"},
                 options={"l2": [1024.0], "dataset": [f"set{number}"], **given},
                 primary="accuracy_10shot",
@@ -191,7 +191,7 @@ def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
             "fewshot",
             weights_id=parent.export,
             dataset={"name": name, "digest": name * 20},
-            identity_content={"content": {"images": name}},  # as few-shot probes count their images
+            run_key_content={"content": {"images": name}},  # as few-shot probes count their images
             scores={"accuracy": 0.5},
             lr=lr,
             **given,
