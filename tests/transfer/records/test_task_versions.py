@@ -54,10 +54,11 @@ def test_an_older_record_keeps_its_protocol_and_is_told_apart_with_the_reason(
     assert digest(new) != digest(old)
     assert {"task_version", "eval_precision"} <= differing([old, new]).keys()
     assert "precision" not in differing([old, new]), "it says nothing where nothing trains"
-    groups, notes = grouped([old, new])
-    assert [group.protocol for group in groups] == ["a", "b"]
-    assert notes[0].startswith("a: task_version 1, eval_precision as precision")
-    assert notes[-1] == f"knn, version 2: {CHANGES['knn', 2]}"
+    comparability = grouped([old, new], {}).comparability
+    first, second = comparability.groups
+    assert (first.letter, second.letter) == ("a", "b")
+    assert (dict(first.fields)["task_version"], dict(second.fields)["task_version"]) == (1, 2)
+    assert comparability.task_versions == [f"knn, version 2: {CHANGES['knn', 2]}"]
 
     folder = tmp_path / old.run_id
     folder.mkdir()

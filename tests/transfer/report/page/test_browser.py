@@ -89,7 +89,7 @@ def click_head(browser: Browser, name: str) -> Any:
 
 
 def test_columns_sort_numbers_as_numbers_and_back_again(opened: Browser) -> None:
-    table = many_rows(many_runs())
+    table = many_rows(many_runs()).to_frame()
     first = opened.js(HASHES)
     assert first == [run.rpartition("-")[2] for run in table["run"]][: len(first)]
     for name, ascending in (("ascending", True), ("descending", False)):
