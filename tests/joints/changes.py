@@ -66,10 +66,10 @@ CHANGES = [
         --warmup-epochs 1
         --warmup-prefix
         --warmup-lr 5e-4
-        --warmup-lr None --warmup-lr-factor 0.5
+        --warmup-lr None | --warmup-lr-factor 0.5
         --warmup-inclusive
         --min-lr 5e-4
-        --min-lr None --min-lr-factor 0.5
+        --min-lr None | --min-lr-factor 0.5
         --cooldown-epochs 1
         --milestones 1
         --clip-grad 0.01

@@ -132,7 +132,7 @@ def test_timms_released_classifiers_are_imagenets(tmp_path: Path, monkeypatch: p
 
     theirs = timm.create_model("resnet10t", num_classes=1000)
     save_file(dict(theirs.state_dict()), tmp_path / "model.safetensors")
-    monkeypatch.setattr(backbones.checkpoints.hub, "cached", lambda *words: tmp_path / "model.safetensors")
+    monkeypatch.setattr(backbones.checkpoints.hub, "cached_file", lambda *words: tmp_path / "model.safetensors")
     released = create("resnet10t.c3_in1k", classes="trained")
     ours = imagenet_synsets(1000)
     assert ours is not None

@@ -65,7 +65,7 @@ def test_big_vision_warms_up_for_ten_thousand_steps(recipe: str, images: int) ->
     found = options(recipe)
     assert found.batch == 4096
     assert found.warmup_epochs * (images // found.batch) == pytest.approx(10_000, rel=1e-3)
-    assert (found.loss, found.clip, found.decay_scale) == ("sigmoid", 1.0, "schedule")
+    assert (found.loss, found.clip_grad, found.decay_scale) == ("sigmoid", 1.0, "schedule")
 
 
 def test_big_vision_names_the_parts_of_its_model() -> None:

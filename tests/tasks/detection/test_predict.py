@@ -268,7 +268,7 @@ def test_a_signal_stops_it(learner, data, monkeypatch):
         raise RuntimeError("DataLoader worker is killed by signal: Terminated")
         yield
 
-    monkeypatch.setattr(predict, "loaded", killed)
+    monkeypatch.setattr(predict, "load_batches", killed)
     with pytest.raises(Stopped):
         detect(learner.detector, data, data.val, SIZE, here, batch_size=1)
 

@@ -101,11 +101,11 @@ def test_the_batch_of_reid_is_told_to_be_open(tmp_path: Path) -> None:
     label = "1Proj, 1.6e-3"
     dino = run_of(cell_of("4", label, "dino"), tmp_path, 1, export="sha256:dd")
     cell = cell_of("4", label, "reid")
-    changed = {"identities": 32, "warmup_epochs": 20, "epochs": 60}
+    changed = {"num_identities": 32, "warmup_epochs": 20, "epochs": 60}
     run = run_of(cell, tmp_path, 841, weights_id="sha256:dd", changed=changed, scores={"mAP": 0.841, "rank1": 0.93})
     lines = [line for line in lines_of([dino, run], "4", label) if line["own"]]
     (told,) = {line["not comparable because"] for line in lines}
-    values = ("identities 32 (16", "epochs 60 (120", "warmup_epochs 20 (5")
+    values = ("num_identities 32 (16", "epochs 60 (120", "warmup_epochs 20 (5")
     assert told == "; ".join(f"{value} taken, not stated)" for value in values)
 
 
