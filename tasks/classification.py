@@ -24,7 +24,7 @@ class ViewOptions:
     """How an image is scored."""
 
     size: int
-    """Height and width in pixels of the centre crop that the backbone sees."""
+    """Height and width of the centre crop in pixels."""
     resize: int | None
     """Shorter side of the image before that crop. None: floor(size / 0.875)."""
     eval_batch: int

@@ -32,7 +32,8 @@ class ClassifyOptions(FrozenOptions):
     """Options of `transfer.run classify`."""
 
     view: Literal["bicubic", "area"]
-    """How the image is resized before the centre crop: bicubic (DeiT, timm), or by area averages (big_vision)."""
+    """How the image is resized before the centre crop. Bicubic as in DeiT and timm, or by area averages
+    (big_vision)."""
 
 
 class Classify(Classification):

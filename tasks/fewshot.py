@@ -41,17 +41,19 @@ class FewshotOptions(FrozenOptions):
     """Options of `transfer.run fewshot`."""
 
     view: Literal["squash", "bicubic", "area"]
-    """How the image is resized before the centre crop: to a square (big_vision's probes), bicubic, or by area."""
+    """How the image is resized before the centre crop. It is resized to a square (big_vision's probes), bicubic, or by
+    area."""
     block: int | None
     """Features from behind this block (from 0; -1 is the last) instead of the network's own, pooled as those are."""
     shots: tuple[int, ...]
     """Images per class of the nested support sets; each gives a score."""
     draws: int
-    """Support sets of each size. (The run's --seeds change random weights alone.)"""
+    """Support sets of each size. The run's --seeds change random weights alone."""
     support: Literal["digest", "bigvision"]
-    """By the images' contents, the same on every machine, or by big_vision's generator, in file order."""
+    """What draws the support sets. By the images' contents they are the same on every machine;
+    big_vision's generator draws in file order."""
     probe: Literal["ridge", "logistic", "knn"]
-    """Least squares, logistic regression (scikit-learn), or the nearest support images."""
+    """Least squares, logistic regression, or nearest images. Logistic regression is scikit-learn's."""
     l2: tuple[float, ...]
     """Strength of least squares. Of several, each draw takes the best on training images outside its support sets."""
     logistic_l2: tuple[float, ...]
@@ -61,7 +63,7 @@ class FewshotOptions(FrozenOptions):
     temperature: float
     """Of the neighbours' votes."""
     select: int
-    """Training images per class, outside the support sets, on which one of several strengths is chosen."""
+    """Training images per class for choosing a strength. They lie outside the support sets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

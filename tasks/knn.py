@@ -30,7 +30,7 @@ class KnnOptions(FrozenOptions):
     k: int
     """Neighbours behind top1 and top5."""
     other_k: tuple[int, ...]
-    """Numbers of neighbours that are scored besides, as top1_k<number>."""
+    """Further numbers of neighbours, as top1_k<number>."""
     temperature: float
     """Of the votes."""
 

@@ -39,9 +39,9 @@ class LinearOptions(ViewOptions, FitOptions):
     batch: int
     """Images per step, over all ranks and micro-batches."""
     blocks: int
-    """The features are those after each of this many last blocks, side by side."""
+    """Last blocks whose features are joined."""
     avgpool: bool
-    """Whether the mean over the last block's patch tokens stands beside them."""
+    """Join the mean over the last block's patch tokens too."""
     crop_area: tuple[float, float]
     """Share of the image that the random resized crop covers."""
     flip: float

@@ -54,13 +54,13 @@ class ReidOptions(FitOptions):
     flip: float
     """Probability of a horizontal flip."""
     pad: int
-    """Pixels of black border before the random crop back to `size`."""
+    """Pixels of black border before the random crop."""
     erase: float
     """Probability of random erasing."""
     drop_path: float
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     identity_weight: float
-    """Weight of the identity loss (cross-entropy behind the neck)."""
+    """Weight of the identity loss (cross-entropy)."""
     label_smoothing: float
     """Label smoothing of the identity loss."""
     triplet_weight: float
@@ -68,13 +68,14 @@ class ReidOptions(FitOptions):
     margin: float | None
     """Margin of the triplet loss; None is the soft margin."""
     feature: Literal["before", "after"]
-    """Whether the ranked feature is taken before or after the neck."""
+    """Rank the feature before or after the neck."""
     flip_test: bool
-    """Whether the ranked feature is the mean over an image and its mirror image."""
+    """Rank the mean feature of an image and its mirror image."""
     ap: Literal["rectangle", "trapezoid"]
-    """Area under a query's precision-recall curve: as in torchreid and TransReID, or as in Market-1501's own script."""
+    """How the area under precision and recall is computed. `rectangle` is as in torchreid and TransReID, the other as
+    in Market-1501's own script."""
     rerank: bool
-    """Whether distances are re-ranked by k-reciprocal neighbours."""
+    """Re-rank distances by k-reciprocal neighbours."""
     rerank_k1: int
     """Size of the reciprocal neighbourhoods."""
     rerank_k2: int
@@ -82,11 +83,11 @@ class ReidOptions(FitOptions):
     rerank_lambda: float
     """Weight of the original distance."""
     msmt17_val: bool
-    """Whether MSMT17's validation half is trained on as well."""
+    """Train on MSMT17's validation half as well."""
     eval_batch: int
     """Images per batch when features are extracted, per rank."""
     save_pictures: int
-    """Queries, evenly spaced over their list, that are saved as pictures with their first ten gallery images."""
+    """Queries saved as pictures with ten gallery images. They are spaced evenly over the list of queries."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -45,9 +45,9 @@ class TokensOptions(FrozenOptions):
     """Options of `transfer.run tokens`."""
 
     images: int | None
-    """How many images of the validation split, evenly spaced in its list; None: all."""
+    """Validation images, evenly spaced; None takes all."""
     class_token: bool
-    """Whether the class token and registers count as tokens, from the positions on. The paper does not say."""
+    """Count the class token and registers as tokens. They count from the positions on; the paper does not say."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,7 +14,7 @@ class FitOptions:
     epochs: int
     """Passes over the training data."""
     trainable: tuple[str, ...]
-    """Shell patterns of names of the parameters that train; `*` is all of them."""
+    """Name patterns of the parameters that train; `*` is all of them."""
     optimizer: Literal["sgd", "adamw"]
     """SGD with momentum, or AdamW (betas 0.9, 0.999)."""
     lr: float
@@ -24,62 +24,65 @@ class FitOptions:
     weight_decay: float
     """Coupled l2 decay for SGD, decoupled decay for AdamW."""
     weight_decay_end: float | None
-    """Weight decay at the end of a cosine over the whole training, on the clock of the rate; None keeps it constant."""
+    """Weight decay at the end of a cosine; None keeps it constant. The cosine runs over the whole training, on the
+    clock of the rate."""
     decay_scale: Literal["rate", "schedule"]
-    """Whether decoupled decay is multiplied by the rate, or by the rate as a share of its peak (big_vision)."""
+    """What scales decoupled decay: the rate, or its schedule. `schedule` multiplies by the rate as a share of its peak
+    (big_vision)."""
     bias_lr_factor: float
     """Peak rate of bias parameters as a multiple of lr."""
     no_decay: tuple[str, ...]
-    """Shell patterns of names of parameters without weight decay; with `norm:` before it a pattern means norm layers
-    alone; `1d` stands for biases, norms and other vectors."""
+    """Name patterns of parameters without weight decay. With `norm:` before it a pattern means norm layers alone; `1d`
+    stands for biases, norms and other vectors."""
     decay_norm: bool
-    """Whether scales and shifts of norm layers decay even where no_decay holds `1d`."""
+    """Decay norm layers even where `no_decay` holds `1d`."""
     layer_decay: float
     """Rate of each layer as a multiple of the next one's; 1 leaves all equal."""
     schedule: Literal["step", "epoch"]
-    """Whether the cosine schedule moves with every step or is held for an epoch."""
+    """Move the cosine with every step, or hold it per epoch."""
     schedule_offset: int
-    """Epochs added to the clock of `schedule: epoch` (1: the rate of an epoch is that of its end)."""
+    """Epochs added to the clock of `schedule: epoch`. With 1 the rate of an epoch is that of its end."""
     warmup_epochs: float
     """Epochs of linear warm-up; the cosine's clock runs from the first epoch."""
     warmup_prefix: bool
-    """Whether the cosine's clock starts after the warm-up instead."""
+    """Start the cosine's clock after the warm-up."""
     warmup_lr: float | None
     """Rate at the start of the warm-up; None takes warmup_lr_factor times lr."""
     warmup_lr_factor: float
-    """Rate at the start of the warm-up as a multiple of lr, used if warmup_lr is None."""
+    """The same as a multiple of lr, used if `warmup_lr` is None."""
     warmup_inclusive: bool
-    """Whether the last step of the warm-up already has the peak rate, instead of the step after it."""
+    """Reach the peak rate in the warm-up's last step. Otherwise the step after it is the first with the peak rate."""
     min_lr: float | None
     """Rate at the end of the cosine; None takes min_lr_factor times lr."""
     min_lr_factor: float
-    """Rate at the end of the cosine as a multiple of lr, used if min_lr is None."""
+    """The same as a multiple of lr, used if `min_lr` is None."""
     cooldown_epochs: float
-    """How many of the epochs, the last ones, keep the rate and the weight decay of the cosine's end."""
+    """Last epochs, which keep the cosine's final values. These are the rate and the weight decay."""
     milestones: tuple[float, ...]
-    """Epochs, fractional ones too, at which the rate falls to a tenth; in place of the cosine where any is given."""
+    """Epochs at which the rate falls to a tenth. They may be fractional, and take the place of the cosine."""
     clip_grad: float | None
-    """Largest norm of the gradient."""
+    """Largest norm of the gradient; None does not clip."""
     clip_grad_per_param: bool
-    """Whether clip bounds the gradient of each parameter by itself, instead of the whole."""
+    """Clip the gradient of each parameter by itself. Otherwise the norm of the whole gradient is bounded."""
     sam: Literal["none", "sam", "asam"]
-    """Sharpness-aware minimisation around the optimiser: two passes a step; asam scales by the weights."""
+    """Sharpness-aware minimisation. It takes two passes a step; asam scales the perturbation by the weights."""
     sam_rho: float
     """Radius of the perturbation."""
     sam_sync: bool
-    """Whether the perturbation follows the gradient of all ranks, instead of each rank its own."""
+    """Perturb by the gradient of all ranks, not each its own."""
     grad_accum_steps: int
-    """Micro-batches per step; batch statistics and mining then see one micro-batch at a time."""
+    """Micro-batches per step. Batch statistics and mining then see one micro-batch at a time."""
     precision: Literal["auto", "bf16", "fp16", "fp32"]
-    """Of training. `auto` is bf16 where the machine has it, else fp32; what it resolves to is recorded."""
+    """Precision of training; auto is bf16 where available. Elsewhere it is fp32; what it resolves to is recorded."""
     eval_precision: Literal["fp32", "run", "bf16", "fp16"]
-    """Of the network where it is scored, validation on the way too; fp32 is without TF32, `run` as in training."""
+    """Precision of the network where it is scored. Validation counts too; fp32 is without TF32, `run` is that of
+    training."""
     sync_bn: bool
-    """Whether batch norm in the backbone sees the batch of all ranks."""
+    """Compute batch-norm statistics over all ranks."""
     compile: bool
-    """Whether torch.compile translates the training's forward pass."""
+    """Compile the training's forward pass by torch.compile."""
     judge_after: int
-    """Steps past the warm-up before a run can be called diverged, collapsed or at chance."""
+    """Steps past the warm-up before a run can be judged. It may then end as diverged, collapsed or at chance."""
 
     @property
     def warmup_start(self) -> float:

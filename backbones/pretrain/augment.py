@@ -42,8 +42,9 @@ class AugmentOptions:
     """How training images are augmented, and how evaluated images are cropped."""
 
     augment: Literal["timm", "bigvision", "crop", "pad"]
-    """timm: random resized crop, flip, auto_augment or colour jitter, erasing (DeiT, VOLO). pad: likewise with a padded
-    crop for the resized one (CIFAR). bigvision: inception crop, flip, its RandAugment. crop: resized crop and flip."""
+    """Set of augmentations. timm: random resized crop, flip, auto_augment or colour jitter, erasing (DeiT, VOLO). pad:
+    likewise with a padded crop for the resized one (CIFAR). bigvision: inception crop, flip, its RandAugment. crop:
+    resized crop and flip."""
     crop_area: tuple[float, float]
     """Share of the image that the resized crop covers; not used by `pad`."""
     crop_ratio: tuple[float, float]
@@ -53,7 +54,7 @@ class AugmentOptions:
     flip: float
     """Probability of a horizontal flip."""
     auto_augment: str | None
-    """timm's description, as in `rand-m9-mstd0.5-inc1`."""
+    """Policy in timm's words, as `rand-m9-mstd0.5-inc1`."""
     color_jitter: float
     """Largest change of brightness, contrast and saturation. timm's rule: not applied where auto_augment is given."""
     erase: float
@@ -61,9 +62,9 @@ class AugmentOptions:
     pad: int
     """Black pixels added on each side before the crop of `pad`."""
     randaug: tuple[int, int] | None
-    """big_vision's RandAugment: layers and magnitude (10 is the nominal largest)."""
+    """Layers and magnitude of big_vision's RandAugment. 10 is the nominal largest magnitude."""
     resize: int | None
-    """Shorter side of an evaluated image before its centre crop. None: floor(size / 0.875)."""
+    """Shorter side of an evaluated image before its crop. None is floor(size / 0.875)."""
 
     def __post_init__(self) -> None:
         parent = getattr(super(), "__post_init__", None)

@@ -15,44 +15,44 @@ class DinoOptions(PretrainOptions):
     batch: int
     """Images per batch, over all ranks and micro-batches."""
     size: int
-    """Height and width of the two global crops, and of the images in the k-NN evaluation, in pixels."""
+    """Height and width of the global crops in pixels. Images of the k-NN evaluation have this size too."""
     global_area: tuple[float, float]
-    """Smallest and largest share of the image's area that a global crop shows."""
+    """Smallest and largest area share of a global crop."""
     local_size: int
     """Height and width of the local crops in pixels."""
     local_area: tuple[float, float]
-    """Smallest and largest share of the image's area that a local crop shows."""
+    """Smallest and largest area share of a local crop."""
     local_crops: int
     """Local crops per image."""
     blur: tuple[float, float] | None
-    """Smallest and largest radius of the crops' Gaussian blur in pixels; None for no blur."""
+    """Smallest and largest blur radius in pixels; None is off."""
     resize: int | None
-    """Shorter side before the centre crop of the k-NN evaluation; None: floor(size / 0.875)."""
+    """Shorter side before the k-NN evaluation's crop. None is floor(size / 0.875)."""
     drop_path: float
     """Stochastic depth of the student's last block; earlier blocks grow to it linearly. The teacher has none."""
     out_dim: int
     """Prototypes (K): outputs of the projection head."""
     norm_last_layer: bool
-    """Whether the norms of the last layer's weight vectors stay 1."""
+    """Keep the norms of the last layer's weights at 1."""
     freeze_last_layer: int
-    """Epochs at the start in which the last layer is not trained."""
+    """First epochs in which the last layer is not trained."""
     student_temp: float
     """Temperature of the student's softmax."""
     teacher_temp: float
     """Temperature of the teacher's softmax after its warm-up."""
     warmup_teacher_temp: float
-    """Temperature of the teacher's softmax in the first epoch of its warm-up."""
+    """Teacher's temperature at the start of its warm-up."""
     warmup_teacher_temp_epochs: int
     """Epochs in which the teacher's temperature grows linearly; held for an epoch each."""
     teacher_momentum: float
     """Share of its own that the teacher keeps in a step; grows to 1 along a cosine over all steps."""
     center_momentum: float
-    """Share of its own that the center of the teacher's outputs keeps in a step."""
+    """Momentum of the center of the teacher's outputs."""
     teacher_bn: Literal["own", "ema", "eval"]
     """Batch norm of the teacher in training. own: batch statistics, and running ones of its own (the reference). ema:
     batch statistics; the running ones are the moving average of the student's. eval: normalises by that average."""
     local_bn: bool
-    """Whether the local crops move the student's running batch-norm statistics, as the global ones do."""
+    """Update the student's batch norms by local crops too. Global crops update them in any case."""
     export: Literal["teacher", "student"]
     """Whose backbone is scored and exported; the heads are not."""
     knn_k: int

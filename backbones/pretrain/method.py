@@ -21,9 +21,10 @@ class PretrainOptions(FitOptions):
     """What every pretraining method takes besides the options of the training loop."""
 
     label_fraction: float
-    """Share of each class's training images that is used, chosen by content digest and `fraction_seed`."""
+    """Share of each class's training images; 1 takes all. They are chosen by content digest and `fraction_seed`."""
     fraction_seed: int
-    """Seed of that choice, apart from the run's own: runs of several seeds share their images."""
+    """Seed of the choice of images. It is apart from the run's own, so that runs of several seeds share their
+    images."""
     validate_at: tuple[int, ...]
     """Epochs (from 1; negative ones from the end) after which the validation split is scored, besides the last one."""
 

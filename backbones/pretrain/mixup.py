@@ -22,18 +22,18 @@ class MixOptions:
     """How the images of a batch are mixed, and what their targets are."""
 
     mixing: Literal["timm", "bigvision"]
-    """timm: mixup or cutmix with the reversed batch, drawn anew by every process. bigvision: mixup with the batch moved
-    on by one, one share per step for all processes."""
+    """How mixup and cutmix pair images. `timm` pairs with the reversed batch, drawn anew by every process; `bigvision`
+    moves the batch on by one, with one share per step for all processes."""
     mixup: float
-    """Both parameters of the Beta distribution of mixup's share; 0: no mixup."""
+    """Both parameters of mixup's Beta distribution; 0 is off."""
     cutmix: float
-    """Both parameters of the Beta distribution of the area that cutmix keeps; 0: no cutmix."""
+    """Both parameters of cutmix's Beta distribution; 0 is off."""
     mix_prob: float
     """Probability that a batch is mixed at all."""
     switch_prob: float
     """Probability of cutmix where both are on."""
     smoothing: float
-    """Label smoothing: this share of a target is spread evenly over all classes."""
+    """Label smoothing, spread evenly over all classes."""
 
     def __post_init__(self) -> None:
         parent = getattr(super(), "__post_init__", None)

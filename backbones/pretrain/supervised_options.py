@@ -16,23 +16,24 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
     """Options of the `supervised` method besides those of the training loop."""
 
     size: int
-    """Height and width of the images in pixels, in training and evaluation."""
+    """Height and width of the images in pixels."""
     batch: int
     """Images per step, over all ranks and micro-batches."""
     repeats: int
-    """Augmented versions of an image among those of an epoch (repeated augmentation); 1: an image comes once. The epoch
-    stays as long, so with 3 it shows a third of the images."""
+    """Augmented versions of an image in an epoch; 1 is off. The epoch stays as long, so with 3 it shows a third of the
+    images."""
     drop_path: float
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     loss: Literal["softmax", "sigmoid"]
-    """Cross-entropy over the classes, or the sum of a binary cross-entropy for each class."""
+    """Cross-entropy, or binary cross-entropy of each class."""
     head_bias: float
     """Initial bias of the classifier."""
     dense_weight: float
-    """Weight of the tokens' own loss (token labeling), for backbones with a classifier for tokens (VOLO); 0: none."""
+    """Weight of the tokens' own loss; 0 is off. It is token labeling, for backbones with a classifier for tokens
+    (VOLO)."""
     token_labels: Path | None
-    """Folder of label maps [2, K, h, w] named as the training images, .pt or .npy; None: the tokens have their image's
-    label."""
+    """Folder of label maps for the tokens. They are [2, K, h, w], named as the training images, .pt or .npy; with None
+    the tokens have their image's label."""
     ema: float | None
     """Decay per step of a moving average of the weights; None: no average."""
     export: Literal["raw", "ema"]

@@ -16,29 +16,30 @@ class DetectOptions(FitOptions):
     detector: str | None
     """A name of configs/detectors, or a YAML file. None: mask_rcnn where the data has masks, else faster_rcnn."""
     pyramid: Literal["simple", "taps"]
-    """Levels from the last map (ViTDet), or from four blocks through an FPN; of models with several strides the FPN."""
+    """What the levels of the pyramid are made of. They come from the last map (ViTDet), or from four blocks through an
+    FPN; for models with several strides it is the FPN."""
     taps: tuple[int, ...] | None
     """The four blocks of --pyramid taps. None: the last of each quarter."""
     window: int
     """Side of the attention windows in tokens; 0: every block sees the whole image."""
     window_padding: Literal["keys", "masked"]
-    """Where windows end behind the image: `masked`, no keys there, so that every attention sees the image's tokens
-    alone and L counts these; `keys`, zeros that pass through the projections, as in ViTDet's published results."""
+    """How windows end beyond the image. `masked` has no keys there, so that every attention sees the image's tokens
+    alone and L counts these; `keys` has zeros that pass through the projections, as in ViTDet's published results."""
     global_blocks: tuple[int, ...] | None
     """Blocks without windows. None: the last of each quarter."""
     relative: bool
     """Relative positions within the attention, from zero; a function of one's own can have them if it takes `scale`."""
     checkpoint: bool
-    """Compute the activations of a block again in the backward pass: less memory, a third more time."""
+    """Recompute activations in the backward pass. It takes less memory and a third more time."""
     norm_eval: bool
-    """Whether batch norms of the backbone keep their statistics, as few images a batch give none."""
+    """Keep the statistics of the backbone's batch norms. A few images a batch give poor ones."""
     drop_path: float
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     view: Literal["jitter", "resize", "scales"]
-    """Training images: large-scale jitter, 0.1 to 2 times the size and cropped to it; the whole image; the whole image
-    with the limit of its shorter side drawn from 0.6 to 1 times that of --size."""
+    """How training images are resized. Large-scale jitter, 0.1 to 2 times the size and cropped to it; the whole image;
+    or the whole image with the limit of its shorter side drawn from 0.6 to 1 times that of --size."""
     size: tuple[int, int]
-    """Limits of the image's shorter and longer side in pixels; with jitter the height and width of the crop."""
+    """Limits of the shorter and longer side in pixels; with jitter the height and width of the crop."""
     flip: float
     """Probability of a horizontal flip."""
     batch: int
@@ -48,7 +49,7 @@ class DetectOptions(FitOptions):
     validate_at: tuple[int, ...]
     """Epochs with a validation on the way; the last one's is the run's score."""
     save_pictures: int
-    """Validation images that are saved with their detections."""
+    """Validation images saved with the boxes found on them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -183,6 +183,11 @@ def _stacked(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], w
         wrong = _contradiction(copy_to_schema(stacked, schema))
         contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}
     _check_renamed(recipe.name, groups, words)
+    if {"-h", "--help"} & {*words}:
+        from transfer.cli.help import help_page
+
+        print(help_page(recipe.program, groups, copy_to_schema(stacked, schema)))
+        raise SystemExit(0)
     try:
         return parse(schema, words, prog=recipe.program, default=copy_to_schema(stacked, schema))
     except UsageError as error:

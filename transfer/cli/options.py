@@ -12,47 +12,48 @@ class RunOptions:
     """What to run and where. Only backbone, data set, seed, smoke and subset belong to a run's identity."""
 
     backbone: str = ""
-    """A name of configs/backbones, a timm model, a YAML file, file.py:Name, or an exported folder."""
+    """Backbone to run. A name of configs/backbones, a timm model, a YAML file, file.py:Name, or an exported folder."""
     dataset: tuple[str, ...] = ()
-    """Names of configs/datasets, YAML files, or torchreid:NAME."""
+    """Data sets by name, as YAML files, or torchreid:NAME."""
     data: Path | None = None
-    """Folder with the data sets; else $TRANSFER_DATA."""
+    """Folder with the data sets; by default $TRANSFER_DATA."""
     seeds: tuple[int, ...] = (0,)
-    """One record for each."""
+    """Seeds; each makes a record of its own."""
     subset: int | None = None
-    """This many identities, images per class, or images of each COCO split, of the real set, chosen by content digest;
-    marked in the record."""
+    """Size of a subset of the real data, marked in the record. It counts identities, images per class, or images of
+    each COCO split, which are chosen by content digest."""
     smoke: bool = False
     """Embedded data and sizes that end in seconds; marked in the record, and left out of reports."""
     config: tuple[Path, ...] = ()
-    """YAML files with any of these options, or names of configs/schedules; later ones win, flags win over all."""
+    """YAML files with options, or names of configs/schedules. Later files win, and flags win over all of them."""
     out: Path = Path("runs")
     """Folder of the runs."""
     features: Path = Path("features")
-    """Folder where features of frozen backbones are kept for later probes; see `python -m transfer.features`."""
+    """Folder that stores features of frozen backbones. Later probes read them; see `python -m transfer.features`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes the GPU if there is one."""
     workers: int | None = None
-    """Processes that load images, for each rank; by default from the number of usable cores."""
+    """Image-loading processes per rank; by default from the usable cores."""
     threads: int | None = None
-    """Threads of torch on the CPU, for each rank; by default OMP_NUM_THREADS, else its share of the usable cores, and
+    """Threads of torch on the CPU, per rank. By default OMP_NUM_THREADS, else the rank's share of the usable cores, and
     one for a small model."""
     sequence_parallel: int = 1
-    """Under torchrun: how many neighbouring ranks share the tokens of the same images; in pretraining and detection."""
+    """Neighbouring ranks that share an image's tokens. It works under torchrun, in pretraining and detection."""
     checkpoint_seconds: float = 300.0
     """Seconds between two saved states."""
     save_weights: Literal["last", "none"] = "last"
-    """What reid, linear and detect leave beside their scores: learner.safetensors, the state at the end, from which
-    `python -m transfer.verify --recompute` scores them anew; or nothing, where the disk is small."""
+    """Trained weights that a run keeps in its folder. `last` keeps the state at the end of reid, linear and detect in
+    learner.safetensors, from which `python -m transfer.verify --recompute` computes the scores again; `none` saves disk
+    space."""
     skip_unreadable: bool = False
-    """Leave out images that cannot be read, and record how many, instead of stopping."""
+    """Skip unreadable images and record their number. Without it such an image stops the run."""
     tracker: Literal["none", "tensorboard"] = "none"
-    """Where each step's statistics go besides history.jsonl: TensorBoard events in the run's folder, or nowhere."""
+    """Tracker that gets each step's statistics. `tensorboard` writes events into the run's folder; history.jsonl is
+    written in any case."""
     result_file: Path | None = None
-    """File that gets the names of the runs with a record, and the exit status, when the command ends (for sweeps)."""
+    """File for the names of the runs and the exit status. Sweeps read it when the command has ended."""
     idle_flags: Literal["refuse", "pass"] = "refuse"
-    """What becomes of a flag that changes nothing: it is refused, or passed over, as the same value in a YAML is (the
-    cells of a sweep do so)."""
+    """Refuse or ignore flags that have no effect. Sweeps ignore them, as the same value in a YAML file is ignored."""
     dry_run: bool = False
     """Print the resolved options and stop."""
 
@@ -124,28 +125,28 @@ class LaunchOptions:
     """Where the command runs: here, or as one job of a cluster. Never part of a run's identity."""
 
     launcher: Literal["local", "slurm"] = "local"
-    """slurm submits the command as one job, follows it, and prints its table; a job that is preempted or out of time
-    saves its state and goes back into the queue."""
+    """Run here, or submit the command as a Slurm job. The job is followed and its table printed; a job that is
+    preempted or out of time saves its state and goes back into the queue."""
     nodes: int = 1
-    """Of the job; on each, torchrun starts a process for each GPU."""
+    """Nodes of the job."""
     gpus: int = 1
-    """On each node; 0 computes on the CPU."""
+    """GPUs on each node; 0 computes on the CPU. torchrun starts one process for each."""
     processes: int | None = None
-    """On each node, without GPUs."""
+    """Processes on each node without GPUs."""
     cpus: int | None = None
     """Cores on each node."""
     memory_gb: float | None = None
-    """Memory on each node."""
+    """Memory on each node in GB."""
     minutes: int = 240
-    """Time limit of the job, after which it goes back into the queue."""
+    """Time limit of the job in minutes. After it the job saves its state and goes back into the queue."""
     partition: str | None = None
-    """As of sbatch."""
+    """Slurm partition."""
     account: str | None = None
-    """As of sbatch."""
+    """Slurm account."""
     qos: str | None = None
-    """As of sbatch."""
+    """Slurm quality of service."""
     constraint: str | None = None
-    """As of sbatch."""
+    """Slurm constraint on the nodes."""
 
     def __post_init__(self) -> None:
         for name, least in MINIMUM.items():
@@ -172,38 +173,41 @@ class BackboneOptions:
     """Parts of the backbone, in place of what its configuration says."""
 
     weights: str = "config"
-    """config, random, timm, a folder, a file, hf-hub:NAME or timm:NAME."""
+    """Weights to start from. `config` takes those of the backbone's YAML file, `random` none; others are timm, a
+    folder, a file, hf-hub:NAME or timm:NAME."""
     load: Literal["strict", "partial"] | None = None
-    """partial puts a new part on released weights; what stays untrained is named and recorded."""
+    """Whether weights must fit as a whole. `partial` puts a new part on released weights; the record names what stays
+    untrained."""
     arch: str | None = None
-    """vit_ti, vit_s, vit_b, vit_l, volo_d1, a timm model, or file.py:Name."""
+    """Architecture. One of vit_ti, vit_s, vit_b, vit_l, volo_d1, a timm model, or file.py:Name."""
     stem: str | None = None
-    """A name, components such as 3Conv+3BN+3ReLU+1Proj@2,1,1,8, or file.py:Name."""
+    """Stem by name, by its components, or file.py:Name. Components are written as 3Conv+3BN+3ReLU+1Proj@2,1,1,8."""
     attention: str | None = None
-    """A name, or file.py:Name."""
+    """Attention by name, or file.py:Name."""
     ffn: str | None = None
-    """A name, or file.py:Name."""
+    """Feed-forward network by name, or file.py:Name."""
     patch: int | None = None
     """Patch size in pixels."""
     depth: int | None = None
     """Number of blocks."""
     pool: str | None = None
-    """cls or gap."""
+    """Pooling of the tokens, cls or gap."""
     pos: str | None = None
-    """learned or sincos2d."""
+    """Position embedding, learned or sincos2d."""
     pos_resample: Literal["antialias", "bicubic", "dino", "bilinear", "corners"] | None = None
     """How positions are brought to another grid; by default the recipe's way. antialias: timm's; bicubic: as in ViTDet,
     DeiT and VOLO; dino: at DINO's scales; bilinear: as in TransReID; corners: bilinear (big_vision)."""
     qk_norm: bool | None = None
     """LayerNorm on queries and keys; on by default with point-wise attention."""
     gate: str | None = None
-    """Gate on the attention's output: off, or its activation, sigmoid (timm's), silu or linear (none)."""
+    """Gate on the attention's output. It is off, or named by its activation: sigmoid (timm's), silu, or linear for
+    none."""
     alpha: float | Literal["learned"] | None = None
-    """Exponent of the sequence length in point-wise attention."""
+    """Exponent of the length in point-wise attention."""
     length: Literal["tokens", "image", "train"] | None = None
-    """What the sequence length counts."""
+    """Tokens that the length counts: keys, image or training."""
     rep_size: bool | None = None
-    """Dense layer and tanh behind the pooling, whose output is the representation (big_vision)."""
+    """Dense layer and tanh behind the pooling (big_vision). Its output is the representation."""
     init: Literal["deit", "bigvision"] | None = None
     """How the weights are initialised."""
     class_position: bool | None = None

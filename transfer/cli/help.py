@@ -1,0 +1,153 @@
+"""`--help` of a task or recipe: its options in groups, one line each. Imports no torch.
+
+The line of an option is the first sentence of the string under its field; `docs/options.md` says what each counts for.
+"""
+
+import ast
+import inspect
+import textwrap
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal
+
+from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions
+
+GROUPS = ("run", "backbone", "data and augmentation", "optimiser and schedule", "evaluation", "execution")
+COLUMNS = 100
+_FLAG_COLUMNS = 34
+_EXECUTION = (*EXECUTION, "precision", "eval_precision", "compile", "checkpoint", "sync_bn", "dry_run", "idle_flags")
+_RUN = ("backbone", "dataset", "data", "seeds", "subset", "smoke", "config", "out", "features", "save_weights")
+_PRETRAIN = ("method", "name", "weights_to", "replace", "export")
+_DATA = (
+    *(
+        "size",
+        "batch",
+        "num_identities",
+        "num_instances",
+        "flip",
+        "pad",
+        "erase",
+        "view",
+        "resize",
+        "repeats",
+        "images",
+    ),
+    *("mixing", "mixup", "cutmix", "mix_prob", "switch_prob", "smoothing", "label_smoothing", "augment", "crop_area"),
+    *("crop_ratio", "interpolation", "auto_augment", "color_jitter", "randaug", "token_labels", "blur"),
+    *("global_area", "local_size", "local_area", "local_crops", "label_fraction", "fraction_seed", "msmt17_val"),
+)
+_EVALUATION = (
+    *("eval_batch", "validate_at", "validate_every", "save_pictures", "feature", "flip_test", "ap", "rerank"),
+    *("rerank_k1", "rerank_k2", "rerank_lambda", "shots", "draws", "support", "probe", "l2", "logistic_l2", "k"),
+    *("other_k", "temperature", "select", "block", "knn_k", "knn_temperature", "class_token", "tokens_at"),
+)
+_MODEL = (
+    *("detector", "pyramid", "taps", "window", "window_padding", "global_blocks", "relative", "norm_eval"),
+    *("drop_path", "blocks", "avgpool", "head_bias"),
+)
+
+
+def group_of(option: str, dataclass: type[Any]) -> str:
+    """Return the group that an option is listed in.
+
+    Args:
+        option: its field's name.
+        dataclass: the group of options that has the field.
+    """
+    if issubclass(dataclass, LaunchOptions):
+        return "execution"
+    if issubclass(dataclass, BackboneOptions) or option in _MODEL:
+        return "backbone"
+    if option in _RUN or option in _PRETRAIN:
+        return "run"
+    if option in _DATA:
+        return "data and augmentation"
+    if option in _EVALUATION:
+        return "evaluation"
+    return "execution" if option in _EXECUTION else "optimiser and schedule"
+
+
+def meanings(dataclass: type[Any]) -> Mapping[str, str]:
+    """Return the string under each field of a dataclass and of its bases, on one line."""
+    texts: dict[str, str] = {}
+    for base in reversed(dataclass.__mro__[:-1]):
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(body, ast.ClassDef)
+        for statement, following in zip(body.body, body.body[1:]):
+            text = following.value if isinstance(following, ast.Expr) else None
+            if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Constant):
+                assert isinstance(statement.target, ast.Name)
+                texts[statement.target.id] = " ".join(str(text.value).split())
+    return types.MappingProxyType(texts)
+
+
+def help_page(program: str, groups: Mapping[str, type[Any]], values: Any) -> str:
+    """Return the help of a command.
+
+    Args:
+        program: the command, as `python -m transfer.run reid`.
+        groups: its dataclasses of options.
+        values: an object with an attribute for each group, whose values are shown as defaults.
+    """
+    lines: dict[str, list[str]] = {name: [] for name in GROUPS}
+    for name, dataclass in groups.items():
+        defaults, texts, kinds = getattr(values, name), meanings(dataclass), typing.get_type_hints(dataclass)
+        for option in (field.name for field in fields(dataclass)):
+            line = _line(option, kinds[option], texts.get(option, ""), getattr(defaults, option))
+            lines[group_of(option, dataclass)].append(line)
+    parts = [f"usage: {program} --backbone NAME [options]"]
+    parts += ["\n".join([f"{title}:", *lines[title]]) for title in GROUPS if lines[title]]
+    return "\n\n".join(
+        [*parts, "docs/options.md says what each option counts for; docs/guide has a page for each task."]
+    )
+
+
+def _line(option: str, kind: Any, meaning: str, default: Any) -> str:
+    flag = f"  --{option.replace('_', '-')} {_value(kind)}".rstrip()
+    sentence = first_sentence(meaning)
+    room = COLUMNS - _FLAG_COLUMNS - len(sentence) - len(" []")
+    text = f"{sentence} [{textwrap.shorten(_default(default), max(room, 3), placeholder='...')}]"
+    if len(flag) < _FLAG_COLUMNS:
+        return f"{flag:{_FLAG_COLUMNS}}{text}"
+    return f"{flag}\n{'':{_FLAG_COLUMNS}}{text}"
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a meaning, or its first clause where a semicolon comes sooner, without its stop."""
+    for end in (". ", "; "):
+        text = text.partition(end)[0]
+    return text.rstrip(".")
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None or value == "" else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _value(kind: Any) -> str:
+    """How the value of an option is written."""
+    kinds = list(_kinds(kind))
+    if bool in kinds:
+        return ""
+    choices = [choice for each in kinds if typing.get_origin(each) is Literal for choice in typing.get_args(each)]
+    if choices and len(text := "{" + ",".join(map(str, choices)) + "}") <= _FLAG_COLUMNS - 14:
+        return text
+    names = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
+    return " ".join(dict.fromkeys(names.get(each, "CHOICE") for each in kinds if each is not type(None)))
+
+
+def _kinds(kind: Any) -> Iterator[Any]:
+    """The plain types, or choices, within a union or tuple."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType, tuple):
+        for inner in typing.get_args(kind):
+            yield from () if inner is Ellipsis else _kinds(inner)
+    elif typing.get_origin(kind) is typing.Annotated:
+        yield from _kinds(typing.get_args(kind)[0])
+    else:
+        yield kind
