@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.errors import UserError, shortened
 from transfer.records import per_sample as outcomes_of
@@ -52,8 +53,8 @@ class Resampled:
         comparing_only: whether parts are right in differences alone, since what all runs have in common is left out.
     """
 
-    scores: np.ndarray
-    drawn: np.ndarray
+    scores: NDArray[Any]
+    drawn: NDArray[Any]
     clusters: int
     parts: Parts | None = None
     comparing_only: bool = False
@@ -93,7 +94,7 @@ def resample(
     return {name: found[name] for name in names if name in found}
 
 
-def read_outcomes(run: Run) -> dict[str, np.ndarray]:
+def read_outcomes(run: Run) -> dict[str, NDArray[Any]]:
     """Return the arrays of a run's `outcomes.npz`. Raises UserError where they cannot be read."""
     with _of(run):
         found = outcomes_of.read(run.folder / OUTCOMES)
@@ -111,7 +112,7 @@ def _of(run: Run) -> Iterator[None]:
         raise UserError(f"{file}: {unfit}; {more}") from None
 
 
-def _order(first: Run, firsts: dict[str, np.ndarray], run: Run, outcomes: dict[str, np.ndarray]) -> np.ndarray:
+def _order(first: Run, firsts: dict[str, NDArray[Any]], run: Run, outcomes: dict[str, NDArray[Any]]) -> NDArray[Any]:
     """[M] where each sample of the first run stands in this one."""
     wanted, names = firsts["sample"], outcomes["sample"]
     here, there = set(wanted.tolist()), set(names.tolist())
@@ -126,7 +127,7 @@ def _order(first: Run, firsts: dict[str, np.ndarray], run: Run, outcomes: dict[s
     return order[np.searchsorted(names[order], wanted)]
 
 
-def _clusters(runs: Sequence[Run], outcomes: list[dict[str, np.ndarray]], orders: list[np.ndarray]) -> np.ndarray:
+def _clusters(runs: Sequence[Run], outcomes: list[dict[str, NDArray[Any]]], orders: list[NDArray[Any]]) -> NDArray[Any]:
     """int64 [M] from 0: the cluster of each sample of the first run. Other runs may number them otherwise."""
     _, first = np.unique(outcomes[0]["cluster"], return_inverse=True)
     for run, one, order in zip(runs[1:], outcomes[1:], orders[1:]):
@@ -134,14 +135,15 @@ def _clusters(runs: Sequence[Run], outcomes: list[dict[str, np.ndarray]], orders
         pairs = np.unique(first.astype(np.int64) * len(other) + other)
         if not len(pairs) == len(np.unique(first)) == len(np.unique(other)):
             raise UserError(f"{runs[0].record.run_id} and {run.record.run_id}: their samples form other clusters")
-    return first.astype(np.int64).reshape(-1)
+    clusters: NDArray[Any] = first.astype(np.int64).reshape(-1)
+    return clusters
 
 
 def _means(
     runs: Sequence[Run],
-    outcomes: list[dict[str, np.ndarray]],
-    orders: list[np.ndarray],
-    cluster: np.ndarray,
+    outcomes: list[dict[str, NDArray[Any]]],
+    orders: list[NDArray[Any]],
+    cluster: NDArray[Any],
     names: Sequence[str],
     draws: int,
     seed: int,
@@ -175,7 +177,7 @@ def _means(
     return found
 
 
-def _check_paired(runs: Sequence[Run], name: str, columns: Sequence[np.ndarray], samples: np.ndarray) -> None:
+def _check_paired(runs: Sequence[Run], name: str, columns: Sequence[NDArray[Any]], samples: NDArray[Any]) -> None:
     """Raises NotPaired: the difference of means over unlike samples would not be a paired one."""
     first = np.isnan(columns[0])
     for run, values in zip(runs[1:], columns[1:]):
@@ -185,16 +187,16 @@ def _check_paired(runs: Sequence[Run], name: str, columns: Sequence[np.ndarray],
             raise NotPaired(name, f"{runs[0].record.run_id} and {run.record.run_id} are not paired in {name}: {alone}")
 
 
-def _finite(drawn: np.ndarray) -> np.ndarray:
+def _finite(drawn: NDArray[Any]) -> NDArray[Any]:
     """[R, B'] of [R, B] without the draws in which nothing counted."""
     return drawn[:, np.isfinite(drawn).all(axis=0)]
 
 
 def _averages(
     runs: Sequence[Run],
-    outcomes: list[dict[str, np.ndarray]],
-    orders: list[np.ndarray],
-    cluster: np.ndarray,
+    outcomes: list[dict[str, NDArray[Any]]],
+    orders: list[NDArray[Any]],
+    cluster: NDArray[Any],
     names: Sequence[str],
     draws: int,
     seed: int,
@@ -237,13 +239,13 @@ def _averages(
     }
 
 
-def _unlike_images(matches: "Sequence[Matches]", orders: Sequence[np.ndarray]) -> np.ndarray:
+def _unlike_images(matches: "Sequence[Matches]", orders: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """[I'] the images of the first run on which the runs' detections are not all the same."""
     tables = [_by_image(one, order) for one, order in zip(matches, orders)]
     return np.array([place for place, own in enumerate(zip(*tables)) if len({*own}) > 1], dtype=np.int64)
 
 
-def _by_image(matches: "Matches", order: np.ndarray) -> list[bytes]:
+def _by_image(matches: "Matches", order: NDArray[Any]) -> list[bytes]:
     """All that is known of the detections of each image of the first run."""
     columns = [matches.category, matches.score, matches.rank, *matches.matched.T, *matches.ignored.T]
     table = np.stack([np.asarray(one, dtype=np.float64) for one in columns], axis=1)
@@ -252,7 +254,7 @@ def _by_image(matches: "Matches", order: np.ndarray) -> list[bytes]:
     return [table[by_image[starts[place] : starts[place + 1]]].tobytes() for place in order]
 
 
-def _jackknifed(scores: np.ndarray, left_out: np.ndarray, apart: np.ndarray, clusters: int) -> Parts | None:
+def _jackknifed(scores: NDArray[Any], left_out: NDArray[Any], apart: NDArray[Any], clusters: int) -> Parts | None:
     """What clusters add to a score that is no sum, as far as runs differ: ((C - 1) (score - without) + score) / C.
 
     Of a mean this is the cluster's own part (Tukey 1958). What all runs have in common is shared out evenly.

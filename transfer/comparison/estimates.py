@@ -6,8 +6,10 @@ Letters: R runs, S seeds, B draws.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.errors import UserError
 from transfer.comparison.bootstrap import AP_DRAWS, DRAWS, Resampled, resample
@@ -103,7 +105,7 @@ class Units:
         kept = list(latest.values())
         return cls([run for run, _ in kept], [label for _, label in kept], arm)
 
-    def averaged(self, values: np.ndarray) -> np.ndarray:
+    def averaged(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the mean of each seed's runs: [R, ...] -> [S, ...], in the order of `seeds`."""
         return averaged(values, self.labels)
 
@@ -118,7 +120,7 @@ class Units:
         return sum(not record.training_failed for record in self.arm.records) - len(self.runs)
 
 
-def averaged(values: np.ndarray, labels: Sequence[Unit]) -> np.ndarray:
+def averaged(values: NDArray[Any], labels: Sequence[Unit]) -> NDArray[Any]:
     """Return the mean of each label's values: [R, ...] -> [S, ...], in the order in which the labels first appear."""
     places = {label: [at for at, other in enumerate(labels) if other == label] for label in dict.fromkeys(labels)}
     return np.stack([values[at].mean(axis=0) for at in places.values()])
@@ -143,8 +145,8 @@ class Estimates:
 class _System:
     """The values of one score of an arm: `scores` [S], `drawn` [S, B] on resampled samples, `labels` [S]."""
 
-    scores: np.ndarray
-    drawn: np.ndarray
+    scores: NDArray[Any]
+    drawn: NDArray[Any]
     parts: Parts | None
     labels: list[Unit]
 

@@ -99,7 +99,7 @@ def _is_value(value: Any, text: str) -> bool:
     if text in (str(value), value_label(value)):
         return True
     if is_user_part(text) and Path(text.rpartition(":")[0]).is_file():
-        return f"sha256:{digest(text)}:{text.rpartition(':')[2]}" == value  # a user's part counts by its content
+        return bool(f"sha256:{digest(text)}:{text.rpartition(':')[2]}" == value)  # a user's part counts by its content
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:

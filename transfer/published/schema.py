@@ -42,7 +42,7 @@ class Value:
     @property
     def rounding(self) -> float:
         """By how many points the number may be off: half its last digit."""
-        return 0.5 * 10**-self.decimals
+        return 0.5 * 10.0**-self.decimals
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import Any
 
 from backbones.errors import UserError
 from transfer.records.checksums import described
-from transfer.records.store import HISTORY, OPTIONS, OUTCOMES, RECORD
+from transfer.records.per_sample import OUTCOMES
+from transfer.records.store import HISTORY, OPTIONS, RECORD
 
 MANIFEST = "manifest.json"
 SCHEMA = 1

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.errors import shortened
 from transfer.records.record import Record
@@ -27,7 +28,7 @@ OF_OBJECTS = ("truth_image", "truth_category", "truth_counted")
 """Columns of equal length."""
 TOLERANCE = 1e-9
 """Between a recorded score and the same from outcomes, added in another order."""
-Outcomes = dict[str, np.ndarray]
+Outcomes = dict[str, NDArray[Any]]
 
 
 class Unfit(Exception):
@@ -82,7 +83,7 @@ def check(record: Record, outcomes: Outcomes) -> None:
                 agrees(record, name, found.get(one, np.nan))
 
 
-def values_of(record: Record, name: str, outcomes: Outcomes) -> np.ndarray | None:
+def values_of(record: Record, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
     """Those of `per_sample`, whose mean is the record's score of this name, if it has one.
 
     Raises:
@@ -132,7 +133,7 @@ def scoring() -> Iterator[None]:
         raise Unfit(f"cannot be scored ({type(error).__name__}: {error})") from None
 
 
-def per_sample(name: str, outcomes: Mapping[str, np.ndarray]) -> np.ndarray | None:
+def per_sample(name: str, outcomes: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
     """float64 [M] whose mean over samples is the score of this name; nan where a sample does not count.
 
     None where the outcomes do not give it, or not as a mean.
@@ -155,7 +156,7 @@ def per_sample(name: str, outcomes: Mapping[str, np.ndarray]) -> np.ndarray | No
     return None if rank is None else np.clip((int(k) - rank) / places, 0.0, 1.0)
 
 
-def _of_query(name: str, outcomes: Mapping[str, np.ndarray]) -> np.ndarray | None:
+def _of_query(name: str, outcomes: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
     from tasks.ranking.ties import expected_cmc
 
     if name in ("mAP", "mINP"):

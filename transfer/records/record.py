@@ -133,7 +133,7 @@ class Record:
     @property
     def training_failed(self) -> bool:
         """Whether the training failed as a training."""
-        return self.outcome["status"] != "completed"
+        return bool(self.outcome["status"] != "completed")
 
     @property
     def dirty(self) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, check_writable, write_atomic, write_error
@@ -110,7 +111,7 @@ class Store:
                 scrap.unlink()  # of a process that was killed while it wrote
             yield folder
 
-    def write(self, record: Record, options: str, outcomes: dict[str, np.ndarray]) -> Record:
+    def write(self, record: Record, options: str, outcomes: dict[str, NDArray[Any]]) -> Record:
         """Writes a finished run; the record comes last, so a folder with one is complete. Returns it with its files."""
         folder = self.folder(record.run_id)
         write_atomic(folder / OPTIONS, options.encode())

@@ -18,7 +18,8 @@ from backbones.runtime.files import atomic_replacement, check_writable, write_er
 from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import _DAMAGED, MANIFEST, SCHEMA, SHARED, SUPPORT, unpacked
 from transfer.records.checksums import described, with_checksum
-from transfer.records.store import OPTIONS, OUTCOMES, RECORD, Record, Run, Store, merged, same_result, unlike
+from transfer.records.per_sample import OUTCOMES
+from transfer.records.store import OPTIONS, RECORD, Record, Run, Store, merged, same_result, unlike
 from transfer.share.strip_paths import PLACES, paths_in, short_values, without_paths
 from transfer.verify.checks import check_files
 

@@ -7,8 +7,10 @@ S seeds of a system.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transfer.statistics.intervals import LEVEL, Estimate
 from transfer.statistics.score_variance import Discordance, Rate
@@ -20,8 +22,8 @@ UNKNOWN = (-math.inf, math.inf)
 
 
 def contrast(
-    scores: Sequence[np.ndarray],
-    drawn: Sequence[np.ndarray],
+    scores: Sequence[NDArray[Any]],
+    drawn: Sequence[NDArray[Any]],
     coefficients: Sequence[float],
     *,
     clusters: int,

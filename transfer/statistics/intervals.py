@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.probing.draws import POWER, smallest_difference, smallest_shift
 
@@ -121,7 +122,7 @@ def _errors_to_show(freedom: float, power: float, level: float) -> float:
     return smallest_difference(n, correlation=0.5, power=power, level=level) * math.sqrt(n)
 
 
-def cluster_draws(sums: np.ndarray, counts: np.ndarray, *, draws: int, seed: int = 0) -> np.ndarray:
+def cluster_draws(sums: NDArray[Any], counts: NDArray[Any], *, draws: int, seed: int = 0) -> NDArray[Any]:
     """[B, R]: the means of resampled clusters, the same clusters for every column; nan where none has a sample.
 
     Clusters with the same sums and counts are drawn together, which changes nothing but the time.
@@ -133,7 +134,7 @@ def cluster_draws(sums: np.ndarray, counts: np.ndarray, *, draws: int, seed: int
     table = np.concatenate([sums, counts], axis=1).astype(np.float64)
     kinds, size = np.unique(table, axis=0, return_counts=True)
     found, step = np.empty((draws, columns)), max(1, BLOCK // clusters)
-    blocks: Iterator[np.ndarray]
+    blocks: Iterator[NDArray[Any]]
     if 16 * len(size) < clusters:
         rng = np.random.default_rng(seed)
         blocks = (rng.multinomial(clusters, size / clusters, size=count) for count in _steps(draws, step))
@@ -150,12 +151,12 @@ def cluster_draws(sums: np.ndarray, counts: np.ndarray, *, draws: int, seed: int
 
 
 @lru_cache(maxsize=1)
-def _times(clusters: int, draws: int, seed: int) -> np.ndarray:
+def _times(clusters: int, draws: int, seed: int) -> NDArray[Any]:
     """uint16 [B, C] of `_drawn`, kept since the rows of a table are mostly of one test set."""
     return np.concatenate(list(_drawn(clusters, draws, seed, max(1, BLOCK // clusters))))
 
 
-def _drawn(clusters: int, draws: int, seed: int, step: int) -> Iterator[np.ndarray]:
+def _drawn(clusters: int, draws: int, seed: int, step: int) -> Iterator[NDArray[Any]]:
     """uint16 [step, C] at a time: how often each cluster is drawn when as many are drawn as there are."""
     rng = np.random.default_rng(seed)
     for count in _steps(draws, step):
@@ -203,7 +204,8 @@ def adjusted(p_values: Sequence[float], correction: str = "holm") -> list[float]
         found[order] = np.minimum.accumulate((given[order] * size / (place + 1))[::-1])[::-1]
     elif correction != "none":
         raise ValueError(f"correction must be holm, bh or none, not {correction!r}")
-    return found.tolist()
+    adjusted_values: list[float] = found.tolist()
+    return adjusted_values
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:

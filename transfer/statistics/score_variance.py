@@ -10,8 +10,10 @@ Letters: C clusters.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 FEW, MANY = 50.0, 200.0
 """Effective numbers of clusters that disagree: up to the first the methods for few hold, from the second none."""
@@ -31,7 +33,7 @@ class Discordance:
     estimate: float
 
     @classmethod
-    def of(cls, parts: np.ndarray, shares: np.ndarray, span: float, reach: float) -> "Discordance | None":
+    def of(cls, parts: NDArray[Any], shares: NDArray[Any], span: float, reach: float) -> "Discordance | None":
         """Of the parts [C] of a difference; None where nothing says how large a jump is.
 
         Clusters that have not disagreed yet may be larger than those that did: one more, of the size that a whole
@@ -88,7 +90,7 @@ class Rate:
     """Share of the samples of a cluster that has not been met: one in Kish's number of clusters"""
 
     @classmethod
-    def of(cls, score: float, variance: float, shares: np.ndarray, low: float, high: float) -> "Rate":
+    def of(cls, score: float, variance: float, shares: NDArray[Any], low: float, high: float) -> "Rate":
         """Args: variance: of the score. shares: [C] of the samples."""
         unmet = float((shares**2).sum())
         rate = min(max((score - low) / (high - low), 0.0), 1.0)
@@ -117,7 +119,7 @@ def fewness(effective: float) -> float:
 
 
 def to_be_shown(
-    parts: np.ndarray, of_one: np.ndarray, shares: np.ndarray, span: float, reach: float
+    parts: NDArray[Any], of_one: NDArray[Any], shares: NDArray[Any], span: float, reach: float
 ) -> tuple[float, float, float]:
     """For power: what a cluster that disagrees adds on the average, how many such there are, and how many can be.
 
@@ -138,7 +140,7 @@ def to_be_shown(
     return jump, noise, max(reach / jump if math.isfinite(reach) else 1e9, noise, 1.0)
 
 
-def stretch_of(shares: np.ndarray, seen: int) -> float:
+def stretch_of(shares: NDArray[Any], seen: int) -> float:
     """How much larger than by clusters of one size a difference has to be to be shown by clusters of unlike sizes.
 
     The sizes of those that will differ are less known the fewer were seen. The form and its three numbers are fitted to
@@ -148,10 +150,10 @@ def stretch_of(shares: np.ndarray, seen: int) -> float:
         shares: [C] of the samples. seen: clusters that differ.
     """
     unlike = max(len(shares) * float((shares**2).sum()) - 1, 0.0)  # Kish's design effect less 1
-    return 1 + 0.65 * unlike**1.3 * 25 / (25 + seen)
+    return float(1 + 0.65 * unlike**1.3 * 25 / (25 + seen))
 
 
-def freedom_of(sizes: np.ndarray) -> float:
+def freedom_of(sizes: NDArray[Any]) -> float:
     """Degrees of freedom of the sum of squares of parts [C] as an estimate of their variance; of equal ones infinite.
 
     2 / (kurtosis - 1) of each, that of a normal distribution being 3.
@@ -160,7 +162,7 @@ def freedom_of(sizes: np.ndarray) -> float:
     return max(2 * seen / max(seen / effective - 1, 1e-9), 1.0) if seen else math.inf
 
 
-def effective_number(parts: np.ndarray) -> float:
+def effective_number(parts: NDArray[Any]) -> float:
     """Of parts [C] of unlike sizes: (sum of squares)^2 / sum of fourth powers; of equal ones their number."""
     squares = parts**2
     total = float(squares.sum())

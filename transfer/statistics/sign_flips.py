@@ -7,7 +7,10 @@ is right or wrong it is McNemar's exact test, and for parts of one size the sign
 Letters: D parts that are not 0.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 ENUMERATED = 16
 """Parts whose 2^D signs are all tried."""
@@ -18,7 +21,7 @@ LATTICE = 20_000
 ROUNDING = 1e-9
 
 
-def sign_flip_p(parts: np.ndarray) -> float:
+def sign_flip_p(parts: NDArray[Any]) -> float:
     """The two-sided p value of the sum of the parts, 1 where all are 0.
 
     Exact where the parts are multiples of a common unit (scores that count samples) or at most 16; otherwise by the
@@ -36,14 +39,14 @@ def sign_flip_p(parts: np.ndarray) -> float:
     if (units := _units(sizes)) is not None:
         return _on_lattice(units, round(total / float(sizes.sum()) * int(units.sum())))
     if len(sizes) <= ENUMERATED:
-        sums: np.ndarray = np.zeros(1)
+        sums: NDArray[Any] = np.zeros(1)
         for size in sizes:
             sums = np.concatenate([sums - size, sums + size])
         return float((np.abs(sums) >= total - ROUNDING * most).mean())
     return _saddlepoint(sizes / most, total / most)
 
 
-def _units(sizes: np.ndarray) -> np.ndarray | None:
+def _units(sizes: NDArray[Any]) -> NDArray[Any] | None:
     """int64 [D]: the parts in units that all are multiples of; None without such a unit."""
     smallest = float(sizes.min())
     if float(sizes.sum()) > LATTICE * smallest:
@@ -56,9 +59,9 @@ def _units(sizes: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def _on_lattice(units: np.ndarray, total: int) -> float:
+def _on_lattice(units: NDArray[Any], total: int) -> float:
     """The chance that |sum of +-units| is no less than the total, from the whole distribution."""
-    chances: np.ndarray = np.ones(1)
+    chances: NDArray[Any] = np.ones(1)
     for unit, times in zip(*(found.tolist() for found in np.unique(units, return_counts=True)), strict=True):
         spaced = np.zeros(unit * times + 1)
         spaced[::unit] = _halves(times)
@@ -67,7 +70,7 @@ def _on_lattice(units: np.ndarray, total: int) -> float:
     return min(1.0, float(chances[np.abs(sums) >= total].sum()))
 
 
-def _halves(times: int) -> np.ndarray:
+def _halves(times: int) -> NDArray[Any]:
     """[times + 1]: the chances of 0, 1, ... heads in so many throws of a coin."""
     from scipy.special import gammaln
 
@@ -76,7 +79,7 @@ def _halves(times: int) -> np.ndarray:
     return np.asarray(np.exp(logs))
 
 
-def _saddlepoint(sizes: np.ndarray, total: float) -> float:
+def _saddlepoint(sizes: NDArray[Any], total: float) -> float:
     """P(|T| >= total), T the sum of +-sizes: K(t) = sum log cosh(t size), K'(t) = total, Lugannani and Rice (1980)."""
     from scipy.optimize import brentq
     from scipy.special import ndtr

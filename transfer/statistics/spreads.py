@@ -6,8 +6,10 @@ Letters: B draws, C clusters, S seeds of a system.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transfer.statistics.intervals import Few
 from transfer.statistics.score_variance import (
@@ -28,7 +30,7 @@ class Samples:
     """The part of a contrast's spread that comes from test samples."""
 
     variance: float
-    spread: np.ndarray
+    spread: NDArray[Any]
     """[B]"""
     few: float
     """Weight of the methods for few clusters that disagree"""
@@ -91,7 +93,7 @@ class Samples:
         return self.few + (1 - self.few) * below, self.few + (1 - self.few) * above
 
 
-def _thin(parts: np.ndarray) -> float:
+def _thin(parts: NDArray[Any]) -> float:
     """1 where few of the parts [C] are not 0, or where all are of one size; 0 where they are as unlike as normal ones.
 
     A larger difference then means larger parts, rather than more of them.
@@ -103,7 +105,7 @@ def _thin(parts: np.ndarray) -> float:
 
 
 def _near_bounds(
-    sums: np.ndarray, shares: np.ndarray, variance: float, bounds: tuple[float, float]
+    sums: NDArray[Any], shares: NDArray[Any], variance: float, bounds: tuple[float, float]
 ) -> tuple[float, Rate | None]:
     """For a single score: few are its samples at the bound that is farther off."""
     low, high = bounds

@@ -5,23 +5,25 @@ Letters: B draws, C clusters, S seeds of a system.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
 class Parts:
     """What each cluster adds to the scores of a system."""
 
-    sums: np.ndarray
+    sums: NDArray[Any]
     """[S, C] of its samples' values, over the samples of all clusters: they add up to the scores"""
-    shares: np.ndarray
+    shares: NDArray[Any]
     """[S, C] of the samples: they add up to 1"""
-    influence: np.ndarray
+    influence: NDArray[Any]
     """[S, C] by how much each cluster moves a score from where it is; of each seed they add up to 0"""
 
     @classmethod
-    def of_sums(cls, sums: np.ndarray, shares: np.ndarray) -> "Parts":
+    def of_sums(cls, sums: NDArray[Any], shares: NDArray[Any]) -> "Parts":
         """Return parts from the sums and shares of the clusters."""
         return cls(sums, shares, sums - sums.sum(axis=1, keepdims=True) * shares)
 
@@ -54,9 +56,9 @@ def in_pairs(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:
 class Given:
     """Systems with their weights in a contrast."""
 
-    weights: np.ndarray
-    scores: list[np.ndarray]
-    drawn: list[np.ndarray]
+    weights: NDArray[Any]
+    scores: list[NDArray[Any]]
+    drawn: list[NDArray[Any]]
     parts: list[Parts] | None
 
     @property
@@ -91,13 +93,13 @@ class Given:
             parts = [Parts(sums, np.mean([one.shares for one in self.parts], axis=0), influence)]
         return Given(np.ones(1), [score], [draw], parts)
 
-    def _by_sample(self, place: int) -> np.ndarray:
+    def _by_sample(self, place: int) -> NDArray[Any]:
         return self.drawn[place] if self.parts is None else self.parts[place].sums
 
-    def contrasts(self, values: Sequence[np.ndarray]) -> np.ndarray:
+    def contrasts(self, values: Sequence[NDArray[Any]]) -> NDArray[Any]:
         return np.asarray(np.sum([c * one for c, one in zip(self.weights, values, strict=True)], axis=0))
 
-    def of_single_runs(self, dust: float) -> np.ndarray:
+    def of_single_runs(self, dust: float) -> NDArray[Any]:
         """[S', C]: what clusters add to the contrasts of one seed each, as far as all systems have one more."""
         assert self.parts is not None
         number = min(len(one.sums) for one in self.parts)
@@ -109,7 +111,7 @@ class Given:
         found = float(self.contrasts([one.mean() for one in self.scores]))
         return 0.0 if abs(found) <= dust else found
 
-    def spread(self, dust: float) -> np.ndarray:
+    def spread(self, dust: float) -> NDArray[Any]:
         """[B]: the draws of the contrast less their mean."""
         found = self.contrasts([one.mean(axis=0) for one in self.drawn])
         if found.size:

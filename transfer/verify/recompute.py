@@ -16,8 +16,9 @@ from backbones.errors import UserError
 from backbones.settings import read_yaml, write_yaml
 from backbones.spec import BackboneSpec
 from transfer.records.checksums import EXPORT
+from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Record
-from transfer.records.store import OPTIONS, OUTCOMES
+from transfer.records.store import OPTIONS
 from transfer.records.task_versions import between
 from transfer.verify.checks import PRETRAIN, found_weights, task_of
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.errors import UserError, shortened
 from tasks.pictures import PICTURES
 from tasks.ranking.galleries import RANKED, RankedLists, evenly, picture_name
-from transfer.records.store import OUTCOMES, Run
+from transfer.records.per_sample import OUTCOMES
+from transfer.records.store import Run
 from transfer.report.page.section import Gallery, Picture, RankedImage, Section
 
 RUNS, QUERIES, IMAGES = 12, 6, 12
@@ -45,7 +48,7 @@ def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, dr
     return Gallery(run.record.run_id, about, places, picture)
 
 
-def _who(names: np.ndarray, identities: np.ndarray, cameras: np.ndarray, place: int) -> str:
+def _who(names: NDArray[Any], identities: NDArray[Any], cameras: NDArray[Any], place: int) -> str:
     return f"{names[place]} (identity {identities[place]}, camera {cameras[place]})"
 
 

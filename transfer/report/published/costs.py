@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from transfer.published.reasons import OtherMachine, Reason
-from transfer.published.rows import Cost
+from transfer.published.schema import Cost
 from transfer.records.protocol import configurations
 from transfer.report.published.cell_values import HoursOfPair, PercentMore, Points
 from transfer.report.published.matching import Matcher, PublishedMatch

@@ -35,7 +35,7 @@ def reading_of(record: Record, given: Mapping[str, Any]) -> Reading | None:
 
 def _has(record: Record, name: str, value: Any) -> bool:
     if name == "weights":
-        return record.weights_id == value
+        return bool(record.weights_id == value)
     if name == "stem":
         return same_stem(record, str(value))
     part = name in FIELDS and name != "drop_path"

@@ -30,7 +30,7 @@ def _(value: None) -> str:
 
 
 @cell_text.register
-def _(value: tuple) -> str:
+def _(value: tuple) -> str:  # type: ignore[type-arg]  # singledispatch reads the bare type
     return "; ".join(map(cell_text, value))
 
 

@@ -43,7 +43,7 @@ def _conclusion(verdict: Verdict) -> str:
         alike = "no difference on any sample; " if verdict.equal else ""
         return f"{alike}equivalent within {margin}" if verdict.margin else "no difference at all"
     if kind is not Kind.CANNOT_TELL:
-        return kind.value + (f", by less than {margin}" if verdict.within else "")
+        return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
     alike = ", though equal on every sample" if verdict.equal else ""
     smallest = verdict.smallest if verdict.smallest is not None else math.inf
     detectable = f"smallest detectable {_number(smallest, verdict)}" if smallest < math.inf else "too few to show any"
@@ -67,7 +67,7 @@ def _advice(verdict: Verdict) -> str:
 def published_verdict_text(verdict: PublishedVerdict) -> str:
     """Return the sentence of a verdict on a published number; its reasons stand in a column of their own."""
     if verdict.kind is PublishedKind.NOT_COMPARABLE:
-        return verdict.kind.value
+        return str(verdict.kind.value)
     head, details = _published_head(verdict), _published_details(verdict)
     return f"{head}: {'; '.join(details)}" if details else head
 
