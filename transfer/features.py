@@ -17,7 +17,7 @@ USAGE = """usage: python -m transfer.features list   [--features FOLDER] [--back
        python -m transfer.features free   ENTRY ... | --stale | --all | --backbone NAME | --images NAME
 
 An entry holds the features of one backbone for one split; `stale` are those of another version of the code, which
-nothing reads any more. Exit status: 0; 1 when something is damaged or in use; 2 wrong words."""
+nothing reads any more. Exit status: 0; 1 when something is damaged or in use; 2 wrong arguments."""
 VERBS = ("list", "verify", "free")
 
 

@@ -20,7 +20,7 @@ examples:
   python -m transfer.pretrain dino --backbone dino_s16 --data FOLDER --launcher slurm --nodes 2 --gpus 8
 
 exit status: 0 weights exported, 3 the training broke down (recorded, nothing exported), 1 something failed,
-2 wrong words, 143 stopped by a signal with its state saved"""
+2 wrong arguments, 143 stopped by a signal with its state saved"""
 
 
 def main(argv: list[str]) -> int:

@@ -18,7 +18,7 @@ examples:
   python -m transfer.run reid --backbone dino_s16 --dataset market1501 --data FOLDER --lr 1.6e-3 --seeds 0 1 2
   python -m transfer.run detect --backbone dino_s16 --data FOLDER --launcher slurm --nodes 2 --gpus 8
 
-exit status: 0 scores obtained or reused, 3 a training broke down (recorded), 1 something failed, 2 wrong words,
+exit status: 0 scores obtained or reused, 3 a training broke down (recorded), 1 something failed, 2 wrong arguments,
 143 stopped by a signal with its state saved"""
 
 

@@ -20,7 +20,7 @@ seen of ViT-Ti and ViT-S (float32 1e-6, bfloat16 1.2e-2 behind 12 blocks), as it
 """
 MOST = {"fp64": 1e-6, "fp32": 0.002, "fp16": 0.01, "bf16": 0.03}
 """Of a score, for the precision that it was scored in. bfloat16 was seen to move scores by up to 0.01; a run that it
-moved further is told so."""
+moved further is named."""
 ROUNDING = 1e-9
 """Of sums and means in float64."""
 

@@ -1,4 +1,4 @@
-"""From the words of a command to checked options: names first, then YAML layers, then flags. Imports no torch."""
+"""Turn argv into checked options: names first, then YAML layers, then flags. Imports no torch."""
 
 import sys
 from collections.abc import Callable
@@ -171,7 +171,7 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
 def _stacked(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], words: list[str]) -> Any:
     """The groups of options from the layers and the words over them.
 
-    Values are held against each other when all are known: what does not fit in one layer, a later one may make fit.
+    Values are checked together when all are known, since a later layer may make a value fit that did not.
     """
     loose = flat_schema(**{name: without_checks(group) for name, group in groups.items()})
     schema = flat_schema(**groups)

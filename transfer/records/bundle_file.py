@@ -38,7 +38,7 @@ _DAMAGED = (
 
 @contextmanager
 def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
-    """The runs of a bundle in a folder that goes away again, each file held against the manifest.
+    """Unpack the runs of a bundle into a temporary folder and check each file by the manifest.
 
     Args:
         beside: the folder in which it is made; None: the system's, for temporary files.

@@ -26,7 +26,7 @@ examples:
   python -m transfer.sweep stability --tier reduced --data FOLDER --set pretrain.stem='[patchify, conv]'
   python -m transfer.sweep mine.yaml --launcher slurm --dry-run
 
-exit status: 0 every cell has scores, 3 a training broke down (recorded), 1 a cell failed, 2 wrong words,
+exit status: 0 every cell has scores, 3 a training broke down (recorded), 1 a cell failed, 2 wrong arguments,
 143 stopped by a signal; the same command goes on"""
 
 

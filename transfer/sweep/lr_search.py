@@ -134,13 +134,13 @@ def _remarks(group: _Group, result: SearchResult) -> Iterator[str]:
     low, high = group.search.low, group.search.high
     for bracket in result.brackets:
         if math.isinf(bracket.high):
-            mend = "raise `high`" if bracket.low >= high else "raise the budget"
-            yield f"seed {bracket.seed}: stable at all that was tried, up to {bracket.low:g}: {mend}"
+            fix = "raise `high`" if bracket.low >= high else "raise the budget"
+            yield f"seed {bracket.seed}: stable at all that was tried, up to {bracket.low:g}: {fix}"
         if not bracket.low:
             tried = [probe.rate for probe in result.probes if probe.seed == bracket.seed]
-            mend = "lower `low`" if bracket.high <= low else "raise the budget"
+            fix = "lower `low`" if bracket.high <= low else "raise the budget"
             span = f"{len(tried)} from {min(tried):g} to {max(tried):g}"
-            yield f"seed {bracket.seed}: broken at all that was tried, {span}: {mend}"
+            yield f"seed {bracket.seed}: broken at all that was tried, {span}: {fix}"
     if missing := group.search.seeds[len(result.brackets) :]:
         yield f"no runs were left for seed {', '.join(map(str, missing))}: raise the budget"
     if chance := group.endings.count("at_chance"):

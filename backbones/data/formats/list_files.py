@@ -1,4 +1,4 @@
-"""Splits whose images are named by a list file: reading such lists, and holding them against the disk."""
+"""Read splits whose images are named by a list file, and check that the files are on disk."""
 
 import re
 from collections import Counter
