@@ -50,8 +50,8 @@ class FrozenOptions(ViewOptions):
     """Options of a task that trains no network."""
 
     eval_precision: Literal["fp32", "auto", "bf16", "fp16"]
-    """Of the network. `auto` is bf16 where the machine has it, else fp32; fp32 is without TF32. What is computed from
-    its outputs is float32 or float64 whatever stands here."""
+    """Precision of the network. `auto` is bf16 where the machine has it, else fp32; fp32 is without TF32. What is
+    computed from its outputs is float32 or float64 whatever stands here."""
 
     renamed: ClassVar[dict[str, str]] = {"precision": "eval_precision"}
 

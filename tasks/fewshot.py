@@ -61,7 +61,7 @@ class FewshotOptions(FrozenOptions):
     k: tuple[int, ...]
     """Neighbours (all support images where there are fewer); several: as for --l2."""
     temperature: float
-    """Of the neighbours' votes."""
+    """Temperature of the neighbours' votes."""
     select: int
     """Training images per class for choosing a strength. They lie outside the support sets."""
 

@@ -32,7 +32,7 @@ class KnnOptions(FrozenOptions):
     other_k: tuple[int, ...]
     """Further numbers of neighbours, as top1_k<number>."""
     temperature: float
-    """Of the votes."""
+    """Temperature of the votes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

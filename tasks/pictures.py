@@ -9,7 +9,7 @@ from backbones.weights import sha256
 
 PICTURES = "pictures"  # in a run's folder
 SUMS = "SHA256SUMS"
-"""In the form of `sha256sum`, which checks it too."""
+"""Digests in the form of `sha256sum`, which checks them too."""
 
 
 def write_sums(folder: Path, names: Iterable[str]) -> None:

@@ -50,7 +50,7 @@ class AugmentOptions:
     crop_ratio: tuple[float, float]
     """Width / height of that crop; not used by `pad`."""
     interpolation: Literal["bicubic", "bilinear", "random"]
-    """Of the training image's resizing; `random` (timm only) draws bicubic or bilinear for each image."""
+    """Interpolation of the training image's resizing. `random` (timm only) draws bicubic or bilinear for each image."""
     flip: float
     """Probability of a horizontal flip."""
     auto_augment: str | None

@@ -54,7 +54,7 @@ class DinoOptions(PretrainOptions):
     local_bn: bool
     """Update the student's batch norms by local crops too. Global crops update them in any case."""
     export: Literal["teacher", "student"]
-    """Whose backbone is scored and exported; the heads are not."""
+    """Network whose backbone is scored and exported. The heads are not."""
     knn_k: int
     """Neighbours that vote in the k-NN evaluation."""
     knn_temperature: float

@@ -45,11 +45,11 @@ class CocoData:
     counts: dict[str, Any]
     """{"train" | "val": {"images", "objects", "crowds"}, "classes"}; crowds are not among the objects."""
     dropped: dict[str, dict[str, int]]
-    """By split. Objects not trained on: `crowds`, `no_area`, `outside` of their image, `below_pixel` in a side; boxes
-    `clipped` for training; `short_polygons`, and objects `left_without_polygon` by these. Counted over the whole split;
-    scoring takes all."""
+    """Counts of objects by split that are not trained on: `crowds`, `no_area`, `outside` of their image, `below_pixel`
+    in a side; boxes `clipped` for training; `short_polygons`, and objects `left_without_polygon` by these. Counted over
+    the whole split; scoring takes all."""
     digest: str
-    """Of annotations, and of name and size of every image used."""
+    """Digest of the annotations and of the name and size of every image used."""
     skipped: int = 0
     """Images left out because they cannot be decoded."""
 
@@ -60,7 +60,7 @@ class CocoData:
 
     @property
     def unmasked(self) -> int:
-        """Those of `objects` without a segmentation."""
+        """How many of `objects` have no segmentation."""
         return sum(int((~split.crowd & ~split.masked).sum()) for split in (self.train, self.val) if split)
 
     @property

@@ -39,7 +39,7 @@ class ReidData:
     """{"train" | "query" | "gallery": {"images", "identities", "cameras"}, "distractors", "junk", "ignored"}; the
     identities of the gallery without distractors, which are images."""
     digest: str
-    """Of split, identity, camera, relative name and size of every image used."""
+    """Digest of split, identity, camera, relative name and size of every image used."""
     skipped: int = 0
     """Images left out because they cannot be decoded."""
 

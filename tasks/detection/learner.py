@@ -50,7 +50,7 @@ class DetectionLearner(Learner):
         return {"loss": torch.stack(list(parts.values())).sum(), **parts}
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
-        """On the device, images padded to one size, in [0, 1]."""
+        """Move a batch to the device; images are padded to one size, in [0, 1]."""
         self.detector.data_preprocessor.to(device)  # `Module.to` of what it lies in does not tell it
         prepared: Batch = self.detector.data_preprocessor(batch, True)
         return prepared
@@ -92,5 +92,5 @@ def collate(samples: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _total(value: Tensor | list[Tensor]) -> Tensor:
-    """As mmdetection does: means, summed over levels."""
+    """Return a loss as mmdetection adds it up: means, summed over levels."""
     return torch.stack([part.mean() for part in value]).sum() if isinstance(value, list | tuple) else value.mean()

@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 
 
 def ops_source() -> Literal["compiled", "bridge"]:
-    """Where mmcv's operators come from."""
+    """The origin of mmcv's operators."""
     loaded = sys.modules.get(COMPILED)
     if loaded is not None:
         return "bridge" if isinstance(loaded, Bridge) else "compiled"

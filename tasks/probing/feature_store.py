@@ -43,9 +43,9 @@ class Spent:
     """What it took to compute features, by whichever process; nan where a shard does not say."""
 
     seconds: float = 0.0
-    """Of the device."""
+    """Seconds of the device."""
     core_seconds: float = 0.0
-    """Of the cores beside it, threads and loader processes."""
+    """Seconds of the cores beside it: threads and loader processes."""
 
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(self.seconds + other.seconds, self.core_seconds + other.core_seconds)

@@ -38,7 +38,7 @@ class FrozenFeatures:
     """[M]."""
     classes: int
     train_names: Sequence[str]
-    """Of the S images."""
+    """Names of the S images."""
     test_names: Sequence[str]
 
     def broken(self) -> str:

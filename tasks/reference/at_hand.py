@@ -36,9 +36,9 @@ class AtHand:
 
     folder: Path
     options: Any
-    """Of the task."""
+    """The options of the task."""
     dataset: Any
-    """As the task opens it."""
+    """The data set, as the task opens it."""
     spec: BackboneSpec
     """Fully resolved, as the run had it; `weights` are those it started from, where they lie here."""
     weights: str
@@ -49,7 +49,7 @@ class AtHand:
     """The feature store that the run used."""
     seed: int
     precision: str
-    """In which the run scored."""
+    """The precision in which the run scored."""
     scores: dict[str, float]
     details: dict[str, Any]
     outcomes: dict[str, NDArray[Any]]

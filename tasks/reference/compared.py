@@ -19,10 +19,10 @@ ERRORS = {"fp64": 1e-12, "fp32": 4e-6, "fp16": 6e-3, "bf16": 5e-2}
 seen of ViT-Ti and ViT-S (float32 1e-6, bfloat16 1.2e-2 behind 12 blocks), as it grows with depth.
 """
 MOST = {"fp64": 1e-6, "fp32": 0.002, "fp16": 0.01, "bf16": 0.03}
-"""Of a score, for the precision that it was scored in. bfloat16 was seen to move scores by up to 0.01; a run that it
-moved further is named."""
+"""Tolerance of a score, by the precision that it was scored in. bfloat16 was seen to move scores by up to 0.01; a run
+that it moved further is named."""
 ROUNDING = 1e-9
-"""Of sums and means in float64."""
+"""Tolerance of sums and means in float64."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Row:
 
     @property
     def difference(self) -> float:
-        """Of the two; infinite where one is missing."""
+        """The difference of the two; infinite where one is missing."""
         if self.recorded is None or self.recomputed is None:
             return float("inf")
         return abs(self.recorded - self.recomputed)

@@ -22,7 +22,7 @@ from tasks.reference.metrics.knn import similarities, votes
 from tasks.reference.metrics.probes import Linear, logistic, ridge
 
 UNCONVERGED = 0.05
-"""Of the log-odds of logistic regression: the suite's fit ends before its last digits are right."""
+"""Tolerance of the log-odds of logistic regression: the suite's fit ends before its last digits are right."""
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,12 @@ def observe(
 
 
 def layer_facts(recorder: Recorder, places: list[NDArray[Any]]) -> list[dict[str, Any]]:
-    """Of every place what it is, and the means over the images, as plain values."""
+    """Describe every place, with the means over the images, as plain values."""
     return [about | _layer(rows) for about, rows in zip(recorder.layers, places, strict=True)]
 
 
 def attention_facts(recorder: Recorder, attentions: list[NDArray[Any]]) -> list[dict[str, Any]]:
-    """Of every attention what it is, and the means over the images, as plain values."""
+    """Describe every attention, with the means over the images, as plain values."""
     return [about | _attention(rows) for about, rows in zip(recorder.attentions, attentions, strict=True)]
 
 

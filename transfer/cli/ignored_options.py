@@ -33,7 +33,7 @@ ON, OFF = Condition("given", bool), Condition("none or 0", lambda value: not val
 RATE = Condition("a rate", lambda value: value is not None)
 ONE = Condition("of one value", lambda value: len(value) == 1)
 UNCERTAIN = Condition("", lambda value: value is not False)
-"""Of a fact that may be unknown."""
+"""The condition that a fact may be true or unknown."""
 
 
 def but(*others: Any) -> Condition:

@@ -41,7 +41,7 @@ class Value:
 
     @property
     def rounding(self) -> float:
-        """By how many points the number may be off: half its last digit."""
+        """The rounding error in points: half the number's last digit."""
         return 0.5 * 10.0**-self.decimals
 
 
@@ -62,7 +62,7 @@ class Cost:
 
     claim: str
     more: str
-    """In percent, as printed"""
+    """The ratio in percent, as printed"""
     value: Value
     """The step and the data set of both"""
     with_it: Row

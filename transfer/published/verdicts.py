@@ -30,7 +30,7 @@ class PublishedKind(Enum):
     NO_INTERVAL = "no interval"
     """Outcomes are missing or damaged, or samples do not add up to the score"""
     NOT_HERE = "not here"
-    """Of a published crash: the own runs train"""
+    """The published run crashed and the own runs train"""
     BREAKS_DOWN_HERE_ONLY = "breaks down here only"
     BOTH_BREAK_DOWN = "both break down"
     BREAKS_DOWN_IN_SOME = "breaks down in some"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OUTCOMES = "outcomes.npz"
 PREFIXES = ("box", "mask")
-"""Of COCO's scores."""
+"""Prefixes of COCO's scores."""
 OF_DETECTIONS = ("image", "category", "score", "rank", "matched", "ignored")
 OF_OBJECTS = ("truth_image", "truth_category", "truth_counted")
 """Columns of equal length."""

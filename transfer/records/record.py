@@ -40,7 +40,7 @@ COSTS = (
     *("params", "gflops", "train_seconds", "eval_seconds", "images_per_second", "data_wait_share", "device_hours"),
     *("extraction_seconds", "found_hours"),
 )
-"""Of `Record.cost` what reports reckon with: numbers, or None."""
+"""Entries of `Record.cost` that reports compute with: numbers, or None."""
 STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
 
 
@@ -108,7 +108,7 @@ class Record:
     """Marks of the trainings behind the weights: `smoke`, `dirty`, `subset` (None: unknown); `training`, the protocol's
     digest of the last of them, and its `seed`. Empty if none is known."""
     shared: dict[str, Any] | None = None
-    """Of a copy without the paths of the machine it comes from; see `bundles.py`."""
+    """What a shared copy left out; None for a run where it was made. See `transfer.share.bundle`."""
 
     def scale(self, name: str) -> float:
         """What a score is multiplied by in a table: fractions are printed in percent, other units as they are."""

@@ -41,9 +41,9 @@ class ReportOptions:
     compare: tuple[str, str] | None = None
     """Two backbones: each a name, a run, or FIELD=VALUE[,FIELD=VALUE]; the difference is paired by sample."""
     correction: Literal["holm", "bh", "none"] = "holm"
-    """Of the p values of a comparison: Holm, Benjamini-Hochberg, or none."""
+    """Correction of a comparison's p values: Holm, Benjamini-Hochberg, or none."""
     bootstrap_samples: int = 10_000
-    """Of the bootstrap; of COCO's scores, which take longer, at most 1,000."""
+    """Samples of the bootstrap; at most 1,000 for COCO's scores, which take longer."""
     margin: float | None = None
     """Differences that are smaller do not matter, in points: with it a comparison can find two backbones equivalent.
     Of --paper the margin within which a number agrees with the printed one, 1 by default."""

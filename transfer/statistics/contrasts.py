@@ -143,7 +143,7 @@ def _combined(estimate: float, samples: Samples, seeds: Seeds, clusters: int, le
 
 @dataclass(frozen=True)
 class _Ends:
-    """Where differences begin that the data speak against."""
+    """The bounds beyond which the data speak against a difference."""
 
     estimate: float
     total: float

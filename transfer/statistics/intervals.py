@@ -23,7 +23,7 @@ LEVEL = 0.95
 BLOCK = 2**22
 """Clusters that are drawn at a time."""
 KEPT = 2**26
-"""As many drawn clusters are kept for the next row of a table: 128 MiB"""
+"""The largest number of drawn clusters kept for the next row of a table: 128 MiB"""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Estimate(Interval):
     error: float = 0.0
     """Standard error over test samples and, with several seeds, over seeds"""
     freedom: float = math.inf
-    """Of the Student distribution that the interval is taken from"""
+    """Degrees of freedom of the Student distribution that the interval is taken from"""
     cluster_error: float = 0.0
     """Standard error over test samples alone, the trained models being given"""
     seed_error: float | None = None

@@ -53,7 +53,7 @@ def listed(distances: NDArray[Any], match: NDArray[Any], rule: str) -> Listed | 
 
 
 def _groups(distances: NDArray[Any], match: NDArray[Any]) -> list[Group]:
-    """In order of their distance."""
+    """The gallery in order of distance."""
     found = []
     for value in sorted({*distances[match].tolist()}):
         at, nearer = distances == value, distances < value

@@ -172,7 +172,7 @@ def _cost(runs: RunSet) -> Iterator[Section]:
 
 
 def _layers(runs: RunSet) -> Iterator[Section]:
-    """Of task tokens, and of trainings that were looked at."""
+    """Tables by layer of the task tokens and of trainings with `--tokens-at`."""
     from transfer.report.tables.tokens import layer_table, norm_table
 
     with_layers = runs.where(lambda record: record.details.get("layers"))

@@ -137,12 +137,12 @@ class Reasons:
 
     @property
     def options(self) -> tuple[Reason, ...]:
-        """Those that are options."""
+        """The differences that are options."""
         return tuple(reason for reason in self.reasons if reason.is_option)
 
     @property
     def others(self) -> tuple[Reason, ...]:
-        """Those that are none."""
+        """The differences that are not options."""
         return tuple(reason for reason in self.reasons if not reason.is_option)
 
 

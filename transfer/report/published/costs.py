@@ -14,7 +14,7 @@ from transfer.report.tables.costs import hours, kind_of_hours
 from transfer.report.tables.table import Row
 
 SAME = ("device", "world_size", "threads", "workers")
-"""Of the environment: what two runs must share for their hours to be compared."""
+"""Entries of the environment that two runs must share for their hours to be compared."""
 COLUMNS = ("claim", "published", "own", "difference", "hours", "reading", REASONS, "runs")
 
 
@@ -27,7 +27,7 @@ class Pair:
 
     @property
     def more(self) -> float:
-        """By how many percent the first took more hours."""
+        """The percentage by which the first took more hours."""
         return 100 * (hours(self.with_it.record) / hours(self.without.record) - 1)
 
     @property

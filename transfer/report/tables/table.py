@@ -122,7 +122,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Of the columns, in order."""
+        """The names of the columns, in order."""
         return [column.name for column in self.columns]
 
     def without(self, *names: str) -> "Table":
