@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,10 @@ def test_damaged_outcomes_give_no_precision(tmp_path: Path) -> None:
     whole = (run.folder / "outcomes.npz").read_bytes()
     (run.folder / "outcomes.npz").write_bytes(whole[: len(whole) // 2])
     assert "AP" not in galleries(run, pictures=False)[0].about
+
+
+def test_the_page_needs_no_torch() -> None:
+    code = (
+        "import sys; import transfer.report.page.galleries, transfer.records.per_sample; print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
