@@ -21,7 +21,7 @@ from backbones.pretrain.augment import eval_transform, shorter_side
 from backbones.runtime.finite import NotFinite
 from backbones.spec import BackboneSpec
 from backbones.weights import find_weights
-from tasks.classification import Classification, FrozenOptions
+from tasks.labelled_images import Classification, FrozenOptions
 from tasks.task import Outcomes, Scores
 
 IMAGENET_1K = 1000

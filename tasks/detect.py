@@ -28,12 +28,12 @@ from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.data.coco import CocoData, open_coco
 from tasks.detection import mmlab
-from tasks.detection.coco.matches import PREFIX, Kind, Matches
+from tasks.detection.coco.flat_arrays import mask_library
+from tasks.detection.coco.match_arrays import PREFIX, Kind, Matches
 from tasks.detection.coco.scores import evaluate, scores
-from tasks.detection.coco.tables import mask_library
 from tasks.detection.detectors import DetectorSpec, build_detector, resolve_detector
+from tasks.detection.feature_maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detection.learner import DetectionLearner, collate
-from tasks.detection.maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detection.options import DetectOptions, check_relative
 from tasks.detection.pictures import save_pictures
 from tasks.detection.pipelines import DetectionImages, train_transforms

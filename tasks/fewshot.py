@@ -24,7 +24,7 @@ from backbones.pretrain.augment import shorter_side
 from backbones.runtime.files import check_writable, write_atomic
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.classification import Classification, FrozenOptions
+from tasks.labelled_images import Classification, FrozenOptions
 from tasks.probes import LeastSquares, Logistic, Neighbours
 from tasks.probing.draws import spread
 from tasks.probing.feature_store import FLAG

@@ -10,7 +10,7 @@ from backbones.engine.context import Context
 from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.spec import BackboneSpec
-from tasks.classification import Classification
+from tasks.labelled_images import Classification
 from tasks.task import Outcomes, Scores
 
 

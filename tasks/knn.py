@@ -19,7 +19,7 @@ from backbones.pretrain.knn import TOP, knn_class_ranks
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.classification import Classification, FrozenOptions
+from tasks.labelled_images import Classification, FrozenOptions
 from tasks.task import Metric, Outcomes, Scores
 
 

@@ -27,7 +27,7 @@ from backbones.runtime.dist import broadcast_object
 from backbones.runtime.finite import NotFinite, check_finite, raise_if_broken
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.classification import Classification, ViewOptions
+from tasks.labelled_images import Classification, ViewOptions
 from tasks.probing.linear_learner import LinearLearner, classify, make_encoder
 from tasks.task import Metric, Outcomes, Scores
 

@@ -31,9 +31,9 @@ from backbones.runtime.dist import broadcast_object, gather_rows
 from backbones.runtime.finite import NotFinite, check_finite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
+from tasks.bnneck import BNNeck
 from tasks.data.reid import ReidData, open_reid
 from tasks.data.reid_layouts import Sample
-from tasks.heads import BNNeck
 from tasks.losses import batch_hard_triplet
 from tasks.ranking.galleries import PLACES, RANKED, RankedLists, save_pictures
 from tasks.ranking.metrics import Ranking, rank, rank_distances

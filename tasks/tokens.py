@@ -28,10 +28,10 @@ from backbones.pretrain.augment import eval_transform
 from backbones.runtime.finite import NotFinite, check_finite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.classification import Classification, FrozenOptions
+from tasks.labelled_images import Classification, FrozenOptions
 from tasks.task import Metric, Outcomes, Scores
+from tasks.token_diagnostics.hook_points import find_hook_points
 from tasks.token_diagnostics.measures import _mean, attention_facts, evenly, layer_facts, observe
-from tasks.token_diagnostics.places import find_places
 from tasks.token_diagnostics.recorder import Recorder
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
 from tasks.token_diagnostics.stem import stem_facts
@@ -65,7 +65,7 @@ class Tokens(Classification):
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> None:
         """A backbone whose tokens can be found, for this size, and as many images as are wanted."""
         super().check(spec, dataset, options, context)
-        find_places(create(spec, img_size=options.size, weights="random", load="strict"))
+        find_hook_points(create(spec, img_size=options.size, weights="random", load="strict"))
         assert dataset.val is not None
         if options.images is not None and options.images > len(dataset.val):
             raise UsageError(f"--images {options.images}: {dataset.name} has {len(dataset.val)} for validation")

@@ -12,7 +12,7 @@ from backbones.engine.learner import Batch, Learner
 from backbones.engine.options import FitOptions
 from backbones.engine.outcome import DivergenceMonitor, Outcome
 from backbones.engine.step import Stepper
-from backbones.engine.track import Tracker
+from backbones.engine.tracker import Tracker
 
 Validate = Callable[[int], dict[str, Any]]
 

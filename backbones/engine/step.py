@@ -13,9 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 from backbones.engine.context import Context
 from backbones.engine.frozen_batch_norm import frozen_batch_norms
 from backbones.engine.learner import Batch, Learner
-from backbones.engine.optim import Schedule, build_optimizer, freeze_others
+from backbones.engine.optim import build_optimizer, freeze_others
 from backbones.engine.options import FitOptions
 from backbones.engine.sam import perturbed, preserve_buffers, restore_tensors
+from backbones.engine.schedule import Schedule
 from backbones.errors import UsageError, UserError, shortened
 from backbones.runtime import dist
 from backbones.runtime.seeding import seed_torch

@@ -14,8 +14,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from backbones.backbone import Backbone
 from backbones.engine.learner import Batch, Learner, feature_spread
-from backbones.engine.optim import cosine, parameter_groups
+from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
+from backbones.engine.schedule import cosine
 from backbones.engine.sequence_parallel import share_tokens
 from backbones.pretrain.dino_head import DinoHead
 from backbones.pretrain.dino_loss import (

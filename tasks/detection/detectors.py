@@ -17,9 +17,9 @@ from backbones.backbone import Backbone
 from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_yaml
 from tasks.detection import mmlab
-from tasks.detection.maps import StageMaps, VitMaps
+from tasks.detection.feature_maps import StageMaps, VitMaps
+from tasks.detection.mixed_precision import FullPrecision, widen_heads
 from tasks.detection.necks import SimplePyramid, TapScales
-from tasks.detection.precision import FullPrecision, widen_heads
 
 Pyramid = Literal["simple", "taps"]
 UNSERVED = ("RPN", "FastRCNN", "SingleStageDetector")

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tasks.detection.working_type import working_type
+from tasks.detection.operator_dtype import operator_dtype
 
 
 def sigmoid_focal_loss_forward(
@@ -37,7 +37,7 @@ def _signed(input: Tensor, target: Tensor, weight: Tensor, alpha: float) -> tupl
     classes = input.shape[1]
     if len(target) and int(target.max()) > classes:
         raise ValueError(f"focal loss: a target is {int(target.max())}, with {classes} classes")
-    logits = input.to(working_type(input))
+    logits = input.to(operator_dtype(input))
     hit = target[:, None] == torch.arange(classes, device=target.device)
     share = torch.where(hit, alpha, 1 - alpha).to(logits)
     if weight.numel():
@@ -69,7 +69,7 @@ def softmax_focal_loss_backward(
 
 def _of_target(input: Tensor, target: Tensor, weight: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """[M] the probability of the target, and its factor alpha, weighted; the factor of a negative target is 0."""
-    probabilities, known = input.to(working_type(input)), target.clamp(min=0)
+    probabilities, known = input.to(operator_dtype(input)), target.clamp(min=0)
     factor = alpha * (target >= 0).to(probabilities)
     if weight.numel():
         factor = factor * weight.to(probabilities)[known]

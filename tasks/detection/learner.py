@@ -10,7 +10,7 @@ from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
 from backbones.token_shards import Shards
-from tasks.detection.maps import StageMaps, VitMaps
+from tasks.detection.feature_maps import StageMaps, VitMaps
 
 
 class DetectionLearner(Learner):

@@ -19,7 +19,7 @@ import torch
 from timm.layers import LayerNorm2d
 
 from backbones.errors import UserError, shortened
-from tasks.detection.ops import Bridge
+from tasks.detection.mmcv_ext import Bridge
 from tasks.detection.suppression import class_offsets_in_float64
 
 COMPILED = "mmcv._ext"

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 from backbones.data.loading.images import read_image
 from backbones.runtime.files import write_error
-from tasks.pictures import write_sums
+from tasks.picture_checksums import write_sums
 
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 SHOWN, ALWAYS = 0.3, 3

@@ -17,8 +17,8 @@ from backbones.runtime.finite import NotFinite
 from tasks.data.coco import CocoData
 from tasks.data.coco_split import CocoSplit
 from tasks.detection.learner import collate
+from tasks.detection.mixed_precision import finite_outputs
 from tasks.detection.pipelines import GREY, DetectionImages, test_transforms
-from tasks.detection.precision import finite_outputs
 
 Results = list[dict[str, Any]]
 

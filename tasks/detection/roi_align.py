@@ -14,7 +14,7 @@ import torch
 import torchvision  # noqa: F401 (fills torch.ops.torchvision)
 from torch import Tensor
 
-from tasks.detection.working_type import working_type
+from tasks.detection.operator_dtype import operator_dtype
 
 MAX_POOLING = 0
 SAMPLES_AT_ONCE = 1 << 25
@@ -48,7 +48,7 @@ def roi_align_forward(
 
     A RoI with a number that is not finite gives nan, where compiled operators stop the process or read foreign memory.
     """
-    dtype = working_type(input)
+    dtype = operator_dtype(input)
     boxes, size = _sound(rois.to(dtype), sampling_ratio), (aligned_height, aligned_width)
     if pool_mode == MAX_POOLING:
         pooled, y, x = _max_pooled(input.to(dtype), boxes, size, spatial_scale, sampling_ratio, aligned)
@@ -79,7 +79,7 @@ def roi_align_backward(
     aligned: bool,
 ) -> None:
     """Adds the gradient of `roi_align_forward` with respect to the maps to `grad_input` [B, C, H, W]."""
-    dtype = working_type(grad_output)
+    dtype = operator_dtype(grad_output)
     grad, boxes = grad_output.to(dtype), _sound(rois.to(dtype), sampling_ratio)
     if pool_mode == MAX_POOLING:
         images = boxes[:, 0].long()

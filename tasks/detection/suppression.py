@@ -13,7 +13,7 @@ import torchvision
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tasks.detection.working_type import working_type
+from tasks.detection.operator_dtype import operator_dtype
 
 MANY = 1000
 """Boxes from which on a CPU compares within groups only: its time grows with the square of their number."""
@@ -24,7 +24,9 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
 
     A box goes when its IoU with a better box that is kept exceeds the threshold. Boxes are x2 - x1 + `offset` wide.
     """
-    dtype = torch.float64 if offset else working_type(boxes, scores)  # float64: adding to the far corner is exact there
+    dtype = (
+        torch.float64 if offset else operator_dtype(boxes, scores)
+    )  # float64: adding to the far corner is exact there
     boxes = torch.cat([boxes[:, :2].to(dtype), boxes[:, 2:].to(dtype) + offset], dim=1)
     # rounded as the IoUs are: an IoU of 3/5 must not exceed a threshold of 0.6
     threshold = float(torch.tensor(iou_threshold, dtype=dtype))
@@ -80,7 +82,7 @@ def softnms(
         method: 0: scores go to 0 from the IoU threshold on; 1: times 1 - IoU from there on; 2: times
             exp(-IoU^2 / sigma).
     """
-    dtype = working_type(boxes, scores)
+    dtype = operator_dtype(boxes, scores)
     corners, marks = (part.detach().to("cpu", dtype).numpy() for part in (boxes, scores))
     marks, left = marks.copy(), np.arange(len(marks))
     kept = []

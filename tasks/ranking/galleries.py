@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 
 from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, write_error
-from tasks.pictures import PICTURES, write_sums
+from tasks.picture_checksums import PICTURES, write_sums
 
 RANKED = "ranked.npz"  # in a run's folder
 PLACES = 10

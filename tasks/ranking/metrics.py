@@ -2,7 +2,7 @@
 
 The protocol is that of Market-1501 (Zheng et al. 2015): gallery images of the query's identity under the query's own
 camera are left out, and queries without another match do not count. Equal distances score the expectation over their
-orders (`tasks.ranking.ties`), never the luck of a sort.
+orders (`tasks.ranking.tie_expectations`), never the luck of a sort.
 Letters: Q queries, G gallery images, D channels, b queries of one block, M gallery images of a query's identity.
 """
 
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import Distances, as_matrix, blocks, full_precision
-from tasks.ranking.first_places import first_places
 from tasks.ranking.matches import Labels, Matches
-from tasks.ranking.tie_groups import Given, Source, tie_groups
-from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
+from tasks.ranking.tie_expectations import expected_ap, expected_cmc, expected_inp
+from tasks.ranking.tie_groups import DistanceSource, ExactDistances, tie_groups
+from tasks.ranking.top_ranked import top_ranked
 
 AP_RULES = ("rectangle", "trapezoid")
 
@@ -176,10 +176,10 @@ def rank_distances(
     matches = Matches(
         query_ids, gallery_ids, query_cameras, gallery_cameras, (given.shape[0], given.shape[1]), given.device
     )
-    return _rank(Given(given), matches, max_rank, ap, keep)
+    return _rank(ExactDistances(given), matches, max_rank, ap, keep)
 
 
-def _rank(source: Source, matches: Matches, max_rank: int, ap: str, keep: int) -> Ranking:
+def _rank(source: DistanceSource, matches: Matches, max_rank: int, ap: str, keep: int) -> Ranking:
     """Scores blocks of queries."""
     if ap not in AP_RULES:
         raise ValueError(f"ap must be one of {', '.join(AP_RULES)}, not {ap!r}")
@@ -191,7 +191,7 @@ def _rank(source: Source, matches: Matches, max_rank: int, ap: str, keep: int) -
         columns, match, left_out = matches.of(rows)
         distances = source.of(rows)
         distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
-        first = {"nearest": first_places(source, rows, distances, keep)} if keep else {}
+        first = {"nearest": top_ranked(source, rows, distances, keep)} if keep else {}
         groups, kept = tie_groups(source, rows, distances, columns, match, left_out)
         parts.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept} | first)
     return Ranking(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, max_rank=max_rank)

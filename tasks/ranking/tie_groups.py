@@ -21,7 +21,7 @@ MANY = 512
 """Entries of a query to be decided, beyond which all of its distances are computed in float64."""
 
 
-class Source(Protocol):
+class DistanceSource(Protocol):
     """Where distances come from; see `tasks.ranking.distances.Distances`, and `Given`."""
 
     def of(self, rows: slice) -> Tensor:
@@ -37,7 +37,7 @@ class Source(Protocol):
         """Distances of some queries [n, G] in float64, up to a constant per query."""
 
 
-class Given:
+class ExactDistances:
     """Distances [Q, G] that are exact as they are."""
 
     def __init__(self, distances: Tensor) -> None:
@@ -60,7 +60,7 @@ class Given:
 
 
 def tie_groups(
-    source: Source, rows: slice, distances: Tensor, columns: Tensor, match: Tensor, left_out: Tensor
+    source: DistanceSource, rows: slice, distances: Tensor, columns: Tensor, match: Tensor, left_out: Tensor
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """The tie group of each match, matches in the order of their distances.
 
@@ -71,8 +71,8 @@ def tie_groups(
         columns, match, left_out: [b, M] as from `Matches.of`.
 
     Returns:
-        b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest without meaning; and the
-        number of gallery images that are not left out [b].
+        b, n, m, k of `tasks.ranking.tie_expectations`, each [b, M], a row's matches first and the rest without
+        meaning; and the number of gallery images that are not left out [b].
     """
     matched = distances.gather(1, columns)
     slack = source.slack(rows, columns, matched)
@@ -90,7 +90,7 @@ def tie_groups(
 
 
 def _decide(
-    source: Source,
+    source: DistanceSource,
     start: int,
     distances: Tensor,
     entries: tuple[Tensor, Tensor, Tensor],

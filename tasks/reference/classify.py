@@ -3,15 +3,15 @@
 from backbones.backbone import create
 from backbones.pretrain.augment import eval_transform
 from tasks.classify import choose_columns
-from tasks.reference.at_hand import AtHand, NotAtHand, exact
-from tasks.reference.compared import Recomputed
 from tasks.reference.outputs import of_backbone
+from tasks.reference.recomputed import Recomputed
+from tasks.reference.run_inputs import InputsUnavailable, RunInputs, exact
 
 
-def recompute(run: AtHand) -> Recomputed:
+def recompute(run: RunInputs) -> Recomputed:
     """Top-1 and top-5 of the validation images looked at."""
     if not run.weights:
-        raise NotAtHand(run.note)
+        raise InputsUnavailable(run.note)
     options, split = run.options, run.dataset.val
     backbone = exact(create(run.spec, img_size=options.size, classes="trained"))
     columns, _ = choose_columns(backbone, run.dataset)

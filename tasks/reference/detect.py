@@ -16,9 +16,9 @@ from tasks.detect import RESULTS, chosen_detector, make_learner
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import DetectionImages, test_transforms
 from tasks.detection.predict import padded_to
-from tasks.reference.at_hand import AtHand, NotAtHand, exact, load_all
-from tasks.reference.compared import ROUNDING, Recomputed, Row
 from tasks.reference.metrics.detection import coco_numbers, overlap
+from tasks.reference.recomputed import ROUNDING, Recomputed, Row
+from tasks.reference.run_inputs import InputsUnavailable, RunInputs, exact, load_all
 
 Results = list[dict[str, Any]]
 PREFIX = {"bbox": "box", "segm": "mask"}
@@ -32,11 +32,11 @@ ALIKE, NEAR = 0.99, 0.01
 """Overlap, and difference of scores, up to which two detections are one."""
 
 
-def recompute(run: AtHand) -> Recomputed:
+def recompute(run: RunInputs) -> Recomputed:
     """The twelve numbers of each kind by pycocotools, and again by detections of a forward pass."""
     path = run.folder / RESULTS
     if not path.is_file():
-        raise NotAtHand(f"the detections: there is no {path} here (a shared copy leaves them out)")
+        raise InputsUnavailable(f"the detections: there is no {path} here (a shared copy leaves them out)")
     split = run.dataset.val
     recorded: Results = json.loads(path.read_bytes())
     kinds = ["bbox", "segm"] if chosen_detector(run.options, run.dataset).masks else ["bbox"]
@@ -47,7 +47,7 @@ def recompute(run: AtHand) -> Recomputed:
         found.rows += _rows(run.scores, numbers, kind)
     try:
         learned = run.learned()
-    except NotAtHand as missing:
+    except InputsUnavailable as missing:
         found.left.append(f"the detections themselves: {missing}")
         return found
     places = run.places(len(split.images))
@@ -73,7 +73,7 @@ def _rows(recorded: dict[str, float], numbers: dict[str, float], kind: str) -> l
     return [Row(name, recorded.get(name), found.get(name), ROUNDING) for name in names]
 
 
-def _truth(run: AtHand, kind: str) -> dict[str, Any]:
+def _truth(run: RunInputs, kind: str) -> dict[str, Any]:
     """The validation split; of masks, an object without one counts neither way, and fills its box."""
     truth: dict[str, Any] = run.dataset.as_coco(run.dataset.val)
     if kind == "segm":
@@ -88,7 +88,7 @@ def _corners(x: float, y: float, width: float, height: float) -> list[float]:
     return [x, y, x + width, y, x + width, y + height, x, y + height]
 
 
-def _detected(run: AtHand, learned: dict[str, Any], split: CocoSplit, places: NDArray[Any]) -> Results:
+def _detected(run: RunInputs, learned: dict[str, Any], split: CocoSplit, places: NDArray[Any]) -> Results:
     """What the run's detector finds in images, one at a time."""
     options, data = run.options, run.dataset
     learner = make_learner(run.built, data, chosen_detector(options, data), options)
@@ -99,7 +99,7 @@ def _detected(run: AtHand, learned: dict[str, Any], split: CocoSplit, places: ND
 
 
 @torch.inference_mode()
-def _of_image(detector: Any, images: DetectionImages, place: int, run: AtHand) -> Results:
+def _of_image(detector: Any, images: DetectionImages, place: int, run: RunInputs) -> Results:
     """What is found in one image; the size of its batch has no influence."""
     batch = collate([images[place]])
     if run.options.view == "jitter":

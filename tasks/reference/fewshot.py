@@ -15,11 +15,11 @@ from torch import Tensor
 from backbones.backbone import Backbone
 from backbones.data.splits.split import Split
 from tasks.probing.feature_store import DamagedShard, checked
-from tasks.reference.at_hand import AtHand, NotAtHand, rows
-from tasks.reference.compared import ERRORS, Recomputed, Row, Values, compare
 from tasks.reference.metrics.accuracy import top, top_bounds
 from tasks.reference.metrics.knn import similarities, votes
 from tasks.reference.metrics.probes import Linear, logistic, ridge
+from tasks.reference.recomputed import ERRORS, Recomputed, Row, Values, compare
+from tasks.reference.run_inputs import InputsUnavailable, RunInputs, rows
 
 UNCONVERGED = 0.05
 """Tolerance of the log-odds of logistic regression: the suite's fit ends before its last digits are right."""
@@ -37,7 +37,7 @@ class Features:
     """As a share of their length, against those of the run."""
 
 
-def recompute(run: AtHand) -> Recomputed:
+def recompute(run: RunInputs) -> Recomputed:
     """`accuracy_<k>shot` over the draws."""
     options = run.options
     sets = options.support_sets(run.dataset)
@@ -59,7 +59,7 @@ def recompute(run: AtHand) -> Recomputed:
     return Recomputed(f"{source}: {options.draws} draws, {len(run.places())} images", found)
 
 
-def _computed(run: AtHand, needed: NDArray[Any]) -> Features:
+def _computed(run: RunInputs, needed: NDArray[Any]) -> Features:
     """From the images."""
     options = run.options
     backbone, steps = run.frozen(options.size), options.features().steps()
@@ -87,21 +87,21 @@ def _pooled(backbone: Backbone, images: Tensor, block: int | None) -> Tensor:
     return backbone.maps(images, [block])[0].mean((2, 3))
 
 
-def _stored(run: AtHand, sets: object) -> Features:
-    """Those that the run probed, from the store. Raises NotAtHand."""
+def _stored(run: RunInputs, sets: object) -> Features:
+    """Those that the run probed, from the store. Raises InputsUnavailable."""
     entries = run.details.get("features", {}).get("entries", [])
     if run.store is None or len(entries) != 2:
-        raise NotAtHand(run.note)
+        raise InputsUnavailable(run.note)
     train, test = (_entry(run, entry, contents) for entry, contents in zip(entries, (sets.train, sets.test)))  # type: ignore[attr-defined]
     needed = sets.needed().tolist()  # type: ignore[attr-defined]
     try:
         found = np.stack([test[place] for place in run.places().tolist()])
         return Features({place: train[place] for place in needed}, found, ERRORS["fp64"])
     except KeyError:
-        raise NotAtHand(f"{run.note}; nor are its features whole in {run.store}") from None
+        raise InputsUnavailable(f"{run.note}; nor are its features whole in {run.store}") from None
 
 
-def _entry(run: AtHand, name: str, contents: tuple[bytes, ...]) -> dict[int, NDArray[Any]]:
+def _entry(run: RunInputs, name: str, contents: tuple[bytes, ...]) -> dict[int, NDArray[Any]]:
     """Image -> feature, of an entry, whose rows are the different contents in order."""
     of_content: dict[bytes, NDArray[Any]] = {}
     order = sorted({*contents})
@@ -115,11 +115,11 @@ def _entry(run: AtHand, name: str, contents: tuple[bytes, ...]) -> dict[int, NDA
     return {place: of_content[content] for place, content in enumerate(contents) if content in of_content}
 
 
-def _support(run: AtHand, features: Features, places: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _support(run: RunInputs, features: Features, places: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.stack([features.train[place] for place in places.tolist()]), run.dataset.train.labels[places]
 
 
-def _draw(run: AtHand, features: Features, sets: object, draw: int, shots: int) -> list[tuple[float, float, float]]:
+def _draw(run: RunInputs, features: Features, sets: object, draw: int, shots: int) -> list[tuple[float, float, float]]:
     """Of every test image whether it is right, and at worst and best, under the strength that the run took."""
     support, labels = _support(run, features, sets.support(draw, shots))  # type: ignore[attr-defined]
     strength = run.details[f"accuracy_{shots}shot"]["strengths"][draw]
@@ -127,7 +127,7 @@ def _draw(run: AtHand, features: Features, sets: object, draw: int, shots: int) 
 
 
 def _right(
-    run: AtHand,
+    run: RunInputs,
     error: float,
     support: NDArray[Any],
     labels: NDArray[Any],
@@ -162,7 +162,7 @@ def _off(probe: Linear, support: NDArray[Any], feature: NDArray[Any], error: flo
     return float(4 * error * longest * probe.steepness)
 
 
-def _strengths(run: AtHand, features: Features, sets: object, shots: int) -> list[Row]:
+def _strengths(run: RunInputs, features: Features, sets: object, shots: int) -> list[Row]:
     """A row where a draw took a strength that is not the best on its selection images."""
     strengths = run.options.strengths
     if len(strengths) < 2:

@@ -1,12 +1,12 @@
 """A trained classifier's validation anew, from the export of its run: fine-tuning, and supervised pretraining."""
 
 from backbones.pretrain.augment import View, eval_transform
-from tasks.reference.at_hand import AtHand
-from tasks.reference.compared import Recomputed
 from tasks.reference.outputs import of_backbone
+from tasks.reference.recomputed import Recomputed
+from tasks.reference.run_inputs import RunInputs
 
 
-def recompute(run: AtHand) -> Recomputed:
+def recompute(run: RunInputs) -> Recomputed:
     """Top-1 and top-5 of the validation images looked at."""
     options = run.options
     backbone = run.exported(options.size, classes="trained")

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from backbones.backbone import Backbone
 from backbones.data.loading.images import Transform
 from backbones.pretrain.augment import eval_transform
-from tasks.reference.at_hand import AtHand, rows
-from tasks.reference.compared import Recomputed, Row, Values, compare
 from tasks.reference.metrics.knn import place, similarities, votes
+from tasks.reference.recomputed import Recomputed, Row, Values, compare
+from tasks.reference.run_inputs import RunInputs, rows
 
 TOP = 5
 
 
-def recompute(run: AtHand) -> Recomputed:
+def recompute(run: RunInputs) -> Recomputed:
     """top1 and top5 by `k` neighbours, top1_k<number> by others."""
     options = run.options
     scores: dict[str, tuple[str, int, int]] = {"top1": ("rank", options.k, 1), "top5": ("rank", options.k, TOP)}
@@ -26,12 +26,12 @@ def recompute(run: AtHand) -> Recomputed:
     return Recomputed(f"{run.weights}: {_images(run)}", found)
 
 
-def _images(run: AtHand) -> str:
+def _images(run: RunInputs) -> str:
     return f"{len(run.places())} images, {len(run.dataset.train)} training images"
 
 
 def voted(
-    run: AtHand,
+    run: RunInputs,
     backbone: Backbone,
     transform: Transform,
     scores: Mapping[str, tuple[str, int, int]],
@@ -64,7 +64,7 @@ def voted(
 
 
 def _right(
-    cosines: NDArray[Any], run: AtHand, label: int, k: int, temperature: float, top: int
+    cosines: NDArray[Any], run: RunInputs, label: int, k: int, temperature: float, top: int
 ) -> tuple[float, float, float]:
     """Whether the true class is found; with its images' cosines as low, and as high, as their errors allow."""
     train = run.dataset.train.labels

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from backbones.backbone import Backbone
 from backbones.pretrain.augment import eval_transform
-from tasks.reference.at_hand import AtHand, rows
-from tasks.reference.compared import Recomputed
 from tasks.reference.outputs import top_rows
+from tasks.reference.recomputed import Recomputed
+from tasks.reference.run_inputs import RunInputs, rows
 
 
-def recompute(run: AtHand) -> Recomputed:
+def recompute(run: RunInputs) -> Recomputed:
     """top1 and top5 of the last epoch's head, best_top1 of the best."""
     options, split = run.options, run.dataset.val
     learned = {name: tensor.double().numpy() for name, tensor in run.learned().items()}

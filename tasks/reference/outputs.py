@@ -9,21 +9,21 @@ from torch import Tensor
 from backbones.backbone import Backbone
 from backbones.data.loading.images import Transform
 from backbones.data.splits.split import Split
-from tasks.reference.at_hand import AtHand, rows
-from tasks.reference.compared import Row, Values, compare
 from tasks.reference.metrics.accuracy import top, top_bounds
+from tasks.reference.recomputed import Row, Values, compare
+from tasks.reference.run_inputs import RunInputs, rows
 
 TOP = (1, 5)
 
 
-def logits(run: AtHand, backbone: Backbone, split: Split, transform: Transform) -> NDArray[Any]:
+def logits(run: RunInputs, backbone: Backbone, split: Split, transform: Transform) -> NDArray[Any]:
     """[S, C] of the images looked at."""
     found: NDArray[Any] = rows(backbone.logits, lambda place: transform(split.read(place)), run.places(), "images")
     return found
 
 
 def top_rows(
-    run: AtHand,
+    run: RunInputs,
     outputs: NDArray[Any],
     errors: NDArray[Any],
     labels: NDArray[Any],
@@ -51,7 +51,7 @@ def top_rows(
 
 
 def of_backbone(
-    run: AtHand, backbone: Backbone, split: Split, transform: Transform, columns: Tensor | None = None
+    run: RunInputs, backbone: Backbone, split: Split, transform: Transform, columns: Tensor | None = None
 ) -> list[Row]:
     """`top1` and `top5` of a backbone's own classifier; `columns` as `tasks.classify.choose_columns` gives them.
 

@@ -10,17 +10,17 @@ from torch import Tensor
 from backbones.backbone import create
 from backbones.data.loading.images import ReidTestTransform, read_image
 from tasks.data.reid_layouts import Sample
-from tasks.reference.at_hand import AtHand, exact, load_all, rows
-from tasks.reference.compared import Recomputed, Row, Values, compare
 from tasks.reference.metrics.ranking import RANKS, Group, chance_by, junk, listed
 from tasks.reference.metrics.reranking import reranked
+from tasks.reference.recomputed import Recomputed, Row, Values, compare
+from tasks.reference.run_inputs import RunInputs, exact, load_all, rows
 
 NAMES = ("mAP", "mINP", *(f"rank{rank}" for rank in RANKS))
 RERANKED = 0.01
 """Of scores after re-ranking: which image is the last of a neighbourhood hangs on the last digit of a distance."""
 
 
-def recompute(run: AtHand) -> Recomputed:
+def recompute(run: RunInputs) -> Recomputed:
     """mAP, mINP and CMC of the queries looked at."""
     places = run.places()
     query, gallery = _features(run, places)
@@ -48,7 +48,7 @@ def _loose(row: Row) -> tuple[str, float | None, float | None, float]:
     return row.name, row.recorded, row.recomputed, RERANKED
 
 
-def _features(run: AtHand, places: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _features(run: RunInputs, places: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Unit vectors of the queries [S, D] and of the gallery [G, D]."""
     learned = run.learned()
     backbone = create(run.built, img_size=run.options.size)
@@ -84,7 +84,7 @@ def _behind_the_neck(features: Tensor, learned: dict[str, Tensor]) -> Tensor:
     return (features - mean) / torch.sqrt(var + 1e-5) * weight + bias
 
 
-def _reranked(run: AtHand, query: NDArray[Any], gallery: NDArray[Any]) -> NDArray[Any]:
+def _reranked(run: RunInputs, query: NDArray[Any], gallery: NDArray[Any]) -> NDArray[Any]:
     """[S, G] of the queries looked at."""
     options = run.options
     k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
@@ -92,7 +92,7 @@ def _reranked(run: AtHand, query: NDArray[Any], gallery: NDArray[Any]) -> NDArra
     return distances
 
 
-def _add(values: dict[str, Values], distances: NDArray[Any], match: NDArray[Any], run: AtHand) -> None:
+def _add(values: dict[str, Values], distances: NDArray[Any], match: NDArray[Any], run: RunInputs) -> None:
     """Scores a list as it is, and with all matches as far and as near as their errors allow.
 
     |q - g|^2 of unit vectors that are off by e each is off by 4 e |q - g| + 4 e^2.

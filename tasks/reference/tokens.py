@@ -10,18 +10,18 @@ from torch import Tensor
 
 from backbones.backbone import Backbone
 from backbones.pretrain.augment import eval_transform
-from tasks.reference.at_hand import BATCH, AtHand
-from tasks.reference.compared import Recomputed, Row, Values, close, compare
 from tasks.reference.metrics.tokens import attention_facts, facts, similarity
+from tasks.reference.recomputed import Recomputed, Row, Values, close, compare
+from tasks.reference.run_inputs import BATCH, RunInputs
 from tasks.token_diagnostics.attention import weights_shown
-from tasks.token_diagnostics.places import TokenPlace, find_places
+from tasks.token_diagnostics.hook_points import HookPoint, find_hook_points
 
 SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
 Found = dict[str, list[dict[str, float]]]
 """Place -> what is found of each image."""
 
 
-def recompute(run: AtHand) -> Recomputed:
+def recompute(run: RunInputs) -> Recomputed:
     """The three similarities of the images looked at; of all images also the means at every place."""
     options, split = run.options, run.dataset.val
     backbone = run.frozen(options.size)
@@ -55,11 +55,11 @@ def recompute(run: AtHand) -> Recomputed:
 
 
 def _watch(
-    backbone: Backbone, class_token: bool, tokens: Found, weights: Found, run: AtHand, hooks: ExitStack
+    backbone: Backbone, class_token: bool, tokens: Found, weights: Found, run: RunInputs, hooks: ExitStack
 ) -> dict[str, str]:
     """Has a forward pass fill in what is found; returns for each kind of place the last one's name."""
     last = {}
-    for place in find_places(backbone):
+    for place in find_hook_points(backbone):
         last[place.kind] = place.name
         if place.kind == "activation":
             show = _shower(place, f"{place.name} before", class_token, tokens)
@@ -80,7 +80,7 @@ def _output(show: Callable[[Tensor], None]) -> Callable[..., None]:
     return lambda module, inputs, output: show(output)
 
 
-def _shower(place: TokenPlace, name: str, class_token: bool, tokens: Found) -> Callable[[Tensor], None]:
+def _shower(place: HookPoint, name: str, class_token: bool, tokens: Found) -> Callable[[Tensor], None]:
     def show(x: Tensor) -> None:
         found = place.tokens(x, class_token)
         for image in [] if found is None else found.numpy():
@@ -96,7 +96,7 @@ def _weights(name: str, weights: Found) -> Callable[[Tensor], None]:
     return saw
 
 
-def _places(run: AtHand, tokens: Found, weights: Found) -> list[Row]:
+def _places(run: RunInputs, tokens: Found, weights: Found) -> list[Row]:
     """A row for each place at which a mean is another one."""
     share, found = 100 * run.error, []
     for kind, recorded, images in (

@@ -12,8 +12,8 @@ from backbones.engine.context import Context
 from backbones.errors import UsageError
 from backbones.pretrain.augment import eval_transform
 from backbones.spec import BackboneSpec
+from tasks.token_diagnostics.hook_points import find_hook_points
 from tasks.token_diagnostics.measures import attention_facts, evenly, layer_facts, observe
-from tasks.token_diagnostics.places import find_places
 from tasks.token_diagnostics.recorder import Recorder
 from tasks.token_diagnostics.stem import stem_facts
 
@@ -31,7 +31,7 @@ def check_epochs(at: Sequence[int], epochs: int) -> None:
 
 def check_backbone(spec: BackboneSpec, size: int) -> None:
     """Raises UsageError for a backbone whose tokens are not known."""
-    find_places(create(spec, img_size=size, weights="random", load="strict"))
+    find_hook_points(create(spec, img_size=size, weights="random", load="strict"))
 
 
 def epochs_of(at: Sequence[int], epochs: int) -> list[int]:

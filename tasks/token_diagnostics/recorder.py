@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from backbones.attention import Attention, UserAttention
 from backbones.backbone import Backbone
 from tasks.token_diagnostics.attention import has_weights, sums_values, weights_shown
-from tasks.token_diagnostics.places import TokenPlace, find_places
+from tasks.token_diagnostics.hook_points import HookPoint, find_hook_points
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_statistics, token_statistics
 
 WITH_ATTENTION = ("outlooker", "block", "class attention")
@@ -63,7 +63,7 @@ class Recorder:
     def _watched(self, tokens: list[Tensor], weights: list[Tensor]) -> Iterator[None]:
         calls: Counter[str] = Counter()
 
-        def show(place: TokenPlace, when: str, x: Tensor) -> None:
+        def show(place: HookPoint, when: str, x: Tensor) -> None:
             name = f"{place.name}{when}"
             calls[name] += 1
             name += "" if calls[name] == 1 else f" (call {calls[name]})"
@@ -82,14 +82,14 @@ class Recorder:
             weights.append(in_parts(attention_statistics, found))
 
         with ExitStack() as hooks:
-            found = find_places(self.backbone)
+            found = find_hook_points(self.backbone)
             for place in found:
                 self._watch(place, show, hooks)
             self._watch_attentions([place for place in found if place.kind in WITH_ATTENTION], show_weights, hooks)
             self._say_what_the_stem_hides(found)
             yield
 
-    def _watch(self, place: TokenPlace, show: Callable[[TokenPlace, str, Tensor], None], hooks: ExitStack) -> None:
+    def _watch(self, place: HookPoint, show: Callable[[HookPoint, str, Tensor], None], hooks: ExitStack) -> None:
         def before(module: nn.Module, inputs: tuple[Any, ...]) -> None:
             show(place, " before", inputs[0])
 
@@ -100,9 +100,7 @@ class Recorder:
             hooks.callback(place.module.register_forward_pre_hook(before).remove)
         hooks.callback(place.module.register_forward_hook(after).remove)
 
-    def _watch_attentions(
-        self, blocks: list[TokenPlace], show: Callable[[str, Tensor], None], hooks: ExitStack
-    ) -> None:
+    def _watch_attentions(self, blocks: list[HookPoint], show: Callable[[str, Tensor], None], hooks: ExitStack) -> None:
         without: dict[str, list[str]] = {}
         for block in blocks:
             attention = getattr(block.module, "attn", None)
@@ -113,7 +111,7 @@ class Recorder:
                 hooks.enter_context(weights_shown(attention, partial(show, block.name)))
         self.missing += [f"attention weights of {', '.join(names)}: {reason}" for reason, names in without.items()]
 
-    def _say_what_the_stem_hides(self, found: list[TokenPlace]) -> None:
+    def _say_what_the_stem_hides(self, found: list[HookPoint]) -> None:
         users = getattr(self.backbone.model.patch_embed, "user", "")
         if users and not any(place.kind == "activation" for place in found):
             self.missing.append(

@@ -13,7 +13,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from tasks.token_diagnostics.places import is_activation
+from tasks.token_diagnostics.hook_points import is_activation
 from tasks.token_diagnostics.statistics import correlations, penalty_weights
 
 Called = list[tuple[str, Any]]

@@ -23,9 +23,9 @@ import numpy as np
 from transfer.published.rows import Value
 from transfer.published.verdicts import Counts, PublishedKind
 from transfer.published.verdicts import judged as judged_published
+from transfer.statistics.cluster_scores import ClusterScores
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Estimate, cluster_draws
-from transfer.statistics.systems import Parts
 
 CLUSTERS, DISCORDANT = (5, 10, 30, 100, 355, 3368), (0, 1, 2, 3, 5, 8, 15, 30, 100)
 EXACT = 20_000
@@ -122,7 +122,7 @@ def truth(cell: Cell) -> float:
     return cell.surplus / cell.clusters * lost / size
 
 
-def draw(cell: Cell, rng: np.random.Generator) -> list[Parts]:
+def draw(cell: Cell, rng: np.random.Generator) -> list[ClusterScores]:
     """What each cluster adds to each seed's score, arm by arm; a wrong one loses 1 to all of its samples."""
     size = sizes_of(cell, rng)
     lost = rng.integers(1, size + 1) / size.sum()
@@ -141,11 +141,11 @@ def draw(cell: Cell, rng: np.random.Generator) -> list[Parts]:
             # one system at most is wrong, so that as many clusters disagree as are asked for
             wrong = ((once == arm) & disagree)[None]
         wrong = np.where(gain, arm > 0, wrong)
-        parts.append(Parts.of_sums(size / size.sum() - lost * wrong, np.tile(size / size.sum(), (seeds, 1))))
+        parts.append(ClusterScores.of_sums(size / size.sum() - lost * wrong, np.tile(size / size.sum(), (seeds, 1))))
     return parts
 
 
-def estimated(cell: Cell, parts: list[Parts], seed: int) -> Estimate:
+def estimated(cell: Cell, parts: list[ClusterScores], seed: int) -> Estimate:
     """As a comparison estimates it."""
     coefficients = {1: (1,), 2: (1, -1), 4: (1, -1, -1, 1)}[len(cell.seeds)]
     scores = [one.sums.sum(axis=1) for one in parts]
@@ -179,10 +179,10 @@ def drawn_estimates(cell: Cell, repeats: int) -> Iterator[Estimate]:
         yield known[more, fewer]
 
 
-def _of_counts(clusters: int, more: int, fewer: int) -> list[Parts]:
+def _of_counts(clusters: int, more: int, fewer: int) -> list[ClusterScores]:
     place, shares = np.arange(clusters), np.full((1, clusters), 1 / clusters)
     a, b = place >= fewer, (place < fewer) | (place >= fewer + more)
-    return [Parts.of_sums(one[None] / clusters, shares) for one in (a, b)]
+    return [ClusterScores.of_sums(one[None] / clusters, shares) for one in (a, b)]
 
 
 def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:

@@ -14,9 +14,9 @@ from itertools import product
 
 import numpy as np
 
+from transfer.statistics.cluster_scores import ClusterScores
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import cluster_draws
-from transfer.statistics.systems import Parts
 
 QUERIES, IDENTITIES = 3_368, 750
 STACK = 50
@@ -72,7 +72,7 @@ def coverage(planted: Planted, repeats: int, draws: int = 1000) -> tuple[float, 
             found = contrast(
                 [scores[cut] for cut in cuts], [drawn[cut] for cut in cuts], (1, -1),
                 clusters=planted.clusters, seeds=labels,
-                parts=[Parts.of_sums(adding[cut], shares[cut]) for cut in cuts],
+                parts=[ClusterScores.of_sums(adding[cut], shares[cut]) for cut in cuts],
             )  # fmt: skip
             held += found.low <= 0 <= found.high
             length += found.high - found.low
@@ -112,7 +112,7 @@ def print_speed() -> None:
     scores, adding, shares = values.mean(axis=0), sums.T / len(values), counts.T / len(values)
     for metric in range(5):
         columns = (metric, metric + 5)
-        parts = [Parts.of_sums(adding[[c]], shares[[c]]) for c in columns]
+        parts = [ClusterScores.of_sums(adding[[c]], shares[[c]]) for c in columns]
         contrast(
             [scores[[c]] for c in columns], [drawn[[c]] for c in columns], (1, -1),
             clusters=IDENTITIES, parts=parts, bounds=(0.0, 1.0),

@@ -159,7 +159,7 @@ def test_a_missing_split_is_named() -> None:
     for split, word in (("train", "no training split"), ("val", "no validation split")):
         missing = without(data, split)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tasks.classification.open_classification", lambda *_, missing=missing, **__: missing)
+            patch.setattr("tasks.labelled_images.open_classification", lambda *_, missing=missing, **__: missing)
             with pytest.raises(UserError, match=f"toy_digits: there is {word}"):
                 task.open(None, smoke_options("fewshot"), root=None, subset=None, skip_unreadable=False)
 

@@ -17,12 +17,12 @@ from backbones.errors import UserError, shortened
 from transfer.records import per_sample as outcomes_of
 from transfer.records.per_sample import OUTCOMES, PREFIXES
 from transfer.records.store import Run
+from transfer.statistics.cluster_scores import ClusterScores
 from transfer.statistics.intervals import cluster_draws
 from transfer.statistics.score_variance import MANY
-from transfer.statistics.systems import Parts
 
 if TYPE_CHECKING:
-    from tasks.detection.coco.matches import Matches
+    from tasks.detection.coco.match_arrays import Matches
 
 DRAWS = 10_000
 AP_DRAWS = 1_000
@@ -56,7 +56,7 @@ class Resampled:
     scores: NDArray[Any]
     drawn: NDArray[Any]
     clusters: int
-    parts: Parts | None = None
+    parts: ClusterScores | None = None
     comparing_only: bool = False
 
 
@@ -172,7 +172,7 @@ def _means(
         part = slice(place * len(runs), (place + 1) * len(runs))
         scores = np.array([column[use].mean() for column, use in zip(columns[part], counted[part])])
         total = np.stack(counts[part]).sum(axis=1, keepdims=True)
-        parts = Parts.of_sums(np.stack(sums[part]) / total, np.stack(counts[part]) / total)
+        parts = ClusterScores.of_sums(np.stack(sums[part]) / total, np.stack(counts[part]) / total)
         found[name] = Resampled(scores, _finite(drawn[part]), clusters, parts)
     return found
 
@@ -254,7 +254,9 @@ def _by_image(matches: "Matches", order: NDArray[Any]) -> list[bytes]:
     return [table[by_image[starts[place] : starts[place + 1]]].tobytes() for place in order]
 
 
-def _jackknifed(scores: NDArray[Any], left_out: NDArray[Any], apart: NDArray[Any], clusters: int) -> Parts | None:
+def _jackknifed(
+    scores: NDArray[Any], left_out: NDArray[Any], apart: NDArray[Any], clusters: int
+) -> ClusterScores | None:
     """What clusters add to a score that is no sum, as far as runs differ: ((C - 1) (score - without) + score) / C.
 
     Of a mean this is the cluster's own part (Tukey 1958). What all runs have in common is shared out evenly.
@@ -269,7 +271,7 @@ def _jackknifed(scores: NDArray[Any], left_out: NDArray[Any], apart: NDArray[Any
     common = (scores - own[:, first].sum(axis=1)).mean() / max(clusters - len(kept), 1)
     sums = np.full((len(scores), clusters), common)
     sums[:, kept] = own[:, first]
-    return Parts.of_sums(sums, np.full(sums.shape, 1 / clusters))
+    return ClusterScores.of_sums(sums, np.full(sums.shape, 1 / clusters))
 
 
 def _row(means: dict[str, float], names: Sequence[str]) -> list[Any]:

@@ -18,7 +18,7 @@ from backbones.errors import shortened
 from transfer.records.record import Record
 
 if TYPE_CHECKING:
-    from tasks.detection.coco.matches import Matches
+    from tasks.detection.coco.match_arrays import Matches
 
 OUTCOMES = "outcomes.npz"
 PREFIXES = ("box", "mask")
@@ -111,7 +111,7 @@ def agrees(record: Record, name: str, score: float) -> None:
 
 def matches_of(prefix: str, outcomes: Outcomes) -> "Matches":
     """The matches of COCO's scores with this prefix. Raises Unfit."""
-    from tasks.detection.coco.matches import PREFIX, Matches
+    from tasks.detection.coco.match_arrays import PREFIX, Matches
 
     with scoring():
         matches = Matches.from_outcomes(outcomes, next(kind for kind, own in PREFIX.items() if own == prefix))
@@ -157,7 +157,7 @@ def per_sample(name: str, outcomes: Mapping[str, NDArray[Any]]) -> NDArray[Any] 
 
 
 def _of_query(name: str, outcomes: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
-    from tasks.ranking.ties import expected_cmc
+    from tasks.ranking.tie_expectations import expected_cmc
 
     if name in ("mAP", "mINP"):
         return np.asarray(outcomes["ap" if name == "mAP" else "inp"], dtype=np.float64)

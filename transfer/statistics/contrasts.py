@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transfer.statistics.cluster_scores import ClusterScores, WeightedSystems, common_seeds
 from transfer.statistics.intervals import LEVEL, Estimate
+from transfer.statistics.sample_and_seed_variance import Samples, Seeds
 from transfer.statistics.score_variance import Discordance, Rate
-from transfer.statistics.spreads import Samples, Seeds
-from transfer.statistics.systems import Given, Parts, in_pairs
 
 UNKNOWN = (-math.inf, math.inf)
 """Bounds of a score of which nothing is known."""
@@ -27,7 +27,7 @@ def contrast(
     coefficients: Sequence[float],
     *,
     clusters: int,
-    parts: Sequence[Parts] | None = None,
+    parts: Sequence[ClusterScores] | None = None,
     bounds: tuple[float, float] = UNKNOWN,
     seeds: Sequence[Sequence[object]] | None = None,
     level: float = LEVEL,
@@ -72,8 +72,8 @@ def contrast(
     if parts is not None and not all(np.isfinite(one.sums).all() for one in parts):
         raise ValueError("what a cluster adds to a score is not a number")
     weights = np.asarray(coefficients, dtype=np.float64)
-    given = Given(weights, list(scores), list(drawn), None if parts is None else list(parts))
-    used = in_pairs(seeds) if seeds else None
+    given = WeightedSystems(weights, list(scores), list(drawn), None if parts is None else list(parts))
+    used = common_seeds(seeds) if seeds else None
     dust = given.dust
     mean = given if used is None else given.of(used)
     apart, paired = given, False

@@ -12,7 +12,7 @@ from backbones.runtime.files import write_atomic
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.page.html import page
-from transfer.report.page.section import Section
+from transfer.report.page.section_types import Section
 from transfer.report.page.sections import ReportRequest, as_markdown, sections
 from transfer.report.tables.table import Table
 from transfer.sweep.definition.grid import SweepJob

@@ -15,7 +15,7 @@ import numpy as np
 from backbones.checkpoints.exports import WEIGHT_FILES, WEIGHTS, pretraining_facts
 from backbones.errors import UserError
 from backbones.weights import sha256
-from tasks.pictures import PICTURES, SUMS, read_sums
+from tasks.picture_checksums import PICTURES, SUMS, read_sums
 from transfer.records.checksums import EXPORT, listed
 from transfer.records.per_sample import OUTCOMES, Unfit, Unlike, check, read
 from transfer.records.record import Record, RunKey

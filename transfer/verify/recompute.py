@@ -23,8 +23,8 @@ from transfer.records.task_versions import between
 from transfer.verify.checks import PRETRAIN, found_weights, task_of
 
 if TYPE_CHECKING:
-    from tasks.reference.at_hand import AtHand
-    from tasks.reference.compared import Recomputed, Row
+    from tasks.reference.recomputed import Recomputed, Row
+    from tasks.reference.run_inputs import RunInputs
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ def _plain_precision() -> Iterator[None]:
         yield
 
 
-def _at_hand(folder: Path, record: Record, search: Search) -> "AtHand":
+def _at_hand(folder: Path, record: Record, search: Search) -> "RunInputs":
     """Collect everything that the reference statement needs. Raises UserError that names what is missing."""
-    from tasks.reference.at_hand import AtHand
+    from tasks.reference.run_inputs import RunInputs
 
     task = task_of(record)
     if record.task_version != task.version:
@@ -106,7 +106,7 @@ def _at_hand(folder: Path, record: Record, search: Search) -> "AtHand":
     spec, weights, note = _weights(record, search)
     export = folder / EXPORT
     store = record.options.get("features")
-    return AtHand(
+    return RunInputs(
         folder=folder,
         options=options,
         dataset=_dataset(record, task, options, search.data),

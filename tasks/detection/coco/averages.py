@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.detection.coco.matches import Matches
+from tasks.detection.coco.match_arrays import Matches
 from tasks.detection.coco.matching import MAX_DETECTIONS, THRESHOLDS
 
 RECALLS = np.linspace(0.0, 1.0, 101)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.detection.coco.averages import NAMES, Averager
-from tasks.detection.coco.matches import PREFIX, Kind, Matches
+from tasks.detection.coco.flat_arrays import detections_from, truth_from
+from tasks.detection.coco.match_arrays import PREFIX, Kind, Matches
 from tasks.detection.coco.matching import AREAS, MAX_DETECTIONS, candidates, match
-from tasks.detection.coco.tables import detections_from, truth_from
 
 
 def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -> Matches:

@@ -9,7 +9,8 @@ from timm.layers import RmsNorm
 from torch import nn
 
 from backbones.attention import HeadNorm
-from backbones.engine.optim import Schedule, build_optimizer, cosine, freeze_others, parameter_groups
+from backbones.engine.optim import build_optimizer, freeze_others, parameter_groups
+from backbones.engine.schedule import Schedule, cosine
 from backbones.errors import UsageError
 from backbones.runtime.dist import SyncBatchNorm
 from tests.support import fit_options

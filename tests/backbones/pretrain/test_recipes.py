@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from backbones.engine.optim import Schedule
+from backbones.engine.schedule import Schedule
 from backbones.pretrain.method import load_method
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.settings import CONFIGS, read_yaml

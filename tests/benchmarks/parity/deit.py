@@ -29,7 +29,7 @@ from torch import Tensor
 from backbones.backbone import Backbone, create
 from backbones.data.loading.samplers import repeated_batches
 from backbones.engine.context import Context
-from backbones.engine.optim import Schedule
+from backbones.engine.schedule import Schedule
 from backbones.engine.step import Stepper
 from backbones.errors import UserError
 from backbones.pretrain.augment import eval_transform, train_transform

@@ -26,7 +26,7 @@ from PIL import Image
 from torch import Tensor
 
 from backbones.backbone import create
-from backbones.engine.optim import Schedule
+from backbones.engine.schedule import Schedule
 from backbones.engine.step import Stepper
 from backbones.errors import UserError
 from backbones.pretrain.dino_learner import DinoLearner

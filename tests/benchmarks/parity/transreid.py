@@ -28,7 +28,7 @@ import torch
 from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform, read_image
 from backbones.data.loading.samplers import pk_batches
 from backbones.data.spec import resolve_dataset
-from backbones.engine.optim import Schedule
+from backbones.engine.schedule import Schedule
 from backbones.errors import UserError
 from tasks.data.reid import ReidData, open_reid
 from tasks.data.reid_layouts import Sample

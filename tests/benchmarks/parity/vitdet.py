@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from backbones.backbone import create
 from backbones.errors import UserError
 from tasks.detection.detectors import build_detector, resolve_detector
-from tasks.detection.maps import MapOptions, VitMaps
+from tasks.detection.feature_maps import MapOptions, VitMaps
 from tasks.task import load_task
 from tests.benchmarks.parity.checks import Check, report
 from tests.benchmarks.parity.vitdet_peer import Peer

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from backbones.backbone import Backbone
 from backbones.errors import UserError
-from tasks.detection.maps import VitMaps
+from tasks.detection.feature_maps import VitMaps
 
 ROOMS = ("detectron2", "detectron2.layers", "detectron2.modeling", "detectron2.modeling.backbone")
 LAYERS = {

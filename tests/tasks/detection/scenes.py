@@ -12,8 +12,8 @@ from backbones.backbone import create
 from tasks.data.coco import CocoData
 from tasks.data.coco_split import CocoSplit, read_split
 from tasks.detection.detectors import build_detector, resolve_detector
+from tasks.detection.feature_maps import MapOptions, make_maps
 from tasks.detection.learner import DetectionLearner
-from tasks.detection.maps import MapOptions, make_maps
 
 RED = (255, 0, 0)
 CATEGORIES = {3: "cup", 7: "cow", 20: "car"}

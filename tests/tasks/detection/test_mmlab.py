@@ -12,7 +12,7 @@ import torchvision
 
 from backbones.errors import UserError
 from tasks.detection import mmlab
-from tasks.detection.ops import Bridge
+from tasks.detection.mmcv_ext import Bridge
 
 mmlab.load()
 

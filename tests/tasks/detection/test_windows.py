@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from backbones.attention import Attention, make_attention
 from backbones.backbone import create
-from tasks.detection.maps import MapOptions, VitMaps, joined, regions, windows
-from tasks.detection.relative import Relative
+from tasks.detection.feature_maps import MapOptions, VitMaps, joined, regions, windows
+from tasks.detection.relative_positions import RelativePositions
 
 DIM, HEADS, SIZE = 16, 2, 3
 GRID = (5, 7)
@@ -104,7 +104,7 @@ def test_every_window_gives_what_its_tokens_alone_give(name: str, given: dict[st
 @pytest.mark.parametrize("grid", [GRID, (2, 2)])
 def test_relative_positions_of_a_window_that_ends_early_are_those_of_a_full_one(grid) -> None:
     attention = an_attention()
-    attention.core = core = Relative(attention.core, DIM // HEADS, (SIZE, SIZE))
+    attention.core = core = RelativePositions(attention.core, DIM // HEADS, (SIZE, SIZE))
     for table in (core.rel_pos_h, core.rel_pos_w):
         nn.init.normal_(table)
     x = torch.randn(2, *grid, DIM)

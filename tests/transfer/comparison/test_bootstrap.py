@@ -6,7 +6,7 @@ import pytest
 
 from backbones.errors import UserError
 from backbones.pretrain.accuracy import accuracies
-from tasks.detection.coco.matches import Matches
+from tasks.detection.coco.match_arrays import Matches
 from tasks.detection.coco.scores import evaluate, scores
 from tasks.ranking.metrics import Ranking, rank_distances
 from tasks.task import load_task

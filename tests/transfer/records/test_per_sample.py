@@ -11,7 +11,7 @@ from tasks.task import load_task
 from tests.transfer.comparison.test_bootstrap import Outcomes, coco_run, images, outcomes_of
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.bootstrap import read_outcomes, resample
-from transfer.comparison.estimates import mean_score
+from transfer.comparison.paired_intervals import mean_score
 from transfer.records.record import Record
 from transfer.records.store import Run, RunKey, Store
 from transfer.verify.checks import check_scores

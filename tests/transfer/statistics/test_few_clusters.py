@@ -11,18 +11,18 @@ from scipy import optimize, stats
 
 from tasks.probing.draws import smallest_shift
 from tests.benchmarks import evidence
+from transfer.statistics.cluster_scores import ClusterScores
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Estimate, cluster_draws
+from transfer.statistics.sample_and_seed_variance import _freedom_of_sum
 from transfer.statistics.sign_flips import _saddlepoint, sign_flip_p
-from transfer.statistics.spreads import _freedom_of_sum
-from transfer.statistics.systems import Parts
 
 
 def paired(*answers: np.ndarray, sizes: np.ndarray | None = None, draws: int = 0, **given) -> Estimate:
     """The contrast of systems' answers [S, C], means over the samples of a cluster; by default one less the other."""
     clusters = answers[0].shape[1]
     shares = (np.ones(clusters) if sizes is None else sizes) / (clusters if sizes is None else sizes.sum())
-    parts = [Parts.of_sums(one * shares, np.tile(shares, (len(one), 1))) for one in answers]
+    parts = [ClusterScores.of_sums(one * shares, np.tile(shares, (len(one), 1))) for one in answers]
     scores = [one.sums.sum(axis=1) for one in parts]
     drawn = [np.empty((len(one), 0)) for one in answers]
     if draws:

@@ -12,7 +12,7 @@ import pytest
 
 from backbones.pretrain.method import load_method
 from backbones.settings import config_names
-from tasks.reference.compared import ROUNDING
+from tasks.reference.recomputed import ROUNDING
 from tests.tasks.reference.test_statements import ROOM
 from transfer.pretrain import main as pretrain
 from transfer.records.checksums import with_checksum

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import UserError, shortened
-from tasks.pictures import PICTURES
+from tasks.picture_checksums import PICTURES
 from tasks.ranking.galleries import RANKED, RankedLists, evenly, picture_name
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.store import Run
-from transfer.report.page.section import Gallery, Picture, RankedImage, Section
+from transfer.report.page.section_types import Gallery, Picture, RankedImage, Section
 
 RUNS, QUERIES, IMAGES = 12, 6, 12
 """At most: runs shown, queries of a run, and pictures of a detection run."""

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from transfer.records.run_set import RunSet
-from transfer.report.page.record_json import json_block, marks_of, run_facts
-from transfer.report.page.section import Section
+from transfer.report.page.embedded_records import json_block, marks_of, run_facts
+from transfer.report.page.section_types import Section
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.render import note_texts, values
 from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
 
 if TYPE_CHECKING:
-    from transfer.report.page.section import Gallery, Picture
+    from transfer.report.page.section_types import Gallery, Picture
 
 CELLS = 6000
 """Cells of all tables together that are laid out at once; the rest waits for a click."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from backbones.errors import UserError
 from transfer.comparison.bootstrap import AP_DRAWS
-from transfer.comparison.estimates import Bootstrap
+from transfer.comparison.paired_intervals import Bootstrap
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
-from transfer.report.page.section import Section
+from transfer.report.page.section_types import Section
 from transfer.report.tables.render import comments, csv, markdown, note_text
 from transfer.report.tables.table import RUN_COLUMNS, Note, NoteKind, is_missing, is_number
 

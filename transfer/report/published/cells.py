@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backbones.errors import UserError
-from transfer.comparison.estimates import mean_score
+from transfer.comparison.paired_intervals import mean_score
 from transfer.published.rows import Row as PublishedRow
 from transfer.published.rows import Value
 from transfer.published.verdicts import Counts, judged
@@ -57,7 +57,7 @@ shown, and `runs` the ids of the runs."""
 
 
 @dataclass(frozen=True)
-class AtHand:
+class OwnRunInputs:
     """What the cells of a table are looked up in.
 
     Attributes:
@@ -83,7 +83,7 @@ class CellRow:
     notes: list[Note] = field(default_factory=list)
 
 
-def cell_row(row: PublishedRow, value: Value, own: OwnRuns | None, at_hand: AtHand) -> CellRow:
+def cell_row(row: PublishedRow, value: Value, own: OwnRuns | None, at_hand: OwnRunInputs) -> CellRow:
     """Return the row of a published cell.
 
     Args:
@@ -149,7 +149,7 @@ def _counts(arm: Arm, pretrained: bool) -> Counts:
     )
 
 
-def _estimate(own: OwnRuns, value: Value, at_hand: AtHand) -> tuple[Estimate | None, str]:
+def _estimate(own: OwnRuns, value: Value, at_hand: OwnRunInputs) -> tuple[Estimate | None, str]:
     """Return the mean score of the runs that completed, a fraction, with its interval.
 
     Where there is none, with the reason: no run has the score, it is no mean over samples, or outcomes are missing.
@@ -179,7 +179,7 @@ def _difference(target: float, decimals: int, estimate: Estimate) -> Row:
     return {"difference": Points(difference, decimals), "interval": interval}
 
 
-def _blocked(row: PublishedRow, value: Value, at_hand: AtHand, *, judge: bool) -> Row:
+def _blocked(row: PublishedRow, value: Value, at_hand: OwnRunInputs, *, judge: bool) -> Row:
     """Return the cells of a row without runs: the trainings before it that broke down, of the most comparable kind.
 
     There is a verdict where all like them did, so that no run of the cell is left to wait for.

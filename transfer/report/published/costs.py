@@ -9,7 +9,7 @@ from transfer.records.protocol import configurations
 from transfer.report.published.cell_values import HoursOfPair, PercentMore, Points
 from transfer.report.published.matching import Matcher, PublishedMatch
 from transfer.report.published.notes import REASONS
-from transfer.report.published.readings import Reading
+from transfer.report.published.option_readings import Reading
 from transfer.report.tables.costs import hours, kind_of_hours
 from transfer.report.tables.table import Row
 

@@ -28,7 +28,7 @@ from transfer.published.rows import Row, used_values
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, displayed_fields, protocol
 from transfer.records.record import Record
 from transfer.records.task_versions import latest
-from transfer.report.published.readings import equal, same_stem
+from transfer.report.published.option_readings import equal, same_stem
 from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step
 
 WORLD_SIZE = "world_size"

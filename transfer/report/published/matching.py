@@ -28,7 +28,7 @@ from transfer.report.published.differences import (
     unstated_processes,
 )
 from transfer.report.published.expected import expected_backbone, expected_options, expects_volo
-from transfer.report.published.readings import Reading, is_volo, reading_of
+from transfer.report.published.option_readings import Reading, is_volo, reading_of
 from transfer.sweep.definition.step import Step
 from transfer.sweep.definition.sweep_file import SweepFile
 

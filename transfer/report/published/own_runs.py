@@ -14,7 +14,7 @@ from transfer.records.protocol import PRETRAINING, backbone_of, displayed_fields
 from transfer.records.record import Record
 from transfer.records.task_versions import between
 from transfer.report.published.matching import PublishedMatch
-from transfer.report.published.readings import Reading
+from transfer.report.published.option_readings import Reading
 
 _SHORT = 8  # hex digits of a digest
 

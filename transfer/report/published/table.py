@@ -17,7 +17,7 @@ from transfer.records.evidence import Evidence
 from transfer.records.protocol import configurations
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.published.cells import COLUMNS, AtHand, cell_row
+from transfer.report.published.cells import COLUMNS, OwnRunInputs, cell_row
 from transfer.report.published.costs import cost_rows
 from transfer.report.published.matching import Matcher
 from transfer.report.published.notes import lettered, merged, rules, table_notes
@@ -50,7 +50,7 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
 
 
 def _numbers(published: PublishedTable, runs: RunSet, margin: float) -> Table:
-    at_hand = AtHand(
+    at_hand = OwnRunInputs(
         _matcher(published, runs),
         Evidence(_known(runs)),
         dict(zip((record.run_id for record in runs.records), configurations(runs.records, runs.exports), strict=True)),

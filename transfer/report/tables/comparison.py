@@ -9,9 +9,9 @@ from typing import Any
 
 import transfer.report.tables.verdict_text  # noqa: F401 - the sentences of verdicts in cells
 from backbones.errors import UserError
-from transfer.comparison.compared import ComparedScore, Comparison, compared_arms, crossed_arms, judge
-from transfer.comparison.estimates import Bootstrap
+from transfer.comparison.compare_arms import ComparedScore, Comparison, compared_arms, crossed_arms, judge
 from transfer.comparison.exclusions import BrokenCorners
+from transfer.comparison.paired_intervals import Bootstrap
 from transfer.comparison.pairing import MatchedRuns, match
 from transfer.comparison.selection import select_arms
 from transfer.comparison.two_by_two import axis, corners, effects

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from transfer.comparison.compared import Effect
+from transfer.comparison.compare_arms import Effect
 from transfer.report.tables.cell_text import cell_text
 from transfer.statistics.intervals import Estimate
 

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
 
-from transfer.comparison.compared import ComparedMatch, ComparedScore, Comparison, NoInterval
-from transfer.comparison.estimates import Units
+from transfer.comparison.compare_arms import ComparedMatch, ComparedScore, Comparison, NoInterval
 from transfer.comparison.exclusions import (
     BrokenCorners,
     Exclusion,
@@ -14,12 +13,13 @@ from transfer.comparison.exclusions import (
     ProtocolsDiffer,
     UnusedRuns,
 )
+from transfer.comparison.paired_intervals import Units
 from transfer.records.evidence import RANDOM, Unit
 from transfer.records.labels import content_label
 from transfer.report.tables.table import Note, NoteKind
 from transfer.report.tables.verdict_text import verdict_in_short
+from transfer.statistics.cluster_scores import common_seeds
 from transfer.statistics.intervals import Estimate
-from transfer.statistics.systems import in_pairs
 
 
 def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
@@ -128,7 +128,7 @@ def _of_clusters(name: str, estimate: Estimate) -> Iterator[str]:
 def _seeds(match: ComparedMatch) -> Iterator[tuple[NoteKind, str]]:
     """Yield what the seeds of a match do not say."""
     units = match.units
-    paired = in_pairs([arm.seeds for arm in units])
+    paired = common_seeds([arm.seeds for arm in units])
     sizes = [len(places) for places in paired] if paired else [len(arm.seeds) for arm in units]
     names = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
     for text in _left_out(names, units, paired) if paired else ():

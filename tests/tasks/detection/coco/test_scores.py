@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from tasks.detection.coco import tables
+from tasks.detection.coco import flat_arrays
 from tasks.detection.coco.averages import NAMES, RECALLS, Averager, _needed
-from tasks.detection.coco.matches import PREFIX, Matches
+from tasks.detection.coco.match_arrays import PREFIX, Matches
 from tasks.detection.coco.matching import AREAS, THRESHOLDS
 from tasks.detection.coco.scores import evaluate, scores
 from tests.tasks.detection.coco.cases import drawn, encoded, official, rectangle, repeated, same
@@ -274,7 +274,7 @@ def test_without_the_library(monkeypatch):
     def missing(name):
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(tables.importlib, "import_module", missing)
+    monkeypatch.setattr(flat_arrays.importlib, "import_module", missing)
     truth, results = drawn(1)
     with pytest.raises(UserError, match=r"pip install -e '\.\[detection\]'"):
         evaluate(truth, results, "segm")

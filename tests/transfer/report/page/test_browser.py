@@ -19,7 +19,7 @@ from transfer.records.store import Run
 from transfer.report.figures.stability_map import ENDINGS, heat_map
 from transfer.report.page.galleries import picture_sections
 from transfer.report.page.html import page
-from transfer.report.page.section import Section
+from transfer.report.page.section_types import Section
 from transfer.report.tables.table import Table
 
 ROWS = 500

@@ -11,9 +11,9 @@ import pytest
 from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
+from transfer.report.page.embedded_records import LONGEST, marks_of, run_facts
 from transfer.report.page.html import page
-from transfer.report.page.record_json import LONGEST, marks_of, run_facts
-from transfer.report.page.section import Section
+from transfer.report.page.section_types import Section
 from transfer.report.tables.table import Column, Note, NoteKind, Table
 
 

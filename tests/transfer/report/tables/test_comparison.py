@@ -8,8 +8,8 @@ import pytest
 
 from backbones.errors import UsageError, UserError
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.comparison.compared import Comparison
-from transfer.comparison.estimates import Bootstrap, mean_score
+from transfer.comparison.compare_arms import Comparison
+from transfer.comparison.paired_intervals import Bootstrap, mean_score
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, RunKey
 from transfer.report.page.sections import ReportRequest, sections

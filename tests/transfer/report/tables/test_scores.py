@@ -10,7 +10,7 @@ from tests.transfer.records.recorded import made, trained
 from tests.transfer.records.test_store import CONTENT, record
 from tests.transfer.report.tables.of_records import each_run_of, letters, over_datasets_of, said, summary_of, texts
 from transfer.records.store import Record, RunKey
-from transfer.report.page.section import Section
+from transfer.report.page.section_types import Section
 from transfer.report.page.sections import as_csv
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings

@@ -12,10 +12,10 @@ from backbones.backbone import create
 from backbones.runtime.finite import NotFinite
 from tasks.detection.coco.scores import evaluate, scores
 from tasks.detection.detectors import build_detector, detector_names, resolve_detector
+from tasks.detection.feature_maps import MapOptions, make_maps
 from tasks.detection.learner import collate
-from tasks.detection.maps import MapOptions, make_maps
+from tasks.detection.mixed_precision import finite_outputs, heads, widened
 from tasks.detection.pipelines import DetectionImages, train_transforms
-from tasks.detection.precision import finite_outputs, heads, widened
 from tasks.detection.predict import results_of
 from tests.support import context
 from tests.tasks.detection.scenes import a_learner, data_of, split_of

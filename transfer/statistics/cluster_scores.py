@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Parts:
+class ClusterScores:
     """What each cluster adds to the scores of a system."""
 
     sums: NDArray[Any]
@@ -23,22 +23,22 @@ class Parts:
     """[S, C] by how much each cluster moves a score from where it is; of each seed they add up to 0"""
 
     @classmethod
-    def of_sums(cls, sums: NDArray[Any], shares: NDArray[Any]) -> "Parts":
+    def of_sums(cls, sums: NDArray[Any], shares: NDArray[Any]) -> "ClusterScores":
         """Return parts from the sums and shares of the clusters."""
         return cls(sums, shares, sums - sums.sum(axis=1, keepdims=True) * shares)
 
-    def with_constant(self, value: float, more: int) -> "Parts":
+    def with_constant(self, value: float, more: int) -> "ClusterScores":
         """With so many seeds more, all of whose samples have the same value."""
         shares = np.repeat(self.shares.mean(axis=0, keepdims=True), more, axis=0)
         added = (value * shares, shares, np.zeros_like(shares))
-        return Parts(*(np.concatenate(pair) for pair in zip((self.sums, self.shares, self.influence), added)))
+        return ClusterScores(*(np.concatenate(pair) for pair in zip((self.sums, self.shares, self.influence), added)))
 
-    def of(self, places: Sequence[int]) -> "Parts":
+    def of(self, places: Sequence[int]) -> "ClusterScores":
         """Return the parts of some seeds."""
-        return Parts(*(one[list(places)] for one in (self.sums, self.shares, self.influence)))
+        return ClusterScores(*(one[list(places)] for one in (self.sums, self.shares, self.influence)))
 
 
-def in_pairs(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:
+def common_seeds(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:
     """For each system the places of the seeds that all have, in one order; None where these are too few.
 
     They are enough where two or more, and more than half of each system's: one that broke down in one system leaves
@@ -53,13 +53,13 @@ def in_pairs(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:
 
 
 @dataclass(frozen=True)
-class Given:
+class WeightedSystems:
     """Systems with their weights in a contrast."""
 
     weights: NDArray[Any]
     scores: list[NDArray[Any]]
     drawn: list[NDArray[Any]]
-    parts: list[Parts] | None
+    parts: list[ClusterScores] | None
 
     @property
     def dust(self) -> float:
@@ -67,9 +67,9 @@ class Given:
         sizes = [np.abs(one).max(initial=np.abs(own).max()) for one, own in zip(self.drawn, self.scores, strict=True)]
         return float(64 * np.finfo(np.float64).eps * (np.abs(self.weights) * sizes).sum())
 
-    def of(self, used: Sequence[Sequence[int]]) -> "Given":
+    def of(self, used: Sequence[Sequence[int]]) -> "WeightedSystems":
         """Some seeds of each system."""
-        return Given(
+        return WeightedSystems(
             self.weights,
             [one[list(own)] for one, own in zip(self.scores, used, strict=True)],
             [one[list(own)] for one, own in zip(self.drawn, used, strict=True)],
@@ -80,7 +80,7 @@ class Given:
         """Whether within each seed all samples give a contrast of 0."""
         return bool(np.abs(self.contrasts([self._by_sample(place) for place in range(len(self.scores))])).max() <= dust)
 
-    def within_pairs(self, dust: float) -> "Given":
+    def within_pairs(self, dust: float) -> "WeightedSystems":
         """The contrast of each seed as one system's score."""
         score, draw = self.contrasts(self.scores), self.contrasts(self.drawn)
         if self.equal_in_pairs(dust):
@@ -90,8 +90,8 @@ class Given:
             sums, influence = (
                 self.contrasts([getattr(one, name) for one in self.parts]) for name in ("sums", "influence")
             )
-            parts = [Parts(sums, np.mean([one.shares for one in self.parts], axis=0), influence)]
-        return Given(np.ones(1), [score], [draw], parts)
+            parts = [ClusterScores(sums, np.mean([one.shares for one in self.parts], axis=0), influence)]
+        return WeightedSystems(np.ones(1), [score], [draw], parts)
 
     def _by_sample(self, place: int) -> NDArray[Any]:
         return self.drawn[place] if self.parts is None else self.parts[place].sums

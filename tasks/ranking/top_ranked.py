@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tasks.ranking.tie_groups import MANY, Source
+from tasks.ranking.tie_groups import MANY, DistanceSource
 
 
-def first_places(source: Source, rows: slice, distances: Tensor, keep: int) -> NDArray[Any]:
+def top_ranked(source: DistanceSource, rows: slice, distances: Tensor, keep: int) -> NDArray[Any]:
     """The columns [b, k] of the nearest images of each query, of equally near ones the first; -1 behind the end.
 
     What float32 cannot tell apart is ordered by its distances in float64, as in `tasks.ranking.tie_groups`.

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from backbones.runtime.finite import NotFinite
-from tasks.detection.working_type import working_type
+from tasks.detection.operator_dtype import operator_dtype
 
 
 class FullPrecision(nn.Module):
@@ -52,7 +52,7 @@ def _widened_output(head: nn.Module, inputs: Any, output: Any) -> Any:
 def widened(value: Any) -> Any:
     """Floating-point tensors, in tuples, lists and dictionaries too, in float32 at least; all else as it is."""
     if isinstance(value, Tensor):
-        return value.to(working_type(value)) if value.is_floating_point() else value
+        return value.to(operator_dtype(value)) if value.is_floating_point() else value
     if isinstance(value, dict):
         return {name: widened(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -15,7 +15,7 @@ from backbones.attention_functions import checked_inputs, softmax
 from backbones.kernels.operator import padded_width
 
 
-class Relative(nn.Module):
+class RelativePositions(nn.Module):
     """An attention's function of q, k, v whose scores q k^T / sqrt(d) become q k^T / sqrt(d) + q R_h + q R_w.
 
     So softmax(q k^T / sqrt(d) + q R_h + q R_w) v, and L^-alpha h(q k^T / sqrt(d) + q R_h + q R_w) v.

@@ -16,10 +16,10 @@ from backbones.backbone import create
 from backbones.engine.flops import flops
 from backbones.errors import UsageError
 from backbones.kernels import operator
+from tasks.detection.feature_maps import MapOptions, VitMaps
 from tasks.detection.learner import collate
-from tasks.detection.maps import MapOptions, VitMaps
 from tasks.detection.pipelines import DetectionImages, train_transforms
-from tasks.detection.relative import Relative
+from tasks.detection.relative_positions import RelativePositions
 from tests.tasks.detection.scenes import a_learner, split_of
 
 SCALAR: dict[str, Callable[[Tensor], Tensor]] = {
@@ -41,8 +41,8 @@ def inputs(dtype: torch.dtype, d: int = 8, grid: tuple[int, int] = GRID) -> list
     return [x.to(dtype).requires_grad_() for x in found]
 
 
-def a_core(name: str, dtype: torch.dtype, d: int = 8, grid: tuple[int, int] = GRID) -> Relative:
-    core = Relative(ATTENTIONS[name], d, grid).to(dtype)
+def a_core(name: str, dtype: torch.dtype, d: int = 8, grid: tuple[int, int] = GRID) -> RelativePositions:
+    core = RelativePositions(ATTENTIONS[name], d, grid).to(dtype)
     generator = torch.Generator().manual_seed(1)
     for table in (core.rel_pos_h, core.rel_pos_w):
         nn.init.normal_(table, 0, 0.5, generator=generator)
@@ -50,7 +50,7 @@ def a_core(name: str, dtype: torch.dtype, d: int = 8, grid: tuple[int, int] = GR
 
 
 def written_out(
-    core: Relative, q: Tensor, k: Tensor, v: Tensor, name: str, alpha: float | Tensor, length: int
+    core: RelativePositions, q: Tensor, k: Tensor, v: Tensor, name: str, alpha: float | Tensor, length: int
 ) -> Tensor:
     """The scores of every pair of tokens, one by one; then the weights, and the sums."""
     h, w = core.grid
@@ -111,7 +111,9 @@ def test_the_kernels_give_what_blocks_give(name: str, monkeypatch: pytest.Monkey
     found: list[list[Tensor]] = []
     for kernels in (fused, None):
         monkeypatch.setattr(operator, "_kernels", lambda x, kernels=kernels: kernels)
-        monkeypatch.setattr("tasks.detection.relative.padded_width", lambda q, width, on=kernels: 64 if on else width)
+        monkeypatch.setattr(
+            "tasks.detection.relative_positions.padded_width", lambda q, width, on=kernels: 64 if on else width
+        )
         tensors = inputs(torch.float32, d, grid)
         out = core(*tensors, alpha=1.0, length=None)
         found.append([out, *torch.autograd.grad(out.tanh().sum(), [*tensors, *core.parameters()])])
@@ -167,10 +169,10 @@ def test_a_windowed_vit_is_that_of_the_formula(given: dict[str, Any], padding: A
             torch.testing.assert_close(gradient, found[1][1][name], rtol=1e-4, atol=1e-4, msg=name)
 
 
-class Plainly(Relative):
+class Plainly(RelativePositions):
     """The formula with a tensor of all pairs, in place of a core, with its tables."""
 
-    def __init__(self, core: Relative) -> None:
+    def __init__(self, core: RelativePositions) -> None:
         nn.Module.__init__(self)
         self.relative, self.inner, self.size, self.grid = core, core.inner, core.size, core.grid
 

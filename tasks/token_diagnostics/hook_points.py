@@ -21,7 +21,7 @@ ACTIVATION = re.compile(
 
 
 @dataclass(frozen=True)
-class TokenPlace:
+class HookPoint:
     """A module whose output is a set of tokens; of an activation the input is another.
 
     Attributes:
@@ -50,7 +50,7 @@ class TokenPlace:
         return x if class_token else x[:, self.prefix :]
 
 
-def find_places(backbone: Backbone) -> list[TokenPlace]:
+def find_hook_points(backbone: Backbone) -> list[HookPoint]:
     """The places of a plain vision transformer or a VOLO; blocks are counted from 1, as the paper's figure does.
 
     Raises:
@@ -59,18 +59,18 @@ def find_places(backbone: Backbone) -> list[TokenPlace]:
     model = backbone.model
     if isinstance(model, VisionTransformer):
         prefix = model.num_prefix_tokens
-        blocks = [TokenPlace(f"block {index + 1}", "block", block, prefix) for index, block in enumerate(model.blocks)]
+        blocks = [HookPoint(f"block {index + 1}", "block", block, prefix) for index, block in enumerate(model.blocks)]
         rest = [
-            TokenPlace("stem", "stem", model.patch_embed),
-            TokenPlace("positions", "positions", model.norm_pre, prefix),
+            HookPoint("stem", "stem", model.patch_embed),
+            HookPoint("positions", "positions", model.norm_pre, prefix),
             *blocks,
         ]
         norm = (
-            [] if isinstance(model.norm, nn.Identity) else [TokenPlace("final norm", "final norm", model.norm, prefix)]
+            [] if isinstance(model.norm, nn.Identity) else [HookPoint("final norm", "final norm", model.norm, prefix)]
         )
         return [*stem_activations(model.patch_embed), *rest, *norm]
     if isinstance(model, VOLO):
-        stem = TokenPlace("stem", "stem", model.patch_embed, channels_first=True)
+        stem = HookPoint("stem", "stem", model.patch_embed, channels_first=True)
         return [*stem_activations(model.patch_embed), stem, *_of_volo(model)]
     raise UsageError(
         f"backbone {backbone.spec.name}: {backbone.spec.arch} is neither a plain vision transformer nor VOLO; what its "
@@ -78,11 +78,11 @@ def find_places(backbone: Backbone) -> list[TokenPlace]:
     )
 
 
-def stem_activations(stem: nn.Module) -> list[TokenPlace]:
+def stem_activations(stem: nn.Module) -> list[HookPoint]:
     """The activations that are modules of a stem: torch's, timm's, ours and users' all say it in their class's name."""
     mixed = any(is_channels_last(module) for module in stem.modules())
     return [
-        TokenPlace(f"stem {name}", "activation", module, channels_first=None if mixed else True)
+        HookPoint(f"stem {name}", "activation", module, channels_first=None if mixed else True)
         for name, module in stem.named_modules()
         if is_activation(module)
     ]
@@ -98,18 +98,18 @@ def is_activation(module: nn.Module) -> bool:
     return bool(ACTIVATION.search(type(module).__name__)) and not [*module.children()]
 
 
-def _of_volo(model: VOLO) -> list[TokenPlace]:
+def _of_volo(model: VOLO) -> list[HookPoint]:
     """Outlookers, the convolution that halves the grid, positions, transformer blocks, blocks of class attention."""
-    found: list[TokenPlace] = []
+    found: list[HookPoint] = []
     counts: Counter[str] = Counter()
 
     def add(kind: str, module: nn.Module, prefix: int = 0) -> None:
         counts[kind] += 1
-        found.append(TokenPlace(f"{kind} {counts[kind]}", kind, module, prefix))
+        found.append(HookPoint(f"{kind} {counts[kind]}", kind, module, prefix))
 
     for index, stage in enumerate(model.network):
         if index == 2:
-            found.append(TokenPlace("positions", "positions", model.pos_drop))
+            found.append(HookPoint("positions", "positions", model.pos_drop))
         if not isinstance(stage, nn.Sequential):
             add("downsampling", stage)
             continue
@@ -118,4 +118,4 @@ def _of_volo(model: VOLO) -> list[TokenPlace]:
     prefix = 1 if model.post_network else 0
     for block in model.post_network or []:
         add("class attention", block, prefix)
-    return [*found, TokenPlace("final norm", "final norm", model.norm, prefix)]
+    return [*found, HookPoint("final norm", "final norm", model.norm, prefix)]

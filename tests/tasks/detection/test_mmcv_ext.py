@@ -7,7 +7,7 @@ import torch
 
 from backbones.errors import UserError
 from tasks.detection import mmlab
-from tasks.detection.ops import OPS, Bridge
+from tasks.detection.mmcv_ext import OPS, Bridge
 
 mmlab.load()
 

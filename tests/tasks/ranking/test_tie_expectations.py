@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
+from tasks.ranking.tie_expectations import expected_ap, expected_cmc, expected_inp
 
 GROUPS = [(b, n, m, k) for b in (0, 1, 4, 30) for n in range(1, 7) for k in range(1, n + 1) for m in {0, b // 2, b}]
 

@@ -20,7 +20,7 @@ from backbones.errors import UsageError
 from backbones.positions import Grid, patch_positions
 from backbones.token_shards import Shards
 from tasks.detection.options import check_relative
-from tasks.detection.relative import Relative
+from tasks.detection.relative_positions import RelativePositions
 
 Padding = Literal["keys", "masked"]
 
@@ -104,7 +104,7 @@ class VitMaps(nn.Module):
                     f"{self.backbone.spec.name}: relative positions need an attention of this suite: --no-relative"
                 )
             size = (self.options.window,) * 2 if windowed else self.options.grid
-            block.attn.core = Relative(block.attn.core, block.attn.head_dim, size)
+            block.attn.core = RelativePositions(block.attn.core, block.attn.head_dim, size)
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """See the class."""
@@ -169,7 +169,7 @@ class VitMaps(nn.Module):
             image: token grid that the windows were taken from.
         """
         shape = min(size[0], x.shape[1]), min(size[1], x.shape[2])
-        if isinstance(getattr(attention, "core", None), Relative):
+        if isinstance(getattr(attention, "core", None), RelativePositions):
             attention.core.size, attention.core.grid = size, shape
         ours = isinstance(attention, Attention | UserAttention)
         tokens = windows(x, shape)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transfer.statistics.cluster_scores import WeightedSystems
 from transfer.statistics.intervals import Few
 from transfer.statistics.score_variance import (
     Discordance,
@@ -22,7 +23,6 @@ from transfer.statistics.score_variance import (
     to_be_shown,
 )
 from transfer.statistics.sign_flips import sign_flip_p
-from transfer.statistics.systems import Given
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Samples:
 
     @classmethod
     def of(
-        cls, given: Given, clusters: int, bounds: tuple[float, float], single: bool, reach: float, dust: float
+        cls, given: WeightedSystems, clusters: int, bounds: tuple[float, float], single: bool, reach: float, dust: float
     ) -> "Samples":
         """Args: single: of one score, not of a difference. reach: the sum of the absolute coefficients."""
         spread = given.spread(dust)
@@ -127,7 +127,7 @@ class Seeds:
     borrowed: bool
 
     @classmethod
-    def of(cls, given: Given, sizes: Sequence[int], common: bool) -> "Seeds":
+    def of(cls, given: WeightedSystems, sizes: Sequence[int], common: bool) -> "Seeds":
         """All of the seeds say how much these vary.
 
         Args:
@@ -149,7 +149,7 @@ class Seeds:
         return cls(sum(variances), sum(shares), _freedom_of_sum(variances, freedoms, of_means, common), bool(single))
 
 
-def _apart(given: Given, place: int) -> float:
+def _apart(given: WeightedSystems, place: int) -> float:
     """The variance among a system's seeds that other samples would make."""
     if given.parts is None:
         return float(np.var(given.drawn[place] - given.scores[place][:, None], axis=0, ddof=1).mean())

@@ -20,18 +20,18 @@ from backbones.engine.learner_weights import LEARNER
 from backbones.errors import UserError
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.reference.compared import ERRORS
+from tasks.reference.recomputed import ERRORS
 
 BATCH = 16
 """Images that go through a network at a time."""
 
 
-class NotAtHand(UserError):
+class InputsUnavailable(UserError):
     """What is missing, so that a run cannot be computed anew."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtHand:
+class RunInputs:
     """A run, its data and its weights."""
 
     folder: Path
@@ -70,28 +70,30 @@ class AtHand:
         return np.arange(count) * total // count
 
     def frozen(self, size: Any) -> Backbone:
-        """The backbone that the run started from, in float64. Raises NotAtHand."""
+        """The backbone that the run started from, in float64. Raises InputsUnavailable."""
         if not self.weights:
-            raise NotAtHand(self.note)
+            raise InputsUnavailable(self.note)
         seed_torch(self.seed)  # random weights are those that the run drew first
         backbone: Backbone = exact(create(self.spec, img_size=size))
         return backbone
 
     def exported(self, size: Any, classes: str | None = None) -> Backbone:
-        """The backbone that the run left, in float64. Raises NotAtHand."""
+        """The backbone that the run left, in float64. Raises InputsUnavailable."""
         if self.export is None:
-            raise NotAtHand(f"the run's weights: there is no {self.folder / 'export'} here")
+            raise InputsUnavailable(f"the run's weights: there is no {self.folder / 'export'} here")
         spec = replace(self.spec, weights=str(self.export), load="strict")
         backbone: Backbone = exact(create(spec, img_size=size, classes=classes))  # type: ignore[arg-type]
         return backbone
 
     def learned(self) -> dict[str, Tensor]:
-        """The tensors of what the run trained, by name. Raises NotAtHand."""
+        """The tensors of what the run trained, by name. Raises InputsUnavailable."""
         from safetensors.torch import load_file
 
         path = self.folder / LEARNER
         if not path.is_file():
-            raise NotAtHand(f"the run's weights: there is no {path} here (runs of --save-weights none leave none)")
+            raise InputsUnavailable(
+                f"the run's weights: there is no {path} here (runs of --save-weights none leave none)"
+            )
         return dict(load_file(path))
 
     @property
@@ -106,11 +108,11 @@ def exact(model: Any) -> Any:
 
 
 def load_all(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Puts tensors into a model, one for one. Raises NotAtHand when they are those of another."""
+    """Puts tensors into a model, one for one. Raises InputsUnavailable when they are those of another."""
     try:
         model.load_state_dict(tensors, strict=True)
     except RuntimeError as error:
-        raise NotAtHand(f"{LEARNER}: not of this model: {str(error).splitlines()[-1].strip()}") from None
+        raise InputsUnavailable(f"{LEARNER}: not of this model: {str(error).splitlines()[-1].strip()}") from None
 
 
 @torch.inference_mode()

@@ -15,9 +15,9 @@ from backbones.errors import UserError
 from transfer.comparison.bootstrap import AP_DRAWS, DRAWS, Resampled, resample
 from transfer.records.evidence import Arm, Evidence, Unit, chance
 from transfer.records.store import Record, Run
+from transfer.statistics.cluster_scores import ClusterScores, common_seeds
 from transfer.statistics.contrasts import UNKNOWN, contrast
 from transfer.statistics.intervals import LEVEL, Estimate
-from transfer.statistics.systems import Parts, in_pairs
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class _System:
 
     scores: NDArray[Any]
     drawn: NDArray[Any]
-    parts: Parts | None
+    parts: ClusterScores | None
     labels: list[Unit]
 
     @classmethod
@@ -166,7 +166,9 @@ class _System:
             scores = np.concatenate([scores, np.full(more, level)])
             drawn = np.concatenate([drawn, np.full((more, drawn.shape[1]), level)])
             parts = parts and parts.with_constant(level, more)
-        merged = parts and Parts(*(averaged(each, labels) for each in (parts.sums, parts.shares, parts.influence)))
+        merged = parts and ClusterScores(
+            *(averaged(each, labels) for each in (parts.sums, parts.shares, parts.influence))
+        )
         return cls(averaged(scores, labels), averaged(drawn, labels), merged, list(dict.fromkeys(labels)))
 
 
@@ -190,7 +192,7 @@ def estimates(
     results = {}
     for name, resampled in by_score.items():
         systems = [_System.of(arm, resampled, part) for arm, part in zip(units, rows, strict=True)]
-        common = in_pairs([system.labels for system in systems])
+        common = common_seeds([system.labels for system in systems])
         places = common or [list(range(len(system.scores))) for system in systems]
         means = [float(system.scores[kept].mean()) for system, kept in zip(systems, places, strict=True)]
         result = Estimates(means, _contrasts(systems, resampled, contrasts, runs, name, options.level))

@@ -6,6 +6,6 @@ import torch
 from torch import Tensor
 
 
-def working_type(*tensors: Tensor) -> torch.dtype:
+def operator_dtype(*tensors: Tensor) -> torch.dtype:
     """The type to compute in: the widest given, float32 at least."""
     return reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)

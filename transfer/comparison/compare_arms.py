@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from backbones.errors import UserError
 from transfer.comparison.bootstrap import NotPaired
-from transfer.comparison.estimates import Bootstrap, Estimates, Units, estimates, recorded_means
 from transfer.comparison.exclusions import Exclusion
+from transfer.comparison.paired_intervals import Bootstrap, Estimates, Units, estimates, recorded_means
 from transfer.comparison.pairing import MatchedRuns
 from transfer.comparison.selection import Selection
 from transfer.records.evidence import Evidence

@@ -1,6 +1,6 @@
 import torch
 
-from tasks.heads import BNNeck
+from tasks.bnneck import BNNeck
 
 
 def test_the_neck_standardises_and_classifies_without_shift_or_bias() -> None:

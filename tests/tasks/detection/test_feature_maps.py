@@ -8,8 +8,8 @@ from backbones.attention import softmax
 from backbones.backbone import create
 from backbones.engine.flops import flops
 from backbones.errors import UsageError
-from tasks.detection.maps import MapOptions, StageMaps, VitMaps, make_maps
-from tasks.detection.relative import Relative, distances
+from tasks.detection.feature_maps import MapOptions, StageMaps, VitMaps, make_maps
+from tasks.detection.relative_positions import RelativePositions, distances
 from tests.backbones.test_positions import plainly
 
 LAST = MapOptions(taps=(-1,))
@@ -122,7 +122,7 @@ def test_operations_of_relative_positions() -> None:
 
 def test_relative_positions_start_without_effect_and_follow_the_formula() -> None:
     torch.manual_seed(0)
-    core = Relative(softmax, 8, (3, 4))
+    core = RelativePositions(softmax, 8, (3, 4))
     q, k, v = (torch.randn(2, 2, 12, 8) for _ in range(3))
     torch.testing.assert_close(core(q, k, v), nn.functional.scaled_dot_product_attention(q, k, v))
     nn.init.normal_(core.rel_pos_h)
