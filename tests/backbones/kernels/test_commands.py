@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from backbones.kernels import operator
-from tests.joints.places import Places
+from tests.interactions.places import Places
 from tests.runs import history, record
 from transfer import pretrain, run
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.joints.bench import Bench, differing
-from tests.joints.changes import Change
-from tests.joints.commands import Ran, command_of, run
-from tests.joints.differences import Differences
-from tests.joints.equalities import grouped
-from tests.joints.invariants import broken, of_run
-from tests.joints.options import USUAL
-from tests.joints.places import Places
+from tests.interactions.bench import Bench, differing
+from tests.interactions.changes import Change
+from tests.interactions.commands import Ran, command_of, run
+from tests.interactions.differences import Differences
+from tests.interactions.equalities import grouped
+from tests.interactions.invariants import broken, of_run
+from tests.interactions.options import USUAL
+from tests.interactions.places import Places
 from transfer.records.checksums import with_checksum
 
 ROW = USUAL | {"work": "linear"}

@@ -1,4 +1,4 @@
-"""`python -m tests.joints [--seed N] [--minutes M] [--folder F]`: joint features of commands, tried until time is up.
+"""`python -m tests.interactions [--seed N] [--minutes M] [--folder F]`: joint features of commands, tried until time is up.
 
 Every row of a pair covering, each with one relation to another command, then every option's change; then the next
 seed. Prints what breaks an invariant with the line that repeats it, and counts; exit status 1 if anything does.
@@ -12,16 +12,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.joints.approximations import APPROXIMATIONS, BY_TWO
-from tests.joints.bench import Bench, Finding
-from tests.joints.changes import CHANGES, IDLE
-from tests.joints.commands import command_of
-from tests.joints.covering import Row, cover, pairs_of
-from tests.joints.differences import Differences
-from tests.joints.equalities import EQUALITIES
-from tests.joints.invariants import broken
-from tests.joints.options import CONFLICTS, DEAR, FACTORS, USUAL, apart, conflict
-from tests.joints.places import Places
+from tests.interactions.approximations import APPROXIMATIONS, BY_TWO
+from tests.interactions.bench import Bench, Finding
+from tests.interactions.changes import CHANGES, IDLE
+from tests.interactions.commands import command_of
+from tests.interactions.covering import Row, cover, pairs_of
+from tests.interactions.differences import Differences
+from tests.interactions.equalities import EQUALITIES
+from tests.interactions.invariants import broken
+from tests.interactions.options import CONFLICTS, DEAR, FACTORS, USUAL, apart, conflict
+from tests.interactions.places import Places
 
 RELATIONS = (*EQUALITIES, *APPROXIMATIONS)
 
@@ -83,10 +83,12 @@ class Counts:
 
 def main(argv: list[str]) -> int:
     """Runs until the time is up; 1 if an invariant was broken."""
-    parser = argparse.ArgumentParser(prog="python -m tests.joints", description=__doc__.partition("\n")[2])
+    parser = argparse.ArgumentParser(prog="python -m tests.interactions", description=__doc__.partition("\n")[2])
     parser.add_argument("--seed", type=int, default=0, help="of the rows and of what they are compared with")
     parser.add_argument("--minutes", type=float, default=5.0, help="no try starts after so many")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "joints", help="of data and runs")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "interactions", help="of data and runs"
+    )
     given = parser.parse_args(argv)
     start, told, broke = time.monotonic(), Counts(), 0
     with Bench(given.folder / f"runs{given.seed}", Places(given.folder / "places")) as bench:

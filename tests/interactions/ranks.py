@@ -1,7 +1,7 @@
 """Two processes that stay, and run each command they are given as the two ranks of a job.
 
 Starting a process costs seconds, most of a small command's time; so one pair runs them all. `python -m
-tests.joints.ranks RANK` is one of them: a line of JSON asks for a command, a line of JSON answers.
+tests.interactions.ranks RANK` is one of them: a line of JSON asks for a command, a line of JSON answers.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.joints.commands import Command, Ran, called
+from tests.interactions.commands import Command, Ran, called
 
 LIMIT = 120.0
 """Seconds after which ranks that wait for each other are given up."""
@@ -66,7 +66,7 @@ class RankPair:
         for rank in (0, 1):
             names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "OMP_NUM_THREADS": 1}
             environment = os.environ | {name: str(value) for name, value in names.items()}
-            words = [sys.executable, "-m", "tests.joints.ranks"]
+            words = [sys.executable, "-m", "tests.interactions.ranks"]
             pipe: Any = subprocess.PIPE
             process = subprocess.Popen(
                 words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment, text=True, bufsize=1

@@ -9,9 +9,9 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.joints.covering import Row
-from tests.joints.options import OF_BACKBONE, PARTS, USUAL, WORKS
-from tests.joints.places import Places
+from tests.interactions.covering import Row
+from tests.interactions.options import OF_BACKBONE, PARTS, USUAL, WORKS
+from tests.interactions.places import Places
 from transfer.records.record import Record
 from transfer.records.store import RECORD
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from backbones.engine.step import Stepper
 from backbones.settings import CONFIGS, read_yaml, write_yaml
-from tests.joints.bench import Bench, differing, outcomes_of
-from tests.joints.commands import PLAIN, Command, Ran
-from tests.joints.covering import Row
-from tests.joints.options import WORKS
+from tests.interactions.bench import Bench, differing, outcomes_of
+from tests.interactions.commands import PLAIN, Command, Ran
+from tests.interactions.covering import Row
+from tests.interactions.options import WORKS
 from transfer.records.store import OPTIONS, RECORD
 
 Problems = list[str]

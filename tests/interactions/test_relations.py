@@ -5,19 +5,19 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.joints.approximations import APPROXIMATIONS, BFLOAT16, BY_TWO, FLOAT32, created, error_of
-from tests.joints.bench import Bench
-from tests.joints.changes import CHANGES, EXEMPT, IDLE, Change
-from tests.joints.commands import command_of
-from tests.joints.covering import Row
-from tests.joints.differences import Differences, options_without_change
-from tests.joints.equalities import EQUALITIES
-from tests.joints.invariants import broken
-from tests.joints.options import FACTORS, USUAL
-from tests.joints.places import Places
+from tests.interactions.approximations import APPROXIMATIONS, BFLOAT16, BY_TWO, FLOAT32, created, error_of
+from tests.interactions.bench import Bench
+from tests.interactions.changes import CHANGES, EXEMPT, IDLE, Change
+from tests.interactions.commands import command_of
+from tests.interactions.covering import Row
+from tests.interactions.differences import Differences, options_without_change
+from tests.interactions.equalities import EQUALITIES
+from tests.interactions.invariants import broken
+from tests.interactions.options import FACTORS, USUAL
+from tests.interactions.places import Places
 
 EVERY = 30
-"""Of the changes every thirtieth is tried here; `python -m tests.joints` tries all."""
+"""Of the changes every thirtieth is tried here; `python -m tests.interactions` tries all."""
 ROWS: dict[str, dict[str, str]] = {
     "scored again": {"work": "deit", "stem": "conv", "ffn": "conv1d_bn", "attention": "sigmoid"},
     "beside other features": {"work": "fewshot"},

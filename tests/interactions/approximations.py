@@ -10,13 +10,13 @@ from torch import Tensor
 
 from backbones.backbone import Backbone, create
 from backbones.runtime.precision import DTYPES
-from tests.joints.bench import Bench, outcomes_of
-from tests.joints.commands import Command, Ran, backbone_of, parts_of
-from tests.joints.covering import Row
-from tests.joints.equalities import Equality, Problems
-from tests.joints.invariants import lines_of
-from tests.joints.options import WORKS
-from tests.joints.places import Places
+from tests.interactions.bench import Bench, outcomes_of
+from tests.interactions.commands import Command, Ran, backbone_of, parts_of
+from tests.interactions.covering import Row
+from tests.interactions.equalities import Equality, Problems
+from tests.interactions.invariants import lines_of
+from tests.interactions.options import WORKS
+from tests.interactions.places import Places
 
 FIRST, LAST = 2e-4, 2e-2
 """Relative difference of a loss in the first step, and in any: rounding grows with the steps."""

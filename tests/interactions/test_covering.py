@@ -4,8 +4,8 @@ from itertools import combinations, product
 
 import pytest
 
-from tests.joints.covering import Choice, cover, pairs_of
-from tests.joints.options import CONFLICTS, DEAR, FACTORS, apart
+from tests.interactions.covering import Choice, cover, pairs_of
+from tests.interactions.options import CONFLICTS, DEAR, FACTORS, apart
 
 SMALL = {"a": ("1", "2", "3"), "b": ("1", "2"), "c": ("1", "2", "3"), "d": ("1", "2")}
 APART = {(("a", "3"), ("b", "2")), (("a", "3"), ("c", "1")), (("b", "1"), ("c", "3")), (("c", "2"), ("d", "2"))}

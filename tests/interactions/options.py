@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from tests.joints.covering import Choice
+from tests.interactions.covering import Choice
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ FEWER = FACTORS | {
     "ffn": ("mlp", "conv1d_bn", "user"),
     "part": ("plain", "learned_alpha", "layer_decay", "frozen", "drop_path"),
 }
-"""For the suite: of values that run through the same code one; `python -m tests.joints` has them all."""
+"""For the suite: of values that run through the same code one; `python -m tests.interactions` has them all."""
 DEAR = (("ranks", "2"), ("precision", "fp16"), ("eval_precision", "fp16"), ("work", "detect"))
 """Choices that cost more than others."""
 PARTS = {

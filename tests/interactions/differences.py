@@ -7,10 +7,10 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from tests.joints.bench import Bench, Finding, result
-from tests.joints.changes import CHANGES, EXEMPT, IDLE, Change
-from tests.joints.commands import Ran, command_of
-from tests.joints.options import USUAL, WORKS
+from tests.interactions.bench import Bench, Finding, result
+from tests.interactions.changes import CHANGES, EXEMPT, IDLE, Change
+from tests.interactions.commands import Ran, command_of
+from tests.interactions.options import USUAL, WORKS
 
 BASES = {
     "finetune": {"stem": "conv"},

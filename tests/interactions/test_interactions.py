@@ -1,4 +1,4 @@
-"""Every pair of choices in some command, each judged by what must be true of all; `python -m tests.joints` goes on.
+"""Every pair of choices in some command, each judged by what must be true of all; `python -m tests.interactions` goes on.
 
 One process runs them all, and one pair of processes those of two ranks.
 """
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.joints.__main__ import refused
-from tests.joints.bench import Bench
-from tests.joints.covering import Row, cover
-from tests.joints.options import CONFLICTS, DEAR, FEWER, USUAL, apart
-from tests.joints.places import Places
+from tests.interactions.__main__ import refused
+from tests.interactions.bench import Bench
+from tests.interactions.covering import Row, cover
+from tests.interactions.options import CONFLICTS, DEAR, FEWER, USUAL, apart
+from tests.interactions.places import Places
 
 SEED = 0
 ROWS = cover(FEWER, apart, SEED, DEAR)
@@ -19,7 +19,7 @@ ROWS = cover(FEWER, apart, SEED, DEAR)
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    root = tmp_path_factory.mktemp("joints")
+    root = tmp_path_factory.mktemp("interactions")
     with Bench(root / "runs", Places(root / "places")) as made:
         yield made
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.joints.commands import Command, Ran, command_of, run
-from tests.joints.covering import Row
-from tests.joints.invariants import broken, lines_of
-from tests.joints.places import Places
-from tests.joints.ranks import RankPair
+from tests.interactions.commands import Command, Ran, command_of, run
+from tests.interactions.covering import Row
+from tests.interactions.invariants import broken, lines_of
+from tests.interactions.places import Places
+from tests.interactions.ranks import RankPair
 from transfer.records.store import OUTCOMES
 
 
