@@ -125,19 +125,19 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
 
     out = options.out or Path("sweeps") / (f"{sweep.name}-{sweep.tier}" if sweep.tiers else sweep.name)
     searches = Searches(sweep) if sweep.search else None
-    cells = searches.start() if searches else expand(sweep)
+    jobs = searches.start() if searches else expand(sweep)
     if options.dry_run:
         from transfer.sweep.cost_estimate import plan
         from transfer.sweep.model_check import build_all
 
-        built = build_all(cells)
-        print(plan(sweep, cells, out, _extra(options), options.gpus, options.speed, searches, built))
+        built = build_all(jobs)
+        print(plan(sweep, jobs, out, _extra(options), options.gpus, options.speed, searches, built))
         built.raise_if_any()
         return 0
     sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus, recheck=options.recheck)
     if searches:
-        sweeper.ended = searches.next_cells
-    sweeper.add(cells)
+        sweeper.ended = searches.next_jobs
+    sweeper.add(jobs)
     if not _run(sweeper):
         print(f"stopped; the same command goes on from {out}", file=sys.stderr)
         return 143
@@ -185,12 +185,12 @@ def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None")
     report = SweepReport(sweep, sweeper, searches)
     print(report.text(), flush=True)  # before anything is written: the disk may be full
     print(f"page: {report.write_page()}", file=sys.stderr)
-    failed = [progress for progress in sweeper.cells.values() if progress.status == "failed"]
+    failed = [progress for progress in sweeper.jobs.values() if progress.status == "failed"]
     for progress in failed:
-        print(f"failed: {progress.cell.name}: {progress.reason}", file=sys.stderr)
+        print(f"failed: {progress.job.name}: {progress.reason}", file=sys.stderr)
     if failed:
         return 1
-    return 3 if any(progress.training_failed for progress in sweeper.cells.values()) else 0
+    return 3 if any(progress.training_failed for progress in sweeper.jobs.values()) else 0
 
 
 def command() -> None:

@@ -1,4 +1,4 @@
-"""Predicts the cost of a sweep before it starts: the operations of each cell, and hours at a stated speed."""
+"""Predicts the cost of a sweep before it starts: the operations of each job, and hours at a stated speed."""
 
 import shlex
 from pathlib import Path
@@ -25,7 +25,7 @@ UTILISATION = 0.3  # the share of a large matrix product's speed that a training
 
 def plan(
     sweep: SweepFile,
-    cells: list[SweepJob],
+    jobs: list[SweepJob],
     out: Path,
     extra: tuple[str, ...],
     gpus: int | None,
@@ -33,27 +33,27 @@ def plan(
     searches: "Searches | None",
     built: Built,
 ) -> str:
-    """The cells of a sweep with their commands and predicted cost, as text.
+    """The jobs of a sweep with their commands and predicted cost, as text.
 
     Args:
         built: the result of building their models.
         extra: arguments that every command gets besides its own.
-        gpus: the number of GPUs of a cell; None means what its step says.
+        gpus: the number of GPUs of a job; None means what its step says.
         speed: TFLOP/s that a device sustains; None: measured here.
     """
     how = "--speed" if speed else f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
     speed = speed or _sustained()
-    predictions = [_predicted(cell) for cell in cells]
+    predictions = [_predicted(job) for job in jobs]
     table = Table.of(
         (
             {
-                "cell": cell.name,
-                "after": cell.parent.name if cell.parent else None,
+                "cell": job.name,
+                "after": job.parent.name if job.parent else None,
                 "PFLOP": None if operations is None else operations / 1e15,
                 "device hours": None if operations is None else operations / (speed * 3.6e15),
-                "ended": "yes" if result_file(out, cell.name).with_suffix(".done.json").exists() else None,
+                "ended": "yes" if result_file(out, job.name).with_suffix(".done.json").exists() else None,
             }
-            for cell, (operations, _) in zip(cells, predictions)
+            for job, (operations, _) in zip(jobs, predictions)
         ),
         COLUMNS,
     )
@@ -61,9 +61,9 @@ def plan(
     unknown = sum(operations is None for operations, _ in predictions)
     besides = f" and those of {unknown} cells without a prediction" if unknown else ""
     lines = [
-        f"sweep {sweep.name}, tier {sweep.tier}: {len(cells)} cells, "
+        f"sweep {sweep.name}, tier {sweep.tier}: {len(jobs)} cells, "
         f"{hours:.3g} device hours{besides} at {speed:.3g} TFLOP/s ({how})",
-        f"{len(cells) - len(built.failed)} of {len(cells)} cells can be built: {built.models} models, on the meta "
+        f"{len(jobs) - len(built.failed)} of {len(jobs)} cells can be built: {built.models} models, on the meta "
         f"device, in {built.seconds:.1f} s.",
         "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data, start-up.",
         *dict.fromkeys(f"without a prediction: {why}" for _, why in predictions if why),
@@ -71,31 +71,31 @@ def plan(
     if searches:
         budget = searches.groups[0].search.budget
         lines.append(f"Each of {len(searches.groups)} searches runs up to {budget} such cells.")
-    return "\n".join([*lines, "", markdown(table), "", *(_command(cell, out, extra, gpus) for cell in cells)])
+    return "\n".join([*lines, "", markdown(table), "", *(_command(job, out, extra, gpus) for job in jobs)])
 
 
-def _command(cell: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
-    """Return the command line that a person would type for a cell."""
-    wanted = cell.step.resources.get("gpus", 1) if gpus is None else gpus
-    work = ProcessSpec((*cell.words(out), *extra), out)
+def _command(job: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
+    """Return the command line that a person would type for a job."""
+    wanted = job.step.resources.get("gpus", 1) if gpus is None else gpus
+    work = ProcessSpec((*job.words(out), *extra), out)
     return shlex.join(["python", *python_command(work, int(wanted))[1:]])
 
 
-def _predicted(cell: SweepJob) -> tuple[float | None, str]:
-    """Return the operations of a cell, or None and the reason why they are not known."""
+def _predicted(job: SweepJob) -> tuple[float | None, str]:
+    """Return the operations of a job, or None and the reason why they are not known."""
     try:
-        operations = cell_operations(cell)
+        operations = job_operations(job)
     except UserError as error:
         return None, str(error).splitlines()[0]
     except Exception as error:  # raised by a user's code
-        return None, f"a part of {cell.backbone} raised {type(error).__name__}: {error}"
-    return operations, "" if operations is not None else f"{cell.dataset} does not say how many images it holds"
+        return None, f"a part of {job.backbone} raised {type(error).__name__}: {error}"
+    return operations, "" if operations is not None else f"{job.dataset} does not say how many images it holds"
 
 
-def cell_operations(cell: SweepJob) -> float | None:
-    """Return the operations of a cell's training and feature extraction; None if the number of images is not known."""
-    recipe = recipe_of(cell)
-    counts = resolve_dataset(cell.dataset).counts or {}
+def job_operations(job: SweepJob) -> float | None:
+    """Return the operations of a job's training and feature extraction; None if the number of images is not known."""
+    recipe = recipe_of(job)
+    counts = resolve_dataset(job.dataset).counts or {}
     train, test = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery"))
     if train is None:
         return None
@@ -103,8 +103,8 @@ def cell_operations(cell: SweepJob) -> float | None:
     train *= float(recipe.get("label_fraction") or 1)
     per_image = 0.0
     for size, times in views_of(recipe):
-        per_image += times * operations_at(cell, size)
-    whole = operations_at(cell, side_of(recipe))
+        per_image += times * operations_at(job, size)
+    whole = operations_at(job, side_of(recipe))
     if not epochs:
         return whole * (train + (test or 0))
     rounds = 2 if recipe.get("sam", "none") != "none" else 1

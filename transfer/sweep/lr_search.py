@@ -1,4 +1,4 @@
-"""Runs searches of the largest stable rate as cells of a sweep, one search per row and combination of the grid."""
+"""Runs searches of the largest stable rate as jobs of a sweep, one search per row and combination of the grid."""
 
 import math
 from collections.abc import Generator, Iterator, Sequence
@@ -9,7 +9,7 @@ from backbones.errors import UsageError
 from backbones.settings import read_yaml
 from transfer.report.tables.table import Column, Table
 from transfer.sweep.bisection import Search, SearchResult
-from transfer.sweep.definition.grid import SweepJob, expand, make_cell
+from transfer.sweep.definition.grid import SweepJob, expand, make_job
 from transfer.sweep.definition.step import Step, as_list, check_option, parse_seeds, step_options
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Progress
@@ -17,9 +17,9 @@ from transfer.sweep.runner import Progress
 
 @dataclass
 class _Group:
-    """One search: the cell that it varies, its plan, and its result."""
+    """One search: the job that it varies, its plan, and its result."""
 
-    cell: SweepJob
+    job: SweepJob
     plan: Generator[tuple[float, int], bool, SearchResult]
     search: Search
     found: SearchResult | None = None
@@ -30,7 +30,7 @@ class _Group:
 
 @dataclass
 class Searches:
-    """All searches of a sweep whose YAML has `search`; `Sweeper` calls `next_cells` when a cell has ended."""
+    """All searches of a sweep whose YAML has `search`; `Sweeper` calls `next_jobs` when a job has ended."""
 
     sweep: SweepFile
     groups: list[_Group] = field(default_factory=list)
@@ -64,28 +64,28 @@ class Searches:
         except UsageError as error:
             raise UsageError(f"sweep {self.sweep.name}: search: {error}") from None
         self.first: list[SweepJob] = []
-        for cell in expand(self.sweep):
-            if cell.step.name != step:
-                self.first.append(cell)
-            elif not any(_alike(cell, group.cell, self.option) for group in self.groups):
+        for job in expand(self.sweep):
+            if job.step.name != step:
+                self.first.append(job)
+            elif not any(_alike(job, group.job, self.option) for group in self.groups):
                 search = Search(low, high, seeds, budget, ratio)
-                self.groups.append(_Group(cell, search.plan(), search))
+                self.groups.append(_Group(job, search.plan(), search))
 
     def start(self) -> list[SweepJob]:
-        """Return the first cells: those that the searched step needs, and the first training of every search."""
-        return [*self.first, *(self._cell(group, next(group.plan)) for group in self.groups)]
+        """Return the first jobs: those that the searched step needs, and the first training of every search."""
+        return [*self.first, *(self._job(group, next(group.plan)) for group in self.groups)]
 
-    def next_cells(self, progress: Progress) -> Sequence[SweepJob]:
-        """Return the next training of the search to which a finished cell belongs."""
-        group = self.asked.get(progress.cell.name)
+    def next_jobs(self, progress: Progress) -> Sequence[SweepJob]:
+        """Return the next training of the search to which a finished job belongs."""
+        group = self.asked.get(progress.job.name)
         if group is None or group.found is not None:
             return ()
         if progress.record is None:
-            group.failed = f"{progress.cell.name} {progress.status}: {progress.reason}"
+            group.failed = f"{progress.job.name} {progress.status}: {progress.reason}"
             return ()
         group.endings += [progress.status] * progress.training_failed
         try:
-            return [self._cell(group, group.plan.send(not progress.training_failed))]
+            return [self._job(group, group.plan.send(not progress.training_failed))]
         except StopIteration as end:
             group.found = end.value
             return ()
@@ -96,9 +96,9 @@ class Searches:
         return Table.of((self._row(group) for group in self.groups), columns)
 
     def _row(self, group: _Group) -> dict[str, Any]:
-        cell, result = group.cell, group.found
-        line: dict[str, Any] = {"sweep": cell.label or cell.step.name, "backbone": cell.backbone}
-        line |= {"data set": cell.dataset, "options": _options(cell, self.option)}
+        job, result = group.job, group.found
+        line: dict[str, Any] = {"sweep": job.label or job.step.name, "backbone": job.backbone}
+        line |= {"data set": job.dataset, "options": _options(job, self.option)}
         if result is None:
             return line | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
         low, high = result.interval
@@ -111,15 +111,15 @@ class Searches:
             "note": tuple(_remarks(group, result)),
         }
 
-    def _cell(self, group: _Group, asked: tuple[float, int]) -> SweepJob:
+    def _job(self, group: _Group, asked: tuple[float, int]) -> SweepJob:
         rate, seed = asked
-        old = group.cell
+        old = group.job
         options = old.options | {self.option: rate}
-        cell = make_cell(
+        job = make_job(
             old.step, old.backbone, old.dataset, seed, options, (*_axes(old), self.option), old.parent, old.label
         )
-        self.asked[cell.name] = group
-        return cell
+        self.asked[job.name] = group
+        return job
 
 
 def _check_rate(option: str, step: Step) -> None:
@@ -148,17 +148,17 @@ def _remarks(group: _Group, result: SearchResult) -> Iterator[str]:
     yield from result.violations
 
 
-def _alike(cell: SweepJob, other: SweepJob, option: str) -> bool:
-    """Return whether two cells belong to the same search: they differ in nothing but the seed and the rate."""
-    ours, theirs = ({k: v for k, v in item.options.items() if k != option} for item in (cell, other))
-    return (cell.backbone, cell.dataset, cell.parent, ours) == (other.backbone, other.dataset, other.parent, theirs)
+def _alike(job: SweepJob, other: SweepJob, option: str) -> bool:
+    """Return whether two jobs belong to the same search: they differ in nothing but the seed and the rate."""
+    ours, theirs = ({k: v for k, v in item.options.items() if k != option} for item in (job, other))
+    return (job.backbone, job.dataset, job.parent, ours) == (other.backbone, other.dataset, other.parent, theirs)
 
 
-def _axes(cell: SweepJob) -> tuple[str, ...]:
-    varied = dict.fromkeys((*cell.step.varied, "stem", "attention", "ffn"))
-    return tuple(name for name in varied if name in cell.options)
+def _axes(job: SweepJob) -> tuple[str, ...]:
+    varied = dict.fromkeys((*job.step.varied, "stem", "attention", "ffn"))
+    return tuple(name for name in varied if name in job.options)
 
 
-def _options(cell: SweepJob, option: str) -> str:
-    shown = {name: cell.options[name] for name in dict.fromkeys(_axes(cell)) if name != option}
+def _options(job: SweepJob, option: str) -> str:
+    shown = {name: job.options[name] for name in dict.fromkeys(_axes(job)) if name != option}
     return ", ".join(f"{name}={value}" for name, value in shown.items())

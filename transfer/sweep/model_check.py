@@ -1,4 +1,4 @@
-"""Checks that the models of a sweep's cells can be built, each model once, on the meta device."""
+"""Checks that the models of a sweep's jobs can be built, each model once, on the meta device."""
 
 import json
 import time
@@ -32,88 +32,88 @@ class Built:
     models: int
     seconds: float
     failed: dict[str, str] = field(default_factory=dict)
-    """The reason of each failure by the name of its cell."""
+    """The reason of each failure by the name of its job."""
 
     def raise_if_any(self) -> None:
-        """Raise UsageError that names each cell whose model cannot be built."""
+        """Raise UsageError that names each job whose model cannot be built."""
         if self.failed:
             lines = [f"{name}: {reason}" for name, reason in self.failed.items()]
             raise UsageError("\n".join([f"{len(lines)} cells cannot be built:", *lines]))
 
 
-def build_all(cells: Sequence[SweepJob]) -> Built:
-    """Build the model of every cell, equal models once, and run an image through those with a user's code."""
+def build_all(jobs: Sequence[SweepJob]) -> Built:
+    """Build the model of every job, equal models once, and run an image through those with a user's code."""
     begin, known = time.perf_counter(), dict[str, str]()
     built = Built(0, 0.0)
-    for cell in cells:
-        key = _model_of(cell)
+    for job in jobs:
+        key = _model_of(job)
         if key not in known:
-            known[key] = _reason(cell)
+            known[key] = _reason(job)
         if known[key]:
-            built.failed[cell.name] = known[key]
+            built.failed[job.name] = known[key]
     built.models, built.seconds = len(known), time.perf_counter() - begin
     return built
 
 
-def _reason(cell: SweepJob) -> str:
-    """Return why a cell's model cannot be built; empty if it can."""
+def _reason(job: SweepJob) -> str:
+    """Return why a job's model cannot be built; empty if it can."""
     try:
-        if cell.step.recipe != DETECT:
-            for size, _ in views_of(recipe_of(cell)):
-                if _model(cell.backbone, size, _overrides(cell), padded=False).spec.files:
-                    operations_at(cell, size)
-        if cell.step.kind == "run":
-            _build_around(cell)
+        if job.step.recipe != DETECT:
+            for size, _ in views_of(recipe_of(job)):
+                if _model(job.backbone, size, _overrides(job), padded=False).spec.files:
+                    operations_at(job, size)
+        if job.step.kind == "run":
+            _build_around(job)
     except UserError as error:
         return str(error)
     except Exception as error:  # of a user's part
-        return f"a part of {cell.backbone} raised {type(error).__name__}: {error}"
+        return f"a part of {job.backbone} raised {type(error).__name__}: {error}"
     return ""
 
 
-def _build_around(cell: SweepJob) -> None:
-    """Build what the task of a cell's command adds around the backbone, with the options of the command."""
+def _build_around(job: SweepJob) -> None:
+    """Build what the task of a job's command adds around the backbone, with the options of the command."""
     from tasks.task import Task, load_task
     from transfer.cli.command import read_command
 
-    task = load_task(cell.step.recipe)
+    task = load_task(job.step.recipe)
     if type(task).build is Task.build:
         return
-    command = read_command(cell.step.source, task.options, list(cell.words(Path()))[2:])
+    command = read_command(job.step.source, task.options, list(job.words(Path()))[2:])
     spec = command.resolved(task.from_scratch, weights="random", load="strict")
     command.check_flags(spec)
     task.check_words(spec, command.options)
     _on_meta(lambda: task.build(spec, command.options), spec)
 
 
-def _model_of(cell: SweepJob) -> str:
-    """Return a key that is equal for cells with the same model; how it is trained does not matter."""
-    recipe = recipe_of(cell)
-    around = [recipe.get(name) for name in AROUND] if cell.step.recipe == DETECT else views_of(recipe)
-    return json.dumps([cell.step.recipe == DETECT, cell.backbone, _overrides(cell), around], default=str)
+def _model_of(job: SweepJob) -> str:
+    """Return a key that is equal for jobs with the same model; how it is trained does not matter."""
+    recipe = recipe_of(job)
+    around = [recipe.get(name) for name in AROUND] if job.step.recipe == DETECT else views_of(recipe)
+    return json.dumps([job.step.recipe == DETECT, job.backbone, _overrides(job), around], default=str)
 
 
-def _overrides(cell: SweepJob) -> Overrides:
-    """Return the parts of the backbone that a cell's command names, without the weights.
+def _overrides(job: SweepJob) -> Overrides:
+    """Return the parts of the backbone that a job's command names, without the weights.
 
     All exponents other than 1 are treated as one value, because they change neither tensors nor operations.
     """
-    named = {name: hashable(cell.options[name]) for name in sorted(cell.options) if name in BACKBONE_OPTIONS}
+    named = {name: hashable(job.options[name]) for name in sorted(job.options) if name in BACKBONE_OPTIONS}
     alpha = named.get("alpha", 1)
     if alpha not in (None, 1):
         named["alpha"] = "learned" if parse_field("alpha", alpha) == "learned" else 0.5
     return tuple((name, value) for name, value in named.items() if name not in ("weights", "load"))
 
 
-def operations_at(cell: SweepJob, size: Any) -> float:
-    """Return the operations of a forward pass of one image through a cell's backbone.
+def operations_at(job: SweepJob, size: Any) -> float:
+    """Return the operations of a forward pass of one image through a job's backbone.
 
     Args:
         size: the image size in pixels, or (height, width).
 
     Raises whatever the backbone raises when it cannot be built or takes no image of this size.
     """
-    return _operations(cell.backbone, size, _overrides(cell), padded=cell.step.recipe == DETECT)
+    return _operations(job.backbone, size, _overrides(job), padded=job.step.recipe == DETECT)
 
 
 @cache
@@ -169,15 +169,15 @@ def side_of(recipe: dict[str, Any]) -> Any:
     return hashable(recipe.get("size") or 224)
 
 
-def recipe_of(cell: SweepJob) -> dict[str, Any]:
-    """Return the values that a cell's command combines: recipe, smoke layer, options."""
-    source = cell.step.source
-    layer = _read(source.smoke) if cell.options.get("smoke") and source.smoke.is_file() else {}
-    return {**_read(source.path), **layer, **cell.options}
+def recipe_of(job: SweepJob) -> dict[str, Any]:
+    """Return the values that a job's command combines: recipe, smoke layer, options."""
+    source = job.step.source
+    layer = _read(source.smoke) if job.options.get("smoke") and source.smoke.is_file() else {}
+    return {**_read(source.path), **layer, **job.options}
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read a YAML file that many cells share once, and again when it has changed."""
+    """Read a YAML file that many jobs share once, and again when it has changed."""
     resolved = path.resolve()
     return _content(resolved, resolved.stat().st_mtime_ns)
 

@@ -1,4 +1,4 @@
-"""The report of a sweep as text and as OUT/report.html: how its cells ended, and the parts that its YAML requests."""
+"""The report of a sweep as text and as OUT/report.html: how its jobs ended, and the parts that its YAML requests."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -36,14 +36,14 @@ class SweepReport:
 
     @cached_property
     def runs(self) -> RunSet:
-        """The runs of the cells, without duplicates."""
+        """The runs of the jobs, without duplicates."""
         store = Store(self.sweeper.out / "runs")
-        records = [progress.record for progress in self.sweeper.cells.values() if progress.record]
+        records = [progress.record for progress in self.sweeper.jobs.values() if progress.record]
         return RunSet.of({record.run_id: Run(store.folder(record.run_id), record) for record in records}.values())
 
     @cached_property
     def first(self) -> list[Section]:
-        """How the cells ended, the results of searches, and the parts that the sweep's YAML requests."""
+        """How the jobs ended, the results of searches, and the parts that the sweep's YAML requests."""
         parts = [_cells(self.sweeper)]
         parts += [Section(title="Largest stable rates", table=self.searches.table())] if self.searches else []
         for wanted in _wanted(self.sweep):
@@ -51,7 +51,7 @@ class SweepReport:
                 parts += sections(self.runs, wanted)
             except UserError as error:
                 self.missing.append(f"not shown: {error}")
-        broken = broken_arms(self.sweep, list(self.sweeper.cells.values()))
+        broken = broken_arms(self.sweep, list(self.sweeper.jobs.values()))
         return [*parts, *([Section(title="Broke down", note="\n".join(broken))] if broken else [])]
 
     def text(self) -> str:
@@ -80,8 +80,8 @@ def _wanted(sweep: SweepFile) -> list[ReportRequest]:
 
 
 def _cells(sweeper: Sweeper) -> Section:
-    """Return a section with counts of how the cells ended and a row for each one without a score."""
-    everything = list(sweeper.cells.values())
+    """Return a section with counts of how the jobs ended and a row for each one without a score."""
+    everything = list(sweeper.jobs.values())
     counts = Counter(progress.status for progress in everything)
     note = f"{len(everything)} cells: " + ", ".join(f"{count} {status}" for status, count in counts.most_common())
     rows = [_row(progress) for progress in everything if progress.status != "completed"]
@@ -89,7 +89,7 @@ def _cells(sweeper: Sweeper) -> Section:
 
 
 def _row(progress: Progress) -> dict[str, str]:
-    return {"cell": progress.cell.name, "end": progress.status, "why": progress.reason}
+    return {"cell": progress.job.name, "end": progress.status, "why": progress.reason}
 
 
 def broken_arms(sweep: SweepFile, ends: Sequence[Progress]) -> list[str]:
@@ -99,8 +99,8 @@ def broken_arms(sweep: SweepFile, ends: Sequence[Progress]) -> list[str]:
     for key, _, value in dict.fromkeys(sides):
         groups: dict[str, list[Progress]] = {}
         for end in ends:
-            if str(end.cell.options.get(key)) == value:
-                groups.setdefault(_place(end.cell), []).append(end)
+            if str(end.job.options.get(key)) == value:
+                groups.setdefault(_place(end.job), []).append(end)
         lines += [
             f"{_arm(value)} broke down in {where}: {_how(group)}" for where, group in groups.items() if _how(group)
         ]
@@ -112,16 +112,16 @@ def _arm(value: str) -> str:
     return Path(value.partition(".py:")[0]).name if ".py:" in value else value
 
 
-def _place(cell: SweepJob) -> str:
-    """Return the task of a cell, with its data set if its step has several."""
-    task = "pretraining" if cell.step.kind == "pretrain" else cell.step.recipe
-    return f"{task} on {Path(cell.dataset).stem}" if len(cell.step.dataset) > 1 else task
+def _place(job: SweepJob) -> str:
+    """Return the task of a job, with its data set if its step has several."""
+    task = "pretraining" if job.step.kind == "pretrain" else job.step.recipe
+    return f"{task} on {Path(job.dataset).stem}" if len(job.step.dataset) > 1 else task
 
 
 def _how(group: Sequence[Progress]) -> str:
     """Return how an arm's failed trainings of one task ended; empty if none failed."""
     broken = [
-        (end.status, end.record.outcome["step"], end.cell.seed) for end in group if end.record and end.training_failed
+        (end.status, end.record.outcome["step"], end.job.seed) for end in group if end.record and end.training_failed
     ]
     if len(group) == 1 or not broken:
         return "".join(f"{status} at step {step}" for status, step, _ in broken)

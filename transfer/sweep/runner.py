@@ -1,4 +1,4 @@
-"""Runs the cells of a sweep: finished ones are reused, failed ones tried again, and their successors blocked."""
+"""Runs the jobs of a sweep: finished ones are reused, failed ones tried again, and their successors blocked."""
 
 import contextlib
 import fcntl
@@ -22,15 +22,15 @@ from transfer.records.store import Record, Store
 from transfer.sweep.definition.grid import SweepJob, result_file
 
 POLL_SECONDS = 0.2
-TRIED_AGAIN = 1  # how often a failed cell is started again
+TRIED_AGAIN = 1  # how often a failed job is started again
 WRONG_WORDS, STOPPED = 2, 143
 
 
 @dataclass
 class Progress:
-    """A cell and its progress."""
+    """A job and its progress."""
 
-    cell: SweepJob
+    job: SweepJob
     status: str = "waiting"
     """waiting, running, failed, blocked, or the outcome of its training."""
     reason: str = ""
@@ -39,7 +39,7 @@ class Progress:
     reused: bool = False
     looked: bool = False
     """Whether a record of an earlier sweep was looked for."""
-    job: Job | None = None
+    process: Job | None = None
     began: float = 0.0
     seconds: float = 0.0
 
@@ -56,15 +56,15 @@ class Progress:
 
 @dataclass
 class Sweeper:
-    """Runs the cells of one sweep on one launcher.
+    """Runs the jobs of one sweep on one launcher.
 
     Args:
-        out: the folder of the sweep with `runs`, `weights`, `features`, and `cells` for the logs.
+        out: the folder of the sweep with `runs`, `weights`, `features`, and `jobs` for the logs.
         launcher: starts the processes.
-        extra: arguments that every cell's command gets besides its own.
-        ended: is called with every cell that has ended, and returns further cells to run.
-        gpus: the number of GPUs of a cell; None means what its step says.
-        recheck: whether commands of finished cells are started too; they find their records by the data's contents.
+        extra: arguments that every job's command gets besides its own.
+        ended: is called with every job that has ended, and returns further jobs to run.
+        gpus: the number of GPUs of a job; None means what its step says.
+        recheck: whether commands of finished jobs are started too; they find their records by the data's contents.
     """
 
     out: Path
@@ -73,25 +73,25 @@ class Sweeper:
     ended: Callable[[Progress], Sequence[SweepJob]] = lambda progress: ()
     gpus: int | None = None
     recheck: bool = False
-    cells: dict[str, Progress] = field(default_factory=dict)
+    jobs: dict[str, Progress] = field(default_factory=dict)
 
-    def add(self, cells: Sequence[SweepJob]) -> None:
-        """Add cells that are not there yet."""
-        for cell in cells:
-            self.cells.setdefault(cell.name, Progress(cell))
+    def add(self, jobs: Sequence[SweepJob]) -> None:
+        """Add jobs that are not there yet."""
+        for job in jobs:
+            self.jobs.setdefault(job.name, Progress(job))
 
     def run(self) -> None:
-        """Run until every cell has ended.
+        """Run until every job has ended.
 
         Raises:
-            UserError: the folder cannot be written, another process runs this sweep, or a cell can never start.
+            UserError: the folder cannot be written, another process runs this sweep, or a job can never start.
         """
         check_writable(self.out / "cells", "--out")
-        for progress in self.cells.values():
+        for progress in self.jobs.values():
             self.launcher.fits(self._work(progress))  # raises for one that never can
         with locked(self.out):
             try:
-                while not all(progress.ended for progress in self.cells.values()):
+                while not all(progress.ended for progress in self.jobs.values()):
                     self._look()
                     self._start()
                     time.sleep(POLL_SECONDS)
@@ -99,11 +99,11 @@ class Sweeper:
                 self.launcher.close()
 
     def _look(self) -> None:
-        for progress in list(self.cells.values()):
+        for progress in list(self.jobs.values()):
             if progress.status == "waiting":
                 self._block_or_reuse(progress)
-            elif progress.status == "running" and progress.job is not None:
-                status = progress.job.poll()
+            elif progress.status == "running" and progress.process is not None:
+                status = progress.process.poll()
                 if status is not None:
                     progress.seconds += time.monotonic() - progress.began
                     self._finish(progress, status)
@@ -112,19 +112,19 @@ class Sweeper:
         parent = self._parent(progress)
         if parent is not None and parent.ended and parent.status != "completed":
             how = f"broke down ({parent.status})" if parent.training_failed else parent.status
-            self._end(progress, "blocked", f"{parent.cell.name} {how}")
+            self._end(progress, "blocked", f"{parent.job.name} {how}")
         elif parent is None or parent.ended:
-            record = None if self.recheck or progress.looked else self._done(progress.cell)
+            record = None if self.recheck or progress.looked else self._done(progress.job)
             progress.looked = True
             if record is not None:
                 progress.reused = True
                 self._record(progress, record)
 
     def _start(self) -> None:
-        ready = [progress for progress in self.cells.values() if self._ready(progress)]
+        ready = [progress for progress in self.jobs.values() if self._ready(progress)]
         if self.launcher.slots is None:
             alike: dict[str, list[Progress]] = {}
-            for progress in ready:  # cells with equal resources form one array, which Slurm accepts or refuses as one
+            for progress in ready:  # jobs with equal resources form one array, which Slurm accepts or refuses as one
                 alike.setdefault(repr(self._work(progress).resources), []).append(progress)
             for group in alike.values():
                 self._launch(group)
@@ -139,33 +139,33 @@ class Sweeper:
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
-            result_file(self.out, progress.cell.name).unlink(missing_ok=True)
+            result_file(self.out, progress.job.name).unlink(missing_ok=True)
         try:
-            jobs = self.launcher.start([self._work(progress) for progress in ready])
-        except UserError as error:  # refused: the other cells go on
+            processes = self.launcher.start([self._work(progress) for progress in ready])
+        except UserError as error:  # refused: the other jobs go on
             for progress in ready:
                 self._end(progress, "failed", str(error))
             return
-        for progress, job in zip(ready, jobs, strict=True):
-            progress.job, progress.status, progress.began = job, "running", time.monotonic()
+        for progress, process in zip(ready, processes, strict=True):
+            progress.process, progress.status, progress.began = process, "running", time.monotonic()
             progress.attempts += 1
             self.say(progress, "starts" if progress.attempts == 1 else "is tried again")
 
     def _work(self, progress: Progress) -> ProcessSpec:
-        cell = progress.cell
-        words = (*cell.words(self.out), *self.extra)
-        resources = cell.step.resources if self.gpus is None else {**cell.step.resources, "gpus": self.gpus}
-        return ProcessSpec(words, self.out / "cells" / f"{cell.name}.log", resources)
+        job = progress.job
+        words = (*job.words(self.out), *self.extra)
+        resources = job.step.resources if self.gpus is None else {**job.step.resources, "gpus": self.gpus}
+        return ProcessSpec(words, self.out / "cells" / f"{job.name}.log", resources)
 
     def _finish(self, progress: Progress, status: int) -> None:
-        """Take the record that an ended process left; without one the cell has failed, and is tried once more."""
-        left = command_result.read(result_file(self.out, progress.cell.name))
+        """Take the record that an ended process left; without one the job has failed, and is tried once more."""
+        left = command_result.read(result_file(self.out, progress.job.name))
         record = self._read(left.runs) if left else None
         if record is not None and status >= 0:
-            self._remember(progress.cell, record)
+            self._remember(progress.job, record)
             self._record(progress, record)
             return
-        reason = _reason(status, self.out / "cells" / f"{progress.cell.name}.log")
+        reason = _reason(status, self.out / "cells" / f"{progress.job.name}.log")
         if status in (WRONG_WORDS, STOPPED) or progress.attempts > TRIED_AGAIN:
             self._end(progress, "failed", reason)
         else:
@@ -182,45 +182,45 @@ class Sweeper:
         self.add(self.ended(progress))
 
     def say(self, progress: Progress, text: str) -> None:
-        """Print a line about a cell to stderr, with how many cells have ended."""
-        ended = sum(item.ended for item in self.cells.values())
-        print(f"[{ended}/{len(self.cells)}] {progress.cell.name} {text}", file=sys.stderr, flush=True)
+        """Print a line about a job to stderr, with how many jobs have ended."""
+        ended = sum(item.ended for item in self.jobs.values())
+        print(f"[{ended}/{len(self.jobs)}] {progress.job.name} {text}", file=sys.stderr, flush=True)
 
     def _parent(self, progress: Progress) -> Progress | None:
-        return self.cells[progress.cell.parent.name] if progress.cell.parent else None
+        return self.jobs[progress.job.parent.name] if progress.job.parent else None
 
-    # A cell that has ended need not be started again to find its record.
+    # A job that has ended need not be started again to find its record.
 
-    def _done(self, cell: SweepJob) -> Record | None:
+    def _done(self, job: SweepJob) -> Record | None:
         try:
-            content = json.loads(self._memory(cell).read_text(encoding="utf-8"))
+            content = json.loads(self._memory(job).read_text(encoding="utf-8"))
             runs, key = content["runs"], content["key"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        record = self._read(runs) if key == self._key(cell) else None
-        return record if record is not None and self._has_weights(cell, record) else None
+        record = self._read(runs) if key == self._key(job) else None
+        return record if record is not None and self._has_weights(job, record) else None
 
-    def _has_weights(self, cell: SweepJob, record: Record) -> bool:
-        """Return whether the weights that a pretraining left for later cells are still in their place."""
-        folder = self.out / "weights" / cell.name
+    def _has_weights(self, job: SweepJob, record: Record) -> bool:
+        """Return whether the weights that a pretraining left for later jobs are still in their place."""
+        folder = self.out / "weights" / job.name
         whose = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
-        return record.export is None or cell.step.kind != "pretrain" or whose == record.run_key
+        return record.export is None or job.step.kind != "pretrain" or whose == record.run_key
 
-    def _remember(self, cell: SweepJob, record: Record) -> None:
-        content = {"runs": [record.run_id], "key": self._key(cell)}
-        write_atomic(self._memory(cell), json.dumps(content).encode())
+    def _remember(self, job: SweepJob, record: Record) -> None:
+        content = {"runs": [record.run_id], "key": self._key(job)}
+        write_atomic(self._memory(job), json.dumps(content).encode())
 
-    def _memory(self, cell: SweepJob) -> Path:
-        return self.out / "cells" / f"{cell.name}.done.json"
+    def _memory(self, job: SweepJob) -> Path:
+        return self.out / "cells" / f"{job.name}.done.json"
 
-    def _key(self, cell: SweepJob) -> str:
-        """Return a digest of a cell's command, its data folder, and its initial weights; its name covers users' files.
+    def _key(self, job: SweepJob) -> str:
+        """Return a digest of a job's command, its data folder, and its initial weights; its name covers users' files.
 
         Changes within a data folder are seen only by the command itself, which `recheck` starts.
         """
-        parent = self.cells[cell.parent.name].record if cell.parent else None
+        parent = self.jobs[job.parent.name].record if job.parent else None
         data = os.environ.get("TRANSFER_DATA") if "--data" not in self.extra else None
-        parts = [cell.words(Path()), self.extra, data, parent.export if parent else _weights_there(cell)]
+        parts = [job.words(Path()), self.extra, data, parent.export if parent else _weights_there(job)]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _read(self, runs: Sequence[str]) -> Record | None:
@@ -231,9 +231,9 @@ class Sweeper:
         return None
 
 
-def _weights_there(cell: SweepJob) -> list[tuple[int, int]]:
-    """Return the size and modification time of the weights that a cell finds by path or by its backbone's name."""
-    named = Path(str(cell.options.get("weights", f"weights/{Path(cell.backbone).stem}")))
+def _weights_there(job: SweepJob) -> list[tuple[int, int]]:
+    """Return the size and modification time of the weights that a job finds by path or by its backbone's name."""
+    named = Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
     states = [path.stat() for path in (named, named / exports.WEIGHTS) if path.is_file()]
     return [(state.st_size, state.st_mtime_ns) for state in states]
 

@@ -26,18 +26,18 @@ def searches(folder: Path, **given: Any) -> Searches:
 
 def test_the_limit_of_a_real_training_is_bracketed_within_the_budget(tmp_path: Path) -> None:
     found = searches(tmp_path)
-    sweeper = Sweeper(tmp_path / "out", InThisProcess(), ended=found.next_cells)
+    sweeper = Sweeper(tmp_path / "out", InThisProcess(), ended=found.next_jobs)
     sweeper.add(found.start())
     sweeper.run()
     (group,) = found.groups
     assert group.found is not None
     (bracket,) = group.found.brackets
-    assert len(group.found.probes) == len(sweeper.cells) <= 6
-    by_rate = {progress.cell.options["lr"]: progress for progress in sweeper.cells.values()}
+    assert len(group.found.probes) == len(sweeper.jobs) <= 6
+    by_rate = {progress.job.options["lr"]: progress for progress in sweeper.jobs.values()}
     assert by_rate[bracket.low].status == "completed"
     assert by_rate[bracket.high].training_failed
     (row,) = found.table().to_frame().to_dict("records")
-    assert row["runs"] == len(sweeper.cells)
+    assert row["runs"] == len(sweeper.jobs)
 
 
 def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
     step = PRETRAIN | {"grid": {"stem": ["patchify", "conv"], "lr": [1, 2, 3]}, "seeds": [0, 1]}
     path.write_text(write_yaml({"steps": {"pretrain": step}, "search": SEARCH}))
     found = Searches(read_sweep(str(path), "full"))
-    assert [group.cell.options["stem"] for group in found.groups] == ["patchify", "conv"]
+    assert [group.job.options["stem"] for group in found.groups] == ["patchify", "conv"]
     assert len(found.start()) == 2
 
 
@@ -81,7 +81,7 @@ def test_a_search_that_finds_nothing_says_where_it_looked(tmp_path: Path, budget
     found = searches(tmp_path, low=1e-3, high=1, ratio=1.5, budget=budget, seeds=[0, 1])
     asked = found.start()
     while asked:
-        asked = [*found.next_cells(Progress(asked[0], status="at_chance", record=broken("at_chance")))]
+        asked = [*found.next_jobs(Progress(asked[0], status="at_chance", record=broken("at_chance")))]
     (row,) = found.table().to_frame().to_dict("records")
     assert "seed 0: broken at all that was tried, " in row["note"]
     assert f"{row['runs']} ended at chance, as a rate that is too small does, too" in row["note"]
@@ -95,7 +95,7 @@ def test_a_rate_that_trains_between_rates_at_chance_and_rates_that_diverge_is_fo
         rate = asked[0].options["lr"]
         record = made(lr=rate) if 0.02 < rate < 0.09 else broken("at_chance" if rate < 0.05 else "diverged", lr=rate)
         status = record.outcome["status"]
-        asked = [*found.next_cells(Progress(asked[0], status=status, record=record))]
+        asked = [*found.next_jobs(Progress(asked[0], status=status, record=record))]
     (row,) = found.table().to_frame().to_dict("records")
     assert 0.06 <= float(row["largest stable lr"]) <= 0.11
     assert row["runs"] <= 12

@@ -31,7 +31,7 @@ def on_cpu(q, k, v):
 """
 
 
-def cells_of(sweep: SweepFile) -> list[SweepJob]:
+def jobs_of(sweep: SweepFile) -> list[SweepJob]:
     sweep = sweep.comparing("attention", "relu", ["softmax"]) if sweep.vary else sweep
     return Searches(sweep).start() if sweep.search else expand(sweep)
 
@@ -42,7 +42,7 @@ def test_every_cell_of_every_shipped_sweep_can_be_built() -> None:
 
     They are built together: sweeps and tiers share most of their models.
     """
-    cells: list[SweepJob] = []
+    jobs: list[SweepJob] = []
     for name, tier in product(sweep_names(), TIERS):
         if (name, tier) == ("cross", "reduced"):
             continue
@@ -51,29 +51,29 @@ def test_every_cell_of_every_shipped_sweep_can_be_built() -> None:
         except UsageError as error:
             assert "has no tier" in str(error)  # noqa: PT017
             continue
-        of_sweep = cells_of(sweep)
+        of_sweep = jobs_of(sweep)
         assert of_sweep, (name, tier)
-        cells += of_sweep
-    built = build_all(cells)
+        jobs += of_sweep
+    built = build_all(jobs)
     assert built.failed == {}
-    assert 100 < built.models < len(cells) / 5
-    assert len(cells) > 2500
+    assert 100 < built.models < len(jobs) / 5
+    assert len(jobs) > 2500
 
 
 def test_relative_positions_of_the_recipe_go_with_every_attention_of_cross() -> None:
-    cells = [cell for cell in expand(read_sweep("cross", "full")) if cell.step.recipe == "detect"]
-    assert {cell.options["attention"] for cell in cells} == {"softmax", "relu"}
-    recipe = model_check.recipe_of(cells[0])
+    jobs = [job for job in expand(read_sweep("cross", "full")) if job.step.recipe == "detect"]
+    assert {job.options["attention"] for job in jobs} == {"softmax", "relu"}
+    recipe = model_check.recipe_of(jobs[0])
     assert (recipe["relative"], recipe["window"], recipe["size"]) == (True, 14, [1024, 1024])
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_attentions_of_cross_differ_in_one_part_from_another(tier: str) -> None:
     """Query-key norm is off for softmax and on for point-wise attention by default: two parts at once."""
-    cells = expand(read_sweep("cross", tier))
+    jobs = expand(read_sweep("cross", tier))
     stems: dict[tuple[str, bool], set[str]] = {}
-    for cell in cells:
-        stems.setdefault((cell.options["attention"], cell.options["qk_norm"]), set()).add(cell.options["stem"])
+    for job in jobs:
+        stems.setdefault((job.options["attention"], job.options["qk_norm"]), set()).add(job.options["stem"])
     assert stems.keys() == {("softmax", False), ("softmax", True), ("relu", True)}
     assert all(len(own) == 2 for own in stems.values())
 
@@ -81,14 +81,14 @@ def test_attentions_of_cross_differ_in_one_part_from_another(tier: str) -> None:
 @pytest.mark.parametrize("name", ["cross", "bench"])
 def test_a_workstation_runs_every_task_too(name: str) -> None:
     """With relative positions, the stem of the full scale, and no cell that asks for several GPUs."""
-    full, reduced = (cells_of(read_sweep(name, tier)) for tier in ("full", "reduced"))
-    assert {cell.step.name for cell in reduced} == {cell.step.name for cell in full}
-    assert all(cell.step.resources.get("gpus", 1) == 1 for cell in reduced)
-    detecting = [cell for cell in reduced if cell.step.recipe == "detect"]
-    assert {cell.dataset for cell in detecting} == {"coco2017"}
-    assert all(model_check.recipe_of(cell)["relative"] for cell in detecting)
-    assert {cell.options.get("attention") for cell in detecting} == {"softmax", "relu"}
-    assert "conv" in {cell.options.get("stem") for cell in reduced} or name == "bench"
+    full, reduced = (jobs_of(read_sweep(name, tier)) for tier in ("full", "reduced"))
+    assert {job.step.name for job in reduced} == {job.step.name for job in full}
+    assert all(job.step.resources.get("gpus", 1) == 1 for job in reduced)
+    detecting = [job for job in reduced if job.step.recipe == "detect"]
+    assert {job.dataset for job in detecting} == {"coco2017"}
+    assert all(model_check.recipe_of(job)["relative"] for job in detecting)
+    assert {job.options.get("attention") for job in detecting} == {"softmax", "relu"}
+    assert "conv" in {job.options.get("stem") for job in reduced} or name == "bench"
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ def test_a_part_that_raises_is_named_and_one_that_needs_the_cpu_gets_it(
 
 def test_cells_that_share_a_model_build_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds, rates and exponents of the length do not make another one."""
-    cells, made = cells_of(read_sweep("pointwise_figure2", "full")), []
-    monkeypatch.setattr(model_check, "_reason", lambda cell: made.append(cell) or "")
-    assert build_all(cells).models == len(made) < len(cells) / 5
-    attentions = {(cell.options.get("attention"), cell.options["patch"]) for cell in cells}
-    assert {(cell.options.get("attention"), cell.options["patch"]) for cell in made} == attentions
+    jobs, made = jobs_of(read_sweep("pointwise_figure2", "full")), []
+    monkeypatch.setattr(model_check, "_reason", lambda job: made.append(job) or "")
+    assert build_all(jobs).models == len(made) < len(jobs) / 5
+    attentions = {(job.options.get("attention"), job.options["patch"]) for job in jobs}
+    assert {(job.options.get("attention"), job.options["patch"]) for job in made} == attentions

@@ -39,28 +39,28 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepFile:
 
 
 def test_each_arm_is_named_with_its_task_and_step(bench: SweepFile) -> None:
-    ends = [Progress(cell, "completed", record=made(seed=cell.seed)) for cell in expand(bench)]
+    ends = [Progress(job, "completed", record=made(seed=job.seed)) for job in expand(bench)]
     assert broken_arms(bench, ends) == []
     outcome = {"status": "at_chance", "reason": "", "step": 84}
     for end in ends:
-        mine = "my_stem" in str(end.cell.options["stem"])
-        if mine and (end.cell.step.name, end.cell.seed) in {("reid", 0), ("classify", 1)}:
-            end.status, end.record = "at_chance", replace(made(seed=end.cell.seed), outcome=outcome)
+        mine = "my_stem" in str(end.job.options["stem"])
+        if mine and (end.job.step.name, end.job.seed) in {("reid", 0), ("classify", 1)}:
+            end.status, end.record = "at_chance", replace(made(seed=end.job.seed), outcome=outcome)
     assert broken_arms(bench, ends) == [
         "my_stem broke down in reid: at_chance at step 84 (seed 0); 1 of 2 runs",
         "my_stem broke down in classify on toy_digits: at_chance at step 84 (seed 1); 1 of 2 runs",
         "my_stem broke down in classify on toy_pets: at_chance at step 84 (seed 1); 1 of 2 runs",
     ]
-    alone = [end for end in ends if end.cell.seed == 0]
+    alone = [end for end in ends if end.job.seed == 0]
     assert broken_arms(bench, alone) == ["my_stem broke down in reid: at_chance at step 84"]
 
 
 def test_the_report_of_a_sweep_names_the_arm(bench: SweepFile, tmp_path: Path) -> None:
     """From a real training, whose stem gives what is not finite."""
-    cells = [cell for cell in expand(bench) if cell.step.kind == "pretrain" and cell.seed == 0]
-    sweeper, _ = swept(tmp_path / "out", cells)
+    jobs = [job for job in expand(bench) if job.step.kind == "pretrain" and job.seed == 0]
+    sweeper, _ = swept(tmp_path / "out", jobs)
     report = SweepReport(bench, sweeper, None)
-    (mine,) = (end for end in sweeper.cells.values() if end.training_failed)
+    (mine,) = (end for end in sweeper.jobs.values() if end.training_failed)
     assert mine.record is not None
     said = f"my_stem broke down in pretraining: nonfinite at step {mine.record.outcome['step']}"
     assert said in report.text()

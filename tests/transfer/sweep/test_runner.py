@@ -77,16 +77,16 @@ class InThisProcess:
         pass
 
 
-def cells_of(folder: Path, **steps: dict[str, Any]) -> list[SweepJob]:
+def jobs_of(folder: Path, **steps: dict[str, Any]) -> list[SweepJob]:
     path = folder / "mine.yaml"
     path.write_text(write_yaml({"steps": steps}))
     return expand(read_sweep(str(path), "full"))
 
 
-def swept(out: Path, cells: list[SweepJob]) -> tuple[Sweeper, InThisProcess]:
+def swept(out: Path, jobs: list[SweepJob]) -> tuple[Sweeper, InThisProcess]:
     launcher = InThisProcess()
     sweeper = Sweeper(out, launcher)
-    sweeper.add(cells)
+    sweeper.add(jobs)
     sweeper.run()
     return sweeper, launcher
 
@@ -95,29 +95,29 @@ def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = PRETRAIN | {"grid": {"lr": [1e-3, 1e6]}, "options": {**QUICK, "epochs": 1}}
-    cells, out = cells_of(tmp_path, pretrain=broken, classify=CLASSIFY), tmp_path / "out"
-    sweeper, launcher = swept(out, cells)
-    statuses = {name: progress.status for name, progress in sweeper.cells.items()}
-    assert statuses[cells[0].name] == "completed"
-    assert statuses[cells[1].name] == "nonfinite"
-    assert statuses[cells[2].name] == "completed"
-    assert statuses[cells[3].name] == "blocked"
+    jobs, out = jobs_of(tmp_path, pretrain=broken, classify=CLASSIFY), tmp_path / "out"
+    sweeper, launcher = swept(out, jobs)
+    statuses = {name: progress.status for name, progress in sweeper.jobs.items()}
+    assert statuses[jobs[0].name] == "completed"
+    assert statuses[jobs[1].name] == "nonfinite"
+    assert statuses[jobs[2].name] == "completed"
+    assert statuses[jobs[3].name] == "blocked"
     assert len(launcher.words) == 3
-    assert "nonfinite" in sweeper.cells[cells[3].name].reason
+    assert "nonfinite" in sweeper.jobs[jobs[3].name].reason
     said = capsys.readouterr().err
     assert "[4/4]" in said
     assert "broke down, nonfinite at step" in said
     records, problems = Store(out / "runs").records()
     assert (len(records), problems) == (3, [])
-    pretrained, classified = (sweeper.cells[cells[place].name].record for place in (0, 2))
+    pretrained, classified = (sweeper.jobs[jobs[place].name].record for place in (0, 2))
     assert pretrained
     assert classified
     assert classified.weights_id == pretrained.export
 
-    again, nothing = swept(out, cells)
+    again, nothing = swept(out, jobs)
     assert nothing.words == [], "finished cells are reused without a process"
-    assert {name: progress.status for name, progress in again.cells.items()} == statuses
-    assert all(progress.reused for progress in again.cells.values() if progress.record)
+    assert {name: progress.status for name, progress in again.jobs.items()} == statuses
+    assert all(progress.reused for progress in again.jobs.values() if progress.record)
 
 
 def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
@@ -125,8 +125,8 @@ def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
 ) -> None:
     lacking = {"run": "reid", "backbone": "tiny", "dataset": "market1501", "options": {"weights": "random"}}
     good = CLASSIFY | {"after": "pretrain"}
-    sweeper, launcher = swept(tmp_path / "out", cells_of(tmp_path, reid=lacking, pretrain=PRETRAIN, classify=good))
-    failed, *others = sweeper.cells.values()
+    sweeper, launcher = swept(tmp_path / "out", jobs_of(tmp_path, reid=lacking, pretrain=PRETRAIN, classify=good))
+    failed, *others = sweeper.jobs.values()
     assert failed.status == "failed"
     assert failed.attempts == 2
     assert "market1501" in failed.reason
@@ -136,25 +136,25 @@ def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
 
 
 def test_weights_that_are_gone_are_made_again(tmp_path: Path) -> None:
-    cells, out = cells_of(tmp_path, pretrain=PRETRAIN, classify=CLASSIFY), tmp_path / "out"
-    swept(out, cells)
+    jobs, out = jobs_of(tmp_path, pretrain=PRETRAIN, classify=CLASSIFY), tmp_path / "out"
+    swept(out, jobs)
     shutil.rmtree(out / "weights")
-    sweeper, launcher = swept(out, cells)
+    sweeper, launcher = swept(out, jobs)
     assert [words[0] for words in launcher.words] == ["transfer.pretrain"], "the run's record is reused, not its place"
-    assert (out / "weights" / cells[0].name / "model.safetensors").is_file()
-    assert all(progress.status == "completed" for progress in sweeper.cells.values())
+    assert (out / "weights" / jobs[0].name / "model.safetensors").is_file()
+    assert all(progress.status == "completed" for progress in sweeper.jobs.values())
 
 
 def test_other_data_are_other_results(tmp_path: Path) -> None:
-    cells, out = cells_of(tmp_path, pretrain=PRETRAIN), tmp_path / "out"
-    swept(out, cells)
+    jobs, out = jobs_of(tmp_path, pretrain=PRETRAIN), tmp_path / "out"
+    swept(out, jobs)
     for given, commands in ({"extra": ("--data", str(tmp_path))}, 1), ({"recheck": True}, 1), ({}, 0):
         launcher = InThisProcess()
         sweeper = Sweeper(out, launcher, **given)
-        sweeper.add(cells)
+        sweeper.add(jobs)
         sweeper.run()
         assert len(launcher.words) == commands, given
-        swept(out, cells)
+        swept(out, jobs)
 
 
 @dataclass
@@ -172,9 +172,9 @@ def test_a_refused_cell_fails_alone(tmp_path: Path, slots: int | None) -> None:
     refused = CLASSIFY | {"resources": {"partition": "nosuch"}}
     steps = {"pretrain": PRETRAIN, "classify": refused, "knn": CLASSIFY | {"run": "knn"}}
     sweeper = Sweeper(tmp_path / "out", Refusing(slots=slots))
-    sweeper.add(cells_of(tmp_path, **steps))
+    sweeper.add(jobs_of(tmp_path, **steps))
     sweeper.run()
-    statuses = {progress.cell.step.name: progress for progress in sweeper.cells.values()}
+    statuses = {progress.job.step.name: progress for progress in sweeper.jobs.values()}
     assert statuses["classify"].status == "failed"
     assert statuses["classify"].reason == "no partition for classify"
     assert statuses["pretrain"].status == statuses["knn"].status == "completed"
@@ -182,8 +182,8 @@ def test_a_refused_cell_fails_alone(tmp_path: Path, slots: int | None) -> None:
 
 def test_wrong_words_are_not_tried_again(tmp_path: Path) -> None:
     wrong = PRETRAIN | {"options": {**QUICK, "optimizer": "adamm"}}
-    sweeper, launcher = swept(tmp_path / "out", cells_of(tmp_path, pretrain=wrong, classify=CLASSIFY))
-    first, second = sweeper.cells.values()
+    sweeper, launcher = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=wrong, classify=CLASSIFY))
+    first, second = sweeper.jobs.values()
     assert (first.status, first.attempts, second.status) == ("failed", 1, "blocked")
     assert "adamm" in first.reason
     assert len(launcher.words) == 1
@@ -202,10 +202,10 @@ def test_a_changed_part_of_the_user_runs_again(tmp_path: Path) -> None:
     )
     stem.write_text(text.replace("BIAS", "True"))
     step = PRETRAIN | {"options": {**PRETRAIN["options"], "stem": f"{stem}:Stem"}}  # type: ignore[dict-item]
-    first, _ = swept(tmp_path / "out", cells_of(tmp_path, pretrain=step))
+    first, _ = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=step))
     stem.write_text(text.replace("BIAS", "False"))
-    second, launcher = swept(tmp_path / "out", cells_of(tmp_path, pretrain=step))
-    one, two = (next(iter(sweeper.cells.values())) for sweeper in (first, second))
+    second, launcher = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=step))
+    one, two = (next(iter(sweeper.jobs.values())) for sweeper in (first, second))
     assert (one.status, two.status) == ("completed", "completed")
     assert len(launcher.words) == 1
     assert one.record
@@ -218,25 +218,25 @@ def test_a_part_that_a_users_yaml_names_counts(tmp_path: Path) -> None:
     stem.write_text("A = 1\n")
     backbone.write_text("arch: vit_tiny\nstem: my_stem.py:Stem\n")
     step = PRETRAIN | {"backbone": str(backbone)}
-    names = [cell.name for cell in cells_of(tmp_path, pretrain=step)]
+    names = [job.name for job in jobs_of(tmp_path, pretrain=step)]
     stem.write_text("A = 2\n")
-    assert [cell.name for cell in cells_of(tmp_path, pretrain=step)] != names
+    assert [job.name for job in jobs_of(tmp_path, pretrain=step)] != names
 
 
 def test_changed_weights_run_again_and_take_the_place_of_the_cells_own(tmp_path: Path) -> None:
-    first, _ = swept(tmp_path / "one", cells_of(tmp_path, pretrain=PRETRAIN))
-    (trained,) = first.cells.values()
+    first, _ = swept(tmp_path / "one", jobs_of(tmp_path, pretrain=PRETRAIN))
+    (trained,) = first.jobs.values()
     weights = tmp_path / "given"
-    shutil.copytree(tmp_path / "one" / "weights" / trained.cell.name, weights)
+    shutil.copytree(tmp_path / "one" / "weights" / trained.job.name, weights)
     options = PRETRAIN["options"] | {"weights": str(weights)}  # type: ignore[operator]
-    cells = cells_of(tmp_path, pretrain=PRETRAIN | {"options": options})
-    swept(tmp_path / "out", cells)
-    assert not swept(tmp_path / "out", cells)[1].words, "nothing has changed"
+    jobs = jobs_of(tmp_path, pretrain=PRETRAIN | {"options": options})
+    swept(tmp_path / "out", jobs)
+    assert not swept(tmp_path / "out", jobs)[1].words, "nothing has changed"
     tensors = load_file(weights / "model.safetensors")
     save_file({name: value + 0.01 for name, value in tensors.items()}, weights / "model.safetensors", {"format": "pt"})
-    again, launcher = swept(tmp_path / "out", cells)
+    again, launcher = swept(tmp_path / "out", jobs)
     assert len(launcher.words) == 1
-    assert [progress.status for progress in again.cells.values()] == ["completed"]
+    assert [progress.status for progress in again.jobs.values()] == ["completed"]
 
 
 def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> None:
@@ -304,26 +304,26 @@ def test_a_killed_process_is_a_failure_and_is_taken_up_again(
     long = {**QUICK, "epochs": 200, "checkpoint_seconds": 0}
     out, kills = tmp_path / "out", 0
     sweeper = Sweeper(out, LocalLauncher(1))
-    sweeper.add(cells_of(tmp_path, pretrain=PRETRAIN | {"options": long}))
+    sweeper.add(jobs_of(tmp_path, pretrain=PRETRAIN | {"options": long}))
 
     def killer() -> None:
         nonlocal kills
-        (progress,) = sweeper.cells.values()
+        (progress,) = sweeper.jobs.values()
         last = None
         while kills < 2:
             time.sleep(0.05)
-            job: Any = progress.job
-            if job is not None and job is not last and list(out.glob("runs/*/state.pt")):
+            process: Any = progress.process
+            if process is not None and process is not last and list(out.glob("runs/*/state.pt")):
                 if kills and "resuming" not in next(out.glob("cells/*.log")).read_text():
                     continue
-                os.killpg(job.process.pid, signal.SIGKILL)
-                kills, last = kills + 1, job
+                os.killpg(process.process.pid, signal.SIGKILL)
+                kills, last = kills + 1, process
 
     thread = threading.Thread(target=killer)
     thread.start()
     sweeper.run()
     thread.join()
-    (progress,) = sweeper.cells.values()
+    (progress,) = sweeper.jobs.values()
     assert (progress.status, progress.attempts) == ("failed", 2)
     assert "killed by signal 9" in progress.reason
     assert Store(out / "runs").records() == ([], [])

@@ -1,4 +1,4 @@
-"""Expands a sweep into cells: one command for each combination of its steps, rows and grids. Imports no torch."""
+"""Expands a sweep into jobs: one command for each combination of its steps, rows and grids. Imports no torch."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ from transfer.sweep.definition.sweep_file import SweepFile
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A cell of a sweep: one command, which runs in a process of its own."""
+    """A job of a sweep, called a cell in texts for users: one command, which runs in a process of its own."""
 
     name: str
     """A stable name, unique in its sweep; the weights of a pretraining have the same name."""
@@ -28,7 +28,7 @@ class SweepJob:
     options: dict[str, Any]
     """The options of the command by name."""
     parent: "SweepJob | None" = None
-    """The cell from whose weights it starts."""
+    """The job from whose weights it starts."""
     label: str = field(default="", compare=False)
     """The label of the first row that it belongs to."""
 
@@ -36,7 +36,7 @@ class SweepJob:
         """What stands after `python -m`; runs, weights and features go below `out`."""
         where: dict[str, Any] = {"out": out / "runs", "result_file": result_file(out, self.name), "idle_flags": "pass"}
         if self.step.kind == "pretrain":
-            # the folder is the sweep's own: what is there of this cell was trained on other contents
+            # the folder is the sweep's own: what is there of this job was trained on other contents
             where |= {"name": self.name, "weights_to": out / "weights", "replace": True}
         else:
             where |= {"features": out / "features"}
@@ -48,34 +48,34 @@ class SweepJob:
 
 
 def result_file(out: Path, name: str) -> Path:
-    """Return the file to which the command of a cell writes the names of its runs."""
+    """Return the file to which the command of a job writes the names of its runs."""
     return out / "cells" / f"{name}.json"
 
 
 def expand(sweep: SweepFile) -> list[SweepJob]:
-    """Return all cells, each after the one that it needs. Rows that share a cell get one.
+    """Return all jobs, each after the one that it needs. Rows that share a job get one.
 
     Raises:
         UsageError: a combination is impossible, or there is nothing to run.
     """
-    cells: dict[str, SweepJob] = {}
+    jobs: dict[str, SweepJob] = {}
     for row in sweep.rows:
-        for cell in _row_cells(sweep, row):
-            cells.setdefault(cell.name, cell)
-    if not cells:
+        for job in _row_jobs(sweep, row):
+            jobs.setdefault(job.name, job)
+    if not jobs:
         raise UsageError(f"sweep {sweep.name}: there is nothing to run at the tier {sweep.tier}")
-    return list(cells.values())
+    return list(jobs.values())
 
 
-def _row_cells(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
-    """Yield the cells of the steps that a row names and of those that they need; of all steps if it names none."""
+def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
+    """Yield the jobs of the steps that a row names and of those that they need; of all steps if it names none."""
     named = [name for name in row if name in sweep.steps]
     wanted = set(sweep.steps) if not named else _with_ancestors(sweep.steps, named)
     made: dict[str, list[SweepJob]] = {}
     for name, step in sweep.steps.items():
         if name in wanted:
             parents = made[step.after] if step.after else [None]
-            made[name] = [cell for parent in parents for cell in _step_cells(step, row, parent)]
+            made[name] = [job for parent in parents for job in _step_jobs(step, row, parent)]
             yield from made[name]
 
 
@@ -89,8 +89,8 @@ def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
     return ancestors
 
 
-def _step_cells(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
-    """Yield a cell for each backbone, data set, seed and combination of the grid."""
+def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
+    """Yield a job for each backbone, data set, seed and combination of the grid."""
     given = row.get(step.name) or {}
     inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
     if parent and parent.options.get("smoke") and "smoke" not in step.options:
@@ -107,14 +107,14 @@ def _step_cells(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Ite
             }
             if options.get("smoke") is False:
                 del options["smoke"]
-            yield make_cell(step, backbone, dataset, seed, options, varied, parent, str(row.get("label") or ""))
+            yield make_job(step, backbone, dataset, seed, options, varied, parent, str(row.get("label") or ""))
 
 
 def _spread(names: tuple[str, ...], value: Any) -> list[tuple[str, Any]]:
     return [(names[0], value)] if len(names) == 1 else list(zip(names, value, strict=True))
 
 
-def make_cell(
+def make_job(
     step: Step,
     backbone: str,
     dataset: str,
@@ -124,7 +124,7 @@ def make_cell(
     parent: SweepJob | None,
     label: str,
 ) -> SweepJob:
-    """Return a cell with the unique name `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
+    """Return a job with the unique name `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
     flags = _flags({name: options[name] for name in sorted(options)})
     whole = [step.kind, step.recipe, backbone, dataset, seed, flags, parent.name if parent else None]
     contents = [_content(word) for word in (step.recipe, backbone, dataset, *flags)]
@@ -144,7 +144,7 @@ def _used(value: Any) -> list[Any]:
 def _content(word: str, folder: Path = Path(), depth: int = 3) -> str:
     """Return the sha256 of the user's file that an argument names, or "" if it names none.
 
-    Changed files thus give new cells. A YAML file includes the files that it names, relative to its own folder.
+    Changed files thus give new jobs. A YAML file includes the files that it names, relative to its own folder.
     """
     path = folder / (word.rpartition(":")[0] if ".py:" in word else word)
     if path.suffix not in (".py", ".yaml", ".yml") or not path.is_file():

@@ -15,9 +15,9 @@ from transfer.sweep.definition.sweep_file import TIERS, read_sweep
 READ_TWICE = ("1", "2", "3", "5", "6", "7")
 
 
-def cells(table: str, readings: str | None, tier: str = "full") -> list[SweepJob]:
+def jobs(table: str, readings: str | None, tier: str = "full") -> list[SweepJob]:
     found = expand(read_sweep(f"scaled_relu_table{table}", tier, readings=readings))
-    return [cell for cell in found if cell.seed == 0 and cell.step.name in ("deit", "finetune")]
+    return [job for job in found if job.seed == 0 and job.step.name in ("deit", "finetune")]
 
 
 @pytest.mark.parametrize("table", READ_TWICE)
@@ -29,18 +29,18 @@ def test_a_sweep_runs_one_reading_or_both(table: str) -> None:
         if step in row
     }
     assert all(len(used) == 2 for used in rates.values())
-    once, twice = cells(table, None), cells(table, "both")
-    assert Counter(cell.options["lr"] for cell in once) == Counter(used[0] for used in rates.values())
-    assert {(cell.label, cell.options["lr"]) for cell in once} == {(label, used[0]) for label, used in rates.items()}
-    assert {cell.options["lr"] for cell in twice} == {rate for used in rates.values() for rate in used}
-    assert {cell.name for cell in once} < {cell.name for cell in twice}, "what is done is done for both"
-    assert [cell.name for cell in once] == [cell.name for cell in cells(table, "one")]
+    once, twice = jobs(table, None), jobs(table, "both")
+    assert Counter(job.options["lr"] for job in once) == Counter(used[0] for used in rates.values())
+    assert {(job.label, job.options["lr"]) for job in once} == {(label, used[0]) for label, used in rates.items()}
+    assert {job.options["lr"] for job in twice} == {rate for used in rates.values() for rate in used}
+    assert {job.name for job in once} < {job.name for job in twice}, "what is done is done for both"
+    assert [job.name for job in once] == [job.name for job in jobs(table, "one")]
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_every_tier_takes_both(tier: str) -> None:
-    assert len(cells("3", None, tier)) == 8
-    assert len(cells("3", "both", tier)) == 16
+    assert len(jobs("3", None, tier)) == 8
+    assert len(jobs("3", "both", tier)) == 16
 
 
 def test_a_file_says_which_readings(tmp_path: Path) -> None:

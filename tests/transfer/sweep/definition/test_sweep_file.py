@@ -45,12 +45,12 @@ def test_every_shipped_sweep_expands(name: str) -> None:
         sweep = read_sweep(name, tier)
         if sweep.vary:
             sweep = sweep.comparing("stem", "conv", ["patchify"])
-        cells = expand(sweep)
-        assert len({cell.name for cell in cells}) == len(cells) > 0, tier
-        places = {cell.name: place for place, cell in enumerate(cells)}
-        for cell in cells:
-            assert cell.parent is None or places[cell.parent.name] < places[cell.name], tier
-            assert tier != "smoke" or cell.options.get("smoke"), "a smoke tier marks every run"
+        jobs = expand(sweep)
+        assert len({job.name for job in jobs}) == len(jobs) > 0, tier
+        places = {job.name: place for place, job in enumerate(jobs)}
+        for job in jobs:
+            assert job.parent is None or places[job.parent.name] < places[job.name], tier
+            assert tier != "smoke" or job.options.get("smoke"), "a smoke tier marks every run"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_what_a_tier_sets_stands_above_the_rows(tmp_path: Path) -> None:
     content = changed("rows", rows)
     content["tiers"]["smoke"]["pretrain"] = {"options": {"smoke": True, "lr": 0.5}, "grid": {"stem": ["conv_bn"]}}
     name = write(tmp_path, content)
-    full, smoke = ([cell.options for cell in expand(read_sweep(name, tier))] for tier in ("full", "smoke"))
+    full, smoke = ([job.options for job in expand(read_sweep(name, tier))] for tier in ("full", "smoke"))
     assert full[0]["lr"] == 1.0
     assert [(options["lr"], options.get("epochs"), options["stem"]) for options in smoke] == [
         (0.5, 9, "conv_bn"),
