@@ -28,24 +28,24 @@ UNSERVED = ("RPN", "FastRCNN", "SingleStageDetector")
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorSpec:
-    """A detector, as its YAML file states it."""
+    """A detector as described by its YAML file."""
 
     name: str
     base: str
-    """A file of mmdetection's configs/_base_/models, without its suffix."""
+    """Name of a file of mmdetection's configs/_base_/models, without its suffix."""
     masks: bool
-    """Whether it predicts masks."""
+    """Whether the detector predicts masks."""
     model: dict[str, Any]
-    """Laid over the base, as mmdetection's own configurations lay one file over another."""
+    """Values merged into the base, as mmdetection's own configurations merge one file into another."""
 
 
 def detector_names() -> list[str]:
-    """The shipped detectors."""
+    """Return the names of the shipped detectors."""
     return config_names("detectors")
 
 
 def resolve_detector(name: str) -> DetectorSpec:
-    """A shipped name, or a YAML file with the same keys.
+    """Read the description of a detector from a shipped name, or from a YAML file with the same keys.
 
     Raises:
         UsageError: the name or a key is unknown, or a value is of the wrong type.
@@ -71,28 +71,31 @@ def resolve_detector(name: str) -> DetectorSpec:
 
 
 class Levels(nn.Module):
-    """Images [B, 3, H, W] in [0, 1] -> what the detector's neck takes; mmdetection's place for a backbone."""
+    """The detector's `backbone`: images [B, 3, H, W] in [0, 1] -> the maps that its neck takes."""
 
     def __init__(self, maps: VitMaps | StageMaps, scales: TapScales | None) -> None:
         super().__init__()
         self.maps, self.scales = maps, scales
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """One map for each level."""
-        found = self.maps(images)
-        return tuple(self.scales(found) if self.scales else found)
+        """Return one map for each level."""
+        maps = self.maps(images)
+        return tuple(self.scales(maps) if self.scales else maps)
 
 
 def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyramid, classes: int) -> Any:
-    """A detector of mmdetection, its heads initialised, around the maps.
+    """Build a detector of mmdetection around the maps, with its heads initialised.
 
     Args:
+        spec: description of the detector.
+        maps: feature maps of the backbone.
         pyramid: `simple`: every level from the last map (ViTDet); `taps`: from four maps of one stride, through
             mmdetection's FPN. Maps of several strides go through that FPN as they are.
+        classes: number of categories.
 
     Raises:
         UserError: mmdetection is missing or has no such base.
-        UsageError: the overlay does not fit, or the maps do not serve the pyramid.
+        UsageError: the description does not fit the base, or the maps do not fit the pyramid.
     """
     mmlab.load()
     config = _config(spec, classes)
@@ -107,7 +110,7 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
         "pad_mask": spec.masks,
     }
     config["neck"] = {"type": nn.Identity} if isinstance(neck, nn.Module) else neck
-    detector = _built(spec, config)
+    detector = _build(spec, config)
     detector.backbone = levels
     detector.neck = FullPrecision(neck if isinstance(neck, nn.Module) else detector.neck)
     widen_heads(detector)
@@ -117,25 +120,25 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
     except (RuntimeError, AssertionError, ValueError, TypeError) as error:
         raise UsageError(
             f"{maps.backbone.spec.name} and detector {spec.name} do not fit, or the backbone cannot take images of "
-            f"other sizes than its own: {_worded(error)}"
+            f"other sizes than its own: {_message(error)}"
         ) from error
     _check_strides(spec, detector, levels_seen)
     return detector
 
 
-def _pad_with_mean(backbone: Backbone, _: nn.Module, given: tuple[Any, ...], prepared: dict[str, Any]) -> None:
-    """What brings images to one size is the mean, as in mmdetection's configurations: 0 for the normalised backbone."""
+def _pad_with_mean(backbone: Backbone, _: nn.Module, inputs: tuple[Any, ...], prepared: dict[str, Any]) -> None:
+    """Pad images with the mean, as mmdetection's configurations do; it is 0 after the backbone's normalisation."""
     mean = backbone.mean[0]
-    for image, padded in zip(given[0]["inputs"], prepared["inputs"]):
+    for image, padded in zip(inputs[0]["inputs"], prepared["inputs"]):
         height, width = image.shape[1:]
         padded[:, height:], padded[:, :, width:] = mean, mean
 
 
-def _built(spec: DetectorSpec, config: dict[str, Any]) -> Any:
-    """mmdetection's detector, initialised unless on the meta device.
+def _build(spec: DetectorSpec, config: dict[str, Any]) -> Any:
+    """Build mmdetection's detector, initialised unless on the meta device.
 
     Raises:
-        UsageError: it cannot be built, or is not what its file says.
+        UsageError: it cannot be built, or contradicts its file.
     """
     from mmdet.registry import MODELS
     from mmengine.config import ConfigDict
@@ -143,45 +146,45 @@ def _built(spec: DetectorSpec, config: dict[str, Any]) -> Any:
     try:
         detector = MODELS.build(ConfigDict(config))
     except (TypeError, KeyError, ValueError, AssertionError, AttributeError, RuntimeError) as error:
-        raise UsageError(f"detector {spec.name}: mmdetection cannot build it: {_worded(error)}") from error
+        raise UsageError(f"detector {spec.name}: mmdetection cannot build it: {_message(error)}") from error
     if getattr(detector, "with_roi_head", True) is False:
         raise UsageError(f"detector {spec.name}: without `roi_head` it finds no classes")
     if detector.with_mask != spec.masks:
-        found, said = ("masks", "true") if detector.with_mask else ("no masks", "false")
-        raise UsageError(f"detector {spec.name}: it predicts {found}, so its file must say `masks: {said}`")
-    if not any(parameter.is_meta for parameter in detector.parameters()):  # which have no values
-        with _quietly():
+        predicted, value = ("masks", "true") if detector.with_mask else ("no masks", "false")
+        raise UsageError(f"detector {spec.name}: it predicts {predicted}, so its file must say `masks: {value}`")
+    if not any(parameter.is_meta for parameter in detector.parameters()):  # meta tensors have no values
+        with _without_logging():
             detector.init_weights()
     return detector
 
 
-def _worded(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _check_strides(spec: DetectorSpec, detector: Any, sides: list[int]) -> None:
-    """The levels, whose widths for a test image are given, are those that the detector's anchors are made for."""
+def _check_strides(spec: DetectorSpec, detector: Any, widths: list[int]) -> None:
+    """Raise UsageError unless the levels, of these `widths` for a test image, have the strides of the anchors."""
     head = getattr(detector, "rpn_head", None) or detector.bbox_head
-    wanted = [stride[0] for stride in head.prior_generator.strides]
-    width = 2 * detector.data_preprocessor.pad_size_divisor
-    if [max(width // stride, 1) for stride in wanted] != sides:
-        found = [width // side for side in sides]
-        raise UsageError(f"detector {spec.name}: anchors of strides {wanted}, but the levels have strides {found}")
+    expected = [stride[0] for stride in head.prior_generator.strides]
+    side = 2 * detector.data_preprocessor.pad_size_divisor
+    if [max(side // stride, 1) for stride in expected] != widths:
+        strides = [side // width for width in widths]
+        raise UsageError(f"detector {spec.name}: anchors of strides {expected}, but the levels have strides {strides}")
 
 
 def freeze_unreached(detector: Any) -> list[int]:
-    """Takes the gradient from parameters of backbone and neck that no level depends on: DDP waits for every other one.
+    """Freeze the parameters of backbone and neck that no level depends on, for which DDP would wait.
 
-    Such are the class token, or the scale of a level that the detector's FPN leaves out. Returns the widths of the
-    levels for a small test image.
+    These are the class token, or the scale of a level that the detector's FPN leaves out. Return the widths of the
+    levels for a small test image, in pixels.
     """
     training, side = detector.training, 2 * detector.data_preprocessor.pad_size_divisor
     detector.eval()
     with torch.enable_grad():
         levels = detector.extract_feat(torch.rand(1, 3, side, side))
         torch.stack([level.square().sum() for level in levels]).sum().backward()
-    for part in (detector.backbone, detector.neck):
-        for parameter in part.parameters():
+    for module in (detector.backbone, detector.neck):
+        for parameter in module.parameters():
             if parameter.grad is None:
                 parameter.requires_grad_(False)
             parameter.grad = None
@@ -190,8 +193,8 @@ def freeze_unreached(detector: Any) -> list[int]:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """mmdetection logs the origin of every parameter."""
+def _without_logging() -> Iterator[None]:
+    """Suppress logging: mmdetection logs the origin of every parameter."""
     logging.disable(logging.INFO)
     try:
         yield
@@ -200,6 +203,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _config(spec: DetectorSpec, classes: int) -> dict[str, Any]:
+    """Return mmdetection's configuration of the model, the description merged into its base."""
     import mmdet
     from mmengine.config import Config
 
@@ -217,7 +221,7 @@ def _config(spec: DetectorSpec, classes: int) -> dict[str, Any]:
 
 
 def _set(config: Any, key: str, value: Any) -> None:
-    """Every entry of that name, at any depth."""
+    """Set every entry of that name, at any depth."""
     if isinstance(config, dict):
         for name in config:
             if name == key:
@@ -230,7 +234,7 @@ def _set(config: Any, key: str, value: Any) -> None:
 
 
 def _levels(maps: VitMaps | StageMaps, pyramid: Pyramid, config: dict[str, Any]) -> tuple[Levels, Any]:
-    """What stands for the backbone, and the neck: a module, or the configuration of one."""
+    """Return the module in the place of the backbone, and the neck: a module, or the configuration of one."""
     neck = config["neck"]
     several = len(set(maps.strides)) > 1
     if several or pyramid == "taps":

@@ -3,7 +3,6 @@
 Letters: B images, H x W pixels, h x w token grid, D channels, s side of a window in tokens.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,30 +29,31 @@ class MapOptions:
     """How a plain ViT computes its maps."""
 
     taps: tuple[int, ...]
-    """Blocks whose maps leave, rising; -1 is the last."""
+    """Blocks whose maps are returned, rising; -1 is the last."""
     window: int = 0
-    """Side of the windows in tokens (ViTDet: 14); 0: every block sees the whole image."""
+    """Side of the windows in tokens (ViTDet: 14); with 0 every block sees the whole image."""
     global_blocks: tuple[int, ...] | None = None
-    """Blocks without windows. None: the last of each quarter (ViTDet: 2, 5, 8, 11 of 12)."""
+    """Blocks without windows; None stands for the last of each quarter (ViTDet: 2, 5, 8, 11 of 12)."""
     padding: Padding = "masked"
-    """Where the windows end behind the image: no keys there, or zeros before the projections, as in ViTDet."""
+    """Treatment of windows that end beyond the image: no keys there, or zeros before the projections, as in ViTDet."""
     relative: bool = False
-    """Relative positions, decomposed into rows and columns, from zero."""
+    """Whether attention has relative positions, decomposed into rows and columns and initialised to zero."""
     grid: tuple[int, int] = (64, 64)
-    """Token grid that the relative positions of global blocks are made for."""
+    """Token grid of the tables of relative positions of global blocks."""
     checkpoint: bool = False
-    """Compute a block's activations again in the backward pass, instead of keeping them."""
+    """Whether a block's activations are recomputed in the backward pass instead of kept."""
 
 
 class VitMaps(nn.Module):
     """Images [B, 3, H, W] in [0, 1] -> maps [B, D, H / patch, W / patch], one for each tap.
 
     The class token and its position are left out, as in ViTDet (arXiv 2203.16527, section 3); positions are resampled
-    in every pass. Windows at the bottom and right hold the tokens that are there, or are padded; a block's windows
-    surround its attention alone.
+    in every pass. Windows at the bottom and right are smaller, or padded; only a block's attention works
+    within windows.
 
     Args:
-        backbone: of a plain ViT; its parts are used and changed. Blocks behind the last tap are taken out.
+        backbone: a plain ViT, which is changed: blocks behind the last tap are removed.
+        options: windows, positions and returned maps.
 
     Raises:
         UsageError: taps or global blocks that do not exist, or a part that cannot be windowed.
@@ -86,10 +86,10 @@ class VitMaps(nn.Module):
         self.shards: Shards | None = None
 
     def share_tokens(self, shards: Shards) -> None:
-        """Has the global blocks work on their rank's tokens while they train.
+        """Make the global blocks work on their rank's tokens while they train.
 
         Raises:
-            UsageError: as `backbones.engine.sequence_parallel.share_tokens`, and for relative positions.
+            UsageError: see `backbones.engine.sequence_parallel.share_tokens`; or there are relative positions.
         """
         if self.options.relative:
             raise UsageError(f"--sequence-parallel {shards.size}: not with relative positions: --no-relative")
@@ -107,19 +107,19 @@ class VitMaps(nn.Module):
             block.attn.core = RelativePositions(block.attn.core, block.attn.head_dim, size)
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """See the class."""
-        x, found = self._embedded(images), []
+        """Return the map of each tap; see the class."""
+        x, maps = self._embedded(images), []
         for number in range(len(self.backbone.model.blocks)):
             if self.options.checkpoint and self.training:
                 x = checkpoint(self._block, number, x, use_reentrant=False)
             else:
                 x = self._block(number, x)
             if number in self.taps:
-                found.append(x.permute(0, 3, 1, 2).contiguous())
-        return found
+                maps.append(x.permute(0, 3, 1, 2).contiguous())
+        return maps
 
     def _embedded(self, images: Tensor) -> Tensor:
-        """Tokens with their positions, [B, h, w, D]."""
+        """Return the tokens with their positions, [B, h, w, D]."""
         model, patch = self.backbone.model, self.backbone.stride
         height, width = images.shape[2] // patch, images.shape[3] // patch
         x = model.patch_embed(self.backbone.normalised(images))
@@ -130,7 +130,7 @@ class VitMaps(nn.Module):
         return tokens
 
     def _block(self, number: int, x: Tensor) -> Tensor:
-        """One block on tokens [B, h, w, D]."""
+        """Apply one block to tokens [B, h, w, D]."""
         block: Any = self.backbone.model.blocks[number]
         if self.shards is not None and self.training and not self.windowed[number]:
             return self._shared(block, x, self.shards)
@@ -144,29 +144,33 @@ class VitMaps(nn.Module):
         return tokens
 
     def _shared(self, block: Any, x: Tensor, shards: Shards) -> Tensor:
-        """A global block on this rank's share of tokens [B, h, w, D]; all of them again behind it."""
+        """Apply a global block to this rank's share of tokens [B, h, w, D], and gather the tokens of all ranks."""
         try:
             return shards.join(block(shards.split(x.flatten(1, 2)))).view(x.shape)
         finally:
-            shards.tokens = None  # checkpointing leaves its second pass by an exception, as soon as it has enough
+            shards.tokens = None  # checkpointing ends its second pass early, by an exception
 
     def _attend(self, attention: Any, x: Tensor, size: int) -> Tensor:
-        """Attention within windows of size x size tokens, 0: over all; on [B, h, w, D]."""
+        """Apply attention to tokens [B, h, w, D] within windows of size x size tokens, or with size 0 over all."""
         height, width = x.shape[1:3]
         if not size:
             return self._within(attention, x, (height, width), (height, width))
         if self.options.padding == "keys":
             x = F.pad(x, (0, 0, 0, -width % size, 0, -height % size))
-        parts = [
-            [self._within(attention, part, (size, size), (height, width)) for part in row] for row in regions(x, size)
+        rows = [
+            [self._within(attention, region, (size, size), (height, width)) for region in row]
+            for row in regions(x, size)
         ]
-        return _side_by_side([_side_by_side(row, 2) for row in parts], 1)[:, :height, :width]
+        return _side_by_side([_side_by_side(row, 2) for row in rows], 1)[:, :height, :width]
 
     def _within(self, attention: Any, x: Tensor, size: Grid, image: Grid) -> Tensor:
-        """Attention on [B, h, w, D] in windows no larger than `size`, all of one size.
+        """Apply attention to tokens [B, h, w, D] in windows of equal size, no larger than `size`.
 
         Args:
-            image: token grid that the windows were taken from.
+            attention: attention of a block.
+            x: tokens.
+            size: largest window, in tokens.
+            image: token grid of the whole image.
         """
         shape = min(size[0], x.shape[1]), min(size[1], x.shape[2])
         if isinstance(getattr(attention, "core", None), RelativePositions):
@@ -174,41 +178,39 @@ class VitMaps(nn.Module):
         ours = isinstance(attention, Attention | UserAttention)
         tokens = windows(x, shape)
         tokens = attention(tokens, image_tokens=image[0] * image[1]) if ours else attention(tokens)
-        return joined(tokens, shape, (x.shape[1], x.shape[2]))
+        return merge_windows(tokens, shape, (x.shape[1], x.shape[2]))
 
 
 class StageMaps(nn.Module):
     """Images [B, 3, H, W] in [0, 1] -> maps of the stages of one of timm's other models.
 
     Args:
-        backbone: any with maps. stages: their numbers; None: those of strides 4, 8, 16 and 32, or, in a model without
-            all of these (VOLO, XCiT), the last.
+        backbone: any with maps. Its stages of strides 4, 8, 16 and 32 are taken, or, in a model without all of these
+            (VOLO, XCiT), the last.
 
     Raises:
         UsageError: the model gives no maps.
     """
 
-    def __init__(self, backbone: Backbone, stages: Sequence[int] | None = None) -> None:
+    def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         info = getattr(backbone.model, "feature_info", None)
         if not info or not hasattr(backbone.model, "forward_intermediates"):
             raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} gives pooled features only, no maps")
         strides = [int(entry["reduction"]) for entry in info]
-        if stages is None:
-            last = {stride: number for number, stride in enumerate(strides)}
-            stages = [last[stride] for stride in (4, 8, 16, 32) if stride in last]
-            stages = stages if len(stages) == 4 else [-1]
-        self.backbone, self.stages = backbone, list(stages)
+        last = {stride: number for number, stride in enumerate(strides)}
+        stages = [last[stride] for stride in (4, 8, 16, 32) if stride in last]
+        self.backbone, self.stages = backbone, stages if len(stages) == 4 else [-1]
         self.channels = [int(info[stage]["num_chs"]) for stage in self.stages]
         self.strides = [strides[stage] for stage in self.stages]
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """See the class."""
+        """Return the map of each stage; see the class."""
         return self.backbone.maps(images, self.stages)
 
 
 def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
-    """The maps of any backbone that has some."""
+    """Return the module that computes a backbone's maps. Raises UsageError when it has none."""
     if is_plain(backbone):
         return VitMaps(backbone, options)
     if options.window or options.relative or options.checkpoint:
@@ -218,45 +220,45 @@ def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
 
 
 def is_plain(backbone: Backbone) -> bool:
-    """Whether it is a ViT of one stride, made of blocks."""
+    """Return whether a backbone is a ViT of one stride, made of blocks."""
     return isinstance(backbone.model, VisionTransformer)
 
 
 def quarters(backbone: Backbone) -> tuple[int, ...]:
-    """The last block of each quarter of a plain ViT: 2, 5, 8, 11 of 12."""
+    """Return the last block of each quarter of a plain ViT: 2, 5, 8, 11 of 12."""
     depth = len(getattr(backbone.model, "blocks", ()))
-    return tuple(depth * part // 4 - 1 for part in range(1, 5))
+    return tuple(depth * quarter // 4 - 1 for quarter in range(1, 5))
 
 
 def regions(x: Tensor, size: int) -> list[list[Tensor]]:
-    """[B, h, w, D] -> rows of parts: what full windows of size x size cover, and what is left at the right and bottom.
+    """Split [B, h, w, D] into rows of regions: full windows of size x size, and the rest at the right and bottom.
 
-    In each part all windows hold as many tokens: none of them is padding.
+    In each region all windows hold equally many tokens, none of which is padding.
     """
     height, width = x.shape[1:3]
-    rows, columns = ([part for part in (side // size * size, side % size) if part] for side in (height, width))
+    rows, columns = ([length for length in (side // size * size, side % size) if length] for side in (height, width))
     return [list(band.split(columns, dim=2)) for band in x.split(rows, dim=1)]
 
 
 def windows(x: Tensor, size: Grid) -> Tensor:
-    """[B, h, w, D] -> [B * windows, tokens of a window, D], for sides of windows that divide h and w."""
+    """Split [B, h, w, D] into windows whose sides divide h and w, [B * windows, tokens of a window, D]."""
     B, height, width, D = x.shape
     x = x.reshape(B, height // size[0], size[0], width // size[1], size[1], D)
     return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, size[0] * size[1], D)
 
 
-def joined(x: Tensor, size: Grid, grid: Grid) -> Tensor:
-    """The reverse of `windows` for a token grid (h, w)."""
+def merge_windows(x: Tensor, size: Grid, grid: Grid) -> Tensor:
+    """Return the tokens [B, h, w, D] of `windows`, for a token grid (h, w)."""
     rows, columns = grid[0] // size[0], grid[1] // size[1]
     x = x.view(-1, rows, columns, *size, x.shape[-1]).permute(0, 1, 3, 2, 4, 5)
     return x.reshape(len(x), *grid, -1)
 
 
-def _side_by_side(parts: list[Tensor], dim: int) -> Tensor:
-    return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
+def _side_by_side(tensors: list[Tensor], dim: int) -> Tensor:
+    return torch.cat(tensors, dim) if len(tensors) > 1 else tensors[0]
 
 
-def _index(number: int, depth: int, what: str) -> int:
+def _index(number: int, depth: int, option: str) -> int:
     if not -depth <= number < depth:
-        raise UsageError(f"{what}: there is no block {number}; the backbone has {depth}, counted from 0")
+        raise UsageError(f"{option}: there is no block {number}; the backbone has {depth}, counted from 0")
     return number % depth

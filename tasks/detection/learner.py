@@ -1,4 +1,4 @@
-"""What `fit` trains for detection: a detector of mmdetection, its losses summed as it sums them."""
+"""The learner of detection: a detector of mmdetection, its losses summed as mmdetection sums them."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class DetectionLearner(Learner):
     A batch is {"inputs": [uint8 [3, H, W], ...], "data_samples": [DetDataSample, ...]}, images of different sizes.
 
     Args:
-        detector: of `build_detector`.
+        detector: result of `build_detector`.
         norm_eval: whether batch norms of the backbone keep their statistics.
     """
 
@@ -29,44 +29,44 @@ class DetectionLearner(Learner):
 
     @property
     def maps(self) -> VitMaps | StageMaps:
-        """The part of the detector that gives the backbone's maps."""
+        """Return the module of the detector that computes the backbone's maps."""
         maps: VitMaps | StageMaps = self.detector.backbone.maps
         return maps
 
     @property
     def backbone(self) -> Backbone:
-        """The backbone within the detector, which knows its layers."""
+        """Return the backbone within the detector."""
         return self.maps.backbone
 
     def padded(self, size: tuple[int, int]) -> tuple[int, int]:
-        """The size (H, W) that a batch of images of this size has in the detector."""
+        """Return the padded size (H, W), in pixels, of a batch of images of this size in the detector."""
         step = self.detector.data_preprocessor.pad_size_divisor
         return -(-size[0] // step) * step, -(-size[1] // step) * step
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """Losses by mmdetection's names, `loss` being their sum."""
+        """Return the losses by mmdetection's names, and as `loss` their sum."""
         losses = self.detector.loss(batch["inputs"], batch["data_samples"])
         parts = {name: _total(value) for name, value in losses.items() if "loss" in name}
         return {"loss": torch.stack(list(parts.values())).sum(), **parts}
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
-        """Move a batch to the device; images are padded to one size, in [0, 1]."""
-        self.detector.data_preprocessor.to(device)  # `Module.to` of what it lies in does not tell it
+        """Move a batch to the device and pad its images to one size; pixels are in [0, 1]."""
+        self.detector.data_preprocessor.to(device)  # `Module.to` of the detector does not reach it
         prepared: Batch = self.detector.data_preprocessor(batch, True)
         return prepared
 
     def split(self, batch: Batch, parts: int) -> list[Batch]:
-        """As many images in each part; images keep the padding of the whole batch."""
+        """Split a batch into parts of equally many images, which keep the padding of the whole batch."""
         size = -(-self.batch_size(batch) // parts)
         starts = range(0, self.batch_size(batch), size)
         return [{name: values[start : start + size] for name, values in batch.items()} for start in starts]
 
     def batch_size(self, batch: Batch) -> int:
-        """Number of images."""
+        """Return the number of images."""
         return len(batch["data_samples"])
 
     def train(self, mode: bool = True) -> "DetectionLearner":
-        """Batch norm in the backbone keeps its statistics with `norm_eval`, as two images a batch give none."""
+        """Set the mode, except that batch norms of the backbone keep their statistics with `norm_eval`."""
         super().train(mode)
         if self.norm_eval:
             for module in self.backbone.modules():
@@ -75,22 +75,22 @@ class DetectionLearner(Learner):
         return self
 
     def share_tokens(self, shards: Shards) -> None:
-        """In the global blocks of a plain ViT; the rest is computed on every rank."""
+        """Share the tokens of a plain ViT's global blocks among the ranks; each rank computes the rest."""
         if not isinstance(self.maps, VitMaps):
             super().share_tokens(shards)
         else:
             self.maps.share_tokens(shards)
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Groups with layer decay over the backbone; necks and heads lie behind it."""
+        """Return the parameter groups with layer decay over the backbone; necks and heads are its last layer."""
         return parameter_groups(self, options, self.backbone, "detector.backbone.maps.backbone.")
 
 
 def collate(samples: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Packed samples of mmdetection's transforms as one batch; nothing is stacked, as sizes differ."""
+    """Collect packed samples of mmdetection's transforms in one batch; nothing is stacked, as sizes differ."""
     return {name: [sample[name] for sample in samples] for name in samples[0]}
 
 
 def _total(value: Tensor | list[Tensor]) -> Tensor:
     """Return a loss as mmdetection adds it up: means, summed over levels."""
-    return torch.stack([part.mean() for part in value]).sum() if isinstance(value, list | tuple) else value.mean()
+    return torch.stack([level.mean() for level in value]).sum() if isinstance(value, list | tuple) else value.mean()

@@ -1,9 +1,9 @@
-"""Where a detector computes in half precision, and where it does not.
+"""Which parts of a detector compute in half precision.
 
-Backbone, neck and the layers within heads follow autocast. What leaves a level or a head is float32, and with it all
-that mmdetection makes of it, as it takes the type of anchors, regions and scores from these outputs: decoding,
-proposals, targets, losses, suppression with its offset per class, probabilities of masks, the way back to the stored
-image. At 1,000 pixels bf16 knows steps of 4 pixels only.
+Backbone, neck and the layers within heads follow autocast. Levels of the pyramid and outputs of heads are float32, and
+so is all that mmdetection derives from them, since anchors, regions and scores take the type of these outputs:
+decoding, proposals, targets, losses, suppression with its offset per class, probabilities of masks, boxes in the stored
+image. At 1,000 pixels bf16 resolves steps of 4 pixels only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,32 +17,30 @@ from tasks.detection.operator_dtype import operator_dtype
 
 
 class FullPrecision(nn.Module):
-    """A neck whose levels leave in float32, as mmdetection gives regions the type of the levels. Layers behind it
-    compute in the run's precision all the same.
-    """
+    """A neck whose levels are float32, mmdetection's type of regions. Later layers follow autocast."""
 
     def __init__(self, neck: Any) -> None:
         super().__init__()
         self.neck = neck
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Maps of the backbone -> levels."""
+        """Return the pyramid's levels, in float32 at least, of the backbone's maps."""
         return tuple(widened(level) for level in self.neck(maps))
 
 
 def widen_heads(detector: nn.Module) -> None:
-    """Has the outputs of every head leave in float32 at least."""
+    """Make every head return its outputs in float32 at least."""
     for head in heads(detector):
         head.register_forward_hook(_widened_output)
 
 
 def heads(detector: nn.Module) -> list[nn.Module]:
-    """What mmdetection names `..._head`, at any depth; of a cascade each of its stages."""
-    found: list[nn.Module] = []
+    """Return the modules that mmdetection names `..._head`, at any depth; each stage of a cascade."""
+    modules: list[nn.Module] = []
     for name, module in detector.named_modules():
         if name.endswith("_head"):
-            found += module if isinstance(module, nn.ModuleList) else [module]
-    return found
+            modules += module if isinstance(module, nn.ModuleList) else [module]
+    return modules
 
 
 def _widened_output(head: nn.Module, inputs: Any, output: Any) -> Any:
@@ -50,28 +48,28 @@ def _widened_output(head: nn.Module, inputs: Any, output: Any) -> Any:
 
 
 def widened(value: Any) -> Any:
-    """Floating-point tensors, in tuples, lists and dictionaries too, in float32 at least; all else as it is."""
+    """Return floating-point tensors, within containers too, in float32 at least; all else unchanged."""
     if isinstance(value, Tensor):
         return value.to(operator_dtype(value)) if value.is_floating_point() else value
     if isinstance(value, dict):
-        return {name: widened(part) for name, part in value.items()}
+        return {name: widened(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(widened(part) for part in value)
+        return type(value)(widened(item) for item in value)
     return value
 
 
 @contextmanager
 def finite_outputs(detector: Any) -> Iterator[None]:
-    """Within it a level or an output of a head that is not finite raises NotFinite.
+    """Raise NotFinite within the block when a level or an output of a head is not finite.
 
-    mmdetection would leave out a box whose score is no number, and score the image by the others.
+    mmdetection would drop a box whose score is nan, and the image would be scored by the others.
     """
 
     def check(module: nn.Module, inputs: Any, output: Any) -> None:
-        if not all(bool(part.isfinite().all()) for part in _tensors(output)):
+        if not all(bool(tensor.isfinite().all()) for tensor in _tensors(output)):
             raise NotFinite
 
-    handles = [part.register_forward_hook(check) for part in (detector.neck, *heads(detector))]
+    handles = [module.register_forward_hook(check) for module in (detector.neck, *heads(detector))]
     try:
         yield
     finally:
@@ -83,5 +81,5 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor) and value.is_floating_point():
         yield value
     elif isinstance(value, dict | list | tuple):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(part)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(item)

@@ -1,4 +1,4 @@
-"""Stands in for mmcv's compiled module `mmcv._ext`: what detectors need of it, over torchvision and plain torch.
+"""Replacement of mmcv's compiled module `mmcv._ext`: the operators of detectors, over torchvision and plain torch.
 
 Names, arguments and tensors filled in place are those that `mmcv/ops/{nms,roi_align,focal_loss}.py` of onedl-mmcv
 2.3.6 use, on any device. Half precisions are computed in float32 and rounded at the end. Every other name can be looked
@@ -23,8 +23,6 @@ OPS: dict[str, Callable[..., Any]] = {
     "roi_align_backward": roi_align.roi_align_backward,
     "sigmoid_focal_loss_forward": focal.sigmoid_focal_loss_forward,
     "sigmoid_focal_loss_backward": focal.sigmoid_focal_loss_backward,
-    "softmax_focal_loss_forward": focal.softmax_focal_loss_forward,
-    "softmax_focal_loss_backward": focal.softmax_focal_loss_backward,
 }
 
 
@@ -33,7 +31,7 @@ class MissingOp(UserError, NotImplementedError):
 
 
 class Bridge(ModuleType):
-    """Stands in for the module `mmcv._ext`."""
+    """The module that replaces `mmcv._ext`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, __doc__)

@@ -1,4 +1,4 @@
-"""Makes mmdetection importable: over a user's compiled mmcv where there is one, else over the bridge of `ops`.
+"""Import of mmdetection: over a user's compiled mmcv where there is one, else over the bridge of `mmcv_ext`.
 
 Its maintained fork (onedl-mmengine, onedl-mmcv, onedl-mmdetection) installs without compiled operators, and `mmcv.ops`,
 hence `mmdet.models`, fails without the module `mmcv._ext`.
@@ -33,7 +33,7 @@ INSTALL = "pip install -e '.[detection]'"
 
 
 def load() -> None:
-    """Imports mmdet's models, registers them, and makes "mmdet" the default scope; nothing is printed. May be repeated.
+    """Import and register mmdet's models and make "mmdet" the default scope, without printing. May be repeated.
 
     Raises:
         UserError: packages are missing, overwrite each other, or cannot be imported.
@@ -50,18 +50,18 @@ def load() -> None:
 
 
 def versions() -> dict[str, str]:
-    """Import name -> version of what `load` imported."""
+    """Return the version of each package that `load` imported, by import name."""
     return {name: str(importlib.import_module(name).__version__) for name in PACKAGES}
 
 
 def ops_source() -> Literal["compiled", "bridge"]:
-    """The origin of mmcv's operators."""
+    """Return the origin of mmcv's operators."""
     loaded = sys.modules.get(COMPILED)
     if loaded is not None:
         return "bridge" if isinstance(loaded, Bridge) else "compiled"
     package = find_spec("mmcv")
-    found = package and PathFinder.find_spec(COMPILED, package.submodule_search_locations)
-    return "compiled" if found else "bridge"
+    extension = package and PathFinder.find_spec(COMPILED, package.submodule_search_locations)
+    return "compiled" if extension else "bridge"
 
 
 def _check_installed() -> None:
@@ -87,7 +87,7 @@ def _installed(distribution: str) -> bool:
 def _import() -> None:
     importlib.import_module("mmdet.models")
     importlib.import_module("mmdet.datasets")  # for its transforms; prints, and so is not left to a later import
-    # imported before the bridge was there, by a user's file, it goes without its operator
+    # a user's file that imported it before the bridge was there left it without its operator
     masks = importlib.import_module("mmdet.structures.mask.structures")
     masks.roi_align = importlib.import_module("mmcv.ops").roi_align  # type: ignore[attr-defined]
     _suppress_in_float64()
@@ -101,13 +101,13 @@ def _import() -> None:
 
 
 def _suppress_in_float64() -> None:
-    """Wherever `batched_nms` was imported to; compiled operators take float32 alone, and are left as they are."""
-    own = importlib.import_module("mmcv.ops.nms").batched_nms
-    if ops_source() != "bridge" or hasattr(own, "__wrapped__"):
+    """Replace `batched_nms` wherever it was imported to, except over compiled operators, which take float32 only."""
+    original = importlib.import_module("mmcv.ops.nms").batched_nms
+    if ops_source() != "bridge" or hasattr(original, "__wrapped__"):
         return
-    exact = class_offsets_in_float64(own)
+    exact = class_offsets_in_float64(original)
     for module in [module for name, module in sys.modules.items() if name.partition(".")[0] in ("mmcv", "mmdet")]:
-        if getattr(module, "batched_nms", None) is own:
+        if getattr(module, "batched_nms", None) is original:
             module.batched_nms = exact  # type: ignore[attr-defined]
 
 

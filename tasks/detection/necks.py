@@ -1,4 +1,4 @@
-"""From the maps of one stride to a pyramid: ViTDet's simple one, and the four-level one from intermediate blocks.
+"""Pyramids from maps of one stride: ViTDet's simple one, and the four-level one from intermediate blocks.
 
 Letters: D channels of the backbone, C of the pyramid.
 """
@@ -12,22 +12,22 @@ from torch import Tensor, nn
 from backbones.errors import UsageError
 
 STRIDES = (4, 8, 16, 32)
-"""Of a pyramid's levels, as far as they come from the backbone."""
+"""Strides of the pyramid's levels that are computed from the backbone's maps, in pixels."""
 
 
 def scales(stride: int) -> list[float]:
-    """The factors that bring a map of this stride to `STRIDES`.
+    """Return the factors that bring a map of this stride to `STRIDES`.
 
     Raises:
-        UsageError: a stride for which there are none.
+        UsageError: the stride is not 4, 8 or 16.
     """
     if stride not in (4, 8, 16):
         raise UsageError(f"maps of stride {stride}: pyramids are made from patches of 4, 8 and 16 pixels")
-    return [stride / wanted for wanted in STRIDES]
+    return [stride / target for target in STRIDES]
 
 
 def rescale(dim: int, factor: float) -> tuple[nn.Module, int]:
-    """A module that makes a map of D channels 4, 2, 1, 1/2, 1/4 ... times as large, and the channels it leaves.
+    """Return a module that scales a map of D channels by 4, 2, 1, 1/2, 1/4 ..., and its number of output channels.
 
     As in ViTDet (arXiv 2203.16527, section 3): strided deconvolutions upwards, with a norm between two; max pooling
     downwards.
@@ -62,17 +62,17 @@ class SimplePyramid(nn.Module):
     """ViTDet's pyramid: every level up to stride 32 from the last map alone, coarser ones by pooling the one before.
 
     Args:
-        dim: D. stride: of the map, 4, 8 or 16. channels: C. strides: of the levels, rising.
+        dim: D. stride: stride of the map, 4, 8 or 16. channels: C. strides: strides of the levels, rising.
     """
 
     def __init__(self, dim: int, stride: int, channels: int = 256, strides: Sequence[int] = (4, 8, 16, 32, 64)) -> None:
         super().__init__()
         factors = dict(zip(STRIDES, scales(stride)))
-        self.levels = nn.ModuleList(_Level(dim, factors[wanted], channels) for wanted in strides if wanted in factors)
+        self.levels = nn.ModuleList(_Level(dim, factors[level], channels) for level in strides if level in factors)
         self.pooled = len(strides) - len(self.levels)
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The last of the maps [B, D, h, w] -> levels [B, C, ., .], one for each stride."""
+        """Return the levels [B, C, ., .], one for each stride, of the last of the maps [B, D, h, w]."""
         levels = [level(maps[-1]) for level in self.levels]
         for _ in range(self.pooled):
             levels.append(F.max_pool2d(levels[-1], 1, 2))
@@ -85,7 +85,7 @@ class TapScales(nn.Module):
     As ViT-Adapter's and XCiT's baselines do (arXiv 2205.08534, 2106.09681).
 
     Args:
-        dim: D. stride: of the maps, 4, 8 or 16.
+        dim: D. stride: stride of the maps, 4, 8 or 16.
     """
 
     def __init__(self, dim: int, stride: int) -> None:
@@ -96,5 +96,5 @@ class TapScales(nn.Module):
         self.channels = [width for _, width in steps]
 
     def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
-        """Four maps [B, D, h, w] -> four of strides 4, 8, 16, 32 with `channels`."""
+        """Return maps of strides 4, 8, 16, 32 with `channels`, of four maps [B, D, h, w]."""
         return [step(norm(x)) for step, norm, x in zip(self.steps, self.norms, maps, strict=True)]

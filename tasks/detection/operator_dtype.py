@@ -7,5 +7,5 @@ from torch import Tensor
 
 
 def operator_dtype(*tensors: Tensor) -> torch.dtype:
-    """The type to compute in: the widest given, float32 at least."""
+    """Return the type to compute in: the widest of the tensors', float32 at least."""
     return reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)

@@ -71,7 +71,7 @@ class DetectOptions(FitOptions):
 
 
 def check_relative(spec: BackboneSpec) -> None:
-    """Whether a user's own attention can have relative positions, as far as its file says so; it is not run.
+    """Check from a user's attention file, without running it, that it can have relative positions.
 
     Raises:
         UsageError: it cannot.

@@ -1,4 +1,4 @@
-"""Images with the boxes that were found on them."""
+"""Images with the detected boxes drawn on them."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,14 +13,16 @@ from tasks.picture_checksums import write_sums
 
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 SHOWN, ALWAYS = 0.3, 3
-"""Detections below this score are left out, but for the best ones of an image: early in a training none is above."""
+"""Lowest score of a drawn box, and number of best boxes drawn always: early in a training no score is above."""
 
 
-def picture(path: str, results: Sequence[dict[str, Any]], names: dict[int, str]) -> Image.Image:
-    """The image with every box, its class and its score.
+def draw_detections(path: str, results: Sequence[dict[str, Any]], names: dict[int, str]) -> Image.Image:
+    """Return the image with every box, its class and its score drawn on it.
 
     Args:
-        results: of this image. names: category id -> name.
+        path: file of the image.
+        results: detections of this image, in COCO's format.
+        names: name of each category id.
     """
     image = read_image(path)
     pen = ImageDraw.Draw(image)
@@ -36,7 +38,7 @@ def picture(path: str, results: Sequence[dict[str, Any]], names: dict[int, str])
 
 
 def save_pictures(folder: Path, images: Sequence[tuple[str, list[dict[str, Any]]]], names: dict[int, str]) -> None:
-    """`folder`/NAME.png for every (path, results); NAME-2.png for the second image of a name, and so on.
+    """Save `folder`/NAME.png for every (path, results); NAME-2.png for the second image of a name, and so on.
 
     Raises:
         UserError: an image cannot be read, or its picture cannot be written.
@@ -47,14 +49,14 @@ def save_pictures(folder: Path, images: Sequence[tuple[str, list[dict[str, Any]]
         for path, results in images:
             name = _unused(Path(path).stem, saved)
             saved.add(name)
-            picture(path, results, names).save(folder / f"{name}.png")
+            draw_detections(path, results, names).save(folder / f"{name}.png")
         write_sums(folder, [f"{name}.png" for name in saved])
     except OSError as error:
         raise write_error(folder, error) from error
 
 
 def _label(pen: ImageDraw.ImageDraw, corner: tuple[float, float], text: str, colour: str) -> None:
-    """Text on a patch, at the corner of a box or as near as it fits into the image."""
+    """Draw text on a coloured patch, at the corner of a box or as near as fits into the image."""
     _, _, width, height = pen.textbbox((0, 0), text)
     limits = (pen.im.size[0] - width, pen.im.size[1] - height)
     x, y = (max(min(place, limit), 0) for place, limit in zip(corner, limits))
@@ -64,4 +66,4 @@ def _label(pen: ImageDraw.ImageDraw, corner: tuple[float, float], text: str, col
 
 def _unused(name: str, used: set[str]) -> str:
     numbered = (f"{name}-{number}" for number in itertools.count(2))
-    return next(one for one in itertools.chain([name], numbered) if one not in used)
+    return next(candidate for candidate in itertools.chain([name], numbered) if candidate not in used)

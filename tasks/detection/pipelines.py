@@ -1,6 +1,7 @@
 """Images and annotations for a detector, through mmdetection's transforms.
 
-Every draw comes from numpy's or Python's global generator, so that under `seeded` a sample is a function of its key.
+Every random number comes from numpy's or Python's global generator, so that under `seeded` a sample is a function of
+its key.
 """
 
 from functools import partial
@@ -15,14 +16,14 @@ from tasks.data.coco_split import CocoSplit
 from tasks.detection import mmlab
 
 GREY = 114
-"""Of the pixels that bring crops to their size (ViTDet's jitter in mmdetection); whole images get the mean."""
+"""Value of the pixels that pad crops (ViTDet's jitter in mmdetection); whole images are padded with the mean."""
 STEP = 32
 META = ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")
 View = Literal["jitter", "resize", "scales"]
 
 
 def train_transforms(view: View, size: tuple[int, int], flip: float, masks: bool) -> list[dict[str, Any]]:
-    """mmdetection's configuration of the training transforms, for an image that is read already.
+    """Return mmdetection's configuration of the training transforms, for an image that is read already.
 
     Args:
         view: `jitter`: ViTDet's large-scale jitter (arXiv 2203.16527, section 4; 2012.07177), 0.1 to 2 times the size,
@@ -55,17 +56,17 @@ def train_transforms(view: View, size: tuple[int, int], flip: float, masks: bool
 
 
 def test_transforms(size: tuple[int, int]) -> list[dict[str, Any]]:
-    """The whole image within (short, long) sides."""
+    """Return the configuration of the test transforms: the whole image within (short, long) sides, in pixels."""
     short, long = size
     resize = {"type": "Resize", "scale": (long, short), "keep_ratio": True}
     return [resize, {"type": "PackDetInputs", "meta_keys": META}]
 
 
-def described(split: CocoSplit, index: int) -> dict[str, Any]:
-    """An image and its objects as mmdetection's transforms take them: boxes (x1, y1, x2, y2), clipped to the image.
+def as_mmdet_sample(split: CocoSplit, index: int) -> dict[str, Any]:
+    """Return an image's path and its objects as mmdetection's transforms take them: boxes (x1, y1, x2, y2), clipped.
 
-    Crowds are marked to be ignored. To mmdetection's assigners as its configurations have them that means background:
-    only `ignore_iof_thr` in the detector's file (`train_cfg`, each assigner) keeps what lies within them from training.
+    Crowds are marked to be ignored. The assigners of mmdetection's configurations then treat them as background: only
+    `ignore_iof_thr` in the detector's file (`train_cfg`, each assigner) keeps regions within them out of training.
     """
     image, rows = split.images[index], split.rows(index)
     boxes = split.clipped_boxes()[rows]
@@ -75,7 +76,7 @@ def described(split: CocoSplit, index: int) -> dict[str, Any]:
         if split.trained[row] or split.crowd[row]:
             instance = {"bbox": corners[place].tolist(), "bbox_label": int(split.label[row])}
             instance["ignore_flag"] = int(split.crowd[row])
-            instance["mask"] = split.segmentations[row] or []  # marked as a crowd is by mmdetection when there are none
+            instance["mask"] = split.segmentations[row] or []  # without a mask mmdetection ignores it, as a crowd
             instances.append(instance)
     sizes = {"height": image.height, "width": image.width}
     return {"img_path": split.path(index), "img_id": image.id, "instances": instances, **sizes}
@@ -87,7 +88,9 @@ class DetectionImages(Dataset[dict[str, Any]]):
     A key is an index, for test images, or (epoch, index, repeat), for training.
 
     Args:
-        split: images and objects. transforms: of `train_transforms` or `test_transforms`. seed: of the augmentation.
+        split: images and objects.
+        transforms: result of `train_transforms` or `test_transforms`.
+        seed: seed of the augmentation.
     """
 
     def __init__(self, split: CocoSplit, transforms: list[dict[str, Any]], *, seed: int = 0) -> None:
@@ -95,19 +98,19 @@ class DetectionImages(Dataset[dict[str, Any]]):
         import cv2
         from mmcv.transforms import Compose
 
-        cv2.setNumThreads(0)  # several images are loaded at once; and its threads would not survive a fork
+        cv2.setNumThreads(0)  # several images are loaded at once, and its threads do not survive a fork
         self.split, self.transforms, self.seed = split, transforms, seed
         self.transform = Compose(transforms)
 
     def __reduce__(self) -> Any:
-        """A loader's worker that is no fork makes the transforms anew, once mmdetection can be imported there."""
+        """Rebuild the transforms in a loader's worker that is not forked, where mmdetection must be imported first."""
         return partial(DetectionImages, seed=self.seed), (self.split, self.transforms)
 
     def __len__(self) -> int:
         return len(self.split.images)
 
     def __getitem__(self, key: int | tuple[int, int, int]) -> dict[str, Any]:
-        """{"inputs": uint8 [3, H, W] in the order BGR, "data_samples"}. Raises UserError for an unreadable image."""
+        """Return {"inputs": uint8 [3, H, W] as BGR, "data_samples"}. Raises UserError for an unreadable image."""
         sample = self._read(key[1] if isinstance(key, tuple) else key)
         if not isinstance(key, tuple):
             return self._packed(sample)
@@ -115,14 +118,14 @@ class DetectionImages(Dataset[dict[str, Any]]):
             return self._packed(sample)
 
     def _read(self, index: int) -> dict[str, Any]:
-        """An image, as it is stored, and its objects.
+        """Read an image as it is stored, with its objects.
 
-        By this suite's reader, as everywhere: mmdetection's turns images as EXIF says, but COCO's sizes and objects are
-        those of what is stored, and its colours of CMYK differ.
+        The reader is this suite's: mmdetection's rotates images by EXIF, while COCO's sizes and objects are those of
+        the stored image, and its colours of CMYK differ.
         """
         from cv2 import COLOR_RGB2BGR, cvtColor
 
-        sample = described(self.split, index)
+        sample = as_mmdet_sample(self.split, index)
         image, stated = read_image(sample["img_path"]), (sample["width"], sample["height"])
         if image.size != stated:
             raise UserError(f"{sample['img_path']}: {image.size} pixels, but {self.split.file} states {stated}")

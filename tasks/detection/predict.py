@@ -1,4 +1,4 @@
-"""What a detector finds in the images of a split, as COCO's result format has it."""
+"""Detections of the images of a split, in COCO's format for results."""
 
 import warnings
 from collections.abc import Sequence
@@ -34,21 +34,25 @@ def detect(
     batch_size: int,
     padded: bool = False,
 ) -> Results:
-    """[{image_id, category_id, bbox [x, y, width, height], score, segmentation}, ...]; the same on every rank.
+    """Return [{image_id, category_id, bbox [x, y, width, height], score, segmentation}, ...], the same on every rank.
 
-    Boxes in pixels of the image as it is stored; masks, where the detector has them, as run lengths. In the order of
-    the images. The images of a batch have one size in the network, each its own, so that neither the number of images
-    in a batch nor the number of ranks changes what is found.
+    Boxes are in pixels of the stored image; masks, where the detector has them, are run lengths. Results are in the
+    order of the images. Only images that have the same padded size share a batch, so that neither the number of images
+    in a batch nor the number of ranks changes the results.
 
     Args:
-        size: (short, long), limits of an image's sides.
-        batch_size: images of a batch of one rank.
-        padded: whether every image is padded to `size`, (H, W) then, as crops for training are: positions, which are
-            resampled to the grid of the padded image, then mean the same as in training.
+        detector: mmdetection's detector.
+        data: data set, for the ids of its categories.
+        split: images.
+        size: (short, long), limits of an image's sides in pixels.
+        context: device, ranks and signals of the run.
+        batch_size: images in a batch of one rank.
+        padded: whether every image is padded to `size`, then (H, W), as crops for training are: positions are
+            resampled to the grid of the padded image, and so mean the same as in training.
 
     Raises:
         UserError: an image cannot be read.
-        NotFinite: what the detector gives for an image is not finite; names the image.
+        NotFinite: the detector's output for an image is not finite; names the image.
         Stopped: a signal came.
     """
     detector.eval()
@@ -57,7 +61,7 @@ def detect(
     step = detector.data_preprocessor.pad_size_divisor
     batches = equal_sizes(sizes_in_network(split, size, step, padded=padded), batch_size)
     mine = dist.part_of_rank(batches, context.ranks)
-    found: dict[int, Results] = {}
+    results: dict[int, Results] = {}
     broken: list[int] = []
     read = load_batches(images, mine, context, collate=collate)
     try:
@@ -69,60 +73,60 @@ def detect(
             if samples is None:
                 broken.append(places[_first_broken(detector, batch, context)])
                 break
-            found |= {place: results_of(sample, data.category_ids) for place, sample in zip(places, samples)}
+            results |= {place: results_of(sample, data.category_ids) for place, sample in zip(places, samples)}
     except Exception:
         context.check_stop()  # a signal to the whole process group also ends the loader's workers
         raise
-    return _in_order(dist.gather_objects((found, broken)), split)
+    return _in_order(dist.gather_objects((results, broken)), split)
 
 
-def _in_order(parts: list[tuple[dict[int, Results], list[int]]], split: CocoSplit) -> Results:
-    """The results of all ranks by image. Raises NotFinite for the first image of which there are none."""
-    if broken := [place for _, places in parts for place in places]:
+def _in_order(gathered: list[tuple[dict[int, Results], list[int]]], split: CocoSplit) -> Results:
+    """Return the results of all ranks by image. Raises NotFinite for the first image without finite results."""
+    if broken := [place for _, places in gathered for place in places]:
         raise NotFinite(split.images[min(broken)].file_name)
-    of_image = {place: results for found, _ in parts for place, results in found.items()}
+    of_image = {place: results for of_rank, _ in gathered for place, results in of_rank.items()}
     return [result for place in sorted(of_image) for result in of_image[place]]
 
 
 def sizes_in_network(split: CocoSplit, size: tuple[int, int], step: int, *, padded: bool) -> list[tuple[int, int]]:
-    """(H, W) of every image once it is resized and padded to multiples of `step`; see `detect`."""
+    """Return the (H, W) of every image after it is resized and padded to multiples of `step`; see `detect`."""
     from mmcv.image.geometric import rescale_size
 
-    found = []
+    sizes = []
     for image in split.images:
         width, height = rescale_size((image.width, image.height), (size[1], size[0]))
         height, width = (max(height, size[0]), max(width, size[1])) if padded else (height, width)
-        found.append((-(-height // step) * step, -(-width // step) * step))
-    return found
+        sizes.append((-(-height // step) * step, -(-width // step) * step))
+    return sizes
 
 
 def equal_sizes(sizes: Sequence[tuple[int, int]], batch_size: int) -> list[list[int]]:
-    """Indices in batches of at most `batch_size`, all of a batch of one size; in order, as far as that goes."""
+    """Return indices in batches of at most `batch_size` images of one size, in order as far as possible."""
     batches: list[list[int]] = []
-    open_ones: dict[tuple[int, int], list[int]] = {}
+    unfilled: dict[tuple[int, int], list[int]] = {}
     for place, size in enumerate(sizes):
-        batch = open_ones.setdefault(size, [])
+        batch = unfilled.setdefault(size, [])
         batch.append(place)
         if len(batch) == batch_size:
-            batches.append(open_ones.pop(size))
-    return batches + list(open_ones.values())
+            batches.append(unfilled.pop(size))
+    return batches + list(unfilled.values())
 
 
 def _predicted(detector: Any, batch: dict[str, Any], context: Context) -> list[Any] | None:
-    """mmdetection's sample for each image; None where something is not finite."""
+    """Return mmdetection's sample for each image; None when an output is not finite."""
     prepared = detector.data_preprocessor(batch, False)
     try:
         with context.scoring(), finite_outputs(detector), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of mmdetection about its own use of torch
+            warnings.simplefilter("ignore")  # mmdetection warns about its own use of torch
             samples: list[Any] = detector.predict(prepared["inputs"], prepared["data_samples"])
     except NotFinite:
         return None
-    found = [sample.pred_instances for sample in samples]
-    return samples if all(one.bboxes.isfinite().all() and one.scores.isfinite().all() for one in found) else None
+    instances = [sample.pred_instances for sample in samples]
+    return samples if all(item.bboxes.isfinite().all() and item.scores.isfinite().all() for item in instances) else None
 
 
 def _first_broken(detector: Any, batch: dict[str, Any], context: Context) -> int:
-    """The first image of a batch that gives something that is not finite, also by itself."""
+    """Return the first image of a batch whose outputs are not finite by itself; 0 when there is none."""
     for place in range(len(batch["inputs"])):
         if _predicted(detector, {name: [values[place]] for name, values in batch.items()}, context) is None:
             return place
@@ -130,30 +134,30 @@ def _first_broken(detector: Any, batch: dict[str, Any], context: Context) -> int
 
 
 def padded_to(image: Tensor, size: tuple[int, int]) -> Tensor:
-    """An image, uint8 [3, h, w], with grey at the bottom and right up to `size` (H, W); larger sides stay."""
-    height, width = (max(wanted - side, 0) for wanted, side in zip(size, image.shape[1:]))
+    """Pad an image, uint8 [3, h, w], with grey at the bottom and right to `size` (H, W); larger sides stay."""
+    height, width = (max(target - side, 0) for target, side in zip(size, image.shape[1:]))
     return F.pad(image, (0, width, 0, height), value=GREY)
 
 
 def results_of(sample: Any, category_ids: Sequence[int]) -> Results:
-    """The detections of one image."""
+    """Return the detections of one image in COCO's format."""
     instances = sample.pred_instances
     boxes = instances.bboxes.float().cpu().numpy().astype(np.float64)
     boxes[:, 2:] -= boxes[:, :2]
     masks = instances.masks.cpu().numpy() if "masks" in instances else None
-    found = []
+    results = []
     scores, labels = instances.scores.float().cpu().tolist(), instances.labels.cpu().tolist()
     for place, (score, label) in enumerate(zip(scores, labels, strict=True)):
         result = {"image_id": int(sample.img_id), "category_id": int(category_ids[label]), "score": score}
         result["bbox"] = boxes[place].tolist()
         if masks is not None:
             result["segmentation"] = run_lengths(masks[place])
-        found.append(result)
-    return found
+        results.append(result)
+    return results
 
 
 def run_lengths(mask: NDArray[Any]) -> dict[str, Any]:
-    """A mask [H, W], bool, as COCO's compressed run lengths, in text that JSON can hold."""
+    """Encode a mask [H, W], bool, as COCO's compressed run lengths, in text that JSON can hold."""
     from pycocotools.mask import encode
 
     encoded = encode(np.asfortranarray(mask, dtype=np.uint8))

@@ -16,12 +16,12 @@ from backbones.kernels.operator import padded_width
 
 
 class RelativePositions(nn.Module):
-    """An attention's function of q, k, v whose scores q k^T / sqrt(d) become q k^T / sqrt(d) + q R_h + q R_w.
+    """An attention function of q, k, v whose scores q k^T / sqrt(d) become q k^T / sqrt(d) + q R_h + q R_w.
 
     So softmax(q k^T / sqrt(d) + q R_h + q R_w) v, and L^-alpha h(q k^T / sqrt(d) + q R_h + q R_w) v.
 
     `grid`, the (h, w) of the tokens, and `size`, the grid that they are a corner of (a window's, where it ends behind
-    the image), are set by whoever calls the attention: tokens alone do not say it.
+    the image), are set by the caller, since tokens alone do not determine them.
 
     Args:
         inner: takes q and k of any width, v, and their `scale`; see `backbones.attention.takes_scale`.
@@ -36,28 +36,28 @@ class RelativePositions(nn.Module):
         self.size = self.grid = size
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        """[B, heads, N, d] each -> [B, heads, N, d]."""
+        """Return attention [B, heads, N, d] of q, k, v [B, heads, N, d]."""
         q, k, v = checked_inputs(q, k, v)
         return self.inner(*self._extended(q, k), v, scale=1.0, **options)
 
     def operations(self, pairs: int, tokens: int) -> int | None:
-        """Of the scores of places, q R_h and q R_w, and of the products with the weights; a multiply-add is two.
+        """Return the operations of the position scores q R_h and q R_w and of the products; a multiply-add is two.
 
-        None where those of the inner function are not known.
+        None when those of the inner function are not known.
 
         Args:
-            pairs: B times heads.
+            pairs: B times heads. tokens: N.
         """
         d, places = self.rel_pos_h.shape[1], sum(self.grid)
         products = core_operations(self.inner, pairs, tokens, d + places, d)
         return None if products is None else products + 2 * pairs * tokens * d * places
 
     def _extended(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, heads, N, d + h + w] each, whose products are the scores with the positions in them.
+        """Return q and k [B, heads, N, d + h + w] whose products are the scores with the positions in them.
 
         A key carries the unit vectors of its row and its column, a query its scores of all rows and columns: so no
-        N x N tensor of positions, for which no fused kernel has a gradient, is ever made. On a GPU zeros fill them up
-        to a width that the kernels of point-wise attention take.
+        N x N tensor of positions, for which no fused kernel has a gradient, is ever made. On a GPU zeros pad them to
+        a width that the kernels of point-wise attention take.
         """
         h, w = self.grid
         on_grid = q.unflatten(2, (h, w))
@@ -75,11 +75,12 @@ class RelativePositions(nn.Module):
 
 
 def distances(table: Tensor, length: int, shown: int | None = None) -> Tensor:
-    """[shown, shown, d]: for a query at i and a key at j the row of the table that stands for i - j.
+    """Return [shown, shown, d]: the row of the table for i - j, for a query at i and a key at j.
 
     Args:
         table: [2 M - 1, d] for distances -(M - 1) .. M - 1; interpolated linearly to 2 length - 1 rows.
-        shown: places there are, from the first on; None: `length`.
+        length: places that the table is for.
+        shown: number of places returned, from the first on; None: `length`.
     """
     if len(table) != 2 * length - 1:
         resized = F.interpolate(table.float().T[None], size=2 * length - 1, mode="linear")

@@ -18,7 +18,7 @@ from tasks.detection.operator_dtype import operator_dtype
 
 MAX_POOLING = 0
 SAMPLES_AT_ONCE = 1 << 25
-"""In max pooling, in numbers; bounds its memory. Mean pooling on a CPU stays with torchvision beyond it."""
+"""Samples (numbers) of max pooling held in memory at a time; beyond as many, mean pooling on a CPU is torchvision's."""
 
 
 def roi_align_forward(
@@ -34,10 +34,10 @@ def roi_align_forward(
     pool_mode: int,
     aligned: bool,
 ) -> None:
-    """RoIAlign (arXiv 1703.06870, section 3): pools maps [B, C, H, W] within RoIs [M, 5] into `output` [M, C, h, w].
+    """Pool maps [B, C, H, W] within RoIs [M, 5] into `output` [M, C, h, w]: RoIAlign (arXiv 1703.06870, section 3).
 
     Args:
-        argmax_y, argmax_x: [M, C, h, w], for max pooling only: get the place of the largest sample, the first of equal
+        argmax_y, argmax_x: [M, C, h, w], filled by max pooling only: place of the largest sample, the first of equal
             ones, in pixels of the map.
         aligned_height, aligned_width: h, w.
         spatial_scale: map pixels per image pixel.
@@ -61,7 +61,7 @@ def roi_align_forward(
         align = torch.ops.torchvision.roi_align
         output.copy_(align(input.to(dtype), boxes, spatial_scale, *size, sampling_ratio, aligned))
     wrong = ~rois.isfinite().all(1)
-    if wrong.is_cuda or wrong.any():  # on a GPU a look would wait for it
+    if wrong.is_cuda or wrong.any():  # on a GPU, reading the flag would wait for it
         output.masked_fill_(wrong[:, None, None, None], torch.nan)
 
 
@@ -78,7 +78,7 @@ def roi_align_backward(
     pool_mode: int,
     aligned: bool,
 ) -> None:
-    """Adds the gradient of `roi_align_forward` with respect to the maps to `grad_input` [B, C, H, W]."""
+    """Add the gradient of `roi_align_forward` with respect to the maps to `grad_input` [B, C, H, W]."""
     dtype = operator_dtype(grad_output)
     grad, boxes = grad_output.to(dtype), _sound(rois.to(dtype), sampling_ratio)
     if pool_mode == MAX_POOLING:
@@ -97,7 +97,7 @@ def roi_align_backward(
 
 
 def _sound(rois: Tensor, sampling_ratio: int) -> Tensor:
-    """RoIs that torchvision can take: those that are not finite are empty; those inside out too, if sides count."""
+    """Return RoIs that torchvision accepts: empty for those not finite, and for inverted ones if their size counts."""
     rois = torch.where(rois.isfinite().all(1, keepdim=True), rois, 0)
     if sampling_ratio > 0:
         return rois
@@ -107,7 +107,7 @@ def _sound(rois: Tensor, sampling_ratio: int) -> Tensor:
 def _geometry(
     rois: Tensor, size: tuple[int, int], scale: float, ratio: int, aligned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """[M, 2] each, down and across: where a RoI starts, the side of its bins in map pixels, s and t."""
+    """Return, [M, 2] each, down and across: the start of each RoI, the side of its bins in map pixels, s and t."""
     corners = rois[:, 1:].view(-1, 2, 2).flip(2) * scale - 0.5 * aligned
     start, sides = corners[:, 0], corners[:, 1] - corners[:, 0]
     bins = (sides if aligned else sides.clamp(min=1)) / sides.new_tensor(size)
@@ -117,11 +117,11 @@ def _geometry(
 def _axis_weights(
     rois: Tensor, shape: torch.Size, size: tuple[int, int], scale: float, ratio: int, aligned: bool
 ) -> list[Tensor] | None:
-    """What each row of a map weighs in each bin of a RoI, [M, h, H], and each column, [M, w, W].
+    """Return the weight of each map row in each bin of a RoI, [M, h, H], and of each column, [M, w, W].
 
     The samples of a bin stand on a grid, and a bilinear weight is a product: the mean over the bin is rows @ map @
-    columns^T. None where these are not to be used: without RoIs, on a GPU, and for RoIs so large that their samples
-    fill the memory.
+    columns^T. None where torchvision is used instead: without RoIs, on a GPU, and for RoIs so large that their
+    samples would fill the memory.
     """
     if rois.device.type != "cpu" or not len(rois):
         return None
@@ -134,7 +134,13 @@ def _axis_weights(
 
 
 def _weights_along(start: Tensor, side: Tensor, samples: Tensor, bins: int, length: int) -> Tensor:
-    """[M, bins, length] along one axis of the map; `start`, `side` and the number of `samples` of a bin are [M]."""
+    """Return the weights [M, bins, length] along one axis of the map.
+
+    Args:
+        start, side, samples: [M] the start of each RoI, the side of its bins, the samples of a bin.
+        bins: bins of a RoI along the axis.
+        length: pixels of the map along the axis.
+    """
     n = samples.clamp(min=1)[:, None, None]
     sample = torch.arange(max(int(samples.max()), 1))
     place = start[:, None, None] + torch.arange(bins)[:, None] * side[:, None, None]
@@ -148,7 +154,7 @@ def _weights_along(start: Tensor, side: Tensor, samples: Tensor, bins: int, leng
 
 
 def _parts(rois: Tensor, weights: list[Tensor]) -> Iterator[tuple[int, int, slice, slice, Tensor, Tensor]]:
-    """Each RoI with samples on the map: its number, its image, the rows and columns it reaches, what these weigh."""
+    """Yield for each RoI with samples on the map its number, image, reached rows and columns, and their weights."""
     limits = []
     for along in weights:
         reached = (along != 0).any(1).byte()  # [M, length]
@@ -161,7 +167,7 @@ def _parts(rois: Tensor, weights: list[Tensor]) -> Iterator[tuple[int, int, slic
 
 
 def _mean_pooled(maps: Tensor, rois: Tensor, weights: list[Tensor], output: Tensor) -> None:
-    """The means of the samples of `maps` into `output` [M, C, h, w]."""
+    """Write the means of the samples of `maps` into `output` [M, C, h, w]."""
     output.zero_()
     maps, height = maps.permute(0, 2, 3, 1).contiguous(), output.shape[2]
     with torch.autocast("cpu", enabled=False):
@@ -171,51 +177,51 @@ def _mean_pooled(maps: Tensor, rois: Tensor, weights: list[Tensor], output: Tens
 
 
 def _add_mean_gradient(maps: Tensor, grad: Tensor, rois: Tensor, weights: list[Tensor]) -> None:
-    """Adds the gradient of `_mean_pooled`, `grad` [M, C, h, w], to `maps` [B, C, H, W], whose strides may change."""
+    """Add the gradient of `_mean_pooled`, `grad` [M, C, h, w], to `maps` [B, C, H, W], whose strides may change."""
     if maps.dtype != grad.dtype:
         wide = maps.to(grad.dtype)
         _add_mean_gradient(wide, grad, rois, weights)
         maps.copy_(wide)
         return
     if maps.is_contiguous() and not maps.any():
-        # channels last, in place: what is added, here and by autograd to other gradients, then lies in one piece
+        # channels last, in place: sums, here and by autograd with other gradients, then run over contiguous memory
         maps.as_strided_(maps.shape, torch.empty_like(maps, device="meta", memory_format=torch.channels_last).stride())
-    found = maps.permute(0, 2, 3, 1)
+    last = maps.permute(0, 2, 3, 1)
     with torch.autocast("cpu", enabled=False):
         for number, image, rows, columns, down, across in _parts(rois, weights):
             strip = across.T @ grad[number].permute(1, 2, 0)  # [h, columns, C]
-            found[image, rows, columns] += (down.T @ strip.flatten(1)).view(-1, *strip.shape[1:])
+            last[image, rows, columns] += (down.T @ strip.flatten(1)).view(-1, *strip.shape[1:])
 
 
 def _max_pooled(
     maps: Tensor, rois: Tensor, size: tuple[int, int], scale: float, ratio: int, aligned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """[M, C, h, w] the largest samples, and their y and x; RoIs with the same s and t go together."""
+    """Return the largest samples [M, C, h, w], and their y and x; RoIs with equal s and t are pooled together."""
     start, bins, grids = _geometry(rois, size, scale, ratio, aligned)
     pooled = maps.new_zeros(len(rois), maps.shape[1], *size)
     y, x = torch.full_like(pooled, -1), torch.full_like(pooled, -1)
     for s, t in sorted({(s, t) for s, t in grids.tolist() if s > 0 and t > 0}):
         fine = (size[0] * s, size[1] * t)
         members = (grids == grids.new_tensor([s, t])).all(1).nonzero().flatten()
-        for some in members.split(max(1, SAMPLES_AT_ONCE // (maps.shape[1] * fine[0] * fine[1]))):
+        for chosen in members.split(max(1, SAMPLES_AT_ONCE // (maps.shape[1] * fine[0] * fine[1]))):
             # bins so fine that each holds one sample: the samples of the bins of this size
-            samples = torch.ops.torchvision.roi_align(maps, rois[some], scale, *fine, 1, aligned)
+            samples = torch.ops.torchvision.roi_align(maps, rois[chosen], scale, *fine, 1, aligned)
             of_bins = samples.unflatten(3, (-1, t)).unflatten(2, (-1, s)).transpose(3, 4).flatten(4)
-            pooled[some], best = of_bins.max(4)
-            y[some] = _place(start[some, 0], bins[some, 0], best // t, s, axis=2)
-            x[some] = _place(start[some, 1], bins[some, 1], best % t, t, axis=3)
+            pooled[chosen], best = of_bins.max(4)
+            y[chosen] = _place(start[chosen, 0], bins[chosen, 0], best // t, s, axis=2)
+            x[chosen] = _place(start[chosen, 1], bins[chosen, 1], best % t, t, axis=3)
     return pooled, y, x
 
 
 def _place(start: Tensor, side: Tensor, sample: Tensor, n: int, axis: int) -> Tensor:
-    """[M, C, h, w] where the chosen `sample` of the n along an axis lies; `start` and bins' `side` are [M]."""
-    start, side = (part[:, None, None, None] for part in (start, side))
+    """Return the place [M, C, h, w] of the chosen `sample` of n along an axis; `start` and bins' `side` are [M]."""
+    start, side = start[:, None, None, None], side[:, None, None, None]
     index = torch.arange(sample.shape[axis], device=sample.device).view((-1, 1) if axis == 2 else (-1,))
     return start + index * side + (sample + 0.5) * side / n
 
 
 def _scattered(grad: Tensor, images: Tensor, y: Tensor, x: Tensor, shape: torch.Size) -> Tensor:
-    """Maps [B, C, H, W] with `grad` [M, C, h, w] spread on the four pixels around each place, by distance.
+    """Return maps [B, C, H, W] with `grad` [M, C, h, w] spread on the four pixels around each place, by distance.
 
     As in mmcv, y = -1 is the mark of a bin without samples, and a sample that lies there to the bit gets no gradient.
     """

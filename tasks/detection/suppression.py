@@ -1,6 +1,6 @@
-"""`nms` and `softnms` of `mmcv._ext`: boxes that overlap better ones go, or lose score.
+"""`nms` and `softnms` of `mmcv._ext`: boxes that overlap better ones are removed, or lose score.
 
-M boxes x1, y1, x2, y2, that are x2 - x1 + `offset` wide.
+The M boxes are x1, y1, x2, y2; each is x2 - x1 + `offset` wide.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,31 +16,30 @@ from torch import Tensor
 from tasks.detection.operator_dtype import operator_dtype
 
 MANY = 1000
-"""Boxes from which on a CPU compares within groups only: its time grows with the square of their number."""
+"""Number of boxes from which a CPU compares within groups only, as its time grows quadratically."""
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
-    """Indices of the boxes [M, 4] kept, the best score first; of equal scores, the first.
+    """Return the indices of the boxes [M, 4] kept, the best score first; of equal scores, the first.
 
-    A box goes when its IoU with a better box that is kept exceeds the threshold. Boxes are x2 - x1 + `offset` wide.
+    A box is removed when its IoU with a better box that is kept exceeds the threshold; it is x2 - x1 + `offset` wide.
     """
-    dtype = (
-        torch.float64 if offset else operator_dtype(boxes, scores)
-    )  # float64: adding to the far corner is exact there
+    # adding the offset to the far corner is exact in float64
+    dtype = torch.float64 if offset else operator_dtype(boxes, scores)
     boxes = torch.cat([boxes[:, :2].to(dtype), boxes[:, 2:].to(dtype) + offset], dim=1)
     # rounded as the IoUs are: an IoU of 3/5 must not exceed a threshold of 0.6
     threshold = float(torch.tensor(iou_threshold, dtype=dtype))
     scores = scores.to(dtype)
     if boxes.device.type != "cpu" or len(boxes) < MANY or threshold < 0:
-        survivors: Tensor = torchvision.ops.nms(boxes, scores, threshold)
-        return survivors
+        best: Tensor = torchvision.ops.nms(boxes, scores, threshold)
+        return best
     kept = [group[torchvision.ops.nms(boxes[group], scores[group], threshold)] for group in _apart(boxes)]
-    found = torch.cat(kept).sort().values
-    return found[scores[found].argsort(descending=True, stable=True)]
+    survivors = torch.cat(kept).sort().values
+    return survivors[scores[survivors].argsort(descending=True, stable=True)]
 
 
 def _apart(boxes: Tensor) -> Sequence[Tensor]:
-    """Indices of the boxes [M, 4] in groups that share no column: levels and classes, which mmcv draws side by side."""
+    """Return the indices of the boxes [M, 4] in groups that share no column: mmcv shifts levels and classes apart."""
     order = boxes[:, 0].argsort()
     reached = boxes[order, 2].cummax(0).values
     ends = (boxes[order[1:], 0] >= reached[:-1]).nonzero().flatten() + 1
@@ -48,7 +47,7 @@ def _apart(boxes: Tensor) -> Sequence[Tensor]:
 
 
 def class_offsets_in_float64(batched: Callable[..., Any]) -> Callable[..., Any]:
-    """mmcv's `batched_nms`, with the offset that keeps classes apart added in float64.
+    """Wrap mmcv's `batched_nms` so that the offset that keeps classes apart is added in float64.
 
     In float32 the 80th class of an image of 1,024 pixels is moved to a grid of 1/128 pixel: enough for boxes a few
     pixels wide to stay beside a better one that covers more than the threshold.
@@ -72,18 +71,18 @@ def softnms(
     method: int,
     offset: int,
 ) -> Tensor:
-    """Soft-NMS (arXiv 1704.04503, section 3): indices of the boxes [M, 4] kept, in the order chosen; on the CPU.
+    """Return the indices of the boxes [M, 4] kept by Soft-NMS (arXiv 1704.04503, section 3), in the order chosen; CPU.
 
     The box of the best score is chosen (of equal ones, the first), the scores of the others decay with their IoU with
-    it, those below `min_score` go, and so on. Two boxes without area do not overlap.
+    it, those below `min_score` are removed, and so on. Two boxes without area do not overlap.
 
     Args:
-        dets: [M, 5]; the first rows get the boxes kept and their scores when chosen.
+        dets: [M, 5], whose first rows are filled with the boxes kept and their scores when chosen.
         method: 0: scores go to 0 from the IoU threshold on; 1: times 1 - IoU from there on; 2: times
             exp(-IoU^2 / sigma).
     """
     dtype = operator_dtype(boxes, scores)
-    corners, marks = (part.detach().to("cpu", dtype).numpy() for part in (boxes, scores))
+    corners, marks = (tensor.detach().to("cpu", dtype).numpy() for tensor in (boxes, scores))
     marks, left = marks.copy(), np.arange(len(marks))
     kept = []
     while len(left):
@@ -102,7 +101,7 @@ def softnms(
 
 
 def _iou(box: NDArray[Any], others: NDArray[Any], offset: int) -> NDArray[Any]:
-    """IoU of a box [4] with others [M, 4], 0 where both have no area."""
+    """Return the IoU [M] of a box [4] with others [M, 4], 0 where both have no area."""
     near, far = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     both = (far - near + offset).clip(min=0).prod(1)
     union = (box[2:] - box[:2] + offset).prod() + (others[:, 2:] - others[:, :2] + offset).prod(1) - both

@@ -1,6 +1,6 @@
-"""The means behind COCO's numbers, for one set of matches and any number of weights of its images.
+"""The means behind COCO's numbers, for one set of matches and any number of weightings of its images.
 
-All that does not depend on the weights is laid out once; a weight then costs some gathers and running sums.
+What does not depend on the weights is computed once; a weighting then costs some gathers and running sums.
 Letters: I images, K categories, T = 10 IoU thresholds, R = 101 recalls; the group of threshold t and category k has the
 number t K + k.
 """
@@ -23,13 +23,14 @@ NAMES = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs
 
 
 class Averager:
-    """Gives the chosen ones of the twelve numbers for weights of the images."""
+    """The chosen ones of COCO's twelve numbers, as a function of the weights of the images."""
 
     def __init__(self, matches: Matches, names: Sequence[str] = NAMES, *, most: int = 1):
-        """Lays out what every weight needs.
+        """Compute what all weightings share.
 
         Args:
-            names: of `NAMES`; fewer take less time.
+            matches: pairs of detections and objects.
+            names: the numbers wanted, among `NAMES`; fewer take less time.
             most: the largest weight of an image.
 
         Raises:
@@ -46,7 +47,7 @@ class Averager:
         }
 
     def means(self, weights: NDArray[Any]) -> dict[str, float]:
-        """The numbers in [0, 1]; one is left out where no image with a weight has an object of its size.
+        """Return the numbers in [0, 1], without those of sizes that no object of a weighted image has.
 
         Args:
             weights: integers [I] in 0 ... `most`.
@@ -55,7 +56,7 @@ class Averager:
             ValueError: a weight is larger.
         """
         if weights.max(initial=0) > self.most:
-            raise ValueError(f"weights up to {weights.max()}, but they were said to be {self.most} at most")
+            raise ValueError(f"weights up to {weights.max()}, but the averager was made for {self.most} at most")
         copies = [weights, *(weights >= copy for copy in range(1, self.most + 1))]
         table = np.concatenate(copies).astype(np.float64)
         averages: dict[str, NDArray[Any]] = {}
@@ -71,7 +72,7 @@ def _size_of(name: str) -> str:
 
 
 def _rows(matches: Matches, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Detections in the order of precision, and where each finds its weight in the table of `Averager.means`.
+    """Return the detections in the order of precision, and the place of each one's weight in the table of `means`.
 
     Copies of an image stand next to one another, so that its detections at one score follow each other within a copy:
     first, second, first again, second again. Such detections stand here once for each copy that there can be, if one of
@@ -91,54 +92,57 @@ def _rows(matches: Matches, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """One area range. Right detections stand by group, and within it in the order of precision."""
+    """Detections and objects of one area range; right detections by group, within it in the order of precision."""
 
     categories: int
     truth_image: NDArray[Any]
-    """[G'] objects of this range"""
+    """Image [G'] of each object of this range."""
     truth_category: NDArray[Any]
-    """[G']"""
+    """Category [G'] of each object of this range."""
     wrong: NDArray[Any]
-    """places in the table of the weights of detections that are wrong at every threshold"""
+    """Places in the table of weights of the detections that are wrong at every threshold."""
     wrong_start: NDArray[Any]
-    """[K] the first of these in each category"""
+    """Index [K] into `wrong` of the first of each category."""
     missed: NDArray[Any]
-    """places of those that are wrong at a threshold and paired at another, by group"""
+    """Places of the detections that are wrong at one threshold and paired at another, by group."""
     missed_start: NDArray[Any]
-    """[T K] the first of these in each group"""
+    """Index [T K] into `missed` of the first of each group."""
     right: NDArray[Any]
-    """[S] places of those that are right"""
+    """Places [S] of the detections that are right, by group."""
     right_start: NDArray[Any]
-    """[T K + 1] the first of these in each group, and their number"""
+    """Index [T K + 1] into `right` of the first of each group, and S."""
     group: NDArray[Any]
-    """[S]"""
+    """Group [S] of each right detection."""
     rank: NDArray[Any]
-    """[S]"""
+    """Rank [S] of each right detection within its image and category."""
     wrong_before: NDArray[Any]
-    """[S] how many of `wrong` stand before"""
+    """Number [S] of entries of `wrong` before each right detection."""
     missed_before: NDArray[Any]
-    """[S] how many of `missed` stand before"""
+    """Number [S] of entries of `missed` before each right detection."""
 
     def averages(
         self, table: NDArray[Any], objects: NDArray[Any], names: Sequence[str], size: str
     ) -> dict[str, NDArray[Any]]:
-        """What the numbers are means of: precisions [T, K', R] and recalls [T, K'] of the K' categories with objects.
+        """Return what the numbers are means of: precisions [T, K', R], recalls [T, K'] of K' categories with objects.
 
         Args:
-            table: see `Averager.means`. objects: int64 [K].
+            table: weights of the images, and of each of their copies; see `_rows`.
+            objects: int64 [K], the weighted number of objects of each category.
+            names: the numbers wanted.
+            size: suffix of the numbers of this area range, "" for all sizes.
         """
-        present, found = objects > 0, {}
+        present, arrays = objects > 0, {}
         counts = table[self.right]
         if any(name.startswith("AP") for name in names):
             precision = np.compress(present, self._precision(table, counts, objects), axis=1)
-            found = {f"AP{size}": precision} | ({} if size else {"AP50": precision[0], "AP75": precision[5]})
+            arrays = {f"AP{size}": precision} | ({} if size else {"AP50": precision[0], "AP75": precision[5]})
         for most in (MAX_DETECTIONS[-1],) if size else MAX_DETECTIONS:
             if (name := f"AR{size or most}") in names:
-                found[name] = self._recall(counts * (self.rank < most), objects)[:, present]
-        return found
+                arrays[name] = self._recall(counts * (self.rank < most), objects)[:, present]
+        return arrays
 
     def _precision(self, table: NDArray[Any], counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
-        """[T, K, R]: the best precision at each recall or beyond, 0 where that is not reached."""
+        """Return [T, K, R]: the best precision at each recall or beyond, 0 where that recall is not reached."""
         running, missed, wrong = (_running(values) for values in (counts, table[self.missed], table[self.wrong]))
         start = running[self.right_start]
         # the wrong ones of the category before each right one are those before it less those before the group
@@ -155,13 +159,14 @@ class Layout:
         return best.reshape(len(THRESHOLDS), self.categories, len(RECALLS))
 
     def _recall(self, counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
-        """[T, K]: the share of objects that is found; 0 without objects."""
-        found = np.bincount(self.group, counts, len(THRESHOLDS) * self.categories)
-        recall: NDArray[Any] = found.reshape(len(THRESHOLDS), self.categories) / np.maximum(objects, 1)
+        """Return [T, K]: the share of objects that is detected; 0 without objects."""
+        detected = np.bincount(self.group, counts, len(THRESHOLDS) * self.categories)
+        recall: NDArray[Any] = detected.reshape(len(THRESHOLDS), self.categories) / np.maximum(objects, 1)
         return recall
 
 
 def _lay_out(matches: Matches, rows: NDArray[Any], place: NDArray[Any], area: int) -> Layout:
+    """Sort the detections (`rows`, their weights at `place`) and objects of one area range."""
     categories = len(matches.categories)
     matched, ignored, category = matches.matched[rows, area], matches.ignored[rows, area], matches.category[rows]
     # an unpaired detection is ignored at every threshold or at none
@@ -192,14 +197,14 @@ def _lay_out(matches: Matches, rows: NDArray[Any], place: NDArray[Any], area: in
 
 
 def _running(values: NDArray[Any]) -> NDArray[Any]:
-    """[S] -> [S + 1]: the sum before each place, and at the end."""
+    """Return [S + 1]: the sum of values [S] before each place, and of all."""
     sums = np.zeros(len(values) + 1)
     np.cumsum(values, out=sums[1:])
     return sums
 
 
 def _needed(objects: NDArray[Any]) -> NDArray[Any]:
-    """int64 [K, R]: the fewest right detections whose share of `objects` [K] is no less than each recall; one for 0."""
+    """Return int64 [K, R]: the fewest right detections whose share of `objects` [K] reaches each recall; at least 1."""
     total = np.maximum(objects, 1)[:, None]
     fewest = np.ceil(RECALLS * total)
     fewest -= (fewest - 1) / total >= RECALLS  # where the product was rounded up, or down:

@@ -17,18 +17,18 @@ from backbones.errors import UserError, shortened
 
 @dataclass(frozen=True, eq=False)
 class FlatArrays:
-    """Objects or detections, one a row [M]."""
+    """Objects or detections, one in each of M rows."""
 
     image: NDArray[Any]
-    """int64: place of the image among the sorted ids"""
+    """Place [M] of the image among the sorted ids, int64."""
     category: NDArray[Any]
-    """int64: place of the category among the sorted ids"""
+    """Place [M] of the category among the sorted ids, int64."""
     area: NDArray[Any]
-    """float64: square pixels"""
+    """Area [M] in square pixels, float64."""
     boxes: NDArray[Any]
-    """float64 [M, 4]: x, y, width, height in pixels"""
+    """Boxes [M, 4] (x, y, width, height) in pixels, float64."""
     masks: NDArray[Any] | None
-    """object [M]: run-length encodings; None where boxes decide"""
+    """Run-length encodings [M] of the masks, object; None where boxes are compared."""
 
     def __len__(self) -> int:
         return len(self.image)
@@ -38,43 +38,43 @@ class FlatArrays:
         return {name: None if column is None else column[keep] for name, column in columns.items()}
 
     def out_of(self, areas: NDArray[Any]) -> NDArray[Any]:
-        """bool [A, M]: smaller or larger than each of the ranges `areas` [A, 2], whose ends count as within."""
+        """Return [A, M]: whether each row is outside each of the ranges `areas` [A, 2], whose ends count as inside."""
         return (self.area < areas[:, :1]) | (self.area > areas[:, 1:])
 
 
 @dataclass(frozen=True, eq=False)
 class Objects(FlatArrays):
-    """What is to be found, by image and category; within these in the order of the file."""
+    """Objects of a data set, by image and category; within these in the order of the file."""
 
     crowd: NDArray[Any]
-    """bool"""
+    """Whether each object is a crowd, bool [M]."""
     ids: NDArray[Any]
-    """int64 [I] of the images, rising"""
+    """Ids [I] of the images, int64, rising."""
     names: NDArray[Any]
-    """[I] their file names"""
+    """File names [I] of the images."""
     categories: NDArray[Any]
-    """int64 [K] ids, rising"""
+    """Ids [K] of the categories, int64, rising."""
     sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Image id -> height, width in pixels"""
+    """Height and width in pixels of each image, by its id."""
 
     def ignored(self, areas: NDArray[Any]) -> NDArray[Any]:
-        """bool [A, G]: need not be found, since it is a crowd or of another size."""
+        """Return [A, G]: whether each object does not count in a range, being a crowd or of another size."""
         ignored: NDArray[Any] = self.crowd | self.out_of(areas)
         return ignored
 
 
 @dataclass(frozen=True, eq=False)
 class Detections(FlatArrays):
-    """What was found, by image and category; within these by falling score."""
+    """Detections by image and category; within these by falling score."""
 
     score: NDArray[Any]
-    """float64"""
+    """Score [M], float64."""
     rank: NDArray[Any]
-    """int64: from 0, within image and category; equal scores in the order they came in"""
+    """Rank [M] within image and category, from 0, int64; equal scores in the order of the results."""
 
 
 def truth_from(truth: dict[str, Any], kind: str) -> Objects:
-    """The objects of a data set in COCO's format. A crowd without a mask is taken to fill its box.
+    """Return the objects of a data set in COCO's format. A crowd without a mask is taken to fill its box.
 
     Raises:
         UserError: faster-coco-eval is needed and missing.
@@ -83,15 +83,15 @@ def truth_from(truth: dict[str, Any], kind: str) -> Objects:
     images = sorted(truth["images"], key=lambda image: image["id"])
     ids = np.array([image["id"] for image in images], dtype=np.int64)
     categories = np.array(sorted(category["id"] for category in truth["categories"]), dtype=np.int64)
-    given = truth["annotations"]
+    annotations = truth["annotations"]
     sizes = {image["id"]: (image["height"], image["width"]) for image in images} if kind == "segm" else {}
     objects = Objects(
-        image=_places([one["image_id"] for one in given], ids, "image"),
-        category=_places([one["category_id"] for one in given], categories, "category"),
-        area=np.array([one["area"] for one in given], dtype=np.float64),
-        boxes=_boxes(given),
-        masks=_encoded([_truth_mask(one) for one in given], given, sizes) if kind == "segm" else None,
-        crowd=np.array([bool(one.get("iscrowd", 0)) for one in given], dtype=bool),
+        image=_places([annotation["image_id"] for annotation in annotations], ids, "image"),
+        category=_places([annotation["category_id"] for annotation in annotations], categories, "category"),
+        area=np.array([annotation["area"] for annotation in annotations], dtype=np.float64),
+        boxes=_boxes(annotations),
+        masks=_encoded([*map(_truth_mask, annotations)], annotations, sizes) if kind == "segm" else None,
+        crowd=np.array([bool(annotation.get("iscrowd", 0)) for annotation in annotations], dtype=bool),
         ids=ids,
         names=np.array([image["file_name"] for image in images], dtype=np.str_),
         categories=categories,
@@ -102,18 +102,18 @@ def truth_from(truth: dict[str, Any], kind: str) -> Objects:
 
 
 def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: str, *, most: int) -> Detections:
-    """The `most` highest scores of each image and category.
+    """Return the detections with the `most` highest scores of each image and category.
 
     Raises:
         UserError: faster-coco-eval is needed and missing.
         ValueError: an unknown image or category, a score or a box that is not finite, or a result without box or mask.
     """
-    wanted = "bbox" if kind == "bbox" else "segmentation"
-    if lacking := [place for place, one in enumerate(results) if not one.get(wanted)]:
-        raise ValueError(f"{len(lacking)} results have no `{wanted}`: numbers {shortened(lacking)}")
-    image = _places([one["image_id"] for one in results], objects.ids, "image")
-    category = _places([one["category_id"] for one in results], objects.categories, "category")
-    score = np.array([one["score"] for one in results], dtype=np.float64)
+    key = "bbox" if kind == "bbox" else "segmentation"
+    if lacking := [place for place, result in enumerate(results) if not result.get(key)]:
+        raise ValueError(f"{len(lacking)} results have no `{key}`: numbers {shortened(lacking)}")
+    image = _places([result["image_id"] for result in results], objects.ids, "image")
+    category = _places([result["category_id"] for result in results], objects.categories, "category")
+    score = np.array([result["score"] for result in results], dtype=np.float64)
     corners = _boxes(results) if kind == "bbox" else np.zeros((len(results), 4))
     odd = ~(np.isfinite(score) & np.isfinite(corners).all(axis=1))
     if odd.any():
@@ -125,41 +125,41 @@ def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: s
     order, rank = order[rank < most], rank[rank < most]
     kept = [results[place] for place in order]
     boxes = corners[order]
-    masks = _encoded([one["segmentation"] for one in kept], kept, objects.sizes) if kind == "segm" else None
+    masks = _encoded([result["segmentation"] for result in kept], kept, objects.sizes) if kind == "segm" else None
     area = boxes[:, 2] * boxes[:, 3] if masks is None else _areas(masks)
     return Detections(image[order], category[order], area, boxes, masks, score[order], rank)
 
 
-def _places(given: list[int], known: NDArray[Any], what: str) -> NDArray[Any]:
-    """int64 [M]: where each id stands among the sorted `known`. Raises ValueError."""
-    values = np.array(given, dtype=np.int64)
+def _places(ids: list[int], known: NDArray[Any], kind: str) -> NDArray[Any]:
+    """Return the place [M] of each id among the sorted `known`, int64. Raises ValueError."""
+    values = np.array(ids, dtype=np.int64)
     places = np.searchsorted(known, values)
     missing = np.setdiff1d(values, known)
     if missing.size:
-        raise ValueError(f"the data set has no {what} {shortened(missing.tolist())}")
+        raise ValueError(f"the data set has no {kind} {shortened(missing.tolist())}")
     return places
 
 
-def _boxes(given: Sequence[dict[str, Any]]) -> NDArray[Any]:
-    return np.array([one["bbox"] for one in given], dtype=np.float64).reshape(-1, 4)
+def _boxes(entries: Sequence[dict[str, Any]]) -> NDArray[Any]:
+    return np.array([entry["bbox"] for entry in entries], dtype=np.float64).reshape(-1, 4)
 
 
-def _truth_mask(one: dict[str, Any]) -> Any:
-    mask = one.get("segmentation")
+def _truth_mask(annotation: dict[str, Any]) -> Any:
+    mask = annotation.get("segmentation")
     if mask:
         return mask
-    if not one.get("iscrowd", 0):
-        raise ValueError(f"object {one['id']} has no `segmentation`, so masks cannot be scored")
-    x, y, width, height = one["bbox"]
+    if not annotation.get("iscrowd", 0):
+        raise ValueError(f"object {annotation['id']} has no `segmentation`, so masks cannot be scored")
+    x, y, width, height = annotation["bbox"]
     return [[x, y, x, y + height, x + width, y + height, x + width, y]]
 
 
-def _encoded(masks: list[Any], given: Sequence[dict[str, Any]], sizes: dict[int, tuple[int, int]]) -> NDArray[Any]:
-    """object [M]: compressed run-length encodings of polygons, count lists and encodings."""
+def _encoded(masks: list[Any], entries: Sequence[dict[str, Any]], sizes: dict[int, tuple[int, int]]) -> NDArray[Any]:
+    """Return the compressed run-length encodings [M] of polygons, count lists and encodings, object."""
     library, encoded = mask_library(), np.empty(len(masks), dtype=object)
-    for place, (mask, one) in enumerate(zip(masks, given)):
+    for place, (mask, entry) in enumerate(zip(masks, entries)):
         if isinstance(mask, list):
-            encoded[place] = library.merge(library.frPyObjects(mask, *sizes[one["image_id"]]))
+            encoded[place] = library.merge(library.frPyObjects(mask, *sizes[entry["image_id"]]))
         elif isinstance(mask["counts"], list):
             encoded[place] = library.frPyObjects(mask, *mask["size"])
         else:
@@ -168,12 +168,12 @@ def _encoded(masks: list[Any], given: Sequence[dict[str, Any]], sizes: dict[int,
 
 
 def _areas(masks: NDArray[Any]) -> NDArray[Any]:
-    """float64 [M] square pixels."""
+    """Return the areas [M] of masks in square pixels, float64."""
     return np.asarray(mask_library().area(masks.tolist()), dtype=np.float64).reshape(-1)
 
 
 def mask_library() -> Any:
-    """faster-coco-eval's functions on run-length encodings. Raises UserError when it is not installed."""
+    """Return faster-coco-eval's functions on run-length encodings. Raises UserError when it is not installed."""
     try:
         return importlib.import_module("faster_coco_eval.core.mask")
     except ImportError as error:

@@ -1,5 +1,7 @@
-"""Which detections were paired with which objects, as flat arrays that a run keeps. Letters: N detections, G objects,
-I images, K categories, T = 10 IoU thresholds, A = 4 area ranges."""
+"""Pairs of detections and objects as flat arrays that a run keeps.
+
+Letters: N detections, G objects, I images, K categories, T = 10 IoU thresholds, A = 4 area ranges.
+"""
 
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -14,7 +16,7 @@ PREFIX: dict[Kind, str] = {"bbox": "box", "segm": "mask"}
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """What was paired with what. Everything `scores` needs, and nothing that is not a flat array.
+    """Result of pairing detections with objects: everything that `scores` needs, as flat arrays.
 
     Detections stand by category, falling score, image and rank: the order in which precision is added up. Those beyond
     the first 100 of an image and category have no influence and are left out.
@@ -22,48 +24,48 @@ class Matches:
 
     kind: Kind
     sample: NDArray[Any]
-    """[I] file names, in the order of the images' ids"""
+    """File names [I] of the images, in the order of their ids."""
     categories: NDArray[Any]
-    """int64 [K] ids, rising"""
+    """Ids [K] of the categories, int64, rising."""
     image: NDArray[Any]
-    """int32 [N] index into `sample`"""
+    """Index [N] of each detection's image in `sample`, int32."""
     category: NDArray[Any]
-    """int32 [N] index into `categories`"""
+    """Index [N] of each detection's category in `categories`, int32."""
     score: NDArray[Any]
-    """float64 [N]"""
+    """Score [N] of each detection, float64."""
     rank: NDArray[Any]
-    """uint8 [N] from 0, within image and category"""
+    """Rank [N] of each detection within its image and category, from 0, uint8."""
     matched: NDArray[Any]
-    """uint16 [N, A] bit t: paired with an object at threshold t"""
+    """Flags [N, A], uint16; bit t: the detection is paired with an object at threshold t."""
     ignored: NDArray[Any]
-    """uint16 [N, A] bit t: neither right nor wrong at threshold t"""
+    """Flags [N, A], uint16; bit t: the detection is neither right nor wrong at threshold t."""
     truth_image: NDArray[Any]
-    """int32 [G] index into `sample`"""
+    """Index [G] of each object's image in `sample`, int32."""
     truth_category: NDArray[Any]
-    """int32 [G] index into `categories`"""
+    """Index [G] of each object's category in `categories`, int32."""
     truth_counted: NDArray[Any]
-    """uint8 [G] bit a: to be found in area range a; crowds in none"""
+    """Flags [G], uint8; bit a: the object counts in area range a. Crowds count in none."""
 
     def outcomes(self) -> dict[str, NDArray[Any]]:
-        """The arrays under names that say the kind ("box_score"), `sample` under its own."""
+        """Return the arrays by name, prefixed with the kind ("box_score"); `sample` has no prefix."""
         arrays = {f"{PREFIX[self.kind]}_{name}": getattr(self, name) for name in ARRAYS}
         return {"sample": self.sample, **arrays}
 
     @classmethod
     def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "Matches":
-        """The matches that `outcomes` was taken from; every score is the same to the bit.
+        """Restore the matches from their `outcomes`; every score is the same to the bit.
 
         Raises:
-            ValueError: if an array is missing.
+            ValueError: an array is missing.
         """
         names = {name: f"{PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
         if missing := [name for name in names.values() if name not in outcomes]:
-            raise ValueError(f"outcomes of a detection lack {', '.join(missing)}")
+            raise ValueError(f"outcomes of a detection run lack {', '.join(missing)}")
         return cls(kind=kind, **{name: np.asarray(outcomes[saved]) for name, saved in names.items()})
 
     @cached_property
     def runs(self) -> NDArray[Any]:
-        """int64 [N] numbers the runs of detections that share image, category and score."""
+        """Number [N], int64, of the run of detections with equal image, category and score that each is in."""
         ends = (np.diff(self.category) != 0) | (np.diff(self.score) != 0) | (np.diff(self.image) != 0)
         return np.concatenate([[0], np.cumsum(ends)])[: len(self.score)]
 

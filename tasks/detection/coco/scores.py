@@ -1,7 +1,7 @@
-"""The twelve numbers of COCO, from matches that are kept per detection and per object, so that images can be resampled.
+"""The twelve numbers of COCO, from matches kept per detection and object, so that images can be resampled.
 
 The protocol is that of pycocotools (Lin et al., arXiv 1405.0312, and cocodataset.org, "Detection evaluation"), stated
-again in vectorised numpy: `coco_matching` pairs detections with objects, `coco_averages` adds up.
+again in vectorised numpy: `matching` pairs detections with objects, `averages` adds up.
 Letters: N detections, G objects, I images, K categories, T = 10 IoU thresholds, A = 4 area ranges.
 """
 
@@ -18,10 +18,10 @@ from tasks.detection.coco.matching import AREAS, MAX_DETECTIONS, candidates, mat
 
 
 def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -> Matches:
-    """Pairs detections with the objects of a data set.
+    """Pair detections with the objects of a data set.
 
     With kind "segm" the size of a detection is its mask's, whether or not the results also name boxes (pycocotools
-    would take the box's, mmdetection drops the boxes beforehand). Nothing that is passed in is changed.
+    would take the box's, mmdetection drops the boxes beforehand). The arguments are not changed.
 
     Args:
         truth: in COCO's format, see `CocoData.as_coco`.
@@ -34,19 +34,19 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -
             a mask.
     """
     objects = truth_from(truth, kind)
-    found = detections_from(results, objects, kind, most=MAX_DETECTIONS[-1])
-    pairs = candidates(found, objects)
-    matched, ignored = match(pairs, found, objects)
+    detections = detections_from(results, objects, kind, most=MAX_DETECTIONS[-1])
+    pairs = candidates(detections, objects)
+    matched, ignored = match(pairs, detections, objects)
     # pycocotools sorts the detections of a category stably, and meets them by image
-    order = np.lexsort((found.rank, found.image, -found.score, found.category))
+    order = np.lexsort((detections.rank, detections.image, -detections.score, detections.category))
     return Matches(
         kind=kind,
         sample=objects.names,
         categories=objects.categories,
-        image=found.image[order].astype(np.int32),
-        category=found.category[order].astype(np.int32),
-        score=found.score[order],
-        rank=found.rank[order].astype(np.uint8),
+        image=detections.image[order].astype(np.int32),
+        category=detections.category[order].astype(np.int32),
+        score=detections.score[order],
+        rank=detections.rank[order].astype(np.uint8),
         matched=matched[order],
         ignored=ignored[order],
         truth_image=objects.image.astype(np.int32),
@@ -56,16 +56,16 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -
 
 
 def scores(matches: Matches, *, weights: NDArray[Any] | None = None, names: Sequence[str] = NAMES) -> dict[str, float]:
-    """COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl".
+    """Return COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl".
 
-    A number is left out where the data set has no object of its size (pycocotools says -1). For many weights of the
-    same matches, `tasks.detection.coco.averages.Averager` does once what they share.
+    A number is left out where the data set has no object of its size (pycocotools says -1). For many weightings of
+    the same matches, `tasks.detection.coco.averages.Averager` computes once what they share.
 
     Args:
-        matches: from `evaluate`.
-        weights: integers [I], how often each image counts. Equal to a data set that holds each image so often, its
-            copies next to one another in the order of ids.
-        names: of `NAMES`.
+        matches: result of `evaluate`.
+        weights: integers [I], how often each image counts. The numbers are those of a data set that holds each image
+            so often, its copies next to one another in the order of ids. None: once each.
+        names: the numbers wanted, among `NAMES`.
     """
     weights = np.ones(len(matches.sample), dtype=np.int64) if weights is None else np.asarray(weights)
     if weights.shape != matches.sample.shape or weights.dtype.kind not in "iu" or (weights < 0).any():

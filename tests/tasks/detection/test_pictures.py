@@ -3,7 +3,7 @@ import pytest
 from PIL import Image, ImageColor
 
 from backbones.errors import UserError
-from tasks.detection.pictures import ALWAYS, COLOURS, SHOWN, picture, save_pictures
+from tasks.detection.pictures import ALWAYS, COLOURS, SHOWN, draw_detections, save_pictures
 from tests.tasks.detection.scenes import scene
 
 NAMES = {3: "cup", 7: "cow", 11: "牛"}
@@ -26,7 +26,7 @@ def of_colour(image, category):
 
 
 def test_a_box_is_outlined_where_it_is(tmp_path):
-    drawn = of_colour(picture(canvas(tmp_path), [found([20.0, 30.0, 100.0, 60.0])], NAMES), 7)
+    drawn = of_colour(draw_detections(canvas(tmp_path), [found([20.0, 30.0, 100.0, 60.0])], NAMES), 7)
     inner = np.zeros_like(drawn)
     inner[32:88, 22:118] = True
     frame = np.zeros_like(drawn)
@@ -41,7 +41,7 @@ def test_a_box_is_outlined_where_it_is(tmp_path):
 def test_a_label_stands_in_the_corner_and_names_class_and_score(tmp_path):
     path, box = canvas(tmp_path), [20.0, 30.0, 150.0, 90.0]
     images = {
-        words: np.asarray(picture(path, [found(box, *words)], {**NAMES, 15: "dog"}))
+        words: np.asarray(draw_detections(path, [found(box, *words)], {**NAMES, 15: "dog"}))
         for words in ((0.9, 7), (0.9, 15), (0.8, 7), (0.9001, 7))
     }
     first = images.pop((0.9, 7))
@@ -59,12 +59,12 @@ def test_labels_stay_within_the_image(tmp_path, box):
     """All of the letters is there, wherever the box is; they alone have blue."""
     path, blue = canvas(tmp_path, colour=(0, 0, 0)), []
     for place in (box, [60, 60, 10, 10]):
-        blue.append((np.asarray(picture(path, [found(place)], NAMES))[:, :, 2] > 100).sum())
+        blue.append((np.asarray(draw_detections(path, [found(place)], NAMES))[:, :, 2] > 100).sum())
     assert blue[0] == blue[1] > 20
 
 
 def test_a_box_around_the_whole_image_can_be_seen_on_all_sides(tmp_path):
-    drawn = of_colour(picture(canvas(tmp_path), [found([0, 0, 200, 150])], NAMES), 7)
+    drawn = of_colour(draw_detections(canvas(tmp_path), [found([0, 0, 200, 150])], NAMES), 7)
     assert drawn[-1].all()
     assert drawn[:, -1].all()
 
@@ -74,7 +74,7 @@ def test_what_is_below_the_threshold_is_left_out_but_for_the_best(tmp_path):
     others = [found([150.0, 100.0, 20.0, 20.0], 0.9 - place / 10) for place in range(ALWAYS)]
 
     def drawn(*results):
-        return np.asarray(picture(path, [*results], NAMES))
+        return np.asarray(draw_detections(path, [*results], NAMES))
 
     assert np.array_equal(drawn(*others, found(box, SHOWN - 1e-6)), drawn(*others))
     assert not np.array_equal(drawn(*others, found(box, SHOWN)), drawn(*others))
@@ -86,14 +86,14 @@ def test_the_best_detection_lies_on_top(tmp_path):
     box = [20.0, 30.0, 100.0, 60.0]
     both = [found(box, 0.9, category=7), found(box, 0.5, category=3)]
     for given in (both, both[::-1]):
-        drawn = picture(canvas(tmp_path), given, NAMES)
+        drawn = draw_detections(canvas(tmp_path), given, NAMES)
         assert of_colour(drawn, 7)[89].sum() == 100
         assert not of_colour(drawn, 3)[89].any()
 
 
 @pytest.mark.parametrize("box", [[20.0, 30.0, 0.0, 0.0], [20.4, 30.4, 0.3, 0.3], [-50.0, -50.0, 500.0, 500.0]])
 def test_odd_boxes_and_names_of_any_script(tmp_path, box):
-    assert picture(canvas(tmp_path), [found(box, category=11)], NAMES).size == (200, 150)
+    assert draw_detections(canvas(tmp_path), [found(box, category=11)], NAMES).size == (200, 150)
 
 
 def test_every_image_has_a_picture_of_its_own(tmp_path):

@@ -11,7 +11,7 @@ from backbones.errors import UserError
 from tasks.data.coco_images import image_sizes
 from tasks.detection import pipelines
 from tasks.detection.learner import collate
-from tasks.detection.pictures import picture
+from tasks.detection.pictures import draw_detections
 from tasks.detection.pipelines import GREY, DetectionImages, train_transforms
 from tests.tasks.detection.scenes import RED, an_object, described_split, extent, polygon, scene, split_of
 
@@ -236,7 +236,7 @@ def test_every_kind_of_image_is_read_as_it_is_stored(tmp_path, monkeypatch, name
     np.testing.assert_allclose(sample["data_samples"].gt_instances.bboxes.tensor[0], extent(bgr[2] > 127), atol=0.01)
     assert (bgr[0] < 60).all() == (name != "grey.png")
     assert image_sizes({str(path): path.stat()}, name="one") == {str(path): LAND}
-    assert picture(str(path), [], {}).size == LAND
+    assert draw_detections(str(path), [], {}).size == LAND
 
 
 def test_damaged_and_changed_images_are_named(tmp_path):

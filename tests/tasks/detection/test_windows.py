@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from backbones.attention import Attention, make_attention
 from backbones.backbone import create
-from tasks.detection.feature_maps import MapOptions, VitMaps, joined, regions, windows
+from tasks.detection.feature_maps import MapOptions, VitMaps, merge_windows, regions, windows
 from tasks.detection.relative_positions import RelativePositions
 
 DIM, HEADS, SIZE = 16, 2, 3
@@ -179,5 +179,5 @@ def test_windows_are_undone(grid: tuple[int, int], size: tuple[int, int]) -> Non
     tokens = torch.rand(2, *grid, 3)
     cut = windows(tokens, size)
     assert cut.shape[1:] == (size[0] * size[1], 3)
-    assert torch.equal(joined(cut, size, grid), tokens)
+    assert torch.equal(merge_windows(cut, size, grid), tokens)
     assert torch.equal(cut[0].view(*size, 3), tokens[0, : size[0], : size[1]])
