@@ -1,4 +1,4 @@
-"""Turn argv into checked options: names first, then YAML layers, then flags. Imports no torch."""
+"""Turns argv into checked options: names first, then YAML layers, then flags. Imports no torch."""
 
 import sys
 from collections.abc import Callable
@@ -21,6 +21,7 @@ from backbones.settings import (
 )
 from transfer.cli.old_names import renamed_flag
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
+from transfer.cli.yaml_layers import config_files, flag_values, with_full_paths
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
@@ -28,11 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Command:
-    """One command, read: a task's name and its groups of options.
+    """A parsed command: the name of its task or recipe, and its groups of options.
 
     Attributes:
-        usual: what the recipe alone says of the backbone, for architectures that take it.
-        written: names of the options that the user's own flags say, in their order.
+        task: the name of the task, or of the pretraining recipe.
+        run: the options that all commands share.
+        backbone: the parts of the backbone that the command or the user's YAML files name.
+        options: the options of the task or method.
+        launch: the options of the launcher.
+        recipe_backbone: fields of the backbone that only the recipe sets, for architectures that have them.
+        flags: the names of the options that the command line sets, in their order.
     """
 
     task: str
@@ -40,46 +46,53 @@ class Command:
     backbone: BackboneOptions
     options: Any = field(default=None)
     launch: LaunchOptions = field(default_factory=LaunchOptions)
-    usual: dict[str, Any] = field(default_factory=dict)
-    written: tuple[str, ...] = ()
+    recipe_backbone: dict[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
     @property
-    def work(self) -> str:
-        """The task, as records call it."""
+    def recorded_task(self) -> str:
+        """The name of the task in records."""
         return f"pretrain-{self.run.method}" if isinstance(self.run, PretrainRunOptions) else self.task
 
     def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
-        """Raises UsageError for a flag that changes nothing, see `transfer.cli.ignored_options`.
+        """Raise UsageError for a flag without effect, see `transfer.cli.ignored_options`.
 
         Args:
-            spec: the backbone, as soon as it is known: what has no effect on it is refused too.
+            spec: the resolved backbone if it is known; then flags without effect on it are refused too.
         """
-        from transfer.cli.ignored_options import known, refused
+        from transfer.cli.ignored_options import refusal, rule_inputs
 
         values = plain(self.options) | plain(self.launch)
         values |= {"dataset": self.run.dataset[0]} if len(self.run.dataset) == 1 else {}
         if self.run.idle_flags == "refuse" and (
-            reason := refused(known(self.work, values, spec.as_dict() if spec else None), self.written)
+            reason := refusal(rule_inputs(self.recorded_task, values, spec.as_dict() if spec else None), self.flags)
         ):
             raise UsageError(reason)
 
     def resolved(self, from_scratch: bool, **more: Any) -> "BackboneSpec":
-        """The backbone that the words name. Raises as `backbones.spec.resolve`."""
+        """Return the backbone of the command. Raises the errors of `backbones.spec.resolve`."""
         from backbones.spec import resolve
 
-        return resolve(self.run.backbone, usual=self.usual, **(self.overrides(from_scratch) | more))
+        return resolve(self.run.backbone, usual=self.recipe_backbone, **(self.overrides(from_scratch) | more))
 
     def overrides(self, from_scratch: bool) -> dict[str, Any]:
-        """What `backbones.resolve` gets besides the name; training from scratch starts from random weights."""
-        given = self.backbone.overrides()
-        if from_scratch and given["weights"] == "config":
-            given["weights"] = "random"
-        return given
+        """Return the arguments of `backbones.resolve` besides the name; training from scratch has random weights."""
+        overrides = self.backbone.overrides()
+        if from_scratch and overrides["weights"] == "config":
+            overrides["weights"] = "random"
+        return overrides
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Where a command's values come from: a complete YAML, and one with the sizes of `--smoke`."""
+    """The YAML files with the values of a command.
+
+    Attributes:
+        name: the name of the task or pretraining recipe.
+        program: the command in usage texts.
+        path: the complete YAML file.
+        smoke: the YAML file with the sizes of `--smoke`, which need not exist.
+    """
 
     name: str
     program: str
@@ -88,12 +101,12 @@ class Recipe:
 
 
 def task_names() -> list[str]:
-    """The tasks: each has a YAML of its name."""
+    """Return the names of the tasks, each of which has a YAML file of its name."""
     return config_names("tasks")
 
 
 def task_recipe(name: str) -> Recipe:
-    """The recipe of a task. Raises UsageError for an unknown one."""
+    """Return the recipe of a task. Raises UsageError for an unknown task."""
     if name not in task_names():
         raise UsageError(f"unknown task {name!r}{did_you_mean(name, task_names())} (tasks: {', '.join(task_names())})")
     path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("tasks", "smoke"))
@@ -101,12 +114,12 @@ def task_recipe(name: str) -> Recipe:
 
 
 def pretraining_names() -> list[str]:
-    """The shipped pretraining recipes."""
+    """Return the names of the shipped pretraining recipes."""
     return config_names("pretrain")
 
 
 def pretraining_recipe(name: str) -> Recipe:
-    """A shipped recipe, or a user's YAML (also the options.yaml of a run). Raises UsageError for an unknown one."""
+    """Return a shipped recipe or that of a YAML file, such as a run's options.yaml. Raises UsageError."""
     program = f"python -m transfer.pretrain {name}"
     if Path(name).suffix in (".yaml", ".yml"):
         return Recipe(Path(name).stem, program, Path(name), CONFIGS / "smoke" / Path(name).name)
@@ -119,47 +132,43 @@ def pretraining_recipe(name: str) -> Recipe:
     return Recipe(name, program, path, smoke)
 
 
-def check_names_in(words: list[str]) -> None:
-    """Looks at data sets named in flags before anything heavy is imported.
+def check_names_in(argv: list[str]) -> None:
+    """Check the names of data sets in flags before anything heavy is imported.
 
     Raises:
-        UsageError: an unknown one, with the nearest names.
+        UsageError: a name is unknown; the message has the nearest names.
     """
-    for position, word in enumerate(words):
-        if word.startswith("--dataset="):
-            resolve_dataset(word.partition("=")[2])
-        elif word == "--dataset":
-            for name in words[position + 1 :]:
-                if name.startswith("--"):
-                    break
-                resolve_dataset(name)
+    for name in flag_values(argv, "--dataset"):
+        resolve_dataset(name)
 
 
-def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type[RunOptions] = RunOptions) -> Command:
-    """Stacks the recipe, each --config file, the smoke layer and the flags; later layers win.
+def read_command(recipe: Recipe, options: type[Any], argv: list[str], run: type[RunOptions] = RunOptions) -> Command:
+    """Combine the recipe, each --config file, the smoke layer and the flags; later layers win.
 
     Args:
-        options: the dataclass of the task's or method's own options.
-        run: the one of those that all commands of its kind share.
+        recipe: the recipe of the task or method.
+        options: the dataclass of the options of the task or method.
+        argv: the arguments after the name of the task or recipe.
+        run: the dataclass of the options that all commands of this kind share.
 
     Raises:
-        UsageError: a layer with a wrong key or value (it is named), no backbone, no data set.
-        SystemExit: after `--help`, or a wrong flag; tyro has printed why.
+        UsageError: a layer has a wrong key or value (the layer is named), or there is no backbone or no data set.
+        SystemExit: after `--help`, or a wrong flag; tyro has printed the reason.
     """
-    own_layers = _config_files(words)
-    layers = [recipe.path, *own_layers]
-    if "--smoke" in words:
+    user_layers = config_files(argv)
+    layers = [recipe.path, *user_layers]
+    if "--smoke" in argv:
         if not recipe.smoke.is_file():
             raise UsageError(
                 f"--smoke: {recipe.path} has no sizes for it; give them as flags, with --subset for the data"
             )
         layers.append(recipe.smoke)
     groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
-    parsed = _stacked(recipe, groups, layers, words)
-    said = {key.replace("-", "_") for layer in own_layers for key in read_yaml(layer)}
-    usual = _left_to_recipe(parsed.backbone, words, said)
-    written = _written(words)
-    command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, usual, written)
+    parsed = _combined(recipe, groups, layers, argv)
+    flags = _names_of_flags(argv)
+    users_names = {key.replace("-", "_") for layer in user_layers for key in read_yaml(layer)} | {*flags}
+    recipe_backbone = _take_recipe_fields(parsed.backbone, users_names)
+    command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, recipe_backbone, flags)
     command.check_flags()
     if not command.run.backbone:
         raise UsageError("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
@@ -168,28 +177,28 @@ def read_command(recipe: Recipe, options: type[Any], words: list[str], run: type
     return command
 
 
-def _stacked(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], words: list[str]) -> Any:
-    """The groups of options from the layers and the words over them.
+def _combined(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], argv: list[str]) -> Any:
+    """Return the groups of options from the layers and the flags over them.
 
-    Values are checked together when all are known, since a later layer may make a value fit that did not.
+    Values are checked together at the end, because a later layer may resolve a contradiction.
     """
-    loose = flat_schema(**{name: without_checks(group) for name, group in groups.items()})
+    unchecked_schema = flat_schema(**{name: without_checks(group) for name, group in groups.items()})
     schema = flat_schema(**groups)
-    stacked, contradictions = None, dict[str, Path]()
+    combined, contradictions = None, dict[str, Path]()
     for layer in layers:
         flags = as_flags(with_full_paths(layer, read_yaml(layer)))
         _check_renamed(recipe.name, groups, flags, f"{layer}: ")
-        stacked = parse(loose, flags, prog=recipe.program, default=stacked, layer=str(layer))
-        wrong = _contradiction(copy_to_schema(stacked, schema))
+        combined = parse(unchecked_schema, flags, prog=recipe.program, default=combined, layer=str(layer))
+        wrong = _contradiction(copy_to_schema(combined, schema))
         contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}
-    _check_renamed(recipe.name, groups, words)
-    if {"-h", "--help"} & {*words}:
+    _check_renamed(recipe.name, groups, argv)
+    if {"-h", "--help"} & {*argv}:
         from transfer.cli.help import help_page
 
-        print(help_page(recipe.program, groups, copy_to_schema(stacked, schema)))
+        print(help_page(recipe.program, groups, copy_to_schema(combined, schema)))
         raise SystemExit(0)
     try:
-        return parse(schema, words, prog=recipe.program, default=copy_to_schema(stacked, schema))
+        return parse(schema, argv, prog=recipe.program, default=copy_to_schema(combined, schema))
     except UsageError as error:
         if str(error) not in contradictions:
             raise
@@ -197,7 +206,7 @@ def _stacked(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], w
 
 
 def _contradiction(options: Any) -> str:
-    """What the values say against each other, if they do."""
+    """Return the error message if values contradict each other; else an empty text."""
     try:
         for group in vars(options).values():
             if hasattr(group, "__post_init__"):
@@ -207,87 +216,48 @@ def _contradiction(options: Any) -> str:
     return ""
 
 
-def _check_renamed(task: str, groups: dict[str, type[Any]], words: list[str], where: str = "") -> None:
-    """Raises UsageError for a flag that had another name, and says its name of today."""
+def _check_renamed(task: str, groups: dict[str, type[Any]], argv: list[str], where: str = "") -> None:
+    """Raise UsageError for a flag under a former name; the message has its name in this version."""
     known = [item.name for group in groups.values() for item in fields(group)]
-    if sentence := renamed_flag(words, known, where):
+    if sentence := renamed_flag(argv, known, where):
         raise UsageError(sentence)
     for old, new in getattr(groups["options"], "renamed", {}).items():
-        was, now = (f"--{name.replace('_', '-')}" for name in (old, new))
-        if any(word == was or word.startswith(f"{was}=") for word in words):
-            raise UsageError(f"{where}{was} is called {now} now: {task} trains no network")
+        old_flag, new_flag = (f"--{name.replace('_', '-')}" for name in (old, new))
+        if any(argument.partition("=")[0] == old_flag for argument in argv):
+            raise UsageError(f"{where}{old_flag} is called {new_flag} now: {task} trains no network")
 
 
-def _left_to_recipe(backbone: BackboneOptions, words: list[str], said: set[str]) -> dict[str, Any]:
-    """Takes out of the options what the recipe alone says and not every architecture takes.
+def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dict[str, Any]:
+    """Remove the fields that only the recipe sets and not every architecture has, and return them.
 
     Args:
-        said: keys of the user's own layers.
+        backbone: the options of the backbone, which are changed.
+        users_names: the names of the options that the user's YAML files and flags set.
     """
     from backbones.spec import LEFT_TO_RECIPES
 
-    left = {}
+    taken = {}
     for name in LEFT_TO_RECIPES:
-        if getattr(backbone, name) is not None and name not in said.union(_written(words)):
-            left[name] = getattr(backbone, name)
+        if getattr(backbone, name) is not None and name not in users_names:
+            taken[name] = getattr(backbone, name)
             setattr(backbone, name, None)
-    return left
+    return taken
 
 
-def _written(words: list[str]) -> tuple[str, ...]:
-    """The names of the options that flags say, those of `--no-NAME` with and without the no."""
-    flags = (word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--"))
+def _names_of_flags(argv: list[str]) -> tuple[str, ...]:
+    """Return the names of the options that flags set; `--no-NAME` gives NAME with and without its prefix."""
+    flags = (argument.partition("=")[0].removeprefix("--") for argument in argv if argument.startswith("--"))
     names = (flag.replace("-", "_") for flag in flags)
-    return tuple(dict.fromkeys(found for name in names for found in (name, name.removeprefix("no_"))))
-
-
-def with_full_paths(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """The layer with the files that it names, and that lie beside it, by their full paths."""
-    if "config" in content:
-        raise UsageError(f"{layer}: `config` cannot stand in a YAML; give both files to --config")
-
-    def found(value: Any) -> Any:
-        if isinstance(value, list):
-            return [found(item) for item in value]
-        path = value.rpartition(":")[0] if isinstance(value, str) and ".py:" in value else value
-        if isinstance(path, str) and path and (layer.parent / path).is_file():
-            return str((layer.parent / path).resolve()) + value[len(path) :]
-        return value
-
-    named = ("arch", "stem", "attention", "ffn", "backbone", "dataset", "weights", "detector")
-    return {key: found(value) if key in named else value for key, value in content.items()}
-
-
-def _config_files(words: list[str]) -> list[Path]:
-    files: list[Path] = []
-    for position, word in enumerate(words):
-        if word.startswith("--config="):
-            files.append(_config_file(word.partition("=")[2]))
-        elif word == "--config":
-            for name in words[position + 1 :]:
-                if name.startswith("--"):
-                    break
-                files.append(_config_file(name))
-    return files
-
-
-def _config_file(name: str) -> Path:
-    """A file of the user's, or one of configs/schedules by its name."""
-    path = Path(name)
-    if path.suffix or path.exists():
-        return path
-    shipped = config_names("schedules")
-    if name not in shipped:
-        known = f"{did_you_mean(name, shipped)} (schedules: {', '.join(shipped)})"
-        raise UsageError(f"--config {name}: there is no such file or schedule{known}")
-    return CONFIGS / "schedules" / f"{name}.yaml"
+    return tuple(dict.fromkeys(form for name in names for form in (name, name.removeprefix("no_"))))
 
 
 def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usage: str = "") -> int:
-    """Runs a command's body; errors meant for the user become one message on stderr and an exit status.
+    """Run the body of a command; errors meant for the user become one message on stderr and an exit status.
 
     Args:
-        usage: what a command that needs words prints instead, without any or when help is asked for first.
+        main: the body, which returns the exit status.
+        argv: its arguments.
+        usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
     """
     try:
         if usage and (not argv or argv[0] in ("-h", "--help")):
@@ -300,6 +270,6 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
     except BrokenPipeError:
-        # The reader of a table has had enough, as `head` does.
+        # The reader of the output has closed it, as `head` does.
         sys.stderr.close()
         return 0

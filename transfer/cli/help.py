@@ -22,19 +22,8 @@ _EXECUTION = (*EXECUTION, "precision", "eval_precision", "compile", "checkpoint"
 _RUN = ("backbone", "dataset", "data", "seeds", "subset", "smoke", "config", "out", "features", "save_weights")
 _PRETRAIN = ("method", "name", "weights_to", "replace", "export")
 _DATA = (
-    *(
-        "size",
-        "batch",
-        "num_identities",
-        "num_instances",
-        "flip",
-        "pad",
-        "erase",
-        "view",
-        "resize",
-        "repeats",
-        "images",
-    ),
+    *("size", "batch", "num_identities", "num_instances", "flip", "pad", "erase", "view", "resize"),
+    *("repeats", "images"),
     *("mixing", "mixup", "cutmix", "mix_prob", "switch_prob", "smoothing", "label_smoothing", "augment", "crop_area"),
     *("crop_ratio", "interpolation", "auto_augment", "color_jitter", "randaug", "token_labels", "blur"),
     *("global_area", "local_size", "local_area", "local_crops", "label_fraction", "fraction_seed", "msmt17_val"),
@@ -131,19 +120,20 @@ def _default(value: Any) -> str:
 
 
 def _value(kind: Any) -> str:
-    """How the value of an option is written."""
+    """Return how the value of an option is written in help: {a,b}, INT, FLOAT, PATH, TEXT or CHOICE."""
     kinds = list(_kinds(kind))
     if bool in kinds:
         return ""
-    choices = [choice for each in kinds if typing.get_origin(each) is Literal for choice in typing.get_args(each)]
+    literals = [item for item in kinds if typing.get_origin(item) is Literal]
+    choices = [choice for literal in literals for choice in typing.get_args(literal)]
     if choices and len(text := "{" + ",".join(map(str, choices)) + "}") <= _FLAG_COLUMNS - 14:
         return text
     names = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
-    return " ".join(dict.fromkeys(names.get(each, "CHOICE") for each in kinds if each is not type(None)))
+    return " ".join(dict.fromkeys(names.get(item, "CHOICE") for item in kinds if item is not type(None)))
 
 
 def _kinds(kind: Any) -> Iterator[Any]:
-    """The plain types, or choices, within a union or tuple."""
+    """Yield the plain types and `Literal`s within a union or tuple."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType, tuple):
         for inner in typing.get_args(kind):
             yield from () if inner is Ellipsis else _kinds(inner)

@@ -1,9 +1,8 @@
-"""Which options change nothing, and when: one table, asked of plain values, of a command's and of a record's alike.
+"""The rules by which options have no effect, in one table for the values of commands and of records. Imports no torch.
 
-What a rule says holds for the refusal of a flag (`transfer.cli.command`), for the identity of a run
-(`transfer.evaluation.planned_run`) and for the protocol that older and newer records are compared by
-(`transfer.records.protocol`). A rule holds where all that it asks for is known and so: of what a record does not say
-nothing is concluded. Imports no torch.
+The rules decide which flags are refused (`transfer.cli.command`), what belongs to the identity of a run
+(`transfer.evaluation.planned_run`), and by which protocol older and newer records are compared
+(`transfer.records.protocol`). A rule holds only if all values on which it depends are known and fulfil it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,9 +22,9 @@ FROZEN = ("knn", "fewshot", "classify", "tokens")
 
 @dataclass(frozen=True)
 class Condition:
-    """What a value must be, where that is not one value, in words that follow the name of the option."""
+    """A condition on a value other than equality; `text` is a phrase that follows the name of the option."""
 
-    words: str
+    text: str
     holds: Callable[[Any], bool]
 
 
@@ -33,27 +32,29 @@ ON, OFF = Condition("given", bool), Condition("none or 0", lambda value: not val
 RATE = Condition("a rate", lambda value: value is not None)
 ONE = Condition("of one value", lambda value: len(value) == 1)
 UNCERTAIN = Condition("", lambda value: value is not False)
-"""The condition that a fact may be true or unknown."""
+"""The condition that a fact is true or unknown."""
 
 
-def but(*others: Any) -> Condition:
-    """Any value but these."""
+def other_than(*others: Any) -> Condition:
+    """Return the condition that a value is none of these."""
     return Condition(f"other than {' and '.join(map(str, others))}", lambda value: value not in others)
 
 
-def of(*values: Any) -> Condition:
-    """One of these values."""
+def one_of(*values: Any) -> Condition:
+    """Return the condition that a value is one of these."""
     return Condition(" or ".join(map(str, values)), lambda value: value in values)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Options that change nothing where other values are as `when` says, all of them.
+    """Options that have no effect if all other values are as `when` requires.
 
     Attributes:
-        because: in words, where the values themselves do not say it.
-        refused: whether a flag is refused there; not where it is how one turns something off, or asks for something
-            that is no part of what is computed.
+        options: the names of the options.
+        when: the required value, or a `Condition`, of each name on which the rule depends.
+        because: the reason as text; empty if the required values are the reason.
+        refused: whether a flag is refused then. It is not if the flag turns something off, or if it asks for something
+            that does not belong to the computation.
     """
 
     options: tuple[str, ...]
@@ -62,36 +63,36 @@ class Rule:
     refused: bool = True
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether these values take the effect from the options."""
-        return all(name in values and _is(values[name], wanted) for name, wanted in self.when.items())
+        """Return whether the options have no effect with these values."""
+        return all(name in values and _fulfils(values[name], wanted) for name, wanted in self.when.items())
 
     def reason(self, values: Mapping[str, Any]) -> str:
-        """Why, as a refusal says it: "with --optimizer adamw"."""
+        """Return the reason that a refusal gives: "with --optimizer adamw"."""
         if self.because:
             return self.because
-        lacking = [name for name in self.when if values[name] in (None, [], ()) or values[name] is False]
-        there = [_said(name, values[name]) for name in self.when if name not in lacking]
-        parts = ["with " + " ".join(there)] * bool(there)
-        parts += ["without " + " or ".join(map(_flag, lacking))] * bool(lacking)
+        unset = [name for name in self.when if values[name] in (None, [], ()) or values[name] is False]
+        set_flags = [_flag_with_value(name, values[name]) for name in self.when if name not in unset]
+        parts = ["with " + " ".join(set_flags)] * bool(set_flags)
+        parts += ["without " + " or ".join(map(_flag, unset))] * bool(unset)
         return " and ".join(parts)
 
     def condition(self) -> str:
-        """When it holds, for the page of options."""
-        told = [name for name in self.when if name not in FACTS and f"--{name}" not in self.because]
-        asked = [f"`{name}` {_worded(self.when[name])}" for name in told]
-        return ", ".join([*asked, self.because.removeprefix("with ")] if self.because else asked)
+        """Return when the rule holds, as the page of options prints it."""
+        names = [name for name in self.when if name not in FACTS and f"--{name}" not in self.because]
+        parts = [f"`{name}` {_text(self.when[name])}" for name in names]
+        return ", ".join([*parts, self.because.removeprefix("with ")] if self.because else parts)
 
 
-def _is(value: Any, wanted: Any) -> bool:
+def _fulfils(value: Any, wanted: Any) -> bool:
     try:
         return bool(wanted.holds(value)) if isinstance(wanted, Condition) else bool(value == wanted)
-    except (AttributeError, TypeError):  # a value of another kind, as only another version could have written
+    except (AttributeError, TypeError):  # a value of another type, which only another version can have written
         return False
 
 
-def _worded(wanted: Any) -> str:
+def _text(wanted: Any) -> str:
     if isinstance(wanted, Condition):
-        return wanted.words
+        return wanted.text
     return {True: "on", False: "off"}[wanted] if isinstance(wanted, bool) else "none" if wanted is None else str(wanted)
 
 
@@ -99,11 +100,11 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _said(name: str, value: Any) -> str:
+def _flag_with_value(name: str, value: Any) -> str:
     if value is True:
         return _flag(name)
     values = value if isinstance(value, list | tuple) else [value]
-    return " ".join([_flag(name), *(f"{one:g}" if isinstance(one, float) else str(one) for one in values)])
+    return " ".join([_flag(name), *(f"{item:g}" if isinstance(item, float) else str(item) for item in values)])
 
 
 def _rule(options: str, because: str = "", *, refused: bool = True, **when: Any) -> Rule:
@@ -111,7 +112,7 @@ def _rule(options: str, because: str = "", *, refused: bool = True, **when: Any)
 
 
 FACTS = ("task", "batch_norm", "ours", "plain")
-"""What a rule can ask for besides options and fields of the backbone, see `known`."""
+"""The facts on which a rule may depend besides options and fields of the backbone, see `rule_inputs`."""
 _NO_NORM = "with a backbone that has no batch norm"
 _USERS = Condition("file.py:Name", lambda value: is_user_part(str(value)))
 _UNSCALED = Condition("softmax, *_sum or file.py:Name", lambda value: value == "softmax" or value.endswith("_sum"))
@@ -138,7 +139,7 @@ RULES: tuple[Rule, ...] = (
     _rule("min_lr_factor", "beside a rate (add --min-lr None)", min_lr=RATE),
     _rule("clip_grad_per_param", clip_grad=None),
     _rule("sam_rho sam_sync", sam="none"),
-    _rule("sync_bn", _NO_NORM, batch_norm=False, task=but("linear", "detect")),
+    _rule("sync_bn", _NO_NORM, batch_norm=False, task=other_than("linear", "detect")),
     _rule("sync_bn", _NO_NORM, batch_norm=False, task="detect", detector=_SHIPPED),
     _rule("sync_bn", norm_eval=True, detector=_SHIPPED),
     _rule("sync_bn", "in linear, whose backbone is frozen", task="linear"),
@@ -156,13 +157,13 @@ RULES: tuple[Rule, ...] = (
     _rule("switch_prob", cutmix=0),
     _rule("ema", export="raw"),
     _rule("drop_path", "with a model of the user's own, which keeps its own", arch=_USERS),
-    # augmentation: what a kind has not must be off there
-    _rule("auto_augment color_jitter erase", refused=False, augment=but("timm", "pad")),
-    _rule("pad", refused=False, augment=but("pad")),
-    _rule("randaug", refused=False, augment=but("bigvision")),
+    # augmentation: a transform that a kind lacks must be off there
+    _rule("auto_augment color_jitter erase", refused=False, augment=other_than("timm", "pad")),
+    _rule("pad", refused=False, augment=other_than("pad")),
+    _rule("randaug", refused=False, augment=other_than("bigvision")),
     _rule("crop_area crop_ratio", augment="pad"),
-    # timm's rule, but for the policies that bring colour jitter along
-    _rule("color_jitter", augment=of("timm", "pad"),
+    # timm's rule, except for the policies that include colour jitter
+    _rule("color_jitter", augment=one_of("timm", "pad"),
           auto_augment=Condition("given", lambda text: bool(text) and "3a" not in text)),
     # DINO
     _rule("local_size local_area local_bn", local_crops=0),
@@ -170,16 +171,16 @@ RULES: tuple[Rule, ...] = (
     _rule("local_bn", teacher_bn="own", export="teacher"),
     _rule("teacher_bn local_bn", _NO_NORM, batch_norm=False),
     # re-identification
-    _rule("msmt17_val", dataset=of("market1501", "toy_market")),
+    _rule("msmt17_val", dataset=one_of("market1501", "toy_market")),
     _rule("margin", triplet_weight=0),
     _rule("label_smoothing", identity_weight=0),
     _rule("rerank_k1 rerank_k2 rerank_lambda", rerank=False),
     _rule("rerank_k1 rerank_k2", rerank=True, rerank_lambda=1),
     # probes and diagnostics
     _rule("blocks", "with a backbone that is no plain vision transformer", task="linear", plain=False),
-    _rule("l2", probe=but("ridge")),
-    _rule("logistic_l2", probe=but("logistic")),
-    _rule("k temperature", probe=but("knn")),
+    _rule("l2", probe=other_than("ridge")),
+    _rule("logistic_l2", probe=other_than("logistic")),
+    _rule("k temperature", probe=other_than("knn")),
     _rule("select", "with one value of --l2", probe="ridge", l2=ONE),
     _rule("select", "with one value of --logistic-l2", probe="logistic", logistic_l2=ONE),
     _rule("select", "with one value of --k", probe="knn", k=ONE),
@@ -193,35 +194,37 @@ RULES: tuple[Rule, ...] = (
     _rule("alpha length", attention=_USERS),
     _rule("train_size", attention=_UNSCALED),
     _rule("train_size", attention=_USERS),
-    _rule("train_size", length=but("train")),
+    _rule("train_size", length=other_than("train")),
     _rule("length train_size", alpha=0),
     _rule("class_position", "with --pool gap, which has no class token", ours=True, pool="gap"),
     _rule("load", weights="random"),
-    _rule("drop_path", "where nothing trains", refused=False, task=of(*FROZEN, "linear")),
+    _rule("drop_path", "where nothing trains", refused=False, task=one_of(*FROZEN, "linear")),
 )
-APART: tuple[Rule, ...] = (
-    _rule("", "batch norm", batch_norm=UNCERTAIN, sync_bn=False, task=but("linear", "detect")),
+PER_PROCESS: tuple[Rule, ...] = (
+    _rule("", "batch norm", batch_norm=UNCERTAIN, sync_bn=False, task=other_than("linear", "detect")),
     _rule("", "mixing", mix_prob=ON, mixup=ON),
     _rule("", "mixing", mix_prob=ON, cutmix=ON),
     _rule("", "the mixing of tokens", dense_weight=ON),
-    _rule("", "the perturbation of SAM", sam=but("none"), sam_sync=False),
+    _rule("", "the perturbation of SAM", sam=other_than("none"), sam_sync=False),
     _rule("", "regions and their number", task="detect"),
 )
 # fmt: on
-"""What each process does with its own part of a batch, so that their number is part of what is computed."""
+"""The computations that each process makes from its own part of a batch, so that the number of processes matters."""
 _PARTS = {item.name for item in fields(BackboneOptions)}
 _BACKBONE = {
     "alpha": 1.0, "length": "tokens", "train_size": [224, 224], "class_position": True, "load": "strict",
     "drop_path": 0.0,
 }  # fmt: skip
-"""What a field of the backbone that changes nothing counts as."""
+"""The value of each field of the backbone while it has no effect."""
 
 
-def known(task: str, options: Mapping[str, Any], backbone: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What the rules are asked of: options, the fields of the backbone, and facts that follow.
+def rule_inputs(task: str, options: Mapping[str, Any], backbone: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the values on which the rules depend: options, the fields of the backbone, and facts that follow.
 
     Args:
-        backbone: as resolved; None or empty where it is not known, and then nothing is said about it.
+        task: the name of the task in records.
+        options: the options by name.
+        backbone: the fields of the resolved backbone; None or empty if it is not known, so that no rule on it holds.
     """
     values = {name: value for name, value in options.items() if name not in _PARTS} | {"task": task}
     if backbone and backbone.get("arch"):
@@ -233,49 +236,50 @@ def known(task: str, options: Mapping[str, Any], backbone: Mapping[str, Any] | N
 
 
 def ignored_options(values: Mapping[str, Any]) -> dict[str, Rule]:
-    """The options and fields that change nothing among these values, each with the first rule that says so."""
-    found: dict[str, Rule] = {}
-    for rule in _answerable(frozenset(values)):
+    """Return the options and fields without effect among these values, each with the first rule that holds."""
+    ignored: dict[str, Rule] = {}
+    for rule in _applicable(frozenset(values)):
         if rule.holds(values):
             for name in rule.options:
-                found.setdefault(name, rule)
-    return found
+                ignored.setdefault(name, rule)
+    return ignored
 
 
 @lru_cache
-def _answerable(names: frozenset[str]) -> tuple[Rule, ...]:
-    """The rules that ask for nothing else: all that can hold where these names have a value."""
+def _applicable(names: frozenset[str]) -> tuple[Rule, ...]:
+    """Return the rules that can hold if only these names have a value."""
     return tuple(rule for rule in RULES if rule.when.keys() <= names)
 
 
-def refused(values: Mapping[str, Any], written: Iterable[str]) -> str:
-    """Why the first flag of those that were written cannot stand there; empty where all have an effect."""
-    why: dict[str, str] = {}
+def refusal(values: Mapping[str, Any], flags: Iterable[str]) -> str:
+    """Return why the first flag without effect is refused; empty if all flags have an effect."""
+    reasons: dict[str, str] = {}
     for rule in RULES:
         if rule.refused and rule.holds(values):
-            why |= {name: rule.reason(values) for name in rule.options if name not in why}
-    return next((f"{_flag(name)} has no effect {why[name]}" for name in written if name in why), "")
+            reasons |= {name: rule.reason(values) for name in rule.options if name not in reasons}
+    return next((f"{_flag(name)} has no effect {reasons[name]}" for name in flags if name in reasons), "")
 
 
-def usual(backbone: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
-    """A backbone's fields with those that change nothing at one value, so that they tell nothing apart."""
-    return {name: _BACKBONE[name] if name in without and name in _BACKBONE else backbone[name] for name in backbone}
+def with_default_fields(backbone: Mapping[str, Any], ignored: Collection[str]) -> dict[str, Any]:
+    """Return a backbone's fields with ignored ones at their default values, so that they distinguish nothing."""
+    return {name: _BACKBONE[name] if name in ignored and name in _BACKBONE else backbone[name] for name in backbone}
 
 
-def apart(values: Mapping[str, Any]) -> list[str]:
-    """What each process of a job does with its own part of a batch; empty where their number changes nothing.
+def per_process(values: Mapping[str, Any]) -> list[str]:
+    """Return the computations that each process makes from its own part of a batch.
 
-    Not among these, as it comes to the same however a batch is shared: mining and the neck of `reid`, which see the
-    features of all; stochastic depth and augmentation, whose draws are of the same distribution; DINO's center.
+    The list is empty if the number of processes changes nothing. Computations that do not depend on how a batch is
+    shared are not in it: mining and the neck of `reid`, which see the features of all processes; stochastic depth and
+    augmentation, whose draws have the same distribution; DINO's center.
     """
     if values["task"] in FROZEN:
         return []
-    found = [rule.because for rule in APART if rule.holds({"batch_norm": None} | dict(values))]
-    return list(dict.fromkeys(found if "sync_bn" in values else [*found, "what the record does not say"]))
+    computations = [rule.because for rule in PER_PROCESS if rule.holds({"batch_norm": None} | dict(values))]
+    return list(dict.fromkeys(computations if "sync_bn" in values else [*computations, "what the record does not say"]))
 
 
 def _batch_norm(backbone: Mapping[str, Any]) -> bool | None:
-    """Whether a backbone has batch norm; None where its values do not say, as of users' parts and most of timm's."""
+    """Return whether a backbone has batch norm; None if it is not known, as for users' parts and most timm models."""
     arch, stem, ffn = (str(backbone.get(name) or "") for name in ("arch", "stem", "ffn"))
     if any(is_user_part(str(backbone.get(name) or "")) for name in ("arch", "stem", "attention", "ffn")):
         return None
@@ -288,5 +292,5 @@ def _batch_norm(backbone: Mapping[str, Any]) -> bool | None:
 def _in_stem(stem: str) -> bool | None:
     try:
         return bool({"BN", "IBN"} & {*find_stem(stem).norms})
-    except UserError:  # a stem that another version of the suite knew by this name
+    except UserError:  # a stem of another version of the suite
         return None

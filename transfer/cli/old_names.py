@@ -1,6 +1,6 @@
-"""The names that options had before records of schema 2, for reading older records and for telling users the new ones.
+"""Maps the option names of records of schema 1 to those of this version, for older records and for error messages.
 
-Nothing else knows an old name. Imports no torch.
+No other module knows an old name. Imports no torch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,20 +18,20 @@ OPTIONS = {
     "receipt": "result_file",
     "track": "tracker",
 }
-"""Options that have another name since schema 2, each with that name. Their values are the same, except `track`'s."""
+"""The new name of each option that schema 2 renamed. Their values are the same, except that of `track`."""
 RECORD_KEYS = {"identity": "run_key", "identity_content": "run_key_content", "protocol": "config_digest"}
-"""Entries of `record.json` that have another name since schema 2, each with that name."""
+"""The new name of each entry of `record.json` that schema 2 renamed."""
 RATES = {"warmup_from": "warmup_lr", "cosine_to": "min_lr"}
-"""Options that were a rate or a multiple of lr, as `ends` said; each is a rate now, with a NAME_factor beside it."""
+"""The new name of each option that was a rate or, by `ends`, a multiple of lr; NAME_factor is now that multiple."""
 
 
 def current_keys(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a record under the names of today."""
+    """Return the entries of a record under the names of this version."""
     return {RECORD_KEYS.get(name, name): value for name, value in content.items()}
 
 
 def current_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recorded run's options under the names of today. Options that have today's names stay as they are."""
+    """Return a recorded run's options under the names of this version; other options stay as they are."""
     current: dict[str, Any] = {}
     for name, value in options.items():
         if name in RATES:
@@ -44,7 +44,7 @@ def current_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_content(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a run's identity was the digest of, with its options under the names of today.
+    """Return what a run's identity was the digest of, with its options under the names of this version.
 
     The digest of the result is the identity that a run of the same settings has today: options without an effect are
     left out, as the factor beside a rate is.
@@ -52,12 +52,12 @@ def current_content(content: Mapping[str, Any]) -> dict[str, Any]:
     if "options" not in content:
         return dict(content)
     options = current_options(content["options"])
-    idle = {f"{name}_factor" for name in RATES.values() if options.get(name) is not None}
-    return {**content, "options": {name: value for name, value in options.items() if name not in idle}}
+    ignored = {f"{name}_factor" for name in RATES.values() if options.get(name) is not None}
+    return {**content, "options": {name: value for name, value in options.items() if name not in ignored}}
 
 
 def _rate(name: str, value: Any, ends: str | None) -> dict[str, Any]:
-    """Return the rate, and the multiple of lr, that the old value stood for. `ends` was left out where both were 0."""
+    """Return the rate and the multiple of lr that an old value means. `ends` was left out if both were 0."""
     if ends == "factor" and value:
         return {name: None, f"{name}_factor": value}
     return {name: value, f"{name}_factor": 0.0}
@@ -67,14 +67,15 @@ def renamed_flag(argv: Iterable[str], known: Iterable[str], where: str = "") -> 
     """Return a sentence for the first flag that stands under its old name, with the new one; empty if there is none.
 
     Args:
-        known: the options of the command by field name; an old name that is one of these is no old name there.
+        argv: the arguments of the command.
+        known: the field names of the command's options; an old name that is one of these is valid there.
         where: a text before the sentence, such as the YAML file that the flags come from.
     """
     old = {**OPTIONS, **RATES, "ends": "min_lr_factor", "draws": "bootstrap_samples"}
     fields = {*known}
-    for word in argv:
-        name = word.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
-        if word.startswith("--") and name in old and name not in fields and old[name] in fields:
+    for argument in argv:
+        name = argument.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+        if argument.startswith("--") and name in old and name not in fields and old[name] in fields:
             flag, new = (f"--{text.replace('_', '-')}" for text in (name, old[name]))
             return f"{where}{flag} is called {new}{_MORE.get(name, '')}"
     return ""

@@ -1,17 +1,17 @@
-"""`python -m transfer.cli.option_table`: what each option counts for, as the page docs/options.md has it."""
+"""`python -m transfer.cli.option_table` prints the page docs/options.md: what each option counts for."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
 from transfer.cli.command import task_names
-from transfer.cli.ignored_options import APART, RULES, Rule
+from transfer.cli.ignored_options import PER_PROCESS, RULES, Rule
 from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
 
 METHODS = ("supervised", "dino")
 PROTOCOL = ("skip_unreadable", "nodes", "gpus", "processes")
-"""No part of an identity, and yet of what numbers are compared by: images left out, and the number of processes."""
-_OF_RUN = ("backbone", "dataset", "seeds", "subset", "smoke", "method")
+"""Options that belong to no identity but to the protocol: unreadable images left out, and the number of processes."""
+_IDENTITY = ("backbone", "dataset", "seeds", "subset", "smoke", "method")
 HEAD = """# What each option counts for
 
 Made by `python -m transfer.cli.option_table > docs/options.md`; a test changes every option and looks at what changes.
@@ -38,7 +38,14 @@ from others of its task in these says so beside its data set.
 
 @dataclass(frozen=True)
 class Row:
-    """An option: where it is, what it counts for, and the rules that say when it is idle there."""
+    """A row of the table.
+
+    Attributes:
+        option: the name of the option.
+        where: the task, method or group that has it.
+        kind: what it counts for: identity, protocol or execution.
+        idle: the rules under which it has no effect there.
+    """
 
     option: str
     where: str
@@ -47,7 +54,7 @@ class Row:
 
 
 def kinds() -> Iterator[tuple[str, type[Any]]]:
-    """The dataclasses of options, by where they are."""
+    """Yield the dataclasses of options with the task, method or group that has them."""
     from backbones.pretrain.method import load_method
     from tasks.task import load_task
 
@@ -61,26 +68,25 @@ def kinds() -> Iterator[tuple[str, type[Any]]]:
 
 
 def rows() -> list[Row]:
-    """Every option of every task, method and backbone."""
-    found = []
+    """Return a row for each option of each task, method and backbone."""
+    table = []
     for where, kind in kinds():
         names = [item.name for item in fields(kind)]
         for name in names:
-            own = (rule for rule in RULES if name in rule.options and where in (rule.when.get("task", where), where))
-            idle = tuple(rule for rule in own if _can_hold(rule, where, names))
-            found.append(Row(name, where, _kind(name, where), idle))
-    return found
+            idle = tuple(rule for rule in RULES if name in rule.options and _can_hold(rule, where, names))
+            table.append(Row(name, where, _kind(name, where), idle))
+    return table
 
 
 def _kind(name: str, where: str) -> str:
     if name in PROTOCOL:
         return "protocol"
-    told = where == "every command" and name not in _OF_RUN
-    return "execution" if told or name in EXECUTION else "identity"
+    is_execution = where == "every command" and name not in _IDENTITY
+    return "execution" if is_execution or name in EXECUTION else "identity"
 
 
 def _can_hold(rule: Rule, where: str, names: list[str]) -> bool:
-    """Whether a rule can hold in a task: all options that it asks for are there, or fields of the backbone."""
+    """Return whether a rule can hold in a task: the options that it names are among `names` or the backbone's."""
     task = rule.when.get("task", where)
     here = task.holds(where) if hasattr(task, "holds") else task == where
     parts = {item.name for item in fields(BackboneOptions)}
@@ -89,20 +95,20 @@ def _can_hold(rule: Rule, where: str, names: list[str]) -> bool:
 
 
 def page() -> str:
-    """The page: a line for each option, tasks in which it is the same together."""
+    """Return the page, with one line for the tasks in which an option counts for the same."""
     merged: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for row in rows():
-        said = tuple(dict.fromkeys(rule.condition() for rule in row.idle))
-        merged.setdefault((row.option, row.kind, said), []).append(row.where)
+        conditions = tuple(dict.fromkeys(rule.condition() for rule in row.idle))
+        merged.setdefault((row.option, row.kind, conditions), []).append(row.where)
     lines = ["| option | of | counts for | idle where |", "|---|---|---|---|"]
-    for (option, kind, said), where in merged.items():
-        lines.append(f"| `{option}` | {', '.join(dict.fromkeys(where))} | {kind} | {'; '.join(said)} |")
+    for (option, kind, conditions), where in merged.items():
+        lines.append(f"| `{option}` | {', '.join(dict.fromkeys(where))} | {kind} | {'; '.join(conditions)} |")
     counts = {kind: len({key[0] for key in merged if key[1] == kind}) for kind in ("identity", "protocol", "execution")}
     at_times = len({key[0] for key in merged if key[1] == "identity" and key[2]})
-    told = f"{counts['identity']} options are of the identity, {at_times} of them idle at times, "
-    told += f"{counts['protocol']} of the protocol alone, {counts['execution']} of the execution"
-    seen = "\n".join(f"- {text}" for text in dict.fromkeys(rule.because for rule in APART))
-    return f"{HEAD}\n{told}.\n\n" + "\n".join(lines) + "\n" + RANKS.format(seen=seen)
+    summary = f"{counts['identity']} options are of the identity, {at_times} of them idle at times, "
+    summary += f"{counts['protocol']} of the protocol alone, {counts['execution']} of the execution"
+    reasons = "\n".join(f"- {text}" for text in dict.fromkeys(rule.because for rule in PER_PROCESS))
+    return f"{HEAD}\n{summary}.\n\n" + "\n".join(lines) + "\n" + RANKS.format(seen=reasons)
 
 
 if __name__ == "__main__":

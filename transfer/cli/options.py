@@ -9,7 +9,7 @@ from backbones.errors import UsageError
 
 @dataclass(kw_only=True)
 class RunOptions:
-    """What to run and where. Only backbone, data set, seed, smoke and subset belong to a run's identity."""
+    """The options of every command. Only backbone, data set, seed, smoke and subset belong to a run's identity."""
 
     backbone: str = ""
     """Backbone to run. A name of configs/backbones, a timm model, a YAML file, file.py:Name, or an exported folder."""
@@ -74,27 +74,18 @@ class RunOptions:
             raise UsageError("--dataset: a name stands there twice")
 
 
-# How a run is executed, or what is looked at on its way, not what it is: never part of its identity.
+# Options of how a run is executed and observed, which never belong to its identity.
 EXECUTION = (
     *("compile", "checkpoint", "eval_batch", "judge_after", "validate_at"),
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "tracker"),
-    *(
-        "sequence_parallel",
-        "save_weights",
-        "name",
-        "weights_to",
-        "replace",
-        "save_pictures",
-        "result_file",
-        "tokens_at",
-        "idle_flags",
-    ),
+    *("sequence_parallel", "save_weights", "name", "weights_to", "replace", "save_pictures", "result_file"),
+    *("tokens_at", "idle_flags"),
 )
 
 
 @dataclass(kw_only=True)
 class PretrainRunOptions(RunOptions):
-    """What pretraining takes besides: where the weights go."""
+    """The options of every pretraining command: those of all commands, and where the weights go."""
 
     method: str = ""
     """Set by the recipe: supervised or dino."""
@@ -117,12 +108,12 @@ class PretrainRunOptions(RunOptions):
 
 
 MINIMUM = {"nodes": 1, "gpus": 0, "processes": 1, "cpus": 1, "minutes": 1}
-"""Of the resources that are counted."""
+"""The smallest value of each resource that is counted."""
 
 
 @dataclass(kw_only=True)
 class LaunchOptions:
-    """Where the command runs: here, or as one job of a cluster. Never part of a run's identity."""
+    """The place where a command runs: here, or as one job of a cluster. It never belongs to a run's identity."""
 
     launcher: Literal["local", "slurm"] = "local"
     """Run here, or submit the command as a Slurm job. The job is followed and its table printed; a job that is
@@ -149,10 +140,10 @@ class LaunchOptions:
     """Slurm constraint on the nodes."""
 
     def __post_init__(self) -> None:
-        for name, least in MINIMUM.items():
+        for name, minimum in MINIMUM.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"--{name} {value}: must be {least} or more")
+            if value is not None and value < minimum:
+                raise UsageError(f"--{name} {value}: must be {minimum} or more")
         if self.memory_gb is not None and self.memory_gb <= 0:
             raise UsageError(f"--memory-gb {self.memory_gb}: must be above 0")
         if self.gpus and self.processes not in (None, self.gpus):
@@ -161,7 +152,7 @@ class LaunchOptions:
             )
 
     def resources(self) -> dict[str, Any]:
-        """What the job is asked for, as in a sweep's YAML."""
+        """Return the resources that the job requests, as a sweep's YAML names them."""
         return {name: value for name in RESOURCES if (value := getattr(self, name)) is not None}
 
 
@@ -170,7 +161,7 @@ RESOURCES = tuple(item.name for item in fields(LaunchOptions) if item.name != "l
 
 @dataclass(kw_only=True)
 class BackboneOptions:
-    """Parts of the backbone, in place of what its configuration says."""
+    """The parts of the backbone that replace those of its configuration."""
 
     weights: str = "config"
     """Weights to start from. `config` takes those of the backbone's YAML file, `random` none; others are timm, a
@@ -218,5 +209,5 @@ class BackboneOptions:
     """Pixel standard deviation; by default the backbone's own."""
 
     def overrides(self) -> dict[str, Any]:
-        """What `backbones.resolve` gets besides the name."""
+        """Return the arguments of `backbones.resolve` besides the name."""
         return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}

@@ -107,7 +107,7 @@ def _of(run: Run) -> Iterator[None]:
     """What makes outcomes unfit, as an error that names their file."""
     try:
         yield
-    except outcomes_of.Unfit as unfit:
+    except outcomes_of.UnusableOutcomes as unfit:
         file, more = run.folder / OUTCOMES, f"`python -m transfer.verify {run.folder}` says more"
         raise UserError(f"{file}: {unfit}; {more}") from None
 
@@ -221,7 +221,7 @@ def _averages(
             weights = np.ones(len(order), dtype=np.int64)
             scores[:, place] = _row(averager.means(weights), short)
             for name, score in zip(names, scores[:, place].tolist()):
-                outcomes_of.agrees(runs[place].record, name, score)
+                outcomes_of.check_score(runs[place].record, name, score)
             for draw in range(draws):
                 weights[order] = times[draw][cluster]
                 drawn[:, place, draw] = _row(averager.means(weights), short)

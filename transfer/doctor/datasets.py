@@ -50,13 +50,11 @@ def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> Chec
     if "generator" in spec.options:
         return CheckResult("ok", f"{spec.name}: embedded, made when first used")
     try:
-        return CheckResult("ok", f"{spec.name}: complete{_described(open_any(spec, data))}")
+        return CheckResult("ok", f"{spec.name}: complete{description(open_any(spec, data))}")
     except DatasetNotFound as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
-        command_hint = (
-            f"`python -m transfer.doctor data {spec.name}` shows where it was looked for\nto get it: {spec.how}"
-        )
-        reason = command_hint if brief else str(error).removeprefix(f"{spec.name}: ")
+        fix = f"`python -m transfer.doctor data {spec.name}` shows where it was looked for\nto get it: {spec.how}"
+        reason = fix if brief else str(error).removeprefix(f"{spec.name}: ")
         return CheckResult("absent", spec.name, reason + fetchable)
     except UserError as error:
         return CheckResult("incomplete", spec.name, str(error).removeprefix(f"{spec.name}: "))
@@ -73,11 +71,12 @@ def open_any(spec: DatasetSpec, data: Path | None) -> Any:
     return open_reid(spec, data) if spec.format in FORMATS else open_classification(spec, data)
 
 
-def _described(data: Any) -> str:
+def description(data: Any) -> str:
+    """Return the images of each split, and how the set is stored unless it is as published."""
     counts = {name: part["images"] for name, part in data.counts.items() if isinstance(part, dict) and "images" in part}
     text = ", " + ", ".join(f"{name} {count:,}" for name, count in counts.items()) + " images"
-    layout = getattr(data, "form", "published")
-    origin = getattr(data, "origin", "")
-    return text + (
-        f", from {origin} in the hub's cache" if origin else "" if layout == "published" else f", as {layout}"
-    )
+    # only classification sets have several storage variants
+    storage, origin = getattr(data, "storage", "published"), getattr(data, "origin", "")
+    if origin:
+        return f"{text}, from {origin} in the hub's cache"
+    return text if storage == "published" else f"{text}, as {storage}"

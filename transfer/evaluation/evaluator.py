@@ -16,7 +16,7 @@ from backbones.runtime.files import write_atomic
 from backbones.runtime.precision import choose_precisions
 from tasks.task import Task
 from transfer.cli.command import Command
-from transfer.cli.ignored_options import apart
+from transfer.cli.ignored_options import per_process
 from transfer.evaluation.environment import source_state
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.preflight import resolve_inputs
@@ -140,10 +140,10 @@ def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
 
 
 def _differences(record: Record, planned: PlannedRun, context: Context) -> str:
-    """Return, in brackets, how the reused record was made in another way than this command would."""
+    """Return, in brackets, how the reused record was made differently than this command would make it."""
     world, options, differences = processes(record), planned.options, []
     if world not in (None, context.ranks.data.world):
-        axes = " and ".join(apart(planned.values))
+        axes = " and ".join(per_process(planned.values))
         differences.append(f"by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself")
     names = (name for name in ("judge_after", "validate_at") if name in options)
     differences += [
@@ -172,7 +172,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
     context.say(f"{planned.run_id}: starts")
     try:
         if context.ranks.first:
-            write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be told
+            write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be recognised
         with context.signals():
             scores, outcomes = planned.task.run(planned.inputs.spec, planned.dataset, planned.command.options, context)
         contradictions = planned.task.contradictions(scores)

@@ -10,7 +10,7 @@ from backbones.engine.context import Context, peak_mib
 from backbones.settings import plain, write_yaml
 from tasks.task import Scores, Task
 from transfer.cli.command import Command
-from transfer.cli.ignored_options import ignored_options, known, usual
+from transfer.cli.ignored_options import ignored_options, rule_inputs, with_default_fields
 from transfer.cli.options import EXECUTION
 from transfer.evaluation.environment import environment, source_state
 from transfer.evaluation.preflight import ResolvedInputs
@@ -18,7 +18,7 @@ from transfer.records.store import Record, RunKey
 
 # Options that say where a run is written or how its command was composed; they are not needed to repeat it.
 NOT_REPEATED = ("config", "out", "features", "dry_run", "replace")
-# Options whose value on this machine is part of the identity, not the value that was given.
+# Options whose resolved value on this machine belongs to the identity, not the requested one.
 RESOLVED = ("precision", "eval_precision")
 
 # Options that concern the command as a whole, not one of its runs.
@@ -58,7 +58,7 @@ class PlannedRun:
     def values(self) -> dict[str, Any]:
         """The values by which `transfer.cli.ignored_options` decides which options have no effect."""
         options = plain(self.command.options) | {"dataset": self.dataset.name}
-        return known(self.task.name, options, self.inputs.spec.as_dict())
+        return rule_inputs(self.task.name, options, self.inputs.spec.as_dict())
 
     @cached_property
     def run_key(self) -> RunKey:
@@ -71,7 +71,7 @@ class PlannedRun:
         ignored = ignored_options(self.values)
         precision = {"precision": self.precision} if "precision" in options else {}
         content = self.task.content(dataset, self.command.options)
-        # a file that an option names is identified by its content, not its path
+        # a file that an option names is identified by its content, not by its path
         not_counted = {*ignored, *RESOLVED, *EXECUTION, *content}
         options = {name: value for name, value in options.items() if name not in not_counted}
         return RunKey(
@@ -79,7 +79,7 @@ class PlannedRun:
             | {
                 "task": self.task.name,
                 "task_version": self.task.version,
-                "backbone": usual(self.inputs.spec.identity(), ignored),
+                "backbone": with_default_fields(self.inputs.spec.identity(), ignored),
                 "weights_id": self.inputs.weights_id,
                 "dataset": {"name": dataset.name, "version": dataset.version, "digest": dataset.digest},
                 "options": options,
@@ -117,9 +117,10 @@ class PlannedRun:
     @property
     def options_yaml(self) -> str:
         """The options that repeat the run."""
-        recipe = plain(self.command.options)  # kept with its None values; elsewhere None means that nothing was given
-        given = {key: value for key, value in self.options.items() if value is not None or key in recipe}
-        kept = {key: value for key, value in given.items() if key not in NOT_REPEATED}
+        # options of the recipe keep the value None; elsewhere None means that the option was not set
+        recipe = plain(self.command.options)
+        options = {key: value for key, value in self.options.items() if value is not None or key in recipe}
+        kept = {key: value for key, value in options.items() if key not in NOT_REPEATED}
         return f"# {self.task.repeat()}\n" + write_yaml(kept)
 
     @property

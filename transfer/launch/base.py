@@ -15,7 +15,7 @@ class ProcessSpec:
     log: Path
     """The file to which its stdout and stderr are appended."""
     resources: dict[str, Any] = field(default_factory=dict)
-    """What it asks a cluster for: cpus, gpus, nodes, memory_gb, minutes, partition, ..."""
+    """The resources that it requests from a cluster: cpus, gpus, nodes, memory_gb, minutes, partition, ..."""
 
 
 class Job(Protocol):
@@ -33,7 +33,7 @@ class Launcher(Protocol):
 
     @property
     def slots(self) -> int | None:
-        """How many processes can run at once; None where a scheduler such as Slurm decides."""
+        """The number of processes that can run at once; None if a scheduler such as Slurm decides."""
 
     def fits(self, process: ProcessSpec) -> bool:
         """Return whether the process can be started now. Raises UserError when it never can."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from backbones.errors import UserError
 from backbones.runtime.files import write_error
-from backbones.runtime.threads import SIDE_BY_SIDE
+from backbones.runtime.threads import SIDE_BY_SIDE, usable_cores
 from transfer.launch.base import ProcessSpec, python_command
 
-GRACE_SECONDS = 120.0  # how long a process may take to save its state after it was asked to stop
+GRACE_SECONDS = 120.0  # for a process to save its state after SIGTERM
 
 
 @dataclass
@@ -42,12 +42,10 @@ class LocalLauncher:
     """Runs processes on this machine and gives each of them GPUs that no other one uses.
 
     Args:
-        workers: how many processes run at once. None means one per GPU, or one per core without GPUs.
+        workers: the number of processes that run at once. None means one per GPU, or one per core without GPUs.
     """
 
     def __init__(self, workers: int | None = None):
-        from backbones.runtime.threads import usable_cores
-
         self.gpus = _visible_gpus()
         self.workers = workers or len(self.gpus) or usable_cores()
         self.jobs: list[LocalJob] = []
@@ -120,15 +118,15 @@ class LocalLauncher:
         return [gpu for gpu in self.gpus if gpu not in taken]
 
     def _wanted_gpus(self, process: ProcessSpec) -> int:
-        """Return how many GPUs a process takes: a single one is optional, several must exist."""
-        asked = int(process.resources.get("gpus", 1))
-        return min(asked, len(self.gpus)) if asked <= 1 else asked
+        """Return the number of GPUs that a process takes: a single one is optional, several must exist."""
+        requested = int(process.resources.get("gpus", 1))
+        return min(requested, len(self.gpus)) if requested <= 1 else requested
 
 
 def _visible_gpus() -> list[str]:
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is not None:
-        return [gpu for gpu in given.split(",") if gpu.strip()]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [gpu for gpu in visible.split(",") if gpu.strip()]
     import torch
 
     return [str(gpu) for gpu in range(torch.cuda.device_count())]

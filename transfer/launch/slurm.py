@@ -19,9 +19,9 @@ from transfer.launch.slurm_child import STOPPED
 from transfer.launch.slurm_queue import ENDED, NEVER, Queue, need_slurm, refusal
 from transfer.launch.slurm_resources import child, sbatch_parameters
 
-TIMEOUTS = 50  # how often a job may run out of time; preemptions are not counted
+TIMEOUTS = 50  # the number of times that a job may run out of time; preemptions are not counted
 ARRAY_SIZE = 1000  # elements of an array; Slurm's default limit is one more
-RESULT_SECONDS = 30.0  # how long a network disk may take to show a result that another machine wrote
+RESULT_SECONDS = 30.0  # for a network disk to show a result that another machine wrote
 
 
 @dataclass
@@ -103,7 +103,7 @@ class SlurmLauncher:
 
     Args:
         folder: where the files of the jobs go; every machine of the cluster must see it.
-        array_parallelism: how many elements of an array may run at once. None leaves it to Slurm.
+        array_parallelism: the number of elements of an array that may run at once. None leaves it to Slurm.
         tables: whether stdout is logged too, not stderr alone.
 
     Raises:
@@ -139,12 +139,12 @@ class SlurmLauncher:
                 jobs[number] = SlurmJob(job_id, process.log, self.folder, self.queue, adopted=True)
             else:
                 groups.setdefault(json.dumps(process.resources, sort_keys=True, default=str), []).append(number)
-        parts = [
+        arrays = [
             group[start : start + ARRAY_SIZE] for group in groups.values() for start in range(0, len(group), ARRAY_SIZE)
         ]
         try:
-            for part in parts:
-                jobs |= zip(part, self._submit([processes[number] for number in part]), strict=True)
+            for array in arrays:
+                jobs |= zip(array, self._submit([processes[number] for number in array]), strict=True)
         except UserError:
             for job in jobs.values():
                 if not job.adopted:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
 
-FINISHED = (0, 3)  # exit statuses of a run with a record: scores, or a training that failed
+FINISHED = (0, 3)  # exit statuses of a run with a record: scores, or a training that broke down
 STOPPED = 143
 
 
@@ -38,7 +38,7 @@ class Process:
                 preexec_fn=_ignore_notice,
             )
         self.status: int | None = None
-        self.asked = False
+        self.asked_to_stop = False
         # `Popen.wait` holds a lock, on which a handler that interrupts it would wait for ever.
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -52,23 +52,23 @@ class Process:
         return self.status
 
     @property
-    def over(self) -> bool:
-        """Whether it has ended by itself, so that there is nothing to resume.
+    def finished(self) -> bool:
+        """Whether the child has ended by itself, so that there is nothing to resume.
 
-        SIGTERM may have come from Slurm, which signals all processes of a job on some clusters.
+        An end by SIGTERM does not count: on some clusters Slurm signals all processes of a job.
         """
         if self.status is None or self.status in (STOPPED, -signal.SIGTERM):
             return False
-        return not self.asked or self.status in FINISHED
+        return not self.asked_to_stop or self.status in FINISHED
 
     def stop(self) -> None:
         """Send SIGTERM once; a second one would end the child before its state is saved.
 
         The process group is not signalled: torchrun and the run itself stop their own children.
         """
-        if not self.asked and self.status is None:
+        if not self.asked_to_stop and self.status is None:
             self._process.terminate()
-            self.asked = True
+            self.asked_to_stop = True
 
     def wait(self, seconds: float = float("inf")) -> None:
         """Wait until the child has ended, at most this long."""
@@ -77,7 +77,7 @@ class Process:
             time.sleep(0.1)
 
 
-class _Over(Exception):
+class _ChildFinished(Exception):
     """Raised in a signal handler when the child has ended, so that its status is returned."""
 
 
@@ -100,7 +100,7 @@ class Child:
     tables: bool = True
     """Whether stdout is logged too, not stderr alone."""
     grace: float = 60.0
-    """How many seconds after Slurm's notice the state must be saved."""
+    """The number of seconds after Slurm's notice within which the state must be saved."""
 
     def __call__(self) -> int:
         """Run the child to its end and return its exit status, negative for a signal.
@@ -114,7 +114,7 @@ class Child:
         process = self._process = self._start(node)
         try:
             process.wait()
-            if process.over:
+            if process.finished:
                 return process.result
             if node:
                 _wait_for_the_first_node(self.grace)
@@ -123,7 +123,7 @@ class Child:
                 os.kill(os.getpid(), _notice())
                 time.sleep(1)
             sys.exit(STOPPED)  # without a result: Slurm ends the job or requeues it itself
-        except _Over:
+        except _ChildFinished:
             return process.result
 
     def checkpoint(self) -> "DelayedSubmission":
@@ -137,8 +137,8 @@ class Child:
         if process is not None:
             process.stop()
             process.wait(self.grace)
-            if process.over:
-                raise _Over
+            if process.finished:
+                raise _ChildFinished
         return DelayedSubmission(replace(self))
 
     def command(self, node: int, hosts: list[str], job_id: int) -> list[str]:

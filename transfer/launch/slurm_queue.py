@@ -33,7 +33,7 @@ HINTS = (
     ("time limit", _TIME),
     ("gres|resource|memory|node configuration|cpu|constraint|feature", _ENOUGH),
 )
-# Reasons, as `squeue` prints them, for which a job would wait for ever.
+# Reasons, as `squeue` prints them, for which a job would never start, each with its fix.
 NEVER = {
     "BadConstraints": _ENOUGH,
     "PartitionConfig": _ENOUGH,

@@ -45,17 +45,14 @@ def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any
     """Return the parameters of submitit's executor for the resources of a process.
 
     Args:
-        parallel: how many elements of an array may run at once.
+        parallel: the number of elements of an array that may run at once.
 
     Raises:
         UsageError: a resource is unknown or has an impossible value.
     """
     _check(resources)
-    minutes, cpus, memory = (
-        resources.get("minutes") or LaunchOptions.minutes,
-        resources.get("cpus"),
-        resources.get("memory_gb"),
-    )
+    minutes = resources.get("minutes") or LaunchOptions.minutes
+    cpus, memory = resources.get("cpus"), resources.get("memory_gb")
     parameters: dict[str, Any] = {name: str(resources[name]) for name in NAMES if resources.get(name)}
     parameters |= {"gpus_per_node": resources["gpus"]} if resources.get("gpus") else {}
     parameters |= {"mem": f"{max(1, round(memory * 1024))}MB"} if memory else {}

@@ -1,4 +1,4 @@
-"""The file of a bundle: what a zip archive of runs must look like, and unpacking one without trusting it. No torch."""
+"""Checks and unpacks bundles, which are zip archives of runs, without trusting their content. Imports no torch."""
 
 import json
 import lzma
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
-from transfer.records.checksums import described
+from transfer.records.checksums import size_and_sha256
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.store import HISTORY, OPTIONS, RECORD
 
@@ -41,20 +41,20 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
     """Unpack the runs of a bundle into a temporary folder and check each file by the manifest.
 
     Args:
-        beside: the folder in which it is made; None: the system's, for temporary files.
+        beside: the folder in which the temporary folder is made; None means the system's.
 
     Raises:
-        UserError: not a bundle, one of a newer schema, or one whose files are not those of its manifest.
+        UserError: the file is no bundle, has a newer schema, or holds files that differ from its manifest.
     """
     with tempfile.TemporaryDirectory(dir=beside, prefix=".bundle-") as scratch:
         try:
             with zipfile.ZipFile(file) as archive:
                 manifest = _manifest(archive, file)
-                for name, told in manifest.items():
+                for name, entry in manifest.items():
                     target = Path(scratch) / name
                     target.parent.mkdir(exist_ok=True)
-                    _extract(archive, name, told["size"], target)
-                    if described(target) != told:
+                    _extract(archive, name, entry["size"], target)
+                    if size_and_sha256(target) != entry:
                         raise UserError(f"{file}: {name} is not the file of the manifest; get the bundle again")
         except _DAMAGED as error:
             raise UserError(f"{file}: not a readable bundle ({error}); get it again") from None
@@ -64,7 +64,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
 
 
 def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]:
-    """sha256 and size of every file, by its name in the archive, once these names are safe and those of the archive."""
+    """Return the sha256 and size of every file by its name in the archive, after checking all names and entries."""
     entries = archive.infolist()
     names = [entry.filename for entry in entries]
     if MANIFEST not in names or archive.getinfo(MANIFEST).file_size > _LARGEST_MANIFEST:
@@ -73,9 +73,9 @@ def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]
         content = json.loads(archive.read(MANIFEST))
         if content["schema"] != SCHEMA:
             raise UserError(f"{file}: schema {content['schema']}, but this version reads {SCHEMA}; update the suite")
-        manifest = {f"{run}/{name}": told for run, files in content["runs"].items() for name, told in files.items()}
+        manifest = {f"{run}/{name}": entry for run, files in content["runs"].items() for name, entry in files.items()}
         bare = [run for run, files in content["runs"].items() if RECORD not in files]
-        wrong = [name for name, told in manifest.items() if not _is_in_place(name) or not _is_described(told)]
+        wrong = [name for name, entry in manifest.items() if not _is_run_file(name) or not _is_entry(entry)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file}: its {MANIFEST} is damaged ({error!r}); get the bundle again") from None
     wrong += [entry.filename for entry in entries if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG)]
@@ -90,19 +90,20 @@ def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]
     return manifest
 
 
-def _is_in_place(name: str) -> bool:
+def _is_run_file(name: str) -> bool:
+    """Return whether a name in the archive is RUN/FILE, with a file that bundles hold."""
     run, _, file = name.partition("/")
     return _RUN.fullmatch(run) is not None and file in (RECORD, *SHARED)
 
 
-def _is_described(told: Any) -> bool:
-    return set(told) == {"sha256", "size"} and isinstance(told["size"], int) and isinstance(told["sha256"], str)
+def _is_entry(entry: Any) -> bool:
+    return set(entry) == {"sha256", "size"} and isinstance(entry["size"], int) and isinstance(entry["sha256"], str)
 
 
 def _extract(archive: zipfile.ZipFile, name: str, size: int, target: Path) -> None:
-    """Unpacks no more than the size that the manifest gives, whatever the archive would unfold to."""
+    """Extract a file, but no more bytes than its size in the manifest and one, as an archive may expand without end."""
     with archive.open(name) as source, target.open("wb") as file:
         left = size + 1
-        while left and (part := source.read(min(left, 2**20))):
-            file.write(part)
-            left -= len(part)
+        while left and (chunk := source.read(min(left, 2**20))):
+            file.write(chunk)
+            left -= len(chunk)

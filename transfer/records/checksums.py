@@ -1,6 +1,6 @@
-"""What shows that the files of a run are as they were written: a digest in the record, and of the record. No torch.
+"""Checksums of a run's files and of its record, which show whether they were changed. Imports no torch.
 
-A digest shows that something was changed, not by whom: who wants to deceive can make new ones.
+They find accidents and careless edits; whoever wants to deceive can compute new ones.
 """
 
 import hashlib
@@ -9,50 +9,52 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-_SEAL = b',\n "digest": "'
+_DIGEST_ENTRY = b',\n "digest": "'
 EXPORT = "export"
-_EVENTS = "events.out."  # TensorBoard's, which may be open still
+_EVENTS = "events.out."  # of TensorBoard, which may still write to it
 
 
 def with_checksum(content: dict[str, Any]) -> bytes:
-    """The bytes of a record: JSON whose last entry, `digest`, is the sha256 (hex) of all bytes before that entry.
+    """Return a record as JSON whose last entry, `digest`, is the sha256 (hex) of all bytes before that entry.
 
     Raises:
         ValueError: a number is not finite.
     """
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     body = text.removesuffix("\n}").encode()
-    return body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+    return body + _DIGEST_ENTRY + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
-def is_modified(raw: bytes, seal: object, files: Collection[str]) -> bool:
-    """Whether a record's bytes were changed after `sealed` made them.
+def is_modified(raw: bytes, digest: object, files: Collection[str]) -> bool:
+    """Return whether a record's bytes were changed after `with_checksum` made them.
 
     Args:
-        seal: its entry `digest`; None in records of older versions, and where somebody took it away.
+        raw: the bytes of the record.
+        digest: its entry `digest`; None in records of older versions, or if somebody removed it.
         files: its entry `files`, which only records with a digest have.
     """
-    if seal is None:
+    if digest is None:
         return bool(files)
-    body = raw[: raw.rfind(_SEAL)]
-    return raw != body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+    body = raw[: raw.rfind(_DIGEST_ENTRY)]
+    return raw != body + _DIGEST_ENTRY + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
-def listed(folder: Path, *, besides: Collection[str], export: bool) -> dict[str, dict[str, Any]]:
-    """sha256 (hex) and size (bytes) of the files of a run, by name, sorted.
+def file_checksums(folder: Path, *, without: Collection[str], export: bool) -> dict[str, dict[str, Any]]:
+    """Return the sha256 (hex) and size (bytes) of each file of a run by its name, sorted.
 
     Args:
-        besides: names that are left out.
-        export: take in the folder `export`, too.
+        folder: the run's folder.
+        without: names of files that are left out.
+        export: whether the files in the folder `export` are included.
     """
-    found = [path for path in folder.iterdir() if path.name not in besides]
+    paths = [path for path in folder.iterdir() if path.name not in without]
     if export:
-        found += (folder / EXPORT).iterdir()
-    kept = (path for path in found if path.is_file() and not path.name.startswith((".", _EVENTS)))
-    return {path.relative_to(folder).as_posix(): described(path) for path in sorted(kept)}
+        paths += (folder / EXPORT).iterdir()
+    kept = (path for path in paths if path.is_file() and not path.name.startswith((".", _EVENTS)))
+    return {path.relative_to(folder).as_posix(): size_and_sha256(path) for path in sorted(kept)}
 
 
-def described(path: Path) -> dict[str, Any]:
-    """sha256 (hex) and size (bytes) of a file."""
+def size_and_sha256(path: Path) -> dict[str, Any]:
+    """Return the `sha256` (hex) and the `size` (bytes) of a file."""
     with path.open("rb") as file:
         return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}

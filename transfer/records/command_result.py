@@ -1,4 +1,4 @@
-"""What a command leaves for the sweep that started it: the names of its runs. Imports no torch."""
+"""The file in which a command leaves the names of its runs for the sweep that started it. Imports no torch."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which rows of a table hold numbers that may be compared, as values. Imports neither torch nor pandas."""
+"""Groups the rows of a table whose numbers may be compared. Imports neither torch nor pandas."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ class Comparability:
     """The group of rows whose numbers may be compared: equal in every field of the protocol.
 
     Attributes:
-        letter: a short name within the table.
-        fields: protocol field -> value, of the fields that are not the same in all groups of the task.
+        letter: the short name of the group within the table.
+        fields: the protocol's fields that differ between the groups of the task, with this group's values.
     """
 
     letter: str
@@ -33,9 +33,9 @@ class Comparabilities:
     """The comparability groups of a table.
 
     Attributes:
-        of_row: the group of each row; None where all rows of its task are in one.
+        of_row: the group of each row; None if all rows of its task are in one group.
         groups: the groups in order of their letters.
-        task_versions: what changed between the versions of a task that rows differ in, a sentence each.
+        task_versions: a sentence for each change between the versions of a task that the rows have.
     """
 
     of_row: list[Comparability | None]
@@ -48,7 +48,7 @@ def comparabilities(records: Sequence[Record], without: Collection[str] = ()) ->
 
     Args:
         records: any record of each row.
-        without: names of options that do not set rows apart, as a map's axes.
+        without: names of options that do not separate rows, such as the axes of a map.
     """
     result = Comparabilities([None] * len(records))
     rows_of_task: dict[str, list[int]] = {}
@@ -65,7 +65,7 @@ def comparabilities(records: Sequence[Record], without: Collection[str] = ()) ->
 def _group_rows(
     result: Comparabilities, records: Sequence[Record], rows: Sequence[int], without: Collection[str]
 ) -> None:
-    """Groups the rows of one task."""
+    """Add the groups of the rows of one task to the result."""
     contents = _comparable([records[row] for row in rows], without)
     names = list(distinguishing_fields(contents))
     groups: dict[str, Comparability] = {}
@@ -80,9 +80,9 @@ def _group_rows(
 
 
 def _comparable(records: Sequence[Record], without: Collection[str]) -> list[dict[str, Any]]:
-    """The protocols without what the row shows elsewhere.
+    """Return the protocols without the fields that a row shows in its columns.
 
-    What a data set holds is the same for all rows of its name and version unless these have several contents.
+    The contents of a data set differ only if rows of the same name and version have several contents.
     """
     contents = [displayed_fields(record, without) for record in records]
     names = dict.fromkeys(name for content in contents for name in content)
@@ -97,7 +97,7 @@ def _comparable(records: Sequence[Record], without: Collection[str]) -> list[dic
 
 
 def _short(record: Record, name: str, content: Mapping[str, Any]) -> Any:
-    """A field's value; of a file its name and the start of its digest."""
+    """Return the value of a field; for a file its name and the start of its digest."""
     value = content.get(name, NOT_RECORDED)
     if isinstance(value, str) and len(hexadecimal := value.removeprefix("sha256:")) == 64:
         file = Path(str(record.options.get(name) or "")).name

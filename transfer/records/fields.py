@@ -18,11 +18,12 @@ _PARTS = {item.name for item in fields(BackboneOptions)} - {"weights"}
 
 
 def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
-    """The value of a field as a number, text, bool or None; None too where the record has no such field.
+    """Return the value of a field as a number, text, bool or None; None also if the record has no such field.
 
     Args:
-        name: task, dataset, backbone, seed, weights (their id), a field of the backbone (as resolved, equal stems under
-            one name), an option of the task, or one of these behind `pretraining.`.
+        record: the record.
+        name: task, dataset, backbone, seed, weights (their id), a field of the resolved backbone (equal stems have one
+            name), an option of the task, or one of these behind `pretraining.`.
         exports: see `transfer.records.protocol.by_export`.
     """
     if name.startswith(PRETRAINING):
@@ -39,7 +40,7 @@ def _plain(record: Record, name: str) -> Any:
         return record.weights_id
     if name in ("dataset", "backbone"):
         return getattr(record, name).get("name")
-    # What the backbone was, not what was said of it on the command line.
+    # The backbone as resolved, not as the command line named it.
     if name in _PARTS or name not in record.options:
         value = record.backbone.get(name)
         if name in (record.backbone.get("files") or {}):
@@ -49,7 +50,7 @@ def _plain(record: Record, name: str) -> Any:
 
 
 def as_value(record: Record, name: str, text: str, exports: Mapping[str, Record]) -> str:
-    """What someone wrote, as `value_of` would say it of this record: a stem by any of its names becomes its own."""
+    """Return a user's text for a value in the form of `value_of`: any name of a stem becomes its short name."""
     if name.startswith(PRETRAINING):
         parent = pretraining(record, exports)
         return text if parent is None else as_value(parent, name.removeprefix(PRETRAINING), text, {})
@@ -58,11 +59,11 @@ def as_value(record: Record, name: str, text: str, exports: Mapping[str, Record]
 
 @lru_cache
 def _stem_name(text: str, patch: int | None) -> str:
-    """A stem's short name, or its canonical form where it has none; what is no stem of this patch size stays."""
-    wanted = _sized(text, patch)
-    if wanted is None:
+    """Return a stem's short name, else its canonical form; a text that is no stem of this patch size stays."""
+    stem = _sized(text, patch)
+    if stem is None:
         return text
-    return next((name for name in STEMS if _sized(name, patch) == wanted), str(wanted))
+    return next((name for name in STEMS if _sized(name, patch) == stem), str(stem))
 
 
 @lru_cache
@@ -71,24 +72,24 @@ def _sized(text: str, patch: int | None) -> StemSpec | None:
         return None
     try:
         return find_stem(text).sized(patch)
-    except UserError:  # another version's stem, or strides of another patch size
+    except UserError:  # a stem of another version, or strides of another patch size
         return None
 
 
 def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> list[str]:
-    """All names that `value_of` knows in any of the records."""
-    found = dict.fromkeys(("task", "dataset", "backbone", "seed"))
+    """Return all names that `value_of` knows in any of the records."""
+    names = dict.fromkeys(("task", "dataset", "backbone", "seed"))
     for record in records:
-        found |= dict.fromkeys(name for name in record.options if name not in _RUN)
-        found |= dict.fromkeys(name for name in record.backbone if name not in ("name", "weights", "files"))
+        names |= dict.fromkeys(name for name in record.options if name not in _RUN)
+        names |= dict.fromkeys(name for name in record.backbone if name not in ("name", "weights", "files"))
         parent = pretraining(record, exports)
         if parent is not None:
-            found |= {f"{PRETRAINING}{name}": None for name in known_fields([parent], {})}
-    return list(found | {"weights": None})
+            names |= {f"{PRETRAINING}{name}": None for name in known_fields([parent], {})}
+    return list(names | {"weights": None})
 
 
 def check_fields(names: Iterable[str], records: Iterable[Record], exports: Mapping[str, Record]) -> None:
-    """Raises UsageError, with the nearest names, for a field that no record has."""
+    """Raise UsageError, with the nearest names, for a field that no record has."""
     known = known_fields(records, exports)
     for name in names:
         if name not in known:
@@ -98,7 +99,7 @@ def check_fields(names: Iterable[str], records: Iterable[Record], exports: Mappi
 
 
 def order(value: Any) -> tuple[int, float, str]:
-    """A key that sorts numbers by size, then all else by its text."""
+    """Return a key that sorts numbers by size, and all other values after them by their text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return 0, float(value), ""
     return 1, 0.0, str(value)

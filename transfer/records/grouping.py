@@ -1,4 +1,4 @@
-"""Records as the rows of a table: runs of one configuration together, and the words that tell rows apart.
+"""Groups records into the rows of a table, one per configuration, and labels the rows by what differs between them.
 
 Imports neither torch nor pandas.
 """
@@ -15,8 +15,8 @@ from transfer.records.protocol import (
     backbone_of,
     configurations,
     differences,
-    digest_of,
     displayed_fields,
+    distinct,
     distinguishing_fields,
     in_pretraining,
     lineage,
@@ -24,17 +24,19 @@ from transfer.records.protocol import (
 )
 from transfer.records.store import Record
 
-# Fields of a backbone that are not its parts.
-_OF_TRAINING = ("name", "load", "drop_path", "train_size")
+# Fields of a backbone that do not change its architecture.
+_NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size")
 
 
 @dataclass
 class Group:
-    """Runs that differ in seeds alone, and what their row says of them.
+    """The runs of one configuration, which differ only in seeds, with the labels of their row.
 
     Attributes:
-        pretraining: where the weights come from; empty where all rows start from the same ones.
-        protocol: whose numbers theirs may be compared with; None where the rows of the task are all of one protocol.
+        dataset: the name of the data set with its marks.
+        backbone: the name of the backbone with the fields in which rows of that name differ.
+        pretraining: the trainings that the weights come from; empty if all rows start from the same weights.
+        protocol: the group whose numbers may be compared; None if all rows of the task have one protocol.
     """
 
     records: list[Record]
@@ -45,13 +47,13 @@ class Group:
 
     @property
     def first(self) -> Record:
-        """Any of the records: what the row says is the same in all."""
+        """One of the records; the labels of the row are the same for all."""
         return self.records[0]
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """The configurations among some runs, and what their comparability groups differ in."""
+    """The configurations among some runs, and their comparability groups."""
 
     groups: list[Group]
     comparability: Comparabilities
@@ -61,14 +63,15 @@ def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: C
     """Return the configurations among records, in order of appearance.
 
     Args:
+        records: the records to group.
         exports: the runs that weights may come from, by the id of these; see `transfer.records.protocol.by_export`.
-        without: names of options and of the backbone's fields that do not tell rows apart, as a map's axes.
+        without: names of options and fields of the backbone that do not separate rows, such as the axes of a map.
     """
-    groups, several = [], machines_of_tasks(records)
+    groups, distinguishing = [], machines_of_tasks(records)
     for members in _members(records, exports, without):
         chain = lineage(members[0], exports)
         name = _backbone_name(members[0], chain)
-        made_on = [mark for mark in machines(members) if mark in several[members[0].task]]
+        made_on = [mark for mark in machines(members) if mark in distinguishing[members[0].task]]
         groups.append(Group(members, dataset_label(members, exports, made_on), name, origin_label(members[0], chain)))
     _tell_backbones_apart(groups, without)
     _tell_pretraining_apart(groups, exports, without)
@@ -88,30 +91,32 @@ def _members(
 
 
 def _backbone_name(record: Record, chain: Sequence[Record]) -> str:
-    """Its name; that of the pretrained backbone where it is the same one, called by the folder of its weights."""
-    one = backbone_of(record)
-    other = backbone_of(chain[0]) if chain else one
-    same = all(one.get(name) == value for name, value in other.items() if name not in _OF_TRAINING)
-    return str((other if same else one).get("name"))
+    """Return the backbone's name; for an export of the same architecture the name of the pretrained backbone."""
+    backbone = backbone_of(record)
+    pretrained = backbone_of(chain[0]) if chain else backbone
+    same = all(backbone.get(name) == value for name, value in pretrained.items() if name not in _NOT_ARCHITECTURE)
+    return str((pretrained if same else backbone).get("name"))
 
 
 def machines(records: Iterable[Record]) -> list[str]:
-    """Where runs were computed, as far as it may show in their last digits and counts in no protocol: the kinds of
-    device, torch's minor versions and, of trainings, the numbers of processes; "cpu", "torch 2.13", "8 processes".
+    """Return where runs were computed, sorted: "cpu", "torch 2.13", "8 processes".
+
+    These are the kinds of device, the minor versions of torch and, for trainings, the numbers of processes. They may
+    change the last digits of a score and belong to no protocol.
     """
-    found: dict[str, None] = {}
+    labels: dict[str, None] = {}
     for record in records:
         environment = record.environment
         torch = str((environment.get("versions") or {}).get("torch") or "").split(".")[:2]
-        found |= dict.fromkeys([str(environment["device_type"])] if environment.get("device_type") else [])
-        found |= dict.fromkeys([f"torch {'.'.join(torch)}"] if torch[0] else [])
+        labels |= dict.fromkeys([str(environment["device_type"])] if environment.get("device_type") else [])
+        labels |= dict.fromkeys([f"torch {'.'.join(torch)}"] if torch[0] else [])
         if (world := environment.get("world_size")) and record.task not in FROZEN and not processes(record):
-            found[f"{world} process{'es' * (world > 1)}"] = None
-    return sorted(found)
+            labels[f"{world} process{'es' * (world > 1)}"] = None
+    return sorted(labels)
 
 
 def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
-    """Of `machines` what tells the runs of each task apart: what all of them share need not be said."""
+    """Return, for each task, the labels of `machines` that are not the same for all of its runs."""
     of_task: dict[str, list[set[str]]] = {}
     for record in records:
         of_task.setdefault(record.task, []).append({*machines([record])})
@@ -119,86 +124,86 @@ def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
 
 
 def dataset_label(records: Sequence[Record], exports: Mapping[str, Record], made_on: Iterable[str] = ()) -> str:
-    """The data set of the runs of one configuration, with all that marks them: smoke, dirty, subset, version.
+    """Return the data set of the runs of one configuration with their marks: smoke, dirty, subset, version.
 
     Args:
-        made_on: of `machines`, what tells them from other runs.
+        records: the runs.
+        exports: see `transfer.records.protocol.by_export`.
+        made_on: the labels of `machines` that distinguish them from other runs.
     """
     first = records[0]
-    found = [*marks(records, exports), *made_on]
-    found += [f"subset {first.subset}"] * (first.subset is not None)
+    labels = [*marks(records, exports), *made_on]
+    labels += [f"subset {first.subset}"] * (first.subset is not None)
     version, skipped = first.dataset.get("version"), first.dataset.get("skipped")
-    found += [f"version {version}"] * bool(version) + [f"{skipped} unreadable"] * bool(skipped)
-    return str(first.dataset.get("name")) + (f" ({', '.join(found)})" if found else "")
+    labels += [f"version {version}"] * bool(version) + [f"{skipped} unreadable"] * bool(skipped)
+    return str(first.dataset.get("name")) + (f" ({', '.join(labels)})" if labels else "")
 
 
 def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]:
-    """ "smoke" and "dirty" where any of the runs is, else "pretraining smoke" and so on, "pretraining subset 8" too.
+    """Return the marks of runs: "smoke" and "dirty" if one of the runs is, else "pretraining smoke" and so on.
 
-    Of trainings that are not at hand, each record says it itself.
+    Marks of pretrainings that are not at hand are taken from each record's `origin`.
     """
     parents = [parent for record in records for parent in lineage(record, exports)]
-    told = [mark for record in (*records, *parents) for mark in record.origin_marks]
-    found = []
+    origin_marks = [mark for record in (*records, *parents) for mark in record.origin_marks]
+    labels = []
     for mark, is_marked in (("smoke", lambda record: record.smoke), ("dirty", lambda record: record.dirty)):
         if any(map(is_marked, records)):
-            found.append(mark)
-        elif any(map(is_marked, parents)) or mark in told:
-            found.append(f"pretraining {mark}")
+            labels.append(mark)
+        elif any(map(is_marked, parents)) or mark in origin_marks:
+            labels.append(f"pretraining {mark}")
     subsets = [f"subset {parent.subset}" for parent in parents if parent.subset is not None]
-    subsets += [mark for mark in told if mark.startswith("subset")]
-    return found + [f"pretraining {mark}" for mark in dict.fromkeys(subsets)]
+    subsets += [mark for mark in origin_marks if mark.startswith("subset")]
+    return labels + [f"pretraining {mark}" for mark in dict.fromkeys(subsets)]
 
 
 def origin_label(record: Record, chain: Sequence[Record]) -> str:
-    """Where a record's weights come from: the runs of its lineage, or the id of the weights."""
+    """Return the trainings that a record's weights come from, or the id of the weights if none is known."""
     if not chain:
         return record.weights_id[:15] if record.weights_id.startswith("sha256:") else record.weights_id
-    said = (f"{run.task.removeprefix('pretrain-')} {run.dataset.get('name')}" for run in chain)
-    return " after ".join(said)
+    trainings = (f"{run.task.removeprefix('pretrain-')} {run.dataset.get('name')}" for run in chain)
+    return " after ".join(trainings)
 
 
 def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> None:
-    """Adds to a backbone's name the fields that are not the same in all rows of that name and task."""
-    same: dict[tuple[str, str], list[Group]] = {}
+    """Add to a backbone's name the fields that differ between rows of that name and task."""
+    by_name: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
-        same.setdefault((group.first.task, group.backbone), []).append(group)
-    for several in same.values():
-        contents = _unlike([backbone_of(group.first) for group in several])
-        # Stochastic depth is the task's option, and the size of pretraining matters to a length of that name alone.
+        by_name.setdefault((group.first.task, group.backbone), []).append(group)
+    for namesakes in by_name.values():
+        contents = distinct(backbone_of(group.first) for group in namesakes)
+        # Stochastic depth is an option of the task, and the size of pretraining matters only to `length: train`.
         hidden = {"name", "drop_path", *without}
-        hidden |= set() if any(one.get("length") == "train" for one in contents) else {"train_size"}
+        hidden |= set() if any(content.get("length") == "train" for content in contents) else {"train_size"}
         names = [name for name in differences(contents) if name not in hidden]
-        for group in several if names else ():
-            said = {name: group.first.backbone.get(name, NOT_RECORDED) for name in names}
-            group.backbone += f", {content_label(said, names)}"
+        for group in namesakes if names else ():
+            values = {name: group.first.backbone.get(name, NOT_RECORDED) for name in names}
+            group.backbone += f", {content_label(values, names)}"
 
 
 def _tell_pretraining_apart(groups: Sequence[Group], exports: Mapping[str, Record], without: Collection[str]) -> None:
-    """Adds the fields that differ between trainings of one label; none has a label where all weights are the same."""
-    same: dict[str, list[tuple[Group, dict[str, Any]]]] = {}
+    """Add to a pretraining's label the fields that differ between pretrainings of that label.
+
+    If all rows start from the same weights, they get no label.
+    """
+    by_label: dict[str, list[tuple[Group, dict[str, Any]]]] = {}
     for group in groups:
         if chain := lineage(group.first, exports):
-            same.setdefault(group.pretraining, []).append((group, _trainings(chain, in_pretraining(without, {}))))
-    for several in same.values():
-        names = list(distinguishing_fields(content for _, content in several))
-        for group, content in several if names else ():
+            by_label.setdefault(group.pretraining, []).append((group, _trainings(chain, in_pretraining(without, {}))))
+    for namesakes in by_label.values():
+        names = list(distinguishing_fields(content for _, content in namesakes))
+        for group, content in namesakes if names else ():
             group.pretraining += f", {content_label(content, names)}"
-    if not same and len({group.pretraining for group in groups}) == 1:
+    if not by_label and len({group.pretraining for group in groups}) == 1:
         for group in groups:
             group.pretraining = ""
 
 
 def _trainings(chain: Sequence[Record], without: Collection[str]) -> dict[str, Any]:
-    """The protocols of a lineage in one dict, those behind the last run under names of their own."""
-    found = {
+    """Return the protocols of a lineage in one dict; fields of earlier trainings are named `FIELD of run NUMBER`."""
+    values = {
         name: value for name, value in displayed_fields(chain[0], without).items() if name not in ("task", "dataset")
     }
     for number, record in enumerate(chain[1:], 2):
-        found |= {f"{name} of run {number}": value for name, value in displayed_fields(record).items()}
-    return found
-
-
-def _unlike(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each content once."""
-    return list({digest_of(content): content for content in contents}.values())
+        values |= {f"{name} of run {number}": value for name, value in displayed_fields(record).items()}
+    return values

@@ -1,4 +1,4 @@
-"""Values of options as people write them, and short names in letters. Imports neither torch nor pandas."""
+"""Labels of options' values and short names in letters, for readers of tables. Imports neither torch nor pandas."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from transfer.records.protocol import NO_EFFECT, NOT_RECORDED
 
 
 def value_label(value: Any) -> str:
-    """An option's value as one would say it."""
+    """Return an option's value as text for a reader: "none", "yes", "0.05", "1 2 3"."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, float):
@@ -18,13 +18,13 @@ def value_label(value: Any) -> str:
 
 
 def content_label(content: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Some fields with their values, where they have an effect: "lr 0.05, epochs 20"."""
+    """Return some fields with their values as text, those without effect left out: "lr 0.05, epochs 20"."""
     values = {name: content.get(name, NOT_RECORDED) for name in names}
     return ", ".join(f"{name} {value_label(value)}" for name, value in values.items() if value != NO_EFFECT)
 
 
 def letter(number: int) -> str:
-    """a, b, ... z, aa, ab, ... for 0, 1, ..."""
+    """Return a, b, ... z, aa, ab, ... for 0, 1, ..."""
     text = ""
     number += 1
     while number:

@@ -1,4 +1,4 @@
-"""What one finished run says about itself, `record.json`, and what identifies a run. Imports no torch."""
+"""The record of a finished run, `record.json`, and the key that identifies a run. Imports no torch."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ SCHEMA = 2
 READABLE = (1, SCHEMA)
 """Schemas of records that this version reads; `transfer.cli.old_names` has the option names of the first one."""
 
-# What `Record.read` insists on, so that reports can rely on it.
+# The types that `Record.read` checks, so that reports can rely on them.
 KINDS = {
     **dict.fromkeys(("run_id", "run_key", "config_digest", "task", "weights_id", "primary"), str),
     **dict.fromkeys(("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost"), dict),
@@ -27,7 +27,7 @@ KINDS = {
     "seed": int,
     "smoke": bool,
 }
-# What older records of this schema lack.
+# The defaults of entries that older records of this schema lack.
 ADDED: dict[str, Any] = {
     "export": None,
     "details": {},
@@ -40,13 +40,13 @@ COSTS = (
     *("params", "gflops", "train_seconds", "eval_seconds", "images_per_second", "data_wait_share", "device_hours"),
     *("extraction_seconds", "found_hours"),
 )
-"""Entries of `Record.cost` that reports compute with: numbers, or None."""
+"""Entries of `Record.cost` with which reports compute: numbers or None."""
 STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
 
 
 @dataclass(frozen=True)
 class RunKey:
-    """What makes two runs the same run; everything else about them is how they were executed.
+    """Everything that identifies a run; all other facts about a run are how it was executed.
 
     `content` holds plain values: task and version, the resolved backbone with users' files, weights, data digest,
     options, seed, smoke, subset, precision.
@@ -56,29 +56,29 @@ class RunKey:
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical JSON of `content`, in hex."""
+        """The sha256 of the canonical JSON of `content` in hex."""
         text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def without(self, *keys: str) -> "RunKey":
-        """The same without some entries."""
+        """Return the key without some entries."""
         return RunKey({key: value for key, value in self.content.items() if key not in keys})
 
     def run_id(self, task: str, dataset: str, backbone: str) -> str:
-        """`<task>-<dataset>-<backbone>-<12 hex>`, a folder's name."""
+        """Return `<task>-<dataset>-<backbone>-<12 hex>`, the name of the run's folder."""
         names = (re.sub(r"[^A-Za-z0-9_.+@,]+", "_", name).strip("._")[:80] for name in (dataset, backbone))
         return "-".join([task, *names, self.digest[:12]])
 
 
 @dataclass(kw_only=True)
 class Record:
-    """One finished run: `record.json`. Scores are fractions in [0, 1]; empty when the training broke down."""
+    """The content of `record.json`. Scores are fractions in [0, 1]; there are none if the training broke down."""
 
     schema: int = SCHEMA
     run_id: str
     run_key: str
     config_digest: str
-    """Digest of what the run key counts, without the seed: runs that differ in nothing else."""
+    """Digest of the run key's content without the seed, equal for runs that differ only in seeds."""
     task: str
     task_version: int
     dataset: dict[str, Any]
@@ -97,42 +97,42 @@ class Record:
     environment: dict[str, Any]
     notes: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
-    """What a task says about its scores besides: draws and their spread, support sets, features."""
+    """Further facts about the scores that depend on the task: draws and their spread, support sets, features."""
     export: str | None = None
-    """Weights id of what the run left in its folder `export`; the `weights_id` of runs that start from it."""
+    """Id of the weights in the run's folder `export`, which is the `weights_id` of runs that start from them."""
     run_key_content: dict[str, Any] = field(default_factory=dict)
-    """What `run_key` is the digest of; see `RunKey`."""
+    """Content of which `run_key` is the digest; see `RunKey`."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """sha256 (hex) and size (bytes) of the other files of the run, by name. `Store.write` fills it in."""
+    """The sha256 (hex) and size (bytes) of the other files of the run, by name. `Store.write` fills it in."""
     origin: dict[str, Any] = field(default_factory=dict)
-    """Marks of the trainings behind the weights: `smoke`, `dirty`, `subset` (None: unknown); `training`, the protocol's
-    digest of the last of them, and its `seed`. Empty if none is known."""
+    """Marks of the trainings that the weights come from: `smoke`, `dirty`, `subset` (None if unknown), and of the last
+    training its `config_digest` as `training` and its `seed`. Empty if no training is known."""
     shared: dict[str, Any] | None = None
-    """What a shared copy left out; None for a run where it was made. See `transfer.share.bundle`."""
+    """Names of files that a shared copy left out; None if it is no copy. See `transfer.share.bundle`."""
 
     def scale(self, name: str) -> float:
-        """What a score is multiplied by in a table: fractions are printed in percent, other units as they are."""
+        """Return the factor of a score in tables: fractions are printed in percent, other units as they are."""
         return 100.0 if self.metrics.get(name, {}).get("unit", "fraction") == "fraction" else 1.0
 
     def shown(self, name: str) -> float:
-        """A score as tables print it."""
+        """Return a score in the unit that tables print."""
         return self.scale(name) * self.scores[name]
 
     @cached_property
     def current_content(self) -> dict[str, Any]:
-        """What the key of a run of the same settings is the digest of today; empty if it was not recorded."""
+        """The content of the run key under the option names of this version; empty if it was not recorded."""
         return self.run_key_content if self.schema == SCHEMA else current_content(self.run_key_content)
 
     @cached_property
     def current_run_key(self) -> str:
-        """The key that a run of the same settings has today; `run_key` if older names make no difference."""
+        """The key that a run of the same settings has in this version; `run_key` if option names did not change it."""
         if self.schema == SCHEMA or not self.run_key_content:
             return self.run_key
         return RunKey(self.current_content).digest
 
     @property
     def training_failed(self) -> bool:
-        """Whether the training failed as a training."""
+        """Whether the training broke down, which is a result."""
         return bool(self.outcome["status"] != "completed")
 
     @property
@@ -142,20 +142,21 @@ class Record:
 
     @property
     def origin_marks(self) -> list[str]:
-        """What marks the trainings behind the weights: "smoke", "dirty", "subset 8"."""
+        """The marks of the trainings that the weights come from: "smoke", "dirty", "subset 8"."""
         subset = self.origin.get("subset")
         marks = [mark for mark in ("smoke", "dirty") if self.origin.get(mark)]
         return marks + ([f"subset {subset}"] if subset is not None else [])
 
     @classmethod
     def read(cls, path: Path, *, edited: bool = False) -> "Record":
-        """A record from its file.
+        """Return the record in a file.
 
         Args:
-            edited: take also one that was changed after it was written.
+            path: the file.
+            edited: whether a record that was changed after it was written is accepted.
 
         Raises:
-            UserError: not a record, one of a newer schema, or one that was edited.
+            UserError: the file holds no record, one of a newer schema, or one that was edited.
         """
         try:
             raw = path.read_bytes()
@@ -165,7 +166,7 @@ class Record:
 
     @classmethod
     def parse(cls, raw: bytes, path: Path, *, edited: bool = False) -> "Record":
-        """The same from the bytes of the file; `path` is for messages."""
+        """Return the record in the bytes of a file, see `read`; `path` is used in messages."""
         try:
             content = json.loads(raw)
             schema = content.pop("schema")
@@ -173,16 +174,16 @@ class Record:
             raise unreadable(path, error) from None
         if schema not in READABLE:
             raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
-        seal = content.pop("digest", None)
+        digest = content.pop("digest", None)
         content = ADDED | current_keys(content)
         if content.keys() != NAMES:
             differing = ", ".join(sorted(content.keys() ^ NAMES))
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
         wrong = [name for name, kind in KINDS.items() if not isinstance(content[name], kind)]
-        wrong = wrong or _misshapen(content)
+        wrong = wrong or _invalid_entries(content)
         if wrong:
             raise unreadable(path, ", ".join(wrong))
-        if not edited and is_modified(raw, seal, content["files"]):
+        if not edited and is_modified(raw, digest, content["files"]):
             raise UserError(
                 f"{path}: edited after it was written; `python -m transfer.verify {path.parent}` says what differs. "
                 "Put the old file back, or delete its folder to run it again"
@@ -191,9 +192,9 @@ class Record:
 
 
 def _with_current_names(schema: int, content: dict[str, Any]) -> dict[str, Any]:
-    """Return a record's content with the names of this version, whichever version wrote it.
+    """Return a record's content with the option names of this version, whichever version wrote it.
 
-    `run_key` and `run_key_content` stay: the run's folder and what started from its weights name that key.
+    `run_key` and `run_key_content` stay, because the run's folder and runs that started from its weights name that key.
     """
     backbone = content["backbone"]
     if "gate" in backbone:
@@ -201,31 +202,31 @@ def _with_current_names(schema: int, content: dict[str, Any]) -> dict[str, Any]:
     if schema == SCHEMA:
         return content
     content = content | {"options": current_options(content["options"])}
-    of_old_names = RunKey(content["run_key_content"]).without("seed")
-    if content["run_key_content"] and content["config_digest"] == of_old_names.digest:
+    old_key = RunKey(content["run_key_content"]).without("seed")
+    if content["run_key_content"] and content["config_digest"] == old_key.digest:
         current = RunKey(current_content(content["run_key_content"])).without("seed")
         content["config_digest"] = current.digest
     return content
 
 
-def _misshapen(content: dict[str, Any]) -> list[str]:
-    """The entries with a value that no report can take: a status of no meaning, a score that is no finite number."""
+def _invalid_entries(content: dict[str, Any]) -> list[str]:
+    """Return the entries with values that reports cannot use: an unknown status, a score that is no finite number."""
     outcome, scores, details = content["outcome"], content["scores"], content["details"].values()
     metrics = content["metrics"].values()
     errors = [about.get("standard_error") for about in details if isinstance(about, dict)]
-    right = {
-        "outcome": outcome.get("status") in STATUSES and _is_number(outcome.get("step", 0)),
-        "scores": all(score is not None and _is_number(score) for score in scores.values()),
+    valid = {
+        "outcome": outcome.get("status") in STATUSES and _is_number_or_none(outcome.get("step", 0)),
+        "scores": all(score is not None and _is_number_or_none(score) for score in scores.values()),
         "scores of a training that broke down": not scores or outcome.get("status") in ("completed", None),
         "metrics": all(isinstance(metric, dict) and _is_metric(metric) for metric in metrics),
-        "cost": all(_is_number(content["cost"].get(name)) for name in COSTS),
-        "details": all(map(_is_number, errors)),
+        "cost": all(_is_number_or_none(content["cost"].get(name)) for name in COSTS),
+        "details": all(map(_is_number_or_none, errors)),
     }
-    return [name for name, held in right.items() if not held]
+    return [name for name, is_valid in valid.items() if not is_valid]
 
 
-def _is_number(value: Any) -> bool:
-    """A finite one, or nothing."""
+def _is_number_or_none(value: Any) -> bool:
+    """Return whether a value is a finite number or None."""
     return value is None or (type(value) in (float, int) and abs(value) <= sys.float_info.max)
 
 
@@ -238,5 +239,5 @@ NAMES = {item.name for item in fields(Record)} - {"schema"}
 
 
 def unreadable(path: Path, reason: object) -> UserError:
-    """The error for a file that holds no record."""
+    """Return the error for a file that holds no record."""
     return UserError(f"{path}: not a readable record ({reason}); delete its folder to run it again")

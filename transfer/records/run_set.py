@@ -1,4 +1,4 @@
-"""`RunSet`: runs with what every part of a report needs to know of them, worked out once. Imports no torch."""
+"""Runs with the facts that every part of a report needs, computed once: lineage, marks, configurations. No torch."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from transfer.records.store import Run
 
 @dataclass(frozen=True, eq=False)
 class RunSet:
-    """Some finished runs among all those at hand.
+    """Some finished runs among all runs at hand.
 
     Attributes:
-        runs: what is shown or compared.
+        runs: the runs that are shown or compared.
         known: all runs at hand, among which the trainings are looked for that weights come from.
     """
 
@@ -25,27 +25,27 @@ class RunSet:
 
     @classmethod
     def of(cls, runs: Iterable[Run], known: Iterable[Run] | None = None) -> "RunSet":
-        """Args: known: by default the runs themselves."""
+        """Return a set of runs; `known` is by default the runs themselves."""
         runs = tuple(runs)
         return cls(runs, runs if known is None else tuple(known))
 
     @classmethod
     def of_records(cls, records: Iterable[Record], known: Iterable[Record] | None = None) -> "RunSet":
-        """The same of records whose folders do not matter: they are named by the runs' ids."""
-        whole = None if known is None else [Run(Path(record.run_id), record) for record in known]
-        return cls.of([Run(Path(record.run_id), record) for record in records], whole)
+        """Return a set of the runs of records whose folders do not matter; they get the runs' ids as names."""
+        known_runs = None if known is None else [Run(Path(record.run_id), record) for record in known]
+        return cls.of([Run(Path(record.run_id), record) for record in records], known_runs)
 
     def __len__(self) -> int:
-        """The number of runs."""
+        """Return the number of runs."""
         return len(self.runs)
 
     def __iter__(self) -> Iterator[Run]:
-        """The runs in order."""
+        """Iterate over the runs in order."""
         return iter(self.runs)
 
-    def __getitem__(self, place: int) -> Run:
-        """The run at a place, from 0."""
-        return self.runs[place]
+    def __getitem__(self, index: int) -> Run:
+        """Return the run at an index from 0."""
+        return self.runs[index]
 
     @cached_property
     def records(self) -> list[Record]:
@@ -54,7 +54,7 @@ class RunSet:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What the runs at hand say of each other: lineage, units, lost pretrainings."""
+        """Lineage, units and lost pretrainings among all runs at hand."""
         return Evidence([run.record for run in self.known])
 
     @property
@@ -68,17 +68,17 @@ class RunSet:
         return list(dict.fromkeys(record.task for record in self.records))
 
     def select(self, runs: Iterable[Run]) -> "RunSet":
-        """Some of the runs, with the same ones at hand."""
-        part = RunSet(tuple(runs), self.known)
-        part.__dict__["evidence"] = self.evidence  # what is at hand is the same, so it is worked out once
-        return part
+        """Return a set of some of the runs, with the same runs at hand."""
+        selected = RunSet(tuple(runs), self.known)
+        selected.__dict__["evidence"] = self.evidence  # depends only on the runs at hand, so it is computed once
+        return selected
 
     def where(self, keep: Callable[[Record], object]) -> "RunSet":
-        """The runs whose records `keep` accepts, with the same ones at hand."""
+        """Return the runs whose records `keep` accepts, with the same runs at hand."""
         return self.select(run for run in self.runs if keep(run.record))
 
     def of_task(self, task: str) -> "RunSet":
-        """The runs of one task."""
+        """Return the runs of one task, with the same runs at hand."""
         return self.where(lambda record: record.task == task)
 
     @cached_property
@@ -88,22 +88,23 @@ class RunSet:
 
     @cached_property
     def grouping(self) -> Grouping:
-        """The runs by configuration, in order of appearance: those of one differ in seeds alone."""
+        """The configurations of the runs in order of appearance; runs of one configuration differ only in seeds."""
         return self.grouping_of(self.records)
 
     def grouping_of(self, records: Sequence[Record], without: Collection[str] = ()) -> Grouping:
-        """The configurations among some of the records.
+        """Return the configurations among some of the records.
 
         Args:
-            without: options or fields of the backbone that do not tell rows apart, as a map's axes.
+            records: the records.
+            without: options or fields of the backbone that do not separate rows, such as the axes of a map.
         """
         return grouped(records, self.exports, without)
 
     @cached_property
     def backbone_names(self) -> dict[str, str]:
-        """What each run's backbone is called beside the others, by the run's id."""
+        """The label of each run's backbone among the others, by the run's id."""
         return {record.run_id: group.backbone for group in self.grouping.groups for record in group.records}
 
     def marks(self, records: Sequence[Record]) -> list[str]:
-        """What marks some of the records: "smoke", "dirty", "pretraining smoke" and so on."""
+        """Return the marks of some of the records: "smoke", "dirty", "pretraining smoke" and so on."""
         return marks(records, self.exports)

@@ -1,4 +1,4 @@
-"""Records of runs, what identifies a run, and the folder of runs. Imports no torch."""
+"""The folder of runs: finds, locks, writes and reads the records of runs. Imports no torch."""
 
 import fcntl
 import gc
@@ -15,11 +15,22 @@ from numpy.typing import NDArray
 
 from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, check_writable, write_atomic, write_error
-from transfer.records.checksums import listed, with_checksum
+from transfer.records.checksums import file_checksums, with_checksum
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Record, RunKey, unreadable
 
-__all__ = ["SCHEMA", "Record", "Run", "RunKey", "Store", "Unfinished", "is_locked", "merged", "same_result", "unlike"]
+__all__ = [
+    "SCHEMA",
+    "Record",
+    "Run",
+    "RunKey",
+    "Store",
+    "Unfinished",
+    "difference_text",
+    "is_locked",
+    "merged",
+    "same_result",
+]
 
 RECORD, OPTIONS, ERROR, LOCK, STATE = "record.json", "options.yaml", "error.txt", "lock", "state.pt"
 HISTORY = "history.jsonl"
@@ -29,7 +40,7 @@ TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE)
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run where it lies: `folder` holds `record.json`, `outcomes.npz` and the other files of it."""
+    """A finished run, whose `folder` holds `record.json`, `outcomes.npz` and its other files."""
 
     folder: Path
     record: Record
@@ -37,11 +48,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A run's folder without a record. `state` says whether it can go on, and `reason` what is known of its end."""
+    """A run's folder without a record."""
 
     folder: Path
     state: Literal["under way", "interrupted", "failed"]
+    """Whether the run is executing, was stopped, or failed."""
     reason: str = ""
+    """The error of a failed run, or how an interrupted one can go on."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +64,19 @@ class Store:
     root: Path
 
     def prepare(self) -> None:
-        """Makes the folder and checks that it can be written.
+        """Make the folder and check that it can be written.
 
         Raises:
-            UserError: it cannot.
+            UserError: it cannot be written.
         """
         check_writable(self.root, "--out")
 
     def folder(self, run_id: str) -> Path:
-        """The folder of a run; it need not exist."""
+        """Return the folder of a run, which need not exist."""
         return self.root / run_id
 
     def find(self, run_id: str, run_key: RunKey) -> Record | None:
-        """The finished record of a run, None when there is none.
+        """Return the record of a finished run; None if there is none.
 
         Raises:
             UserError: the folder's record is damaged or belongs to another run.
@@ -77,13 +90,13 @@ class Store:
         return record
 
     def of_older_names(self, run_id: str, run_key: RunKey) -> Record | None:
-        """Return the finished run that older names of options gave another key, None if there is none.
+        """Return the record of the run that has another key because of older option names; None if there is none.
 
-        Its folder has the name of `run_id` up to the digest. What cannot be read is left to the reports.
+        Its folder has the name of `run_id` up to the digest. Unreadable records are skipped; reports name them.
         """
-        begin = run_id.rpartition("-")[0] + "-"
+        prefix = run_id.rpartition("-")[0] + "-"
         for folder in self._folders():
-            if folder.name.startswith(begin) and (folder / RECORD).exists() and folder.name != run_id:
+            if folder.name.startswith(prefix) and (folder / RECORD).exists() and folder.name != run_id:
                 try:
                     record = Record.read(folder / RECORD)
                 except UserError:
@@ -94,7 +107,7 @@ class Store:
 
     @contextmanager
     def lock(self, run_id: str, waiting: Callable[[], None]) -> Iterator[Path]:
-        """Holds a run's folder, after `waiting()` where another process has it. POSIX locks die with their process."""
+        """Lock a run's folder; call `waiting` first if another process holds it. POSIX locks end with their process."""
         folder = self.folder(run_id)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -108,11 +121,20 @@ class Store:
                 waiting()
                 fcntl.lockf(file, fcntl.LOCK_EX)
             for scrap in folder.glob(".*.tmp"):
-                scrap.unlink()  # of a process that was killed while it wrote
+                scrap.unlink()  # left by a process that was killed while it wrote
             yield folder
 
     def write(self, record: Record, options: str, outcomes: dict[str, NDArray[Any]]) -> Record:
-        """Writes a finished run; the record comes last, so a folder with one is complete. Returns it with its files."""
+        """Write a finished run, the record last, so that a folder with a record is complete.
+
+        Args:
+            record: the record without its `files`.
+            options: the content of options.yaml.
+            outcomes: the results for each sample.
+
+        Returns:
+            The record with the checksums of the run's files.
+        """
         folder = self.folder(record.run_id)
         write_atomic(folder / OPTIONS, options.encode())
         if outcomes:
@@ -120,36 +142,32 @@ class Store:
                 np.savez_compressed(file, allow_pickle=False, **outcomes)
         else:
             (folder / OUTCOMES).unlink(missing_ok=True)
-        whole = replace(record, files=listed(folder, besides=NOT_LISTED, export=record.export is not None))
-        write_atomic(folder / RECORD, with_checksum(asdict(whole)))
+        files = file_checksums(folder, without=NOT_LISTED, export=record.export is not None)
+        complete = replace(record, files=files)
+        write_atomic(folder / RECORD, with_checksum(asdict(complete)))
         for name in (STATE, ERROR, LOCK):
             (folder / name).unlink(missing_ok=True)
-        return whole
+        return complete
 
     def runs(self) -> tuple[list[Run], list[str]]:
-        """All finished runs in order of their folders' names, and what could not be read or is there twice."""
-        found, problems = [], []
-        with _collector_at_rest():
+        """Return all finished runs sorted by their folders' names, and messages on unreadable and disputed records."""
+        runs, problems = [], []
+        with _without_garbage_collection():
             for folder in self._folders():
                 path = folder / RECORD
                 try:
-                    found.append(Run(folder, Record.parse(path.read_bytes(), path)))
+                    runs.append(Run(folder, Record.parse(path.read_bytes(), path)))
                 except FileNotFoundError:
                     continue
                 except OSError as error:
                     problems.append(str(unreadable(path, error)))
                 except UserError as error:
                     problems.append(str(error))
-        kept, disputes = merged(found)
+        kept, disputes = merged(runs)
         return kept, problems + disputes
 
-    def records(self) -> tuple[list[Record], list[str]]:
-        """The records of `runs`."""
-        runs, problems = self.runs()
-        return [run.record for run in runs], problems
-
     def unfinished(self) -> list[Unfinished]:
-        """The runs without a record, in order of their folders' names. Nothing is written, and no lock is held."""
+        """Return the runs without a record, sorted by their folders' names. Nothing is written, and no lock is held."""
         folders = (folder for folder in self._folders() if not (folder / RECORD).exists())
         return [_unfinished(folder) for folder in folders if any((folder / name).exists() for name in TRACES)]
 
@@ -165,11 +183,11 @@ class Store:
 
 
 def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """One run for each run key, and what is there twice with different results.
+    """Return one run for each run key, and a message for each further copy with another result.
 
-    Of unlike ones a clean run stands before one of changed files, whose code nobody has any more; of equally clean ones
-    the one that started first, so that repeating a run until it comes out well changes nothing. Every unlike one is
-    named all the same. Of copies with equal outcome and scores one's own stands before a shared one.
+    A run of committed code takes precedence over one of modified code, which nobody has any more; then the run that
+    started first, so that repeating a run until the result is good changes nothing; then a run made here over a shared
+    copy.
     """
     by_run_key: dict[str, list[Run]] = {}
     for run in runs:
@@ -186,26 +204,28 @@ def _precedence(run: Run) -> tuple[bool, str, bool]:
     return run.record.dirty, str(run.record.environment.get("started")), run.record.shared is not None
 
 
-def same_result(one: Record, other: Record) -> bool:
-    """Whether two records of one run key ended alike, with the same scores to the bit."""
-    return one.outcome["status"] == other.outcome["status"] and one.scores == other.scores
+def same_result(first: Record, second: Record) -> bool:
+    """Return whether two records of one run key have the same outcome and, to the bit, the same scores."""
+    return first.outcome["status"] == second.outcome["status"] and first.scores == second.scores
 
 
-def unlike(first: Run, other: Run) -> str:
-    """Two records of one run key, and in what they differ, in words."""
-    one, two = ({"outcome": run.record.outcome["status"], **run.record.scores} for run in (first, other))
+def difference_text(first: Run, second: Run) -> str:
+    """Return a sentence that names two records of one run key and their different results."""
+    ours, theirs = ({"outcome": run.record.outcome["status"], **run.record.scores} for run in (first, second))
     differing = [
-        f"{name} {one.get(name)} and {two.get(name)}" for name in {**one, **two} if one.get(name) != two.get(name)
+        f"{name} {ours.get(name)} and {theirs.get(name)}"
+        for name in {**ours, **theirs}
+        if ours.get(name) != theirs.get(name)
     ]
-    return f"{first.folder} and {other.folder}: two records of one run, with {', '.join(differing)}"
+    return f"{first.folder} and {second.folder}: two records of one run, with {', '.join(differing)}"
 
 
 def _dispute(first: Run, other: Run) -> str:
     cleaner = other.record.dirty and not first.record.dirty
     why = "is of unchanged files while the other's were changed" if cleaner else "started earlier"
     return (
-        f"{unlike(first, other)}; the first, which {why}, is taken. `python -m transfer.verify` tells whether one was "
-        "changed; delete the wrong one"
+        f"{difference_text(first, other)}; the first, which {why}, is taken. `python -m transfer.verify` tells whether "
+        "one was changed; delete the wrong one"
     )
 
 
@@ -213,36 +233,37 @@ def _unfinished(folder: Path) -> Unfinished:
     if is_locked(folder / LOCK):
         return Unfinished(folder, "under way")
     try:
-        said = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
-        return Unfinished(folder, "failed", said.splitlines()[-1] if said else "")
+        error = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
+        return Unfinished(folder, "failed", error.splitlines()[-1] if error else "")
     except OSError:
         saved = "goes on from its last saved state" if (folder / STATE).exists() else "starts anew: nothing was saved"
         return Unfinished(folder, "interrupted", f"the same command {saved}")
 
 
-def history(folder: Path, having: str = "") -> list[dict[str, Any]]:
-    """The lines of a run's history: of steps, and of what was looked at after an epoch. None where there is no file.
+def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
+    """Return the entries of a run's history: statistics of steps and validations. Empty if there is no file.
 
     Args:
-        having: only those with this key, of which there may be few among many.
+        folder: the run's folder.
+        key: a key that an entry must have; other lines are skipped without parsing.
     """
     try:
         lines = (folder / HISTORY).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    found = []
+    entries = []
     for line in lines:
-        if having and f'"{having}"' not in line:
+        if key and f'"{key}"' not in line:
             continue
         try:
-            found.append(json.loads(line))
-        except ValueError:  # torn, as the process was killed
+            entries.append(json.loads(line))
+        except ValueError:  # a line that a killed process left incomplete
             continue
-    return [line for line in found if isinstance(line, dict) and (not having or having in line)]
+    return [entry for entry in entries if isinstance(entry, dict) and (not key or key in entry)]
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process holds a run's lock. Works on a read-only disk; not for a lock of this process."""
+    """Return whether another process holds a run's lock. This works on a read-only disk; own locks are not seen."""
     try:
         with path.open("rb") as file:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -254,8 +275,8 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Records are trees that stay; looking for cycles among them, now or later, takes longer than reading them."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Pause the garbage collector, whose search for cycles among many records takes longer than reading them."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -266,5 +287,5 @@ def _collector_at_rest() -> Iterator[None]:
 
 
 def store_in(folder: Path) -> Store:
-    """The runs in a folder of runs, or in that of a sweep."""
+    """Return the store in a folder of runs or in the folder of a sweep."""
     return Store(folder / "runs" if (folder / "runs").is_dir() else folder)

@@ -1,4 +1,4 @@
-"""What a task's versions changed: why scores of one version do not stand beside those of another. Imports no torch."""
+"""The changes between the versions of a task, whose scores must not be compared. Imports no torch."""
 
 from collections.abc import Iterable
 
@@ -30,16 +30,16 @@ CHANGES: dict[tuple[str, int], str] = {
     ("pretrain-supervised", 2): f"{_SCORING}; {_VIEW}; {_POSITIONS}; {_TRAINING}",
     ("pretrain-dino", 2): (f"{_SCORING}; k-NN in float64; {_VIEW}; {_POSITIONS}; {_TRAINING}"),
 }
-"""(task, version) -> what is other than in the version before, in words for a reader of tables."""
+"""The changes since the version before, for readers of tables, by (task, version)."""
 
 
 def latest(task: str) -> int:
-    """Today's version of a task."""
+    """Return the newest version of a task."""
     return max((version for name, version in CHANGES if name == task), default=1)
 
 
 def between(task: str, versions: Iterable[int]) -> list[str]:
-    """What tells these versions of a task apart, one line for each that came after the oldest of them."""
-    found = sorted({*versions})
-    steps = range(found[0] + 1, found[-1] + 1) if found else ()
-    return [f"{task}, version {step}: {CHANGES[task, step]}" for step in steps if (task, step) in CHANGES]
+    """Return the changes between versions of a task, a line for each version after the oldest of them."""
+    ordered = sorted({*versions})
+    later = range(ordered[0] + 1, ordered[-1] + 1) if ordered else ()
+    return [f"{task}, version {version}: {CHANGES[task, version]}" for version in later if (task, version) in CHANGES]

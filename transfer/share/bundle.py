@@ -17,9 +17,9 @@ from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, check_writable, write_error
 from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import _DAMAGED, MANIFEST, SCHEMA, SHARED, SUPPORT, unpacked
-from transfer.records.checksums import described, with_checksum
+from transfer.records.checksums import size_and_sha256, with_checksum
 from transfer.records.per_sample import OUTCOMES
-from transfer.records.store import OPTIONS, RECORD, Record, Run, Store, merged, same_result, unlike
+from transfer.records.store import OPTIONS, RECORD, Record, Run, Store, difference_text, merged, same_result
 from transfer.share.strip_paths import PLACES, paths_in, short_values, without_paths
 from transfer.verify.checks import check_files
 
@@ -56,7 +56,9 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as scratch:
         for run in runs:
             shared = _shared_copy(run, Path(scratch) / run.record.run_id)
-            manifest["runs"][run.record.run_id] = {path.name: described(path) for path in sorted(shared.iterdir())}
+            manifest["runs"][run.record.run_id] = {
+                path.name: size_and_sha256(path) for path in sorted(shared.iterdir())
+            }
         try:
             with atomic_replacement(file, "--bundle") as temporary, zipfile.ZipFile(temporary, "w") as archive:
                 _add(archive, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
@@ -82,9 +84,9 @@ def _shared_copy(run: Run, folder: Path) -> Path:
     options = folder / OPTIONS
     if options.exists():
         options.write_text(_without_places(options), encoding="utf-8")
-    files = {path.name: described(path) for path in sorted(folder.iterdir())}
+    files = {path.name: size_and_sha256(path) for path in sorted(folder.iterdir())}
     left_out = sorted(record.files.keys() - files.keys())
-    shared = record.shared or {"left_out": left_out, "record": described(run.folder / RECORD)["sha256"]}
+    shared = record.shared or {"left_out": left_out, "record": size_and_sha256(run.folder / RECORD)["sha256"]}
     (folder / RECORD).write_bytes(with_checksum(asdict(replace(without_paths(record), files=files, shared=shared))))
     return folder
 
@@ -114,7 +116,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _without_places(options: Path) -> str:
-    """Return a run's options without paths; they still repeat the run where the data is found."""
+    """Return a run's options.yaml without paths; it still repeats the run if the data is found."""
     comments = [line for line in options.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
     kept = {name: value for name, value in read_yaml(options).items() if name not in PLACES}
     return "".join(f"{line}\n" for line in comments) + write_yaml(short_values(kept))
@@ -157,7 +159,7 @@ def _import(run: Run, existing: Run | None, store: Store, result: Imported) -> N
         if same_result(existing.record, run.record):
             result.equal.append(name)
         else:
-            conflict = unlike(existing, run).replace(str(run.folder), f"{name} of the bundle")
+            conflict = difference_text(existing, run).replace(str(run.folder), f"{name} of the bundle")
             result.conflicts.append(f"{conflict}; what was there stays")
     elif target.exists():
         result.conflicts.append(f"{target}: unfinished, or no run at all; finish it or move it away, then import again")

@@ -5,7 +5,7 @@ from typing import Any
 
 from backbones.archs import ARCHS
 from backbones.data.spec import dataset_names, resolve_dataset
-from transfer.records.protocol import alike
+from transfer.records.protocol import processes
 from transfer.records.record import Record
 from transfer.statistics.intervals import mean_and_deviation
 
@@ -95,10 +95,13 @@ def scores(records: Sequence[Record]) -> str:
 
 
 def by_protocol(records: Sequence[Record]) -> list[list[Record]]:
-    """Group records that differ in nothing but their seeds, sorted by task, data set and seed."""
+    """Group records that differ only in seeds, sorted by task, data set and seed.
+
+    They have equal run keys without the seed, and equal numbers of processes where that belongs to the protocol.
+    """
     groups: dict[Any, list[Record]] = {}
     for record in sorted(records, key=lambda record: (record.task, record.dataset["name"], record.seed)):
-        groups.setdefault(alike(record), []).append(record)
+        groups.setdefault((record.config_digest, processes(record)), []).append(record)
     return list(groups.values())
 
 

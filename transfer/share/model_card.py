@@ -15,7 +15,7 @@ from backbones.checkpoints.exports import CONFIG, PRETRAIN, WEIGHTS, pretraining
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, replace_folder, write_error
 from backbones.settings import write_yaml
-from transfer.records.checksums import described
+from transfer.records.checksums import EXPORT, size_and_sha256
 from transfer.records.store import Record, Run
 from transfer.share.card_sections import (
     UNKNOWN,
@@ -31,7 +31,7 @@ from transfer.share.card_sections import (
 )
 from transfer.share.strip_paths import portable, short_values, without_paths
 
-CARD, EXPORT = "README.md", "export"
+CARD = "README.md"
 # The hub's names of tasks; it has none for retrieval.
 _HUB_TASKS = {"detect": "object-detection", "reid": "image-feature-extraction"}
 
@@ -80,7 +80,7 @@ def hub_layout(run: Run, weights: Path | None, folder: Path, runs: Sequence[Run]
     expected = run.record.export or run.record.weights_id
     if not (source / WEIGHTS).is_file():
         raise UserError(f"{source}: there is no {WEIGHTS}; name the exported folder with --weights")
-    actual = f"sha256:{described(source / WEIGHTS)['sha256']}"
+    actual = f"sha256:{size_and_sha256(source / WEIGHTS)['sha256']}"
     if actual != expected:
         raise UserError(f"{source / WEIGHTS}: {actual}, but the record of {run.record.run_id} is about {expected}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -1,8 +1,8 @@
-"""`python -m transfer.verify RUN...` checks that runs are as they were written, and scores what their results give.
+"""`python -m transfer.verify RUN...` checks that runs were not changed, and that their results give their scores.
 
 The checks of each run: the record's own digest, the sha256 of its files, its key, its scores (recomputed to the bit
 from the per-sample results), its pictures, and its weights if they are here. `--recompute` runs the whole evaluation
-again, in float64 and by another statement of each metric. Nothing is trained, and nothing is written.
+again, in float64 and by independent implementations of the metrics. Nothing is trained, and nothing is written.
 """
 
 import sys
@@ -15,7 +15,7 @@ from backbones.errors import UsageError, UserError
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
 from transfer.records.store import RECORD, Run, Store, merged, store_in
-from transfer.verify.recompute import Search
+from transfer.verify.recompute import Search, recompute
 from transfer.verify.verification import Verdict, verify
 
 
@@ -56,34 +56,33 @@ def _main(argv: list[str]) -> int:
         for folder, name in _folders(options.runs, opened):
             verdicts.append(verify(folder, options.weights, name))
             if options.recompute:
-                recompute(verdicts[-1], Search(options.weights, options.data, options.subset))
+                add_recomputed(verdicts[-1], Search(options.weights, options.data, options.subset))
             print(verdicts[-1])
     runs = [Run(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
     disputes = merged(runs)[1]
     for dispute in disputes:
         print(f"WRONG  {dispute}")
     wrong, right = (sum(map(bool, flags)) for flags in zip(*((verdict.wrong, verdict.right) for verdict in verdicts)))
-    left = len(verdicts) - wrong - right
-    print(f"{right} of {len(verdicts)} runs are right" + (f", {left} not checkable" if left else ""))
-    missing = [verdict for verdict in verdicts if verdict.not_anew]
+    unchecked = len(verdicts) - wrong - right
+    print(f"{right} of {len(verdicts)} runs are right" + (f", {unchecked} not checkable" if unchecked else ""))
+    missing = [verdict for verdict in verdicts if verdict.not_recomputed]
     if missing:
         print(f"{len(missing)} of {len(verdicts)} runs were not computed anew")
     return int(bool(wrong or disputes or missing))
 
 
-def recompute(verdict: Verdict, search: Search) -> None:
+def add_recomputed(verdict: Verdict, search: Search) -> None:
     """Add the result of recomputing a run's scores to its verdict."""
-    from transfer.verify.recompute import recompute as computed
-
     if verdict.record is None:
         return
     try:
-        outcome = computed(verdict.folder, verdict.record, search)
+        outcome = recompute(verdict.folder, verdict.record, search)
     except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RuntimeError) as error:
-        verdict.not_anew = f"not computed anew: the run's files are not as runs leave them ({error!r})"
+        verdict.not_recomputed = f"not computed anew: the run's files are not as runs leave them ({error!r})"
         return
     verdict.wrong += outcome.wrong
-    verdict.anew, verdict.not_anew = outcome.lines, outcome.missing.replace(str(verdict.folder), verdict.name)
+    verdict.recomputed = outcome.lines
+    verdict.not_recomputed = outcome.missing.replace(str(verdict.folder), verdict.name)
 
 
 def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path, str]]:
@@ -91,20 +90,19 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path,
     from transfer.records.bundle_file import unpacked
 
     for path in paths:
-        given = path.parent if path.name == RECORD else path
-        folder = opened.enter_context(unpacked(given)) if given.is_file() else given
+        source = path.parent if path.name == RECORD else path
+        folder = opened.enter_context(unpacked(source)) if source.is_file() else source
         if (folder / RECORD).exists():
             yield folder, str(folder)
             continue
-        folder = folder if given.is_file() else store_in(folder).root
+        folder = folder if source.is_file() else store_in(folder).root
         folders = sorted(record.parent for record in folder.glob(f"*/{RECORD}"))
         if not folders:
             raise UserError(f"{path}: neither a run with a {RECORD}, nor a folder with such runs, nor a bundle")
-        yield from ((run, f"{given}/{run.name}" if given.is_file() else str(run)) for run in folders)
-        for left in Store(folder).unfinished():
-            print(
-                f"no record: {left.folder}: {left.state}{f' ({left.reason})' if left.reason else ''}", file=sys.stderr
-            )
+        yield from ((run, f"{source}/{run.name}" if source.is_file() else str(run)) for run in folders)
+        for unfinished in Store(folder).unfinished():
+            reason = f" ({unfinished.reason})" if unfinished.reason else ""
+            print(f"no record: {unfinished.folder}: {unfinished.state}{reason}", file=sys.stderr)
 
 
 def command() -> None:

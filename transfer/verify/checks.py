@@ -1,6 +1,6 @@
 """The checks of a run's consistency for `python -m transfer.verify` and imported bundles.
 
-Each check returns what is wrong and what could not be checked.
+Each check returns two lists of sentences: what is wrong, and what could not be checked.
 """
 
 import json
@@ -16,8 +16,8 @@ from backbones.checkpoints.exports import WEIGHT_FILES, WEIGHTS, pretraining_fac
 from backbones.errors import UserError
 from backbones.weights import sha256
 from tasks.picture_checksums import PICTURES, SUMS, read_sums
-from transfer.records.checksums import EXPORT, listed
-from transfer.records.per_sample import OUTCOMES, Unfit, Unlike, check, read
+from transfer.records.checksums import EXPORT, file_checksums
+from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
 from transfer.records.record import Record, RunKey
 from transfer.records.store import NOT_LISTED
 
@@ -32,7 +32,7 @@ def check_files(folder: Path, record: Record) -> Checks:
     """Check that the files of a run are those of its record."""
     if not record.files:
         return [], ["files not checked: the record is of a version that did not list them"]
-    present = listed(folder, besides=NOT_LISTED, export=(folder / EXPORT).is_dir())
+    present = file_checksums(folder, without=NOT_LISTED, export=(folder / EXPORT).is_dir())
     wrong = [f"{name}: missing" for name in record.files if name not in present]
     for name, recorded in record.files.items():
         actual = present.get(name, recorded)
@@ -99,7 +99,7 @@ def _contradictions(content: dict[str, Any], record: Record) -> list[str]:
     ]
     resolved = (name for name in ("precision", "eval_precision") if name in content)
     pairs += [(name, content[name], record.environment.get(name)) for name in resolved]
-    return [f"{name}: {told} in the record, {hashed} in its identity" for name, hashed, told in pairs if hashed != told]
+    return [f"{name}: {entry} in the record, {keyed} in its identity" for name, keyed, entry in pairs if keyed != entry]
 
 
 def _is_digest(value: Any) -> bool:
@@ -113,44 +113,44 @@ def check_scores(folder: Path, record: Record) -> Checks:
         return [], []
     try:
         outcomes = read(path)
-    except Unfit as error:
+    except UnusableOutcomes as error:
         return [f"{OUTCOMES}: {error}"], []
-    unfit, unlike = _unfit(record, outcomes)
+    unusable, mismatch = _check_outcomes(record, outcomes)
     try:
         task = task_of(record)
         computed = task.rescore(outcomes)
     except UserError as error:  # or a library that scoring needs is not here
-        return unfit + unlike, [f"scores not computed anew: {error}"]
+        return unusable + mismatch, [f"scores not computed anew: {error}"]
     except Exception as error:  # whatever a damaged file leads to
         reason = f"{OUTCOMES}: cannot be scored ({type(error).__name__}: {error})"
-        return list(dict.fromkeys([*unfit, *unlike, reason])), []
+        return list(dict.fromkeys([*unusable, *mismatch, reason])), []
     names = dict.fromkeys([*record.scores, *computed])
     differing = [name for name in names if record.scores.get(name) != computed.get(name)]
     values = {name: (record.scores.get(name), computed.get(name)) for name in differing}
     anew = [f"{name}: {there} in the record, {here} from {OUTCOMES}" for name, (there, here) in values.items()]
-    return unfit + (anew or unlike) + _of_task(record, task), []
+    return unusable + (anew or mismatch) + _contradicts_task(record, task), []
 
 
-def _unfit(record: Record, outcomes: dict[str, np.ndarray[Any, Any]]) -> Checks:
-    """Return why `--compare` would refuse the per-sample results: they are malformed, or give another score."""
+def _check_outcomes(record: Record, outcomes: dict[str, np.ndarray[Any, Any]]) -> Checks:
+    """Return why `--compare` would refuse the per-sample results: they are malformed, or they give another score."""
     try:
         check(record, outcomes)
-    except Unlike as unlike:
-        return [], [f"{OUTCOMES}: {unlike}"]
-    except Unfit as unfit:
-        return [f"{OUTCOMES}: {unfit}"], []
+    except ScoreMismatch as error:
+        return [], [f"{OUTCOMES}: {error}"]
+    except UnusableOutcomes as error:
+        return [f"{OUTCOMES}: {error}"], []
     return [], []
 
 
-def _of_task(record: Record, task: "Task") -> list[str]:
+def _contradicts_task(record: Record, task: "Task") -> list[str]:
     """Return where the record and the task differ in units, directions, bounds or the primary score."""
     wrong = [f"primary: {record.primary} in the record, {task.primary} of the task"] * (record.primary != task.primary)
     for name, recorded in record.metrics.items():
         metric = json.loads(json.dumps(asdict(task.metric(name))))
-        unlike = [key for key, value in recorded.items() if value != metric.get(key)]
+        differing = [key for key, value in recorded.items() if value != metric.get(key)]
         wrong += [
             f"metrics: {key} of {name} is {recorded[key]} in the record, {metric.get(key)} of the task"
-            for key in unlike
+            for key in differing
         ]
     return wrong
 

@@ -57,12 +57,12 @@ def recompute(folder: Path, record: Record, search: Search) -> Outcome:
     start = time.monotonic()
     try:
         with _plain_precision():
-            computed = _statement(record.task)(_at_hand(folder, record, search))
+            computed = _reference(record.task)(_run_inputs(folder, record, search))
     except UserError as error:
         return Outcome(missing=f"not computed anew: {str(error).splitlines()[0]}")
     seconds = time.monotonic() - start
     lines = [f"computed anew in float64 from {computed.source} ({seconds:.1f} s)", *_table(record, computed)]
-    lines += [f"not computed anew: {part}" for part in computed.left]
+    lines += [f"not computed anew: {score}" for score in computed.left]
     if (precision := _scored_in(record)) not in ("fp32", "fp64"):
         lines.append(f"scored in {precision}, whose rounding moves scores as well: only errors beyond it can be told")
     wrong = [_difference_text(row) for row in computed.rows if not row.agrees]
@@ -71,7 +71,8 @@ def recompute(folder: Path, record: Record, search: Search) -> Outcome:
     return Outcome(wrong, lines)
 
 
-def _statement(task: str) -> Any:
+def _reference(task: str) -> Any:
+    """Return the function of `tasks.reference` that recomputes the scores of a task."""
     name = task.replace("-", "_")
     try:
         return importlib.import_module(f"tasks.reference.{name}").recompute
@@ -90,8 +91,8 @@ def _plain_precision() -> Iterator[None]:
         yield
 
 
-def _at_hand(folder: Path, record: Record, search: Search) -> "RunInputs":
-    """Collect everything that the reference statement needs. Raises UserError that names what is missing."""
+def _run_inputs(folder: Path, record: Record, search: Search) -> "RunInputs":
+    """Collect all inputs of the reference implementation. Raises UserError that names what is missing."""
     from tasks.reference.run_inputs import RunInputs
 
     task = task_of(record)
@@ -143,9 +144,9 @@ def _options(folder: Path, record: Record, kind: type[Any]) -> Any:
 
 @contextmanager
 def _with_current_names(path: Path, record: Record) -> Iterator[Path]:
-    """Yield a run's options.yaml, or a temporary one with the names of today if the record is of an older schema."""
-    from transfer.cli.command import with_full_paths
+    """Yield a run's options.yaml, or a temporary one with the names of this version if its schema is older."""
     from transfer.cli.old_names import current_options
+    from transfer.cli.yaml_layers import with_full_paths
 
     if record.schema == SCHEMA:
         yield path
@@ -159,7 +160,8 @@ def _with_current_names(path: Path, record: Record) -> Iterator[Path]:
 def _dataset(record: Record, task: Any, options: Any, data: Path | None) -> Any:
     from backbones.data.spec import resolve_dataset
 
-    root = data or (Path(given) if (given := record.options.get("data")) else None)
+    recorded_root = record.options.get("data")
+    root = data or (Path(recorded_root) if recorded_root else None)
     try:
         opened = task.open(
             resolve_dataset(record.options["dataset"][0]),

@@ -1,4 +1,4 @@
-"""Checks that a run's folder is as it was written, and that its scores follow from its per-sample results."""
+"""Checks that a run's folder was not changed, and that its per-sample results give its scores."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,11 +20,11 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
     """Each difference from what was written."""
     notes: list[str] = field(default_factory=list)
-    """What could not be checked, and what differs on this machine."""
+    """A sentence for each check that was not possible, and for the differences from this machine."""
     record: Record | None = None
-    anew: list[str] = field(default_factory=list)
+    recomputed: list[str] = field(default_factory=list)
     """The scores in the record and recomputed, as lines of a table."""
-    not_anew: str = ""
+    not_recomputed: str = ""
     """Why the scores could not be recomputed though that was requested."""
 
     @property
@@ -35,8 +35,8 @@ class Verdict:
     def __str__(self) -> str:
         verdict = "WRONG" if self.wrong else "right" if self.right else "not checkable"
         lines = [f"{verdict}  {self.name}"]
-        lines += [*self.wrong, self.not_anew] if self.not_anew else self.wrong
-        return "\n       ".join([*lines, *self.anew, *(f"({note})" for note in self.notes)])
+        lines += [*self.wrong, self.not_recomputed] if self.not_recomputed else self.wrong
+        return "\n       ".join([*lines, *self.recomputed, *(f"({note})" for note in self.notes)])
 
 
 def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict:
@@ -74,12 +74,12 @@ def differences_here(record: Record) -> list[str]:
     """Return the differences between a run's environment and this one, as `name THERE there, HERE here`."""
     there, here = record.environment, _here()
     flat_there, flat_here = (
-        {key: value for key, value in given.items() if key != "versions"} | given.get("versions", {})
-        for given in (there, here)
+        {key: value for key, value in environment.items() if key != "versions"} | environment.get("versions", {})
+        for environment in (there, here)
     )
     # an automatic precision depends on the machine; only one that was given is part of the environment to compare
-    given = [name for name in ("precision", "eval_precision") if record.options.get(name) != "auto"]
-    ignored = ("started", "workers", "threads_why", "tf32", *given)
+    requested = [name for name in ("precision", "eval_precision") if record.options.get(name) != "auto"]
+    ignored = ("started", "workers", "threads_why", "tf32", *requested)
     names = [name for name in flat_there if name not in ignored]
     return [
         f"{name} {flat_there[name]} there, {flat_here.get(name)} here"

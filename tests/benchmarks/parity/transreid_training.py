@@ -39,7 +39,7 @@ class Ours:
             img_size=self.options.size,
             drop_path=self.options.drop_path,
             **command.backbone.overrides(),
-            **command.usual,
+            **command.recipe_backbone,
         )
         self.learner = ReidLearner(backbone, peer.classes, self.options)
         self.stepper = Stepper(self.learner, self.options, self.context)

@@ -51,15 +51,15 @@ def copies(records: list[Record]) -> Iterator[Record]:
 
 def make(source: Path, target: Path, number: int) -> None:
     """Writes the copies as a store does, but for the wait until each is on the disk."""
-    records, problems = Store(source).records()
-    if not records:
+    runs, problems = Store(source).runs()
+    if not runs:
         raise SystemExit(f"{source}: no finished runs {problems}")
-    for record in islice(copies(records), number):
+    for record in islice(copies([run.record for run in runs]), number):
         folder = target / record.run_id
         folder.mkdir()
         (folder / RECORD).write_bytes(with_checksum(asdict(record)))
     sizes = [path.stat().st_size for path in target.glob(f"*/{RECORD}")]
-    print(f"{len(sizes)} records, {statistics.mean(sizes):.0f} bytes each, from {len(records)} runs", flush=True)
+    print(f"{len(sizes)} records, {statistics.mean(sizes):.0f} bytes each, from {len(runs)} runs", flush=True)
 
 
 def seconds(words: list[str]) -> tuple[float, float, int]:

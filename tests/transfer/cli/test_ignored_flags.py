@@ -11,7 +11,7 @@ from backbones.settings import plain
 from tasks.task import load_task
 from tests.transfer.cli.test_ignored_options import PLAIN, made
 from transfer.cli.command import pretraining_recipe, read_command, task_recipe
-from transfer.cli.ignored_options import ignored_options, known, refused
+from transfer.cli.ignored_options import ignored_options, refusal, rule_inputs
 from transfer.cli.options import PretrainRunOptions
 from transfer.sweep.definition.grid import expand
 from transfer.sweep.definition.sweep_file import read_sweep
@@ -33,8 +33,8 @@ def test_a_refusal_names_what_takes_the_effect() -> None:
         "mix_prob": "--mix-prob has no effect with --mixup 0 --cutmix 0",
         "min_lr": "--min-lr has no effect with --milestones 3 7.5",
     }.items():
-        assert refused(known("reid", options), [name]) == said
-    assert refused(known("reid", options), ["lr"]) == ""
+        assert refusal(rule_inputs("reid", options), [name]) == said
+    assert refusal(rule_inputs("reid", options), ["lr"]) == ""
 
 
 REFUSED = {
@@ -68,7 +68,7 @@ def test_a_sweep_passes_over_what_is_idle_in_a_cell() -> None:
     for cell in cells[:1]:
         _, recipe, *words = cell.words(Path("out"))
         command = read_command(pretraining_recipe(recipe), method.options, words, PretrainRunOptions)
-        assert "no_decay" in ignored_options(known(command.work, plain(command.options)))
+        assert "no_decay" in ignored_options(rule_inputs(command.recorded_task, plain(command.options)))
         command.run.idle_flags = "refuse"
         with pytest.raises(UsageError, match="--decay-norm has no effect with --weight-decay 0 and without"):
             command.check_flags()

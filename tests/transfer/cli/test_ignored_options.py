@@ -18,7 +18,7 @@ from tests.transfer.cli import option_values
 from tests.transfer.cli.option_values import ACTIVE, BACKBONE, HELD, NEVER, OF_TASK, VALUES
 from tests.transfer.records.test_store import record
 from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
-from transfer.cli.ignored_options import APART, RULES, Condition, Rule, apart, ignored_options, known
+from transfer.cli.ignored_options import PER_PROCESS, RULES, Condition, Rule, ignored_options, per_process, rule_inputs
 from transfer.cli.option_table import METHODS, page
 from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
 from transfer.evaluation.planned_run import PlannedRun
@@ -191,11 +191,11 @@ def test_an_idle_option_changes_neither_identity_nor_protocol(rule: Rule) -> Non
 
 
 def test_of_what_a_record_does_not_say_nothing_is_concluded() -> None:
-    assert ignored_options(known("reid", {})) == {}
-    assert "momentum" in ignored_options(known("reid", {"optimizer": "adamw"}))
-    assert "sync_bn" not in ignored_options(known("reid", {"sync_bn": False}, {"arch": "resnet50"}))
-    assert "sync_bn" in ignored_options(known("reid", {"sync_bn": False}, {"arch": "vit_small_patch16_224.dino"}))
-    assert ignored_options(known("fewshot", {"probe": "ridge", "l2": 1.0})).keys() == {
+    assert ignored_options(rule_inputs("reid", {})) == {}
+    assert "momentum" in ignored_options(rule_inputs("reid", {"optimizer": "adamw"}))
+    assert "sync_bn" not in ignored_options(rule_inputs("reid", {"sync_bn": False}, {"arch": "resnet50"}))
+    assert "sync_bn" in ignored_options(rule_inputs("reid", {"sync_bn": False}, {"arch": "vit_small_patch16_224.dino"}))
+    assert ignored_options(rule_inputs("fewshot", {"probe": "ridge", "l2": 1.0})).keys() == {
         *("logistic_l2", "k", "temperature", "drop_path")
     }
 
@@ -232,12 +232,12 @@ def test_the_number_of_processes_counts_where_each_sees_to_its_part(works: list[
 
 
 def test_every_reason_for_counting_processes_is_tried() -> None:
-    found = {reason for work, spec, given in DEPENDS for reason in apart(_values(work, spec, given))}
-    assert found == {rule.because for rule in APART}
+    found = {reason for work, spec, given in DEPENDS for reason in per_process(_values(work, spec, given))}
+    assert found == {rule.because for rule in PER_PROCESS}
 
 
 def _values(work: str, spec: BackboneSpec, given: dict[str, Any]) -> dict[str, Any]:
-    return known(work, plain(changed(work, **given).options), spec.as_dict())
+    return rule_inputs(work, plain(changed(work, **given).options), spec.as_dict())
 
 
 def test_a_record_that_does_not_say_how_processes_trained_counts_them() -> None:

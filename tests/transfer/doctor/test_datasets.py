@@ -9,12 +9,14 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from backbones.data.toy.layouts import TOYS
 from transfer.doctor.__main__ import main
+from transfer.doctor.datasets import description
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -229,3 +231,12 @@ def test_the_overview_names_every_shipped_set_and_how_to_get_it(tmp_path, capsys
         assert f"absent     {name}" in printed
     assert "`python -m transfer.doctor data --fetch oxford_pets` gets it" in printed
     assert "--fetch cub200" not in printed
+
+
+@pytest.mark.parametrize(
+    ("storage", "origin", "text"),
+    [("published", "", ""), ("parquet", "", ", as parquet"), ("hub", "a/b@1", ", from a/b@1 in the hub's cache")],
+)
+def test_the_way_a_set_is_stored_is_named(storage: str, origin: str, text: str) -> None:
+    data = SimpleNamespace(counts={"train": {"images": 1200}, "ignored": 0}, storage=storage, origin=origin)
+    assert description(data) == f", train 1,200 images{text}"

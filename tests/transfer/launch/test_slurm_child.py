@@ -70,7 +70,7 @@ def test_a_child_saves_its_state_before_it_stops(process: Process, tmp_path: Pat
     process.stop()  # one signal, not two
     process.wait()
     assert process.result == 143
-    assert not process.over
+    assert not process.finished
     assert "saved" in (tmp_path / "log").read_text()
 
 
@@ -87,11 +87,11 @@ def test_a_child_that_slurm_has_stopped_itself_is_not_over(process: Process) -> 
     process._process.terminate()
     process.wait()
     assert process.result == 143
-    assert not process.over
+    assert not process.finished
 
 
 def test_a_killed_child_is_over(process: Process) -> None:
     process._process.kill()
     process.wait()
     assert process.result == -signal.SIGKILL
-    assert process.over
+    assert process.finished

@@ -11,8 +11,9 @@ from transfer.records.protocol import (
     backbone_of,
     by_export,
     configurations,
-    differing,
     digest,
+    displayed_fields,
+    distinguishing_fields,
     lineage,
     pretraining,
     protocol,
@@ -26,6 +27,10 @@ CHANGES: dict[str, Any] = {
     "smoke": True,
     "subset": 8,
 }
+
+
+def differing(records: list[Record], without: tuple[str, ...] = ()) -> dict[str, list[Any]]:
+    return distinguishing_fields(displayed_fields(record, without) for record in records)
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -12,7 +12,7 @@ import pytest
 from backbones.errors import UserError
 from backbones.runtime.dist import Ranks
 from tests.support import context
-from transfer.cli.ignored_options import known
+from transfer.cli.ignored_options import rule_inputs
 from transfer.evaluation import evaluator
 from transfer.records.store import Record, Run, RunKey, Store, merged
 
@@ -99,7 +99,7 @@ def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["options.yaml", "outcomes.npz", "record.json"]
     with np.load(folder / "outcomes.npz") as outcomes:
         assert outcomes["ap"].tolist() == [0.1, 0.2]
-    assert store.records() == ([written], [])
+    assert store.runs() == ([Run(folder, written)], [])
 
 
 @pytest.mark.parametrize(("then", "now"), [(True, "sigmoid"), (False, "off"), ("silu", "silu")])
@@ -107,8 +107,8 @@ def test_a_gate_of_an_older_record_has_its_name(tmp_path: Path, then: object, no
     store, mine = Store(tmp_path), record(RunKey(CONTENT), backbone={"name": "tiny", "gate": then})
     with store.lock(mine.run_id, waiting=lambda: None):
         store.write(mine, "", {})
-    (read,), problems = store.records()
-    assert (read.backbone["gate"], problems) == (now, [])
+    (read,), problems = store.runs()
+    assert (read.record.backbone["gate"], problems) == (now, [])
 
 
 def test_a_folder_without_record_is_unfinished(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_folder_without_record_is_unfinished(tmp_path: Path) -> None:
     with store.lock(mine.run_id, waiting=lambda: None):
         pass
     assert store.find(mine.run_id, run_key) is None
-    assert store.records() == ([], [])
+    assert store.runs() == ([], [])
 
 
 def test_the_full_hash_is_compared(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_reading_is_strict(tmp_path: Path, spoil: Any, message: str) -> None:
     path.write_text(json.dumps(spoil(asdict(record(RunKey(CONTENT))))))
     with pytest.raises(UserError, match=message):
         Record.read(path)
-    found, problems = Store(tmp_path).records()
+    found, problems = Store(tmp_path).runs()
     assert not found
     assert str(path) in problems[0]
 
@@ -262,7 +262,7 @@ def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pyt
     options = {"sync_bn": False, "judge_after": 300, "validate_at": [], "eval_batch": 64}
     spec = {"name": "tiny", "arch": "vit_tiny", "stem": "conv", "ffn": "mlp"}
     run = written(tmp_path, options=options, backbone=spec, environment={"world_size": 8})
-    values = known("reid", options, spec)
+    values = rule_inputs("reid", options, spec)
     for own, world, said in (
         ({}, 1, " (made by 8 processes, each of which sees batch norm by itself)"),
         ({"judge_after": 9, "eval_batch": 1}, 8, " (made with --judge-after 300)"),

@@ -10,7 +10,7 @@ from tests.transfer.evaluation.test_eval_precision import KNN
 from transfer.cli.command import pretraining_names, pretraining_recipe, task_names
 from transfer.cli.recipe_method import method_of
 from transfer.records.grouping import grouped
-from transfer.records.protocol import differing, digest, protocol
+from transfer.records.protocol import digest, displayed_fields, distinguishing_fields, protocol
 from transfer.records.record import Record
 from transfer.records.task_versions import CHANGES, between
 from transfer.report.__main__ import main as report
@@ -52,8 +52,9 @@ def test_an_older_record_keeps_its_protocol_and_is_told_apart_with_the_reason(
     new = Record.read(path)
     assert new.task_version == 2
     assert digest(new) != digest(old)
-    assert {"task_version", "eval_precision"} <= differing([old, new]).keys()
-    assert "precision" not in differing([old, new]), "it says nothing where nothing trains"
+    differing = distinguishing_fields(map(displayed_fields, (old, new)))
+    assert {"task_version", "eval_precision"} <= differing.keys()
+    assert "precision" not in differing, "it says nothing where nothing trains"
     comparability = grouped([old, new], {}).comparability
     first, second = comparability.groups
     assert (first.letter, second.letter) == ("a", "b")

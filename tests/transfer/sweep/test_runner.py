@@ -107,8 +107,8 @@ def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
     said = capsys.readouterr().err
     assert "[4/4]" in said
     assert "broke down, nonfinite at step" in said
-    records, problems = Store(out / "runs").records()
-    assert (len(records), problems) == (3, [])
+    runs, problems = Store(out / "runs").runs()
+    assert (len(runs), problems) == (3, [])
     pretrained, classified = (sweeper.jobs[jobs[place].name].record for place in (0, 2))
     assert pretrained
     assert classified
@@ -326,7 +326,7 @@ def test_a_killed_process_is_a_failure_and_is_taken_up_again(
     (progress,) = sweeper.jobs.values()
     assert (progress.status, progress.attempts) == ("failed", 2)
     assert "killed by signal 9" in progress.reason
-    assert Store(out / "runs").records() == ([], [])
+    assert Store(out / "runs").runs() == ([], [])
     assert "resuming after step" in next(out.glob("cells/*.log")).read_text()
     assert "memory limit" in capsys.readouterr().err
 

@@ -1,0 +1,56 @@
+"""Finds the YAML files that `--config` names, and resolves the paths within them. Imports no torch."""
+
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UsageError, did_you_mean
+from backbones.settings import CONFIGS, config_names
+
+# Options whose values may be paths beside the YAML file that has them.
+_PATH_OPTIONS = ("arch", "stem", "attention", "ffn", "backbone", "dataset", "weights", "detector")
+
+
+def flag_values(argv: list[str], flag: str) -> list[str]:
+    """Return the values of a flag, written as `--flag A B` or `--flag=A`, in their order."""
+    values: list[str] = []
+    for position, argument in enumerate(argv):
+        if argument.startswith(f"{flag}="):
+            values.append(argument.partition("=")[2])
+        elif argument == flag:
+            for value in argv[position + 1 :]:
+                if value.startswith("--"):
+                    break
+                values.append(value)
+    return values
+
+
+def config_files(argv: list[str]) -> list[Path]:
+    """Return the YAML files of `--config`: a user's own, or those of configs/schedules by name. Raises UsageError."""
+    return [_config_file(name) for name in flag_values(argv, "--config")]
+
+
+def _config_file(name: str) -> Path:
+    path = Path(name)
+    if path.suffix or path.exists():
+        return path
+    shipped = config_names("schedules")
+    if name not in shipped:
+        known = f"{did_you_mean(name, shipped)} (schedules: {', '.join(shipped)})"
+        raise UsageError(f"--config {name}: there is no such file or schedule{known}")
+    return CONFIGS / "schedules" / f"{name}.yaml"
+
+
+def with_full_paths(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a YAML file in which files that lie beside it have their full paths. Raises UsageError."""
+    if "config" in content:
+        raise UsageError(f"{layer}: `config` cannot stand in a YAML; give both files to --config")
+
+    def full_path(value: Any) -> Any:
+        if isinstance(value, list):
+            return [full_path(item) for item in value]
+        path = value.rpartition(":")[0] if isinstance(value, str) and ".py:" in value else value
+        if isinstance(path, str) and path and (layer.parent / path).is_file():
+            return str((layer.parent / path).resolve()) + value[len(path) :]
+        return value
+
+    return {name: full_path(value) if name in _PATH_OPTIONS else value for name, value in content.items()}
