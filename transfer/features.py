@@ -120,15 +120,13 @@ def _verify(chosen: "list[Entry]") -> int:
 
 
 def _free(chosen: "list[Entry]", options: FeaturesOptions) -> int:
-    from tasks.probing.feature_store import free
-
     if not (options.entries or options.stale or options.all or options.backbone or options.images):
         raise UsageError("free: name entries, or give --stale, --backbone, --images or --all")
     kept = 0
     freed = 0
     for entry in chosen:
         size = entry.bytes()
-        if free(entry):
+        if entry.remove():
             freed += size
         else:
             kept += 1

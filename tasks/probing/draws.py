@@ -1,4 +1,4 @@
-"""What several draws of a score say: mean, spread, and the smallest difference that as many draws can show."""
+"""Statistics of several draws of a score: mean, spread, and the smallest difference that as many draws can show."""
 
 import math
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 POWER, LEVEL, CORRELATION = 0.8, 0.05, 0.8
 POINTS = 10_000
-"""Quantiles that stand for a distribution."""
+"""Number of quantiles that represent a distribution."""
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Plain values for a record, from the score of each draw.
+    """Return the statistics of the scores of several draws as plain values for a record.
 
-    `variance` is that between support sets, on the same test images. `smallest_difference`: see there; `paired` takes
-    two backbones that were probed on the same support sets, their scores correlated by 0.8, `independent` sets of
-    their own. None where one draw, or draws that happen to be equal, say nothing.
+    `variance` is taken over support sets, on the same test images. `smallest_difference` is that of the function:
+    `paired` for two backbones probed on the same support sets, with scores correlated by 0.8, `independent` for
+    separate sets. Values are None for a single draw, the difference also for draws that are equal.
     """
     n, mean = len(values), float(np.mean(values))
     if n < 2:
@@ -45,14 +45,16 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 def smallest_difference(
     n: int, *, correlation: float | None = None, power: float = POWER, level: float = LEVEL
 ) -> float:
-    """The true difference of two means, in standard deviations of a draw, that a t-test shows with this power.
+    """Return the true difference of two means, in standard deviations of a draw, that a t-test shows with this power.
 
     Two-sided; the power is that of the noncentral t distribution.
 
     Args:
-        n: draws of each, at least 2.
-        correlation: between the two scores of a draw, below 1, for the paired test; None: the test for independent
-            samples of n each.
+        n: number of draws of each, at least 2.
+        correlation: correlation between the two scores of a draw, below 1, for the paired test; None: the test for
+            independent samples of n each.
+        power: probability that the test shows the difference.
+        level: two-sided level of the test.
     """
     # T = (Z + shift) / S with S^2 = chi^2 / freedom: beyond the critical values lies, given S, a share that the normal
     # distribution has; its mean over the quantiles of S is the power. (scipy's noncentral t gives nan in its far tail.)
@@ -76,13 +78,16 @@ def smallest_difference(
 
 @lru_cache(maxsize=4096)
 def smallest_shift(noise: float, most: float, *, power: float = POWER, level: float = LEVEL) -> float:
-    """The surplus of discordant samples on one side that McNemar's exact test shows with this power.
+    """Return the surplus of discordant samples on one side that McNemar's exact test shows with this power.
 
-    So many samples disagree by chance, half of them either way. With a surplus, each sample is besides, with the chance
-    surplus / most, one of those in favour. Infinite where no surplus is shown often enough.
+    `noise` samples disagree by chance, half of them either way. With a surplus, each sample is in addition, with
+    probability surplus / most, one of those in favour. Infinite when no surplus is shown often enough.
 
     Args:
-        noise: samples that disagree without any surplus. most: samples that there are.
+        noise: number of samples that disagree without any surplus.
+        most: number of samples.
+        power: probability that the test shows the surplus.
+        level: two-sided level of the test.
     """
     from scipy.optimize import brentq
     from scipy.special import bdtr
@@ -91,7 +96,7 @@ def smallest_shift(noise: float, most: float, *, power: float = POWER, level: fl
     by_chance = min(noise / size, 1.0)
     top = min(float(size), 80 + 12 * math.sqrt(noise + 80))
     total = np.arange(int(min(size, noise + top + 8 * math.sqrt(noise + 80) + 10)) + 1)
-    needed = _enough_on_one_side(total, level)
+    needed = _fewest_significant(total, level)
     reached = needed <= total
 
     def lacking(surplus: float) -> float:
@@ -107,8 +112,8 @@ def smallest_shift(noise: float, most: float, *, power: float = POWER, level: fl
     return float(brentq(lacking, 1e-6, top))
 
 
-def _enough_on_one_side(total: NDArray[Any], level: float) -> NDArray[Any]:
-    """The fewest heads of so many throws of a coin whose two-sided p value is below the level; none: one more."""
+def _fewest_significant(total: NDArray[Any], level: float) -> NDArray[Any]:
+    """Return the fewest heads of `total` coin throws with a two-sided p value below the level; total + 1 if none."""
     from scipy.special import bdtrc, ndtri
 
     heads = np.maximum(np.floor(total / 2 - ndtri(level / 2) * np.sqrt(total) / 2) - 4, np.ceil(total / 2))
@@ -118,9 +123,9 @@ def _enough_on_one_side(total: NDArray[Any], level: float) -> NDArray[Any]:
     return np.asarray(heads.astype(np.int64))
 
 
-def _binomial(successes: NDArray[Any], of: int, rate: float) -> NDArray[Any]:
-    """Chances of so many successes."""
+def _binomial(successes: NDArray[Any], trials: int, rate: float) -> NDArray[Any]:
+    """Return the binomial probability of each number of successes."""
     from scipy.special import gammaln, xlog1py, xlogy
 
-    ways = gammaln(of + 1) - gammaln(successes + 1) - gammaln(of - successes + 1)
-    return np.asarray(np.exp(ways + xlogy(successes, rate) + xlog1py(of - successes, -rate)))
+    ways = gammaln(trials + 1) - gammaln(successes + 1) - gammaln(trials - successes + 1)
+    return np.asarray(np.exp(ways + xlogy(successes, rate) + xlog1py(trials - successes, -rate)))

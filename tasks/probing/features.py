@@ -28,58 +28,63 @@ from backbones.engine.context import Context
 from backbones.engine.extract import load_batches
 from backbones.pretrain.augment import Step, View, view_steps
 from backbones.runtime.dist import gather_objects
-from tasks.probing.feature_store import Entry, Spent
+from tasks.probing.feature_store import Entry
+from tasks.probing.shards import ExtractionTime
 
 SHARD_ROWS = 1024
 POLL_SECONDS = 0.5
 CPU_BATCH = 16
-"""On a CPU the activations of more images leave the cache, and the allocator maps them anew in every layer."""
+"""Images at a time on a CPU: activations of more leave the cache, and the allocator maps them anew in every layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """What is extracted: of which part of an image, and where in the network."""
+    """Description of the features extracted: the view of an image, and the place in the network."""
 
     size: int
+    """Side of the view in pixels."""
     resize: int
+    """Side in pixels that images are resized to; see `view_steps`."""
     view: View
-    """See `view_steps`."""
+    """Kind of the view; see `view_steps`."""
     block: int | None
-    """Index of the block behind which tokens are pooled; None: the network's own pooled features."""
+    """Index of the block whose tokens are pooled; None stands for the network's own pooled features."""
 
     def steps(self) -> list[Step]:
-        """From an image to the pixels that the network sees."""
+        """Return the steps from an image to the pixels that the network sees."""
         return view_steps(self.size, self.resize, view=self.view)
 
 
 @dataclass
 class Extractor:
-    """Computes features, or takes them from the store, and counts what it did."""
+    """Features of images, computed or read from the store, with counts of both."""
 
     backbone: Backbone
     kind: Features
     context: Context
     batch_size: int
     images: int = 0
-    """Different images asked for."""
+    """Number of different images asked for."""
     computed: int = 0
-    """Those that went through the network in this process; the rest came from the store or from other processes."""
+    """Number of images that went through the network in this process; the store or other processes had the others."""
     seconds: float = 0.0
+    """Seconds spent by this process."""
     wait_seconds: float = 0.0
-    """Of these, for images to be read."""
+    """Seconds of these spent waiting for images to be read."""
     entries: list[str] = field(default_factory=list)
-    spent: Spent = field(default_factory=Spent)
-    """What all the features took, whenever they were computed."""
-    found: Spent = field(default_factory=Spent)
-    """Of these, those that the store had, or that other runs put there meanwhile."""
+    """Names of the entries used."""
+    total_time: ExtractionTime = field(default_factory=ExtractionTime)
+    """Time that all the features took, whenever they were computed."""
+    reused_time: ExtractionTime = field(default_factory=ExtractionTime)
+    """Time of the features that the store had, or that other runs wrote meanwhile."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the backbone, taken once."""
+        """Return the backbone's fingerprint, computed once."""
         return self.backbone.fingerprint
 
     def facts(self) -> dict[str, Any]:
-        """Plain values for a record; what was computed is that of all ranks, which all call this."""
+        """Return plain values for a record; images computed are summed over the ranks, which all call this."""
         computed = sum(gather_objects(self.computed))
         return {
             "images": self.images,
@@ -91,15 +96,16 @@ class Extractor:
         }
 
     def features(self, split: Split, indices: NDArray[Any], contents: Sequence[bytes], name: str) -> Tensor:
-        """Features [len(indices), F], float32 on the CPU, of these images of a split; the same on every rank.
+        """Return features [len(indices), F], float32 on the CPU, of images of a split; the same on every rank.
 
-        What the store holds is read; the rest is computed, a shard at a time, by all ranks and by any other process
-        that wants the same images. Nothing is padded, and among them nothing is computed twice.
+        Features in the store are read; the others are computed, a shard at a time, by all ranks and by any other
+        process that needs the same images. Nothing is padded, and nothing is computed twice.
 
         Args:
-            indices: of images of the split, in the order wanted.
-            contents: content digest of each of its M images.
-            name: of the data set and split, for messages and for the list of entries.
+            split: images.
+            indices: indices of images of the split, in the order of the result.
+            contents: content digest of each of the split's M images.
+            name: name of the data set and split, for messages and for the list of entries.
 
         Raises:
             UserError: an image cannot be read, or the store cannot be written.
@@ -110,27 +116,30 @@ class Extractor:
         row_of = {content: row for row, content in enumerate(order)}
         image_of = {row_of[content]: index for index, content in reversed([*enumerate(contents)])}
         rows = np.array([row_of[contents[index]] for index in indices.tolist()], dtype=np.int64)
-        wanted = np.unique(rows)
+        needed = np.unique(rows)
         entry = self._open(order, name)
         before = self.computed
         try:
-            found = None
-            while found is None:
-                self._fill(entry, wanted, Pixels(split, image_of, self.kind.steps()), name)
-                found = entry.read(rows)
+            values = None
+            while values is None:
+                self._fill(entry, needed, Pixels(split, image_of, self.kind.steps()), name)
+                values = entry.read(rows)
         finally:
             entry.close()
         if self.computed == before:
-            self.context.say(f"{name}: {len(wanted)} features from {entry.folder}")
+            self.context.say(f"{name}: {len(needed)} features from {entry.folder}")
         mine = set().union(*gather_objects(entry.made))
-        self.spent += entry.spent(wanted)
-        self.found += entry.spent(wanted, besides=mine)
-        hours = self.found.seconds if self.context.on_gpu else self.found.core_seconds
-        self.context.cost.extraction = {"extraction_seconds": self.spent.seconds, "found_hours": hours / 3600}
-        self.images += len(wanted)
+        self.total_time += entry.extraction_time(needed)
+        self.reused_time += entry.extraction_time(needed, exclude=mine)
+        reused_seconds = self.reused_time.seconds if self.context.on_gpu else self.reused_time.core_seconds
+        self.context.cost.extraction = {
+            "extraction_seconds": self.total_time.seconds,
+            "found_hours": reused_seconds / 3600,
+        }
+        self.images += len(needed)
         self.seconds += time.monotonic() - start
         self.entries.append(entry.folder.name)
-        return torch.from_numpy(found)
+        return torch.from_numpy(values)
 
     def _open(self, contents: Sequence[bytes], name: str) -> Entry:
         assert self.context.features is not None, "a task that extracts features needs a store"
@@ -139,43 +148,43 @@ class Extractor:
         about = {"backbone": self.backbone.spec.name, "images": name, "rows": len(contents)}
         return Entry.open(self.context.features, key, about)
 
-    def _fill(self, entry: Entry, wanted: NDArray[Any], images: "Pixels", label: str) -> None:
-        """Until no wanted row is missing: makes the shards that nobody else is making, waits for the others."""
+    def _fill(self, entry: Entry, needed: NDArray[Any], images: "Pixels", label: str) -> None:
+        """Make the shards of missing rows that no other process is making, and wait for the others."""
         world = self.context.ranks.world
-        # Of one size for all ranks, from beginning to end, so that what is left are whole shards of every rank's list.
-        size = SHARD_ROWS if world == 1 else min(SHARD_ROWS, -(-len(wanted) // (2 * world)))
-        told = False
-        while len(missing := entry.missing(wanted)):
+        # One size for all ranks and all rounds, so that rows left over are whole shards of every rank's list.
+        size = SHARD_ROWS if world == 1 else min(SHARD_ROWS, -(-len(needed) // (2 * world)))
+        announced = False
+        while len(missing := entry.missing(needed)):
             self.context.check_stop()
             shards = [missing[start : start + size] for start in range(0, len(missing), size)]
             if self._make(entry, shards, images, label):
                 continue
-            if not told:
+            if not announced:
                 self.context.say(f"{entry.folder}: another process is filling it; waiting for its shards")
-            told = True
+            announced = True
             time.sleep(POLL_SECONDS)
 
     @torch.inference_mode()
     def _make(self, entry: Entry, shards: list[NDArray[Any]], images: "Pixels", label: str) -> int:
-        """Computes those of the shards that can be claimed; how many."""
+        """Compute the shards that can be claimed; return their number."""
         context, encode = self.context, encoder(self.backbone, self.kind.block)
         claimed: deque[NDArray[Any]] = deque()
         stream = load_batches(images, self._claims(entry, shards, claimed), context)
         bar: tqdm[Any] = context.bar([], label, total=sum(map(len, shards)))
-        made, parts, began = 0, [], time.monotonic()
+        made, batches, began = 0, [], time.monotonic()
         try:
             while (pixels := self._next(stream)) is not None:
                 context.check_stop()
                 with context.scoring():
-                    parts.append(encode(pixels.to(context.device, non_blocking=True)).float().cpu())
+                    batches.append(encode(pixels.to(context.device, non_blocking=True)).float().cpu())
                 bar.update(len(pixels))
-                if sum(map(len, parts)) == len(claimed[0]):
+                if sum(map(len, batches)) == len(claimed[0]):
                     rows = claimed.popleft()
                     took, began = time.monotonic() - began, time.monotonic()
-                    entry.write(rows, torch.cat(parts).numpy(), Spent(took, took * self._cores))
+                    entry.write(rows, torch.cat(batches).numpy(), ExtractionTime(took, took * self._cores))
                     entry.release(rows)
                     self.computed += len(rows)
-                    made, parts = made + 1, []
+                    made, batches = made + 1, []
         except Exception:
             context.check_stop()  # a signal to the whole process group also ends the loader's workers
             raise
@@ -185,13 +194,13 @@ class Extractor:
 
     @property
     def _cores(self) -> int:
-        """Threads and loader processes."""
+        """Return the number of threads and loader processes."""
         return torch.get_num_threads() + self.context.workers
 
     def _claims(self, entry: Entry, shards: list[NDArray[Any]], claimed: deque[NDArray[Any]]) -> Iterator[list[int]]:
-        """Batches of the shards that this process may make; each shard is put into `claimed` before its batches."""
+        """Yield the batches of the shards that this process claims; shards join `claimed` before their batches."""
         ranks = self.context.ranks
-        first = len(shards) * ranks.rank // ranks.world  # ranks begin apart and meet as late as they can
+        first = len(shards) * ranks.rank // ranks.world  # ranks begin far apart, to meet as late as possible
         for shard in shards[first:] + shards[:first]:
             if entry.claim(shard):
                 claimed.append(shard)
@@ -206,10 +215,13 @@ class Extractor:
 
 
 def entry_key(fingerprint: str, kind: Features, precision: str, contents: Sequence[bytes]) -> dict[str, Any]:
-    """Everything that decides an entry's features: the key under which it is stored.
+    """Return the key of an entry: every value that determines its features.
 
     Args:
-        fingerprint: of the backbone. contents: digests of the different images, sorted.
+        fingerprint: fingerprint of the backbone.
+        kind: description of the features.
+        precision: precision and device of the computation.
+        contents: digests of the different images, sorted.
     """
     return {
         "backbone": fingerprint,
@@ -222,7 +234,7 @@ def entry_key(fingerprint: str, kind: Features, precision: str, contents: Sequen
 
 @lru_cache
 def code_version() -> str:
-    """sha256 (hex) of the sources of models and views, and the versions of the libraries that compute features."""
+    """Return the sha256 (hex) of the sources of models and views and of the versions of the libraries below them."""
     digest = hashlib.sha256(" ".join(version(name) for name in ("torch", "torchvision", "timm", "pillow")).encode())
     for name, path in sorted(feature_sources().items()):
         digest.update(name.encode() + path.read_bytes())
@@ -230,7 +242,7 @@ def code_version() -> str:
 
 
 def feature_sources() -> dict[str, Path]:
-    """The files that decide what a feature is, by their name within the suite: models, weights, kernels and views."""
+    """Return the files that determine features, by name within the suite: models, weights, kernels and views."""
     root = Path(backbones.__path__[0])
     rooms = [path for room in ("kernels", "checkpoints") for path in (root / room).rglob("*.py")]
     views = [root / "pretrain/augment.py", root / "pretrain/bigvision_crops.py", *(root / "data/loading").rglob("*.py")]
@@ -239,13 +251,13 @@ def feature_sources() -> dict[str, Path]:
 
 
 class Pixels(Dataset[Tensor]):
-    """Row -> its image, uint8 [size, size, 3]: a fourth of the bytes of floats on the way to the network."""
+    """Image of each row, uint8 [size, size, 3]: a fourth of the bytes of floats on the way to the network."""
 
     def __init__(self, split: Split, image_of: dict[int, int], steps: Sequence[Step]) -> None:
         self.split, self.image_of, self.steps = split, image_of, steps
 
     def __getitem__(self, row: int) -> Tensor:
-        """Raises UserError for an unreadable image."""
+        """Return the image of a row. Raises UserError when it cannot be read."""
         image = self.split.read(self.image_of[row])
         for step in self.steps:
             image = step(image)
@@ -253,16 +265,16 @@ class Pixels(Dataset[Tensor]):
 
 
 def encoder(backbone: Backbone, block: int | None) -> Callable[[Tensor], Tensor]:
-    """Images, uint8 [B, H, W, 3] -> features [B, F]; called in the precision of scoring.
+    """Return a function from images, uint8 [B, H, W, 3], to features [B, F]; called in the precision of scoring.
 
-    Behind a block the tokens are pooled as the model pools at its end, behind its final norm; where the model is no
-    plain vision transformer, the mean over the block's map.
+    Tokens of a block are normalised and pooled as the model does at its end; in a model that is no plain vision
+    transformer, features are the mean over the block's map.
     """
     model = backbone.model
 
     def encode(pixels: Tensor) -> Tensor:
         if pixels.device.type == "cpu" and len(pixels) > CPU_BATCH:
-            return torch.cat([encode(part) for part in pixels.split(CPU_BATCH)])
+            return torch.cat([encode(chunk) for chunk in pixels.split(CPU_BATCH)])
         images = pixels.permute(0, 3, 1, 2).float() / 255
         if block is None:
             return backbone.pooled(images)

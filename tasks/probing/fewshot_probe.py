@@ -17,8 +17,8 @@ from tasks.probes import Fitted, best_strength
 from tasks.probing.support_sets import SupportSets
 
 FLAT = {"fp32": 1e-6, "bf16": 1e-3, "fp16": 1e-3}
-"""Channels that vary by less than this share of their largest value are constant but for rounding: an image's features
-depend a little on the number of images that are computed with it."""
+"""Share of the largest value below which a channel's variation is rounding: an image's features depend a little on the
+number of images that are computed with it."""
 Fit = Callable[[Tensor, Tensor, int], Fitted]
 
 
@@ -27,22 +27,24 @@ class FrozenFeatures:
     """Features and labels of the images that the probes need."""
 
     train: Tensor
-    """[S, F], float32."""
+    """Features [S, F] of the training images, float32."""
     train_labels: Tensor
-    """[S], int64."""
+    """Labels [S] of the training images, int64."""
     rows: NDArray[Any]
-    """[S], sorted: the index of each among all training images."""
+    """Index [S] of each among all training images, sorted."""
     test: Tensor
-    """[M, F]."""
+    """Features [M, F] of the test images."""
     test_labels: Tensor
-    """[M]."""
+    """Labels [M] of the test images."""
     classes: int
+    """Number of classes."""
     train_names: Sequence[str]
-    """Names of the S images."""
+    """File names of the S training images."""
     test_names: Sequence[str]
+    """File names of the M test images."""
 
     def broken(self) -> str:
-        """Which features are not finite, in words; empty where all are."""
+        """Return a text that names features that are not finite; empty when all are."""
         try:
             for name, rows, names in (("train", self.train, self.train_names), ("test", self.test, self.test_names)):
                 if not finite(rows):
@@ -51,18 +53,18 @@ class FrozenFeatures:
             return str(error)
         return ""
 
-    def of(self, indices: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        """Features and labels of training images."""
+    def training(self, indices: NDArray[Any]) -> tuple[Tensor, Tensor]:
+        """Return the features and labels of training images."""
         places = np.searchsorted(self.rows, indices)
         return self.train[places], self.train_labels[places]
 
     def facts(self, context: Context) -> dict[str, int]:
-        """Number of channels, and how many of them are constant over the test images."""
+        """Return the number of channels, and of those that are constant over the test images."""
         constant = constant_channels(self.test, FLAT[context.eval_precision])
         return {"channels": self.test.shape[1], "constant_channels": int(constant.sum())}
 
     def usable(self, context: Context) -> bool:
-        """Whether a probe of them says anything; if not, the outcome says why."""
+        """Return whether a probe can be fitted to the features; if not, record the reason as the run's outcome."""
         reason, flat = "", FLAT[context.eval_precision]
         if not self.test.shape[1]:
             reason = "degenerate features: they have no channels"
@@ -80,24 +82,24 @@ class FrozenFeatures:
 
 
 class Probed(NamedTuple):
-    """A support set's probe on the test images."""
+    """Result of one support set's probe on the test images."""
 
     correct: NDArray[Any]
-    """[M], bool."""
+    """Whether each test image [M] is classified correctly, bool."""
     strength: float
-    """The one that was taken."""
+    """Strength of the regularisation that was chosen."""
     unconverged: int
-    """Fits of the probe that did not converge, those for the choice of the strength among them."""
+    """Number of fits that did not converge, including those for the choice of the strength."""
 
 
 def constant_channels(features: Tensor, flat: float) -> Tensor:
-    """[F]: whether a channel of features [M, F] varies by no more than this share of its largest value."""
+    """Return [F]: whether a channel of features [M, F] varies by no more than this share of its largest value."""
     low, high = features.aminmax(dim=0)
     return (high - low) <= flat * torch.maximum(low.abs(), high.abs())
 
 
 def finite(features: Tensor) -> bool:
-    """Whether all of features [M, F] are, without a copy of their size (minimum and maximum pass nan on)."""
+    """Return whether features [M, F] are all finite, without a copy of their size (minimum and maximum pass nan on)."""
     low, high = features.aminmax()
     return bool(low.isfinite() and high.isfinite())
 
@@ -105,37 +107,42 @@ def finite(features: Tensor) -> bool:
 def probe_all(
     features: FrozenFeatures, sets: SupportSets, fit: Fit, strengths: tuple[float, ...], context: Context
 ) -> tuple[dict[str, NDArray[Any]], dict[str, list[float]], int]:
-    """Probes every draw with every number of shots; ranks share the draws, and all return the same.
+    """Probe every draw with every number of shots; ranks share the draws, and all return the same.
 
     Args:
-        fit: support features, labels and number of classes -> the probe.
-        strengths: of several, each probe takes the best on the draw's selection images.
+        features: features of all images needed.
+        sets: support sets of every draw.
+        fit: function of support features, labels and number of classes that returns the probe.
+        strengths: strengths of the regularisation; each probe takes the best on the draw's selection images.
+        context: ranks and signals of the run.
 
     Returns:
-        `correct_<k>shot` [M, draws], bool; for each of these names the strengths that were taken, one per draw; and how
-        many fits did not converge.
+        `correct_<k>shot` [M, draws], bool; for each of these names the strengths chosen, one per draw; and the number
+        of fits that did not converge.
     """
     mine = range(context.ranks.rank, len(sets.orders), context.ranks.world)
-    found: dict[int, dict[int, Probed]] = {}
+    results: dict[int, dict[int, Probed]] = {}
     for draw in context.bar(mine, "probes", total=len(mine)):
         context.check_stop()
-        found[draw] = {shots: _probe(features, sets, draw, shots, fit, strengths) for shots in sets.shots}
-    for part in gather_objects(found):
-        found |= part
+        results[draw] = {shots: _probe(features, sets, draw, shots, fit, strengths) for shots in sets.shots}
+    for of_rank in gather_objects(results):
+        results |= of_rank
     names = {shots: f"correct_{shots}shot" for shots in sets.shots}
     draws = range(len(sets.orders))
-    correct = {name: np.stack([found[draw][shots].correct for draw in draws], axis=1) for shots, name in names.items()}
-    taken = {name: [found[draw][shots].strength for draw in draws] for shots, name in names.items()}
-    return correct, taken, sum(probed.unconverged for draw in draws for probed in found[draw].values())
+    correct = {
+        name: np.stack([results[draw][shots].correct for draw in draws], axis=1) for shots, name in names.items()
+    }
+    chosen = {name: [results[draw][shots].strength for draw in draws] for shots, name in names.items()}
+    return correct, chosen, sum(probed.unconverged for draw in draws for probed in results[draw].values())
 
 
 def _probe(
     features: FrozenFeatures, sets: SupportSets, draw: int, shots: int, fit: Fit, strengths: tuple[float, ...]
 ) -> Probed:
-    support, labels = features.of(sets.support(draw, shots))
+    support, labels = features.training(sets.support(draw, shots))
     probe = fit(support, labels, features.classes)
     strength = strengths[0]
     if len(strengths) > 1:
-        strength = best_strength(probe, *features.of(sets.selection(draw)), strengths)
+        strength = best_strength(probe, *features.training(sets.selection(draw)), strengths)
     correct = (probe.predict(features.test, strength) == features.test_labels).numpy()
     return Probed(correct, strength, probe.unconverged)

@@ -1,4 +1,4 @@
-"""What the linear evaluation trains, and the frozen features that it trains on.
+"""The classifier trained by the linear evaluation, and the frozen features that it is trained on.
 
 Letters: B images, N validation images, T tokens, D channels, F channels of the features, C classes.
 """
@@ -23,11 +23,11 @@ ROWS = 8192  # validation features that are classified at a time
 
 
 class LinearLearner(Learner):
-    """A linear classifier on features that do not train. The backbone behind `encode` is no part of it.
+    """A linear classifier on frozen features; the backbone behind `encode` is not a part of it.
 
     Attributes:
         last: ranks and ties [N, 2] of the validation images' true classes at the last validation.
-        best: those of the validation with the highest top-1; the first one of several.
+        best: ranks and ties at the validation with the highest top-1, the first of several.
         best_head: weight and bias at that validation.
     """
 
@@ -43,7 +43,7 @@ class LinearLearner(Learner):
         self.best_head: dict[str, Tensor] = {}
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """(images [B, 3, H, W], labels [B]) of this rank -> the cross-entropy."""
+        """Return the cross-entropy of this rank's batch (images [B, 3, H, W], labels [B])."""
         images, labels = batch
         with torch.no_grad():
             features = self.encode(images).float()
@@ -52,11 +52,11 @@ class LinearLearner(Learner):
         return {"loss": loss, "spread": feature_spread(features)}
 
     def chance(self) -> tuple[str, float] | None:
-        """The loss of a constant prediction: the entropy of the training labels."""
+        """Return the loss of a constant prediction: the entropy of the training labels."""
         return "loss", self.entropy
 
     def keep(self, ranks: Tensor) -> Scores:
-        """Takes in the ranks and ties [N, 2] of a validation, -1 where a logit is not finite; returns its scores."""
+        """Store the ranks and ties [N, 2] of a validation, -1 where a logit is not finite; return its scores."""
         self.last = ranks
         if (ranks < 0).any():
             return {}
@@ -66,20 +66,20 @@ class LinearLearner(Learner):
         return scores
 
     def heads(self) -> dict[str, Tensor]:
-        """The classifier as it is, under `head.`, and as it was at its best, under `best.`."""
+        """Return the current classifier under `head.`, and the one of the best validation under `best.`."""
         named = {"head": self._head(), "best": self.best_head}
-        return {f"{name}.{part}": tensor for name, head in named.items() for part, tensor in head.items()}
+        return {f"{name}.{key}": tensor for name, head in named.items() for key, tensor in head.items()}
 
     def _head(self) -> dict[str, Tensor]:
         return {name: tensor.detach().cpu().clone() for name, tensor in self.head.state_dict().items()}
 
-    # In the saved state, but no buffers: DDP would send them round with every step.
+    # A part of the saved state, but no buffers, which DDP would broadcast with every step.
     def get_extra_state(self) -> dict[str, Tensor]:
-        """What a resumed run must know about earlier validations."""
+        """Return the state of earlier validations that a resumed run needs."""
         return {"last": self.last, "best": self.best, **{f"best_{name}": x for name, x in self.best_head.items()}}
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
-        """Back to `state`."""
+        """Restore a state of `get_extra_state`."""
         self.last, self.best = state["last"], state["best"]
         self.best_head = {name: state[f"best_{name}"] for name in ("weight", "bias") if f"best_{name}" in state}
 
@@ -87,11 +87,11 @@ class LinearLearner(Learner):
 def make_encoder(
     backbone: Backbone, blocks: int, avgpool: bool, context: Context
 ) -> tuple[Callable[[Tensor], Tensor], int]:
-    """Images [B, 3, H, W] -> features [B, F], and F = D (blocks + avgpool).
+    """Return a function from images [B, 3, H, W] to features [B, F], and F = D (blocks + avgpool).
 
-    Each of the last blocks gives what the model would pool at its end: the class token behind the final norm, or the
-    mean over the tokens where the model pools by the mean. What is no plain vision transformer gives its pooled
-    features alone, as in DINO's own evaluation; the record says so.
+    Tokens of each of the last blocks are pooled as at the end of the model: the class token after the final norm, or
+    the mean over the tokens if the model pools by the mean. Other models than plain vision transformers give their
+    pooled features only, as in DINO's own evaluation; the record notes it.
     """
     if not isinstance(backbone.model, VisionTransformer):
         context.note(f"{backbone.spec.arch} is no plain vision transformer: linear on its pooled features alone")
@@ -111,7 +111,7 @@ def make_encoder(
 
 @torch.no_grad()
 def classify(head: nn.Linear, features: Tensor, labels: Tensor, device: torch.device) -> Tensor:
-    """Ranks and ties [N, 2] of the true classes (see `true_class_ranks`), from features [N, F] and labels [N]."""
+    """Return the ranks and ties [N, 2] of the true classes (see `true_class_ranks`) of features [N, F], labels [N]."""
     rows = zip(features.split(ROWS), labels.split(ROWS))
     return torch.cat([true_class_ranks(head(x.to(device)), y.to(device)).cpu() for x, y in rows])
 

@@ -23,38 +23,39 @@ Rule = Literal["digest", "bigvision"]
 
 @dataclass(frozen=True, eq=False)
 class SupportSets:
-    """The draws of a data set, nested: the set of k images per class holds that of fewer."""
+    """Nested support sets of a data set: the set of k images per class contains those of fewer."""
 
     rule: Rule
+    """Rule of the draws; see `draw_support_sets`."""
     orders: tuple[tuple[NDArray[Any], ...], ...]
-    """For every draw and class the indices of its training images, in the order in which they are taken."""
+    """Indices of the training images of every draw and class, in the order in which they are taken."""
     shots: tuple[int, ...]
-    """Images per class, rising."""
+    """Numbers of images per class, rising."""
     select: int
-    """Images per class beyond the largest set, for choosing a strength; 0: none."""
+    """Number of images per class beyond the largest set, for choosing a strength; 0 for none."""
     train: tuple[bytes, ...]
     """Content digest of every training image."""
     test: tuple[bytes, ...]
     """Content digest of every test image."""
 
     def support(self, draw: int, shots: int) -> NDArray[Any]:
-        """Indices of the training images in one set, class by class; a class that has fewer gives all."""
+        """Return the indices of the training images in one set, class by class; all of a class that has fewer."""
         return np.concatenate([order[:shots] for order in self.orders[draw]])
 
     def selection(self, draw: int) -> NDArray[Any]:
-        """Indices of the training images that a draw chooses its strength on, behind those of its sets."""
+        """Return the indices of the training images on which a draw chooses its strength; none is in its sets."""
         first = self.shots[-1]
         return np.concatenate([order[first : first + self.select] for order in self.orders[draw]])
 
     def needed(self) -> NDArray[Any]:
-        """Indices, sorted, of all training images that any draw takes."""
+        """Return the indices, sorted, of all training images that any draw takes."""
         most = self.shots[-1] + self.select
         indices: NDArray[Any] = np.unique(np.concatenate([order[:most] for orders in self.orders for order in orders]))
         return indices
 
     @property
     def digest(self) -> str:
-        """sha256 (hex) over the contents of all images that are drawn, by draw, size and class.
+        """Return the sha256 (hex) over the contents of all images drawn, by draw, size and class.
 
         Equal for the same images however they are stored, and whatever the classes are called.
         """
@@ -66,11 +67,11 @@ class SupportSets:
         return text.hexdigest()
 
     def short_classes(self, shots: int) -> int:
-        """How many classes have fewer than `shots` images."""
+        """Return the number of classes with fewer than `shots` images."""
         return sum(len(order) < shots for order in self.orders[0])
 
     def table(self, data: ClassificationData) -> str:
-        """CSV with a line for every image that a draw takes: those with rank up to k are the set of k shots."""
+        """Return a CSV with a line for every image that a draw takes; ranks up to k are the set of k shots."""
         assert data.train is not None
         text = io.StringIO()
         lines = csv.writer(text, lineterminator="\n")
@@ -84,10 +85,10 @@ class SupportSets:
         return text.getvalue()
 
     def facts(self, labels: NDArray[Any]) -> dict[str, Any]:
-        """What the record says about the sets, and about images that occur more than once.
+        """Return plain values for the record about the sets, and about images that occur more than once.
 
         Args:
-            labels: [M] of the training images.
+            labels: labels [M] of the training images.
         """
         of_content: dict[bytes, set[int]] = {}
         for content, label in zip(self.train, labels.tolist(), strict=True):
@@ -112,15 +113,16 @@ class SupportSets:
 def draw_support_sets(
     data: ClassificationData, *, rule: Rule, draws: int, shots: Sequence[int], select: int = 0
 ) -> SupportSets:
-    """Draws the support sets of a data set with a training and a validation (that is, test) split.
+    """Draw the support sets of a data set with a training and a validation (that is, test) split.
 
     Args:
+        data: opened data set.
         rule: `digest`: each class is ordered by sha256 of (content, draw), so that the same images are drawn wherever
             and however they are stored; an image that occurs twice in a class is taken once. `bigvision`: draw s
             permutes each class, in file order, by numpy.random.default_rng(s) (its evaluators/fewshot_lsr.py).
-        draws: how many.
+        draws: number of draws.
         shots: images per class of the nested sets.
-        select: see `SupportSets`.
+        select: images per class beyond the largest set, for choosing a strength.
 
     Raises:
         UserError: a class has no training image, nothing remains to choose a strength on, or an image cannot be read.
@@ -150,7 +152,7 @@ def draw_support_sets(
 
 
 def image_digest(data: ClassificationData, *, ordered: bool) -> str:
-    """sha256 (hex) over split, class and content of every image, sorted or in the order of the splits."""
+    """Return the sha256 (hex) over split, class and content of every image, sorted or in the order of the splits."""
     lines = [
         f"{split.name}/{data.classes[label]}/".encode() + content
         for split in (data.train, data.val)
@@ -167,6 +169,6 @@ def _by_content(group: NDArray[Any], contents: Sequence[bytes], draw: int) -> ND
 
 
 def permuted(groups: Sequence[NDArray[Any]], draw: int) -> tuple[NDArray[Any], ...]:
-    """The images of every class in the order that big_vision's generator gives them; one stream for all classes."""
+    """Return the images of every class in the order of big_vision's generator; one stream for all classes."""
     generator = np.random.default_rng(draw)
     return tuple(generator.permutation(group) for group in groups)

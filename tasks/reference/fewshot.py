@@ -14,7 +14,7 @@ from torch import Tensor
 
 from backbones.backbone import Backbone
 from backbones.data.splits.split import Split
-from tasks.probing.feature_store import DamagedShard, checked
+from tasks.probing.shards import DamagedShard, read_shard
 from tasks.reference.metrics.accuracy import top, top_bounds
 from tasks.reference.metrics.knn import similarities, votes
 from tasks.reference.metrics.probes import Linear, logistic, ridge
@@ -108,7 +108,7 @@ def _entry(run: RunInputs, name: str, contents: tuple[bytes, ...]) -> dict[int, 
     assert run.store is not None
     for path in sorted((run.store / name).glob("*.safetensors")):
         try:
-            held, features = checked(path)
+            held, features = read_shard(path)
         except DamagedShard:
             continue
         of_content |= {order[row]: feature.astype(np.float64) for row, feature in zip(held.tolist(), features)}

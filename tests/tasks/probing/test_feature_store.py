@@ -7,8 +7,8 @@ import pytest
 from safetensors.numpy import save
 
 from backbones.errors import UserError
-from tasks.probing import feature_store
-from tasks.probing.feature_store import Entry, Spent, checked, entries, free, key_digest
+from tasks.probing.feature_store import Entry, entries, key_digest
+from tasks.probing.shards import DamagedShard, ExtractionTime, read_shard
 
 KEY = {"backbone": "b", "features": {"size": 32}, "precision": "fp32", "images": "i", "code": "c"}
 
@@ -62,8 +62,8 @@ def test_a_flipped_bit_is_found_and_costs_its_shard_alone(tmp_path: Path, place:
     offset = {"first": 3, "rows": start, "features": start + 85, "last": len(content) - 1}[place]
     content[offset] ^= 4
     path.write_bytes(content)
-    with pytest.raises(feature_store.DamagedShard):
-        checked(path)
+    with pytest.raises(DamagedShard):
+        read_shard(path)
     entry = opened_again(tmp_path)
     if path in entry.shards:  # what is damaged lies behind the row numbers
         assert entry.verify() == ([(path, "its bytes are not those that were written")], 1)
@@ -86,8 +86,8 @@ def test_what_is_no_shard_is_damaged(tmp_path: Path, content: bytes) -> None:
     entry = filled(tmp_path)
     path = entry.folder / "00000010-abc.safetensors"
     path.write_bytes(content)
-    with pytest.raises(feature_store.DamagedShard):
-        checked(path)
+    with pytest.raises(DamagedShard):
+        read_shard(path)
     assert entry.held() == 16
     assert [bad for bad, _ in entry.verify()[0]] == [path]
     assert opened_again(tmp_path).shards.keys() == entry.shards.keys()
@@ -113,7 +113,7 @@ def test_a_claim_holds_against_other_processes_and_dies_with_its_own(tmp_path: P
     assert other.stdout.readline().strip() == "True"
     assert not entry.claim(np.arange(10, 14))
     assert entry.claim(np.arange(11, 14)), "other rows are another claim"
-    assert not free(entry), "in use"
+    assert not entry.remove(), "in use"
     other.kill()
     other.communicate()
     assert entry.claim(np.arange(10, 14))
@@ -128,7 +128,7 @@ def test_entries_are_listed_and_freed(tmp_path: Path) -> None:
     assert found.held() == 16
     assert found.bytes() > 16 * 16
     entry.close()
-    assert free(found)
+    assert found.remove()
     assert entries(tmp_path) == []
     with pytest.raises(UserError, match=r"--features .*no such folder"):
         entries(tmp_path / "other")
@@ -190,10 +190,10 @@ def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
 def test_rows_took_their_share_of_their_shards(tmp_path: Path) -> None:
     entry = opened(tmp_path)
     for rows, seconds in ((np.arange(10), 5.0), (np.arange(14, 20), 6.0)):
-        entry.write(rows, values(rows), Spent(seconds, 3 * seconds))
+        entry.write(rows, values(rows), ExtractionTime(seconds, 3 * seconds))
     first = min(entry.made)
     entry = opened_again(tmp_path)
-    assert entry.spent(np.array([0, 3, 15])) == Spent(2.0, 6.0)
-    assert entry.spent(np.array([0, 3, 15]), besides=[first]) == Spent(1.0, 3.0)
-    assert entry.spent(np.array([0, 3])) == Spent(1.0, 3.0)
+    assert entry.extraction_time(np.array([0, 3, 15])) == ExtractionTime(2.0, 6.0)
+    assert entry.extraction_time(np.array([0, 3, 15]), exclude=[first]) == ExtractionTime(1.0, 3.0)
+    assert entry.extraction_time(np.array([0, 3])) == ExtractionTime(1.0, 3.0)
     assert entry.verify() == ([], 2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tasks.probing import features
-from tasks.probing.feature_store import checked
+from tasks.probing.shards import read_shard
 from tests.processes import Command, run_by_ranks, wait_for
 from tests.runs import record
 from transfer.run import main
@@ -33,7 +33,7 @@ def stored(folder: Path) -> dict[str, np.ndarray]:
     """The features of every entry, by row."""
     found = {}
     for entry in sorted(folder.glob("features/*/")):
-        parts = [checked(path) for path in sorted(entry.glob("*.safetensors"))]
+        parts = [read_shard(path) for path in sorted(entry.glob("*.safetensors"))]
         rows = np.concatenate([rows for rows, _ in parts])
         assert len(np.unique(rows)) == len(rows), "a row that was computed twice"
         found[entry.name] = np.concatenate([values for _, values in parts])[np.argsort(rows)]

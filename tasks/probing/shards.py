@@ -1,0 +1,90 @@
+"""Shard files of the feature store: row numbers and features with a checksum, in safetensors' format.
+
+Letters: K rows of a shard, F channels.
+"""
+
+import contextlib
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class DamagedShard(Exception):
+    """A shard's bytes are not those that were written."""
+
+
+@dataclass(frozen=True)
+class ExtractionTime:
+    """Time that the computation of features took, in whichever process; nan when a shard does not state it."""
+
+    seconds: float = 0.0
+    """Seconds of the device that computed them."""
+    core_seconds: float = 0.0
+    """Seconds of the CPU cores in use meanwhile: threads and loader processes."""
+
+    def __add__(self, other: "ExtractionTime") -> "ExtractionTime":
+        return ExtractionTime(self.seconds + other.seconds, self.core_seconds + other.core_seconds)
+
+    def __mul__(self, share: float) -> "ExtractionTime":
+        return ExtractionTime(self.seconds * share, self.core_seconds * share)
+
+
+UNKNOWN = ExtractionTime(math.nan, math.nan)
+
+
+def encode_shard(rows: NDArray[Any], features: NDArray[Any], time: ExtractionTime) -> bytes:
+    """Return the content of a shard's file: rows int64 [K], features float32 [K, F], and the time they took."""
+    from safetensors.numpy import save
+
+    rows, features = rows.astype(np.int64), np.ascontiguousarray(features, dtype=np.float32)
+    about = {"sha256": _checksum(rows, features)} | {name: repr(value) for name, value in asdict(time).items()}
+    return save({"rows": rows, "features": features}, metadata=about)
+
+
+def read_shard(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the rows [K] and features [K, F] of a shard. Raises DamagedShard when they are not as written."""
+    with _opened(path) as file:
+        rows, features = file.get_tensor("rows"), file.get_tensor("features")
+        written = (file.metadata() or {}).get("sha256")
+    if written != _checksum(rows, features) or len(rows) != len(features):
+        raise DamagedShard("its bytes are not those that were written")
+    return rows, features
+
+
+def shard_rows(path: Path) -> NDArray[Any]:
+    """Return the rows [K] of a shard, without its features. Raises DamagedShard."""
+    with _opened(path) as file:
+        rows: NDArray[Any] = file.get_tensor("rows")
+    return rows
+
+
+def shard_time(path: Path) -> ExtractionTime:
+    """Return the time that the features of a shard took. Raises DamagedShard."""
+    with _opened(path) as file:
+        about = file.metadata() or {}
+    return ExtractionTime(*(float(about.get(item.name, math.nan)) for item in fields(ExtractionTime)))
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open a shard to read from. Raises DamagedShard when the file, or an array within it, cannot be read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            yield file
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedShard(str(error)) from None
+
+
+def _checksum(rows: NDArray[Any], features: NDArray[Any]) -> str:
+    digest = hashlib.sha256(f"{rows.dtype} {rows.shape} {features.dtype} {features.shape}".encode())
+    digest.update(rows.tobytes())
+    digest.update(features.view(np.uint8).reshape(-1).data)
+    return digest.hexdigest()
