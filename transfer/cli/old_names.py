@@ -64,7 +64,7 @@ def _rate(name: str, value: Any, ends: str | None) -> dict[str, Any]:
 
 
 def renamed_flag(argv: Iterable[str], known: Iterable[str], where: str = "") -> str:
-    """Return a sentence for the first flag that stands under its old name, with the new one; empty if there is none.
+    """Return a sentence for the first flag under an old name, with the new name; empty if there is none.
 
     Args:
         argv: the arguments of the command.

@@ -31,7 +31,7 @@ class RunOptions:
     features: Path = Path("features")
     """Folder that stores features of frozen backbones. Later probes read them; see `python -m transfer.features`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto takes the GPU if there is one."""
+    """Device to compute on; auto takes a GPU if the machine has one."""
     workers: int | None = None
     """Image-loading processes per rank; by default from the usable cores."""
     threads: int | None = None
@@ -167,8 +167,8 @@ class BackboneOptions:
     """Weights to start from. `config` takes those of the backbone's YAML file, `random` none; others are timm, a
     folder, a file, hf-hub:NAME or timm:NAME."""
     load: Literal["strict", "partial"] | None = None
-    """Whether weights must fit as a whole. `partial` puts a new part on released weights; the record names what stays
-    untrained."""
+    """Fit of the weights, strict for all of them. `partial` puts a new part on released weights; the record names the
+    parameters that stay untrained."""
     arch: str | None = None
     """Architecture. One of vit_ti, vit_s, vit_b, vit_l, volo_d1, a timm model, or file.py:Name."""
     stem: str | None = None
@@ -186,7 +186,7 @@ class BackboneOptions:
     pos: str | None = None
     """Position embedding, learned or sincos2d."""
     pos_resample: Literal["antialias", "bicubic", "dino", "bilinear", "corners"] | None = None
-    """How positions are brought to another grid; by default the recipe's way. antialias: timm's; bicubic: as in ViTDet,
+    """Resampling of positions for another grid; by default the recipe's way. antialias: timm's; bicubic: as in ViTDet,
     DeiT and VOLO; dino: at DINO's scales; bilinear: as in TransReID; corners: bilinear (big_vision)."""
     qk_norm: bool | None = None
     """LayerNorm on queries and keys; on by default with point-wise attention."""
@@ -200,9 +200,9 @@ class BackboneOptions:
     rep_size: bool | None = None
     """Dense layer and tanh behind the pooling (big_vision). Its output is the representation."""
     init: Literal["deit", "bigvision"] | None = None
-    """How the weights are initialised."""
+    """Initialisation of the weights, as in DeiT or big_vision."""
     class_position: bool | None = None
-    """Whether the class token has a position of its own."""
+    """Position embedding for the class token."""
     mean: tuple[float, float, float] | None = None
     """Pixel mean in [0, 1]; by default the backbone's own."""
     std: tuple[float, float, float] | None = None

@@ -22,7 +22,6 @@ EXTRAS = {
 }
 # Distributions that install the same import names, so that the one installed last overwrites the other.
 RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdetection", "mmdet"))
-WORDS = ("data",)
 
 
 @dataclass(kw_only=True)
@@ -62,7 +61,7 @@ def _data(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
-        raise UsageError(f"unknown word {argv[0]!r}{did_you_mean(argv[0], WORDS)} (`data`, or flags alone)")
+        raise UsageError(f"unknown argument {argv[0]!r}{did_you_mean(argv[0], ('data',))} (`data`, or flags alone)")
     options = parse(DoctorOptions, argv, prog="python -m transfer.doctor")
     sections: dict[str, Callable[[], Iterator[CheckResult]]] = {
         "software": _software,

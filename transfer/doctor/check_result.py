@@ -8,14 +8,14 @@ MARKS = {"ok": "ok         ", "absent": "absent     ", "incomplete": "INCOMPLETE
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What was checked and its state.
+    """The subject of a check and its state.
 
     `absent` limits what can be run; `incomplete` exists but cannot be used; `broken` prevents every run.
     """
 
     state: Literal["ok", "absent", "incomplete", "broken"]
     subject: str
-    """What was checked, with what was seen of it."""
+    """The subject of the check with the observed value, such as a version or a folder."""
     fix: str = ""
     """The command or explanation that helps, in one or more lines."""
 

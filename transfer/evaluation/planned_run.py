@@ -62,7 +62,7 @@ class PlannedRun:
 
     @cached_property
     def run_key(self) -> RunKey:
-        """Everything that changes a score; nothing that says only how the run is executed."""
+        """Everything that changes a score, without options of how the run is executed."""
         run, dataset = self.command.run, self.dataset
         options = plain(self.command.options)
         for name, value in vars(self.command.options).items():

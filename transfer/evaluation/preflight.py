@@ -20,7 +20,7 @@ from transfer.records.store import Store
 
 @dataclass
 class ResolvedInputs:
-    """The resolved backbone, what is known of its weights, and the opened data sets with how the command named them."""
+    """The resolved backbone with the id and origin of its weights, and the opened data sets by the command's names."""
 
     spec: BackboneSpec
     weights_id: str = "random"

@@ -89,7 +89,7 @@ def scores(records: Sequence[Record]) -> str:
         rows += [
             (*where, name, _mean([record.shown(name) for record in trained] if name else []), *about) for name in names
         ]
-    head = ("task", "data", "score", "percent", "seeds", "runs that", "protocol", "records")
+    head = ("task", "data", "score", "percent", "seeds", "outcomes", "protocol", "records")
     note = "In percent: the mean over the seeds that completed, and their standard deviation."
     return f"{note}\n\n{_table(head, rows)}" if rows else f"{UNKNOWN.capitalize()}: there are no records of scores."
 
@@ -120,7 +120,7 @@ def made_with(record: Record) -> str:
     facts = ("device", "world_size", "threads", "precision", "git", "started")
     rows += [(name, environment.get(name) or UNKNOWN) for name in facts]
     rows += [(name, version) for name, version in environment.get("versions", {}).items() if version]
-    return f"Of the run `{record.run_id}`.\n\n{_table(('', 'value'), rows)}"
+    return f"The run is `{record.run_id}`.\n\n{_table(('', 'value'), rows)}"
 
 
 def licence(records: Sequence[Record]) -> str:

@@ -7,7 +7,7 @@ import json
 import shutil
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from backbones.errors import UserError
 from backbones.runtime.files import check_writable, replace_folder, write_error
 from backbones.settings import write_yaml
 from transfer.records.checksums import EXPORT, size_and_sha256
+from transfer.records.protocol import by_export, lineage
 from transfer.records.store import Record, Run
 from transfer.share.card_sections import (
     UNKNOWN,
@@ -45,18 +46,19 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
     """
     others = list({other.record.run_key: other.record for other in (*runs, run)}.values())
     weights = run.record.export or run.record.weights_id
-    lineage = [without_paths(other) for other in _lineage(weights, others)]
+    trainings = [run.record] * bool(run.record.export) + lineage(run.record, by_export(others))
+    pretrainings = [without_paths(record) for record in trainings]
     scored = [without_paths(other) for other in others if _belongs(other, run.record, weights)]
     record = without_paths(run.record)
-    marks = marks_of([record, *lineage])
+    marks = marks_of([record, *pretrainings])
     sections = [
         f"# {record.backbone.get('name', UNKNOWN)}",
         *(["> " + " ".join(marks)] if marks else []),
         "## Model\n\n" + model(record, weights),
-        "## Pretraining\n\n" + ("\n\n".join(map(pretraining_table, lineage)) or no_lineage(weights)),
+        "## Pretraining\n\n" + ("\n\n".join(map(pretraining_table, pretrainings)) or no_lineage(weights)),
         "## Scores\n\n" + scores(scored),
         "## Cost and environment\n\n" + made_with(record),
-        "## Licence\n\n" + licence([record, *lineage]),
+        "## Licence\n\n" + licence([record, *pretrainings]),
         "## Use\n\n" + use(record, weights),
     ]
     return "---\n" + write_yaml(_front_matter(record, scored, marks)) + "---\n\n" + "\n\n".join(sections) + "\n"
@@ -105,15 +107,6 @@ def hub_layout(run: Run, weights: Path | None, folder: Path, runs: Sequence[Run]
 
 def _json(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=2) + "\n"
-
-
-def _lineage(weights: str, records: Sequence[Record]) -> Iterator[Record]:
-    """Return the pretrainings that led to the weights, the last one first."""
-    seen: set[str] = set()
-    while matching := [record for record in records if record.export == weights and record.run_key not in seen]:
-        yield matching[0]
-        seen.add(matching[0].run_key)
-        weights = matching[0].weights_id
 
 
 def _belongs(other: Record, record: Record, weights: str) -> bool:

@@ -1,4 +1,4 @@
-"""`python -m transfer.verify`: whether a run is what its record says, from checksums to scores computed anew.
+"""`python -m transfer.verify`: checks a run against its record, from checksums to recomputed scores.
 
 Nothing is trained and nothing is written. The plain statements of the metrics are in `tasks/reference`.
 """

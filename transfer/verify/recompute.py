@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Search:
-    """Where to look for weights and data, and how much to recompute."""
+    """The folders in which weights and data are looked for, and the number of samples to recompute."""
 
     weights: Path | None = None
     """The folder in or below which weights are looked for; None means where the run found them."""
@@ -47,7 +47,7 @@ class Outcome:
     lines: list[str] = field(default_factory=list)
     """The lines of a table with score, recorded and recomputed value, difference and tolerance."""
     missing: str = ""
-    """Why the run was not recomputed."""
+    """The reason why the run was not recomputed; empty if it was."""
 
 
 def recompute(folder: Path, record: Record, search: Search) -> Outcome:

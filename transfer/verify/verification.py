@@ -25,11 +25,11 @@ class Verdict:
     recomputed: list[str] = field(default_factory=list)
     """The scores in the record and recomputed, as lines of a table."""
     not_recomputed: str = ""
-    """Why the scores could not be recomputed though that was requested."""
+    """The reason why the requested recomputation was not possible; empty if it was."""
 
     @property
     def right(self) -> bool:
-        """Whether nothing is wrong, and the record is of a version that can be checked."""
+        """Whether nothing is wrong and the record is new enough to be checked."""
         return bool(not self.wrong and self.record and self.record.files and self.record.run_key_content)
 
     def __str__(self) -> str:
