@@ -1,4 +1,4 @@
-"""`python -m tests.interactions [--seed N] [--minutes M] [--folder F]`: joint features of commands, tried until time is up.
+"""`python -m tests.interactions [--seed N] [--minutes M] [--folder F]`: joint features of commands, until time is up.
 
 Every row of a pair covering, each with one relation to another command, then every option's change; then the next
 seed. Prints what breaks an invariant with the line that repeats it, and counts; exit status 1 if anything does.

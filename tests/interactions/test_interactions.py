@@ -1,4 +1,4 @@
-"""Every pair of choices in some command, each judged by what must be true of all; `python -m tests.interactions` goes on.
+"""Every pair of choices in some command, each judged by what must hold for all; `python -m tests.interactions` goes on.
 
 One process runs them all, and one pair of processes those of two ranks.
 """
