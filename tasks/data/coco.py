@@ -4,7 +4,7 @@ A file of annotations for each split and a folder with its images: `annotations/
 `train2017/`, unless the YAML file names others by `train_annotations`, `train_images`, `val_annotations`, `val_images`.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ from backbones.data.spec import (
     text_option,
 )
 from backbones.errors import UsageError, UserError, did_you_mean, shortened
-from tasks.data.coco_images import Splits, Stats, checked_images, chosen, stats_of
+from tasks.data.coco_images import Splits, Stats, check_images, choose_images, stats_of
 from tasks.data.coco_split import WORDS, Classes, CocoSplit, read_split
 from tasks.data.toy_coco import GENERATORS
 
 SPLITS = ("train", "val")
 FEW = 0.01
-"""Share of the objects that may lack a mask in a set with masks: where masks are trained they are background, as in
-mmdetection, and in scores of masks they count neither way."""
+"""Share of the objects that may lack a mask in a set with masks: these are background in training, as in mmdetection,
+and neither right nor wrong in scores of masks."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,39 +37,39 @@ class CocoData:
     version: str | None
     root: Path
     classes: tuple[str, ...]
-    """Names, in the order of the categories' ids; a label 0..C-1 is a place in it."""
+    """Names in the order of the categories' ids; a label 0..C-1 is an index into them."""
     category_ids: tuple[int, ...]
-    """The id of each label; COCO's have gaps."""
+    """Id of each label; COCO's ids have gaps."""
     train: CocoSplit | None
     val: CocoSplit | None
     counts: dict[str, Any]
-    """{"train" | "val": {"images", "objects", "crowds"}, "classes"}; crowds are not among the objects."""
+    """Counts {"train" | "val": {"images", "objects", "crowds"}, "classes"}; crowds are not among the objects."""
     dropped: dict[str, dict[str, int]]
-    """Counts of objects by split that are not trained on: `crowds`, `no_area`, `outside` of their image, `below_pixel`
-    in a side; boxes `clipped` for training; `short_polygons`, and objects `left_without_polygon` by these. Counted over
-    the whole split; scoring takes all."""
+    """Numbers of objects by split that are not trained on: `crowds`, `no_area`, `outside` of their image, `below_pixel`
+    in a side; of boxes `clipped` for training; of `short_polygons`, and of objects `left_without_polygon` by these. The
+    whole split is counted; scoring takes all objects."""
     digest: str
     """Digest of the annotations and of the name and size of every image used."""
     skipped: int = 0
-    """Images left out because they cannot be decoded."""
+    """Number of images left out because they cannot be decoded."""
 
     @property
     def objects(self) -> int:
-        """Objects of both splits, crowds aside."""
+        """Return the number of objects of both splits, without crowds."""
         return sum(int((~split.crowd).sum()) for split in (self.train, self.val) if split)
 
     @property
     def unmasked(self) -> int:
-        """How many of `objects` have no segmentation."""
+        """Return the number of `objects` that have no segmentation."""
         return sum(int((~split.crowd & ~split.masked).sum()) for split in (self.train, self.val) if split)
 
     @property
     def masks(self) -> bool:
-        """Whether masks can be trained and scored: nearly every object has a segmentation."""
+        """Return whether masks can be trained and scored: nearly every object has a segmentation."""
         return self.unmasked <= FEW * self.objects
 
     def as_coco(self, split: CocoSplit) -> dict[str, Any]:
-        """Images, objects and categories of a split in COCO's format: all that is used, boxes as in the file."""
+        """Return the images, objects and categories of a split in COCO's format, with boxes as in the file."""
         rows = zip(split.ids, split.image, split.label, split.boxes, split.areas, split.crowd, split.segmentations)
         objects = [
             {
@@ -83,7 +83,7 @@ class CocoData:
             }
             for number, image, label, box, area, crowd, segmentation in rows
         ]
-        images = [{name: getattr(one, name) for name in ("id", "file_name", "width", "height")} for one in split.images]
+        images = [asdict(image) for image in split.images]
         categories = [{"id": number, "name": name} for number, name in zip(self.category_ids, self.classes)]
         return {"images": images, "annotations": objects, "categories": categories}
 
@@ -91,19 +91,19 @@ class CocoData:
 def open_coco(
     spec: DatasetSpec, data: Path | None, *, subset: int | None = None, skip_unreadable: bool = False
 ) -> CocoData:
-    """Finds, parses and checks a data set.
+    """Find, parse and check a data set.
 
     Args:
-        spec: its facts.
-        data: the `--data` option (see `spec.find_root`).
+        spec: description of the data set.
+        data: value of the `--data` option (see `spec.find_root`).
         subset: keep this many images of each split, those with objects first, ranked by content; subsets are nested.
         skip_unreadable: leave damaged images out, with their objects, instead of raising.
 
     Raises:
-        Absent: it is not there, or a part of it is not.
+        DatasetNotFound: the data set, or a part of it, does not exist.
         UserError: annotations that are not in COCO's format or contradict themselves, each other or the images; a
             missing or damaged image; nothing to train on, or nothing to score by.
-        UsageError: the data set is not one for detection, or its YAML file asks for something that does not exist.
+        UsageError: the data set is not one for detection, or its YAML file names something that does not exist.
     """
     check_format(spec, ("coco",), "detection")
     layout = _layout(spec)
@@ -115,8 +115,10 @@ def open_coco(
     _check_usable(splits)
     stats = {path: stat for split in splits.values() for path, stat in stats_of(spec, split).items()}
     if subset is not None:
-        splits = chosen(splits, subset, {path: stat.st_size for path, stat in stats.items()}, skip=skip_unreadable)
-    splits, skipped = checked_images(spec, splits, stats, skip=skip_unreadable)
+        splits = choose_images(
+            splits, subset, {path: stat.st_size for path, stat in stats.items()}, skip=skip_unreadable
+        )
+    splits, skipped = check_images(spec, splits, stats, skip=skip_unreadable)
     _check_usable(splits)
     return CocoData(
         name=spec.name,
@@ -134,7 +136,7 @@ def open_coco(
 
 
 def _layout(spec: DatasetSpec) -> dict[str, tuple[str, str]]:
-    """The annotations and the folder of images of each split, below the root; a split set to null has none."""
+    """Return the annotation file and image folder of each split, relative to the root; a split set to null has none."""
     layout = {}
     for name in SPLITS:
         file = text_option(spec, f"{name}_annotations")
@@ -148,7 +150,7 @@ def _layout(spec: DatasetSpec) -> dict[str, tuple[str, str]]:
 
 
 def _root(spec: DatasetSpec, data: Path | None, layout: dict[str, tuple[str, str]]) -> Path:
-    """The folder of the data set; a drawn one is drawn on first use."""
+    """Return the folder of the data set; a toy set is drawn on first use."""
     generator = text_option(spec, "generator")
     if generator is not None:
         if generator not in GENERATORS:
@@ -158,9 +160,9 @@ def _root(spec: DatasetSpec, data: Path | None, layout: dict[str, tuple[str, str
             )
         return GENERATORS[generator]()
     named, under = candidate_folders(spec, data, itself=True)
-    found = choose_folder(spec, named, under, lambda path: not _lacking(path, layout))
-    if found is not None:
-        return found
+    folder = choose_folder(spec, named, under, lambda path: not _lacking(path, layout))
+    if folder is not None:
+        return folder
     lines = [f"{spec.name}: the data set was not found"]
     lines += [
         f"  looked at {path}: missing {', '.join(_lacking(path, layout))}" for path in dict.fromkeys(named + under)
@@ -172,7 +174,7 @@ def _root(spec: DatasetSpec, data: Path | None, layout: dict[str, tuple[str, str
 
 
 def _annotations(root: Path, file: str) -> Path:
-    """Annotations are also taken from the root itself."""
+    """Return the path of an annotation file, which may also lie in the root itself."""
     return root / file if (root / file).is_file() else root / Path(file).name
 
 
@@ -205,12 +207,12 @@ def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
     return counts | {"classes": len(classes)}
 
 
-def _check_counts(spec: DatasetSpec, found: dict[str, Any], root: Path) -> None:
-    """Compares every number in `spec.counts` with what was read."""
+def _check_counts(spec: DatasetSpec, read: dict[str, Any], root: Path) -> None:
+    """Compare every number in `spec.counts` with the numbers read."""
     known, expected = (
         {f"{key} {unit}".strip(): number for key, value in counts.items()
          for unit, number in (value if isinstance(value, dict) else {"": value}).items()}
-        for counts in (found, spec.counts or {})
+        for counts in (read, spec.counts or {})
     )  # fmt: skip
     for key in expected.keys() - known.keys():
         raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, known)}")

@@ -1,4 +1,4 @@
-"""What can be wrong with a file in COCO's format, each said with the file, the entry and how to fix it."""
+"""Checks of files in COCO's format; errors name the file, the entry and how to fix it."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from backbones.errors import UserError, shortened
 
 Test = Callable[[Any], bool]
 LARGEST = 2.0**53
-"""Beyond, whole numbers are no longer told apart in floating point."""
+"""Smallest whole number from which floating point is no longer exact."""
 HINT = "extract the archive again, or write the file anew"
 
 
@@ -40,7 +40,7 @@ def is_flag(value: Any) -> bool:
 
 
 def is_segmentation(value: Any) -> bool:
-    """Polygons of any length, or a run-length encoding, which `rle_fault` looks into; None and [] stand for none."""
+    """Return whether a value is polygons of any length, a run-length encoding (see `rle_fault`), None or []."""
     if isinstance(value, dict):
         return isinstance(value.get("counts"), list | str) and isinstance(value.get("size"), list)
     return value is None or (isinstance(value, list) and all(map(_is_polygon, value)))
@@ -74,14 +74,14 @@ FIELDS: dict[str, dict[str, tuple[Test, str]]] = {
     },
 }
 OPTIONAL = {"iscrowd": 0, "segmentation": None}
-"""Sets other than COCO's leave these out."""
+"""Fields that data sets other than COCO leave out, with their defaults."""
 
 
-def parsed(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:
-    """The images, categories and annotations of a file in COCO's format.
+def parse_coco(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:
+    """Parse and check the images, categories and annotations of a file in COCO's format.
 
     Raises:
-        UserError: it is not JSON or not COCO's, or an id stands in it twice.
+        UserError: the file is not JSON or not in COCO's format, or has an id twice.
     """
     try:
         tables = json.loads(content)
@@ -103,12 +103,12 @@ def _check_entries(file: Path, key: str, entries: list[Any]) -> None:
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict):
             raise UserError(f"{file}: entry {number} of `{key}` is {entry!r:.80}, not in COCO's format; {HINT}")
-        for name, (fits, words) in tests:
+        for name, (fits, requirement) in tests:
             if not fits(entry.get(name, OPTIONAL.get(name))):
-                found = f"is {entry[name]!r:.80}" if name in entry else "is missing"
+                value = f"is {entry[name]!r:.80}" if name in entry else "is missing"
                 raise UserError(
-                    f"{file}: entry {number} of `{key}` (id {entry.get('id')!r:.20}): `{name}` {found}; it must be "
-                    f"{words}; {HINT}"
+                    f"{file}: entry {number} of `{key}` (id {entry.get('id')!r:.20}): `{name}` {value}; it must be "
+                    f"{requirement}; {HINT}"
                 )
     _check_unique(file, key, [entry["id"] for entry in entries], "id")
 
@@ -121,7 +121,7 @@ def _check_unique(file: Path, key: str, values: list[Any], name: str) -> None:
 
 
 def rle_fault(rle: dict[str, Any], height: int, width: int) -> str | None:
-    """What is wrong with a run-length encoding of a mask of `height` x `width` pixels; None when nothing is."""
+    """Return the fault of a run-length encoding of a mask of `height` x `width` pixels, or None."""
     if rle["size"] != [height, width]:
         return f"its `size` is {rle['size']!r:.80}, but the image's is {[height, width]}"
     counts = rle["counts"] if isinstance(rle["counts"], list) else _uncompressed(rle["counts"])
@@ -132,7 +132,7 @@ def rle_fault(rle: dict[str, Any], height: int, width: int) -> str | None:
 
 
 def _uncompressed(text: str) -> list[int] | None:
-    """The run lengths in COCO's string: five bits a character, differences to the last but one from the fourth on."""
+    """Decode COCO's run lengths: five bits a character; from the fourth on, differences to the last but one."""
     counts: list[int] = []
     value = shift = 0
     for character in text:

@@ -1,4 +1,4 @@
-"""The images of a data set in COCO's format: whether they are there, whole and of the size stated, and `--subset N`.
+"""Images of a data set in COCO's format: checks that they exist, are whole and of the stated size; `--subset N`.
 
 Letters: I images.
 """
@@ -33,15 +33,19 @@ SHOWN = 5
 
 
 def stats_of(spec: DatasetSpec, split: CocoSplit) -> Stats:
-    """Size and time of every image. Raises UserError that names the missing ones."""
+    """Return file size and time of every image. Raises UserError that names the missing ones."""
     try:
         return stat_files(split.paths(), name=spec.name)
     except UserError as error:
         raise UserError(f"{error}\n{split.file} names them: extract the archive of the images again") from None
 
 
-def checked_images(spec: DatasetSpec, splits: Splits, stats: Stats, *, skip: bool) -> tuple[Splits, int]:
-    """The splits without damaged images, and how many these are, once the sizes of the others are right."""
+def check_images(spec: DatasetSpec, splits: Splits, stats: Stats, *, skip: bool) -> tuple[Splits, int]:
+    """Check the images; return the splits without damaged ones, and their number.
+
+    Raises:
+        UserError: an image is damaged, unless `skip`, or its size is not the stated one.
+    """
     sizes = image_sizes({path: stats[path] for split in splits.values() for path in split.paths()}, name=spec.name)
     bad = sorted(path for path, size in sizes.items() if size is None)
     if bad and not skip:
@@ -64,13 +68,13 @@ def checked_images(spec: DatasetSpec, splits: Splits, stats: Stats, *, skip: boo
     if bad:
         gone = set(bad)
         splits = {
-            name: one.select(np.array([path not in gone for path in one.paths()])) for name, one in splits.items()
+            name: split.select(np.array([path not in gone for path in split.paths()])) for name, split in splits.items()
         }
     return splits, len(bad)
 
 
-def chosen(splits: Splits, n: int, bytes_of: dict[str, int], *, skip: bool) -> Splits:
-    """N images of each split: first those with objects, ranked by content, then the others."""
+def choose_images(splits: Splits, n: int, bytes_of: dict[str, int], *, skip: bool) -> Splits:
+    """Return N images of each split: first those with objects, ranked by content, then the others."""
     have = {name: len(split.images) for name, split in splits.items()}
     if n < 1 or n > min(have.values()):
         listed = " and ".join(f"{count} {WORDS[name]}" for name, count in have.items())
@@ -79,7 +83,7 @@ def chosen(splits: Splits, n: int, bytes_of: dict[str, int], *, skip: bool) -> S
 
 
 def _first(split: CocoSplit, n: int, bytes_of: dict[str, int], *, skip: bool) -> NDArray[Any]:
-    """bool [I]. Images without objects are read only where those with objects are too few."""
+    """Return bool [I]: the images kept. Those without objects are read only if those with objects are too few."""
     files = FileSplit(
         name=split.name,
         labels=np.zeros(len(split.images), dtype=np.int64),
@@ -99,14 +103,14 @@ def _first(split: CocoSplit, n: int, bytes_of: dict[str, int], *, skip: bool) ->
 
 
 def image_sizes(stats: dict[str, os.stat_result], *, name: str) -> dict[str, Size | None]:
-    """Width and height in pixels of every file, as its header states them; None of a damaged one.
+    """Return width and height in pixels of every file, as stated by its header; None for a damaged one.
 
-    A JPEG that ends as it should is not decoded; every other file is, so that a truncated one is found. What was found
-    is kept in the cache folder under a key of every path, size and time, so each state of a data set is read once.
+    A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found. The sizes are kept
+    in the cache folder under a key of every path, size and time, so that each state of a data set is read once.
 
     Args:
-        stats: what `integrity.stat_files` returned.
-        name: of the data set, for messages.
+        stats: result of `integrity.stat_files`.
+        name: name of the data set, for messages.
     """
     paths = sorted(stats)
     listing = "sizes\n" + "".join(f"{path}\0{stats[path].st_size}\0{stats[path].st_mtime_ns}\n" for path in paths)
@@ -114,9 +118,9 @@ def image_sizes(stats: dict[str, os.stat_result], *, name: str) -> dict[str, Siz
     sizes = _remembered(key, len(paths))
     if sizes is None:
         with ThreadPoolExecutor(min(16, usable_cores())) as pool:
-            found = pool.map(_size, paths)
+            computed = pool.map(_size, paths)
             sizes = list(
-                tqdm(found, f"checking {name}", len(paths), unit=" images", delay=2, leave=False, disable=None)
+                tqdm(computed, f"checking {name}", len(paths), unit=" images", delay=2, leave=False, disable=None)
             )
         remember(key, json.dumps(sizes).encode(), what="the check of the images")
     return dict(zip(paths, sizes))
@@ -142,7 +146,7 @@ def _size(path: str) -> Size | None:
 
 
 def _ends_as_jpeg(path: str) -> bool:
-    """Entropy-coded data cannot hold the end marker, so a file that was cut off does not end with it."""
+    """Return whether a file is a JPEG with its end marker, absent from coded data and from truncated files."""
     with Path(path).open("rb") as file:
         start = file.read(len(JPEG))
         file.seek(-len(JPEG_END), os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Many plain values in one piece of memory."""
+"""A sequence of many plain values in one block of memory."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 
 class Packed(Sequence[Any]):
-    """Values of JSON, each read when asked for.
+    """Values stored as JSON, each decoded on access.
 
     Processes that load images are forked, and share memory until it is written to. Python writes to every object that
-    it looks at, so that lists of objects would be copied page by page into each of them: gigabytes for COCO's polygons.
+    it reads, so that lists of objects would be copied page by page into each of them: gigabytes for COCO's polygons.
     """
 
     def __init__(self, values: Iterable[Any]) -> None:
@@ -34,7 +34,7 @@ class Packed(Sequence[Any]):
         return json.loads(self._buffer[self._starts[index] : self._ends[index]].tobytes())
 
     def select(self, rows: NDArray[Any]) -> "Packed":
-        """The values of these rows, int64 [M]; the memory is shared."""
+        """Return the values of these rows, int64 [M]; the memory is shared."""
         chosen = object.__new__(Packed)
         chosen._buffer, chosen._starts, chosen._ends = self._buffer, self._starts[rows], self._ends[rows]
         return chosen

@@ -1,4 +1,4 @@
-"""Person re-identification data: training, query and gallery lists, checked against what the set should hold.
+"""Person re-identification data: training, query and gallery lists, checked against the data set's stated counts.
 
 A new layout is a parser (`reid_layouts`), its entry in `FORMATS` here, and its tree in
 `backbones.data.layouts.FORMATS`.
@@ -14,7 +14,7 @@ from backbones.data.spec import DatasetSpec, check_format, find_root, manifest_d
 from backbones.data.splits.integrity import check_images, stat_files
 from backbones.errors import UsageError, UserError, did_you_mean
 from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
-from tasks.data.reid_subset import choose, matched
+from tasks.data.reid_subset import choose_identities, matched
 from tasks.data.torchreid_sets import torchreid_set
 from tasks.data.toy_people import GENERATORS
 
@@ -36,15 +36,15 @@ class ReidData:
     query: list[Sample]
     gallery: list[Sample]
     counts: dict[str, Any]
-    """{"train" | "query" | "gallery": {"images", "identities", "cameras"}, "distractors", "junk", "ignored"}; the
-    identities of the gallery without distractors, which are images."""
+    """Counts {"train" | "query" | "gallery": {"images", "identities", "cameras"}, "distractors", "junk", "ignored"};
+    identities of the gallery are without distractors, which are counted as images."""
     digest: str
     """Digest of split, identity, camera, relative name and size of every image used."""
     skipped: int = 0
-    """Images left out because they cannot be decoded."""
+    """Number of images left out because they cannot be decoded."""
 
     def name_of(self, sample: Sample) -> str:
-        """The file name relative to `root`, with forward slashes."""
+        """Return the file name of a sample relative to `root`, with forward slashes."""
         return _relative(sample, self.root)
 
 
@@ -56,11 +56,11 @@ def open_reid(
     msmt17_val: bool = True,
     skip_unreadable: bool = False,
 ) -> ReidData:
-    """Finds, parses and checks a data set.
+    """Find, parse and check a data set.
 
     Args:
-        spec: its facts.
-        data: the `--data` option (see `find_root`).
+        spec: description of the data set.
+        data: value of the `--data` option (see `find_root`).
         subset: keep this many training and this many test identities (see `reid_subset`).
         msmt17_val: MSMT17 trains on list_train + list_val, as TransReID does; else on list_train, as torchreid does.
         skip_unreadable: leave damaged images out instead of raising.
@@ -68,7 +68,7 @@ def open_reid(
     Raises:
         UserError: not found, incomplete, with a name that does not parse, with a damaged image, or without any query
             that has a match.
-        UsageError: the data set is not one for re-identification, or its YAML file asks for something that does not
+        UsageError: the data set is not one for re-identification, or its YAML file names something that does not
             exist.
     """
     check_format(spec, FORMATS, "re-identification")
@@ -83,7 +83,7 @@ def open_reid(
     _check_usable(spec.name, **parts)
     stats = stat_files(_paths(parts), name=spec.name)
     if subset is not None:
-        parts = dict(zip(parts, choose(**parts, n=subset), strict=True))
+        parts = dict(zip(parts, choose_identities(**parts, n=subset), strict=True))
     used = {path: stats[path] for path in _paths(parts)}
     bad = set(check_images(used, name=spec.name, skip=skip_unreadable))
     parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
@@ -101,7 +101,7 @@ def open_reid(
 
 
 def reid_root(spec: DatasetSpec, data: Path | None) -> Path:
-    """The folder of the data set; a drawn one is drawn on first use. Raises UserError, UsageError."""
+    """Return the folder of the data set; a toy set is drawn on first use. Raises UserError, UsageError."""
     generator = spec.options.get("generator")
     if generator is None:
         return find_root(spec, data)
@@ -114,17 +114,16 @@ def reid_root(spec: DatasetSpec, data: Path | None) -> Path:
 
 
 def _check_counts(spec: DatasetSpec, splits: Splits, root: Path) -> None:
-    """Compares every number in `spec.counts` with what lies on disk; a list that is not there is not compared."""
+    """Compare every number in `spec.counts` with those on disk; lists that do not exist are not compared."""
     parts = {"train": splits.train, "query": splits.query, "gallery": splits.gallery}
     if splits.val is not None:
         parts |= {"val": splits.val, "train_val": splits.train + splits.val}
-    found = _counts(parts, splits)
-    has, wrong = _flat(found), []
+    actual, wrong = _flat(_counts(parts, splits)), []
     for key, expected in _flat(spec.counts or {}).items():
-        if key in has and has[key] != expected:
-            wrong.append(f"  {key}: expected {expected}, found {has[key]}")
-        elif key not in has and not (splits.val is None and key.split()[0] in ("val", "train_val")):
-            raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, has)}")
+        if key in actual and actual[key] != expected:
+            wrong.append(f"  {key}: expected {expected}, found {actual[key]}")
+        elif key not in actual and not (splits.val is None and key.split()[0] in ("val", "train_val")):
+            raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, actual)}")
     if wrong:
         hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:
@@ -133,7 +132,7 @@ def _check_counts(spec: DatasetSpec, splits: Splits, root: Path) -> None:
 
 
 def _flat(counts: dict[str, Any]) -> dict[str, Any]:
-    """{"train": {"images": 5}, "junk": 1} -> {"train images": 5, "junk": 1}."""
+    """Flatten {"train": {"images": 5}, "junk": 1} to {"train images": 5, "junk": 1}."""
     flat: dict[str, Any] = {}
     for key, value in counts.items():
         inner = value if isinstance(value, dict) else {}

@@ -14,7 +14,7 @@ JUNK, DISTRACTOR = -1, 0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One image: its file, whom it shows, and which camera took it."""
+    """One image: its file, the person on it, and the camera that took it."""
 
     path: str
     identity: int
@@ -23,23 +23,23 @@ class Sample:
 
 @dataclass(kw_only=True)
 class Splits:
-    """What a parser found. `val` is None where the layout has no list of its own for it, or the list is not there."""
+    """Result of a parser. `val` is None when the layout has no list for it, or the list does not exist."""
 
     train: list[Sample]
     query: list[Sample]
     gallery: list[Sample]
     val: list[Sample] | None = None
     distractors: frozenset[int] = frozenset()
-    """Identities in the gallery that stand for "nobody that is asked for"."""
+    """Identities in the gallery that mark distractors."""
     junk: int = 0
-    """Images dropped because they have no influence on the score by protocol."""
+    """Number of images dropped because the protocol excludes them from the score."""
     ignored: int = 0
-    """Files that are no images (Thumbs.db, hidden files)."""
+    """Number of files that are no images (Thumbs.db, hidden files)."""
     version: str | None = None
 
 
 def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
-    """Market-1501: three folders of `0002_c1s1_000451_03.jpg` (identity, camera, sequence, frame, box).
+    """Read Market-1501: three folders of `0002_c1s1_000451_03.jpg` (identity, camera, sequence, frame, box).
 
     -1 is junk and dropped, as in every published protocol; 0000 in the gallery are distractors and kept.
 
@@ -66,7 +66,7 @@ def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
 
 
 def _market_folder(folder: Path) -> tuple[list[Sample], int, int]:
-    """Samples sorted by file name, the number of junk images, the number of other files."""
+    """Return samples sorted by file name, the number of junk images, and the number of other files."""
     samples, junk, ignored = [], 0, 0
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.suffix.lower() not in IMAGES:
@@ -86,14 +86,14 @@ MSMT17_FOLDERS = {"V1": ("train", "test"), "V2": ("mask_train_v2", "mask_test_v2
 
 
 def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:
-    """MSMT17: lists of `0000/0000_000_01_0303morning_0008_0.jpg 0` (path, identity; the third field is the camera).
+    """Read MSMT17: lists of `0000/0000_000_01_0303morning_0008_0.jpg 0` (path, identity; the camera is third).
 
     V1 and V2 (faces blurred) differ in the names of the image folders and give different scores.
 
     Args:
         root: the folder that holds the lists.
         spec: unused; every parser takes it.
-        val: `list_val.txt` is going to be used, so it must be there.
+        val: whether `list_val.txt` is used and must exist.
 
     Raises:
         UserError: a list is missing, a line of one does not parse, or both versions lie in one folder.

@@ -9,10 +9,10 @@ from backbones.errors import UserError
 from tasks.data.reid_layouts import Sample
 
 
-def choose(
+def choose_identities(
     train: list[Sample], query: list[Sample], gallery: list[Sample], n: int
 ) -> tuple[list[Sample], list[Sample], list[Sample]]:
-    """N training identities and N test identities with all their images.
+    """Return N training identities and N test identities with all their images.
 
     An identity's rank is the sha256 of the bytes of its first image. Test identities are those with a query that has a
     match. Of the other gallery images (distractors) the same proportion is kept, ranked each by its own bytes.
@@ -37,7 +37,7 @@ def choose(
 
 
 def matched(query: Iterable[Sample], gallery: Iterable[Sample]) -> list[Sample]:
-    """Queries whose identity another camera saw: those the score is averaged over."""
+    """Return the queries whose identity another camera saw: the queries that the score is averaged over."""
     cameras = defaultdict(set)
     for sample in gallery:
         cameras[sample.identity].add(sample.camera)

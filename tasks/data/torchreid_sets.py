@@ -11,7 +11,7 @@ from tasks.data.reid_layouts import Sample, Splits
 
 
 def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
-    """The lists that torchreid's data set class makes of `root / its own folder`, in the order of file names.
+    """Return the lists of torchreid's data set class for its folder below `root`, in the order of file names.
 
     Identities of the training set are numbered in that order too: torchreid numbers them in the order of a set.
 
@@ -26,7 +26,7 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
             f"torchreid knows no image data set {name!r}{did_you_mean(name, known)}\nknown: {', '.join(sorted(known))}"
         )
     opened = _open(known[name], root, spec.name)
-    train, query, gallery = (_samples(getattr(opened, part)) for part in ("train", "query", "gallery"))
+    train, query, gallery = (_samples(getattr(opened, split)) for split in ("train", "query", "gallery"))
     labels: dict[int, int] = {}
     for sample in train:
         labels.setdefault(sample.identity, len(labels))

@@ -20,22 +20,22 @@ from backbones.data.cache import make_once
 from backbones.data.toy.layouts import NAMES
 
 VERSION = 1
-"""Counts up with every change of what is drawn: results on other drawings are results on another data set."""
+"""Version of the drawing, raised with every change: results on other drawings are results on another data set."""
 COUNTS = {"train": 96, "val": 32}
 CATEGORY_IDS = (1, 2, 3, 5, 6, 8, 11, 12, 15, 16)
 EVERY = 5
-"""Each fifth digit is for validation only."""
+"""Interval of the digits that are for validation only."""
 SIZES = (16, 64)
-"""Pixels: shortest and longest side of the tile a digit is drawn on."""
+"""Shortest and longest side in pixels of the tile of a digit."""
 SMALL = (11, 15)
-"""The same in a crowd."""
+"""Shortest and longest side in pixels of the tile of a digit in a crowd."""
 TRIES = 40
 CROWDED, EMPTY = 8, 16
-"""One image of so many holds a crowd, and one of so many nothing."""
+"""Interval of the images with a crowd, and of those with nothing."""
 
 
 def toy_coco() -> Path:
-    """The folder of the drawn set; drawn now if it is not there. Raises UserError when it cannot be written."""
+    """Return the folder of the drawn set, drawn on first use. Raises UserError when it cannot be written."""
     return make_once(f"toy_coco-{VERSION}", _write)
 
 
@@ -52,6 +52,8 @@ class _Card:
 
 @dataclass(frozen=True)
 class _Placed:
+    """A card at its place on the canvas, in pixels."""
+
     digit: int
     x: int
     y: int
@@ -63,8 +65,8 @@ def _write(root: Path) -> None:
 
     digits = load_digits()
     for split, count in COUNTS.items():
-        own = (np.arange(len(digits.target)) % EVERY == EVERY - 1) == (split == "val")
-        pools = [digits.images[own & (digits.target == digit)] for digit in range(10)]
+        in_split = (np.arange(len(digits.target)) % EVERY == EVERY - 1) == (split == "val")
+        pools = [digits.images[in_split & (digits.target == digit)] for digit in range(10)]
         (root / f"{split}2017").mkdir()
         images: list[dict[str, Any]] = []
         objects: list[dict[str, Any]] = []
@@ -77,7 +79,7 @@ def _write(root: Path) -> None:
             images.append(image | {"file_name": f"{image['id']:012d}.jpg"})
             Image.fromarray(picture).save(root / f"{split}2017" / f"{image['id']:012d}.jpg", quality=90)
             objects += [
-                _annotation(one, image["id"], len(objects) + place) for place, one in enumerate(placed, start=1)
+                _annotation(card, image["id"], len(objects) + place) for place, card in enumerate(placed, start=1)
             ]
             if crowd:
                 objects.append(_crowd_annotation(crowd, image, len(objects) + 1))
@@ -92,7 +94,7 @@ def _write(root: Path) -> None:
 def _scene(
     number: int, pools: list[NDArray[Any]], rng: np.random.Generator
 ) -> tuple[NDArray[Any], list[_Placed], list[_Placed]]:
-    """uint8 [H, W, 3], the objects on it, and the members of a crowd. Nothing overlaps."""
+    """Draw an image; return uint8 [H, W, 3], its objects, and the members of a crowd. Nothing overlaps."""
     canvas = _canvas(int(rng.integers(104, 153)), int(rng.integers(136, 185)), rng)
     taken = np.zeros(canvas.shape[:2], dtype=bool)
     placed: list[_Placed] = []
@@ -103,18 +105,18 @@ def _scene(
         digit, top, left = int(rng.integers(10)), int(rng.integers(0, 60)), int(rng.integers(0, 80))
         region = (slice(top, top + 36), slice(left, left + 48))
         for _ in range(8):
-            one = _placed(digit, pools[digit], SMALL, canvas[region], taken[region], rng)
-            if one is not None:
-                crowd.append(_Placed(digit, one.x + left, one.y + top, one.mask))
+            member = _place(digit, pools[digit], SMALL, canvas[region], taken[region], rng)
+            if member is not None:
+                crowd.append(_Placed(digit, member.x + left, member.y + top, member.mask))
         taken[region] = True
     for _ in range(int(rng.integers(1, 6))):
         digit = int(rng.integers(10))
-        one = _placed(digit, pools[digit], SIZES, canvas, taken, rng)
-        placed += [one] if one is not None else []
+        card = _place(digit, pools[digit], SIZES, canvas, taken, rng)
+        placed += [card] if card is not None else []
     return (canvas + 0.5).astype(np.uint8), placed, crowd
 
 
-def _placed(
+def _place(
     digit: int,
     pool: NDArray[Any],
     sizes: tuple[int, int],
@@ -122,7 +124,7 @@ def _placed(
     taken: NDArray[Any],
     rng: np.random.Generator,
 ) -> _Placed | None:
-    """Draws a digit where nothing is yet, in two colours of its own; None where no such place is found."""
+    """Draw a digit on a free place, in two random colours; return None when no place is found."""
     card = _card(pool[int(rng.integers(len(pool)))], round(float(np.exp(rng.uniform(*np.log(sizes))))))
     height, width = card.mask.shape
     light, dark = rng.uniform(165, 255, 3), rng.uniform(0, 90, 3)
@@ -141,7 +143,7 @@ def _placed(
 
 
 def _card(pixels: NDArray[Any], size: int) -> _Card:
-    """Counts of set pixels, 0..16 [8, 8] -> a card cut to its mask, from a tile of `size` x `size` pixels."""
+    """Return a card, cut to its mask, from counts of set pixels 0..16 [8, 8] drawn on `size` x `size` pixels."""
     grey = Image.fromarray(np.pad(pixels * 255 / 16 + 0.5, 1).astype(np.uint8))
     strokes = np.asarray(grey.resize((size, size), Image.Resampling.BICUBIC), dtype=np.float64) / 255
     inked = strokes > 0.2
@@ -157,7 +159,7 @@ def _card(pixels: NDArray[Any], size: int) -> _Card:
 
 
 def _canvas(height: int, width: int, rng: np.random.Generator) -> NDArray[Any]:
-    """float64 [H, W, 3]: soft patches of colour, stripes and grain, none as bright or as dark as the digits."""
+    """Return float64 [H, W, 3]: soft patches of colour, stripes and grain, none as bright or dark as the digits."""
     coarse = rng.uniform(95, 160, (5, 6, 3)).astype(np.uint8)
     soft = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), dtype=np.float64)
     angle, period = rng.uniform(0, np.pi), rng.uniform(5, 14)
@@ -167,28 +169,29 @@ def _canvas(height: int, width: int, rng: np.random.Generator) -> NDArray[Any]:
     return pixels
 
 
-def _annotation(one: _Placed, image: int, number: int) -> dict[str, Any]:
-    height, width = one.mask.shape
+def _annotation(card: _Placed, image: int, number: int) -> dict[str, Any]:
+    height, width = card.mask.shape
     return {
         "id": number,
         "image_id": image,
-        "category_id": CATEGORY_IDS[one.digit],
-        "bbox": [one.x, one.y, width, height],
-        "area": int(one.mask.sum()),
+        "category_id": CATEGORY_IDS[card.digit],
+        "bbox": [card.x, card.y, width, height],
+        "area": int(card.mask.sum()),
         "iscrowd": 0,
-        "segmentation": [_outline(one)],
+        "segmentation": [_outline(card)],
     }
 
 
-def _outline(one: _Placed) -> list[int]:
-    """x, y, x, y, ... of the corners of the mask: down its left side, and up its right side."""
-    lefts = one.mask.argmax(axis=1) + one.x
-    rights = one.mask.shape[1] - one.mask[:, ::-1].argmax(axis=1) + one.x
+def _outline(card: _Placed) -> list[int]:
+    """Return x, y, x, y, ... of the corners of the mask: down its left side, and up its right side."""
+    lefts = card.mask.argmax(axis=1) + card.x
+    rights = card.mask.shape[1] - card.mask[:, ::-1].argmax(axis=1) + card.x
     sides = [
-        [(side[row], y) for row in range(len(side)) for y in (one.y + row, one.y + row + 1)] for side in (lefts, rights)
+        [(side[row], y) for row in range(len(side)) for y in (card.y + row, card.y + row + 1)]
+        for side in (lefts, rights)
     ]
     corners = sides[0] + sides[1][::-1]
-    # a corner between two others on one vertical line is none
+    # a point between two others on one vertical line is no corner
     bends = [
         corner
         for place, corner in enumerate(corners)
@@ -198,11 +201,11 @@ def _outline(one: _Placed) -> list[int]:
 
 
 def _crowd_annotation(crowd: list[_Placed], image: dict[str, Any], number: int) -> dict[str, Any]:
-    """The union of the members as COCO writes crowds: lengths of runs of 0, 1, 0, ... down the columns."""
+    """Return the union of the members as COCO writes crowds: lengths of runs of 0, 1, 0, ... down the columns."""
     whole = np.zeros((image["height"], image["width"]), dtype=np.uint8)
-    for one in crowd:
-        window = whole[one.y : one.y + one.mask.shape[0], one.x : one.x + one.mask.shape[1]]
-        window |= one.mask
+    for member in crowd:
+        height, width = member.mask.shape
+        whole[member.y : member.y + height, member.x : member.x + width] |= member.mask
     flat = np.concatenate([[0], whole.ravel(order="F"), [2]])
     ends = np.flatnonzero(np.diff(flat))
     rows, columns = np.flatnonzero(whole.any(axis=1)), np.flatnonzero(whole.any(axis=0))

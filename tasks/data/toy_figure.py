@@ -1,4 +1,4 @@
-"""Draws a person: what the person wears is a `Look`; pose and viewpoint change from image to image.
+"""Drawings of people: clothes and build are a `Look`; pose and viewpoint change from image to image.
 
 Coordinates are pixels of a canvas of `CANVAS` (width, height); `s` is -1 for a limb on the left of the image, else 1.
 """
@@ -38,7 +38,7 @@ BAGS = ("none", "backpack", "handbag", "satchel")
 
 @dataclass(frozen=True)
 class Look:
-    """What stays the same in all images of a person."""
+    """Appearance of a person, the same in all images."""
 
     skin: Colour
     hair: Colour
@@ -57,7 +57,7 @@ class Look:
 
 
 def draw_look(rng: np.random.Generator) -> Look:
-    """A random look. Few colours and many combinations: two people often share a shirt or trousers."""
+    """Draw a random look. Few colours and many combinations: two people often share a shirt or trousers."""
     shirt, accent = rng.choice(len(CLOTH), 2, replace=False)
     return Look(
         skin=SKIN[rng.integers(len(SKIN))],
@@ -79,10 +79,10 @@ def draw_look(rng: np.random.Generator) -> Look:
 
 @dataclass(frozen=True)
 class Pose:
-    """What changes from image to image. Angles in radians from straight down."""
+    """Pose of a person in one image; angles in radians from straight down."""
 
     facing: int
-    """0 towards the camera, 1 away from it, 2 to the left, 3 to the right."""
+    """Direction of walking: 0 towards the camera, 1 away from it, 2 to the left, 3 to the right."""
     stride: float
     swing: float
     elbow: float
@@ -90,7 +90,7 @@ class Pose:
 
     @property
     def side(self) -> int:
-        """-1 when seen walking to the left, 1 to the right, 0 from the front or the back."""
+        """Return -1 for a person walking to the left, 1 to the right, 0 seen from the front or the back."""
         return {2: -1, 3: 1}.get(self.facing, 0)
 
 
@@ -132,7 +132,7 @@ class Figure:
         return self.image
 
     def limb(self, points: list[Point], widths: list[float], colours: list[Colour]) -> None:
-        """Segments with round joints."""
+        """Draw a limb of segments with round joints."""
         for start, end, width, colour in zip(points, points[1:], widths, colours, strict=False):
             self.pen.line([start, end], fill=colour, width=round(width))
             for x, y in (start, end):
@@ -190,7 +190,7 @@ class Figure:
             self.pen.polygon([(x - 6, 63), (x + 6, 63), (x, 72)], fill=self.look.skin)
 
     def fabric(self) -> Image.Image:
-        """The shirt as a full canvas, cut to the torso by the caller."""
+        """Return the shirt as a full canvas, which the caller cuts to the torso."""
         look, x = self.look, self.middle
         cloth = Image.new("RGBA", CANVAS, (*look.shirt, 255))
         pen = ImageDraw.Draw(cloth)

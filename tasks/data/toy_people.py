@@ -18,13 +18,13 @@ from tasks.data.toy_figure import Look, draw_look
 from tasks.data.toy_scene import Camera, make_camera, photograph
 
 DRAWING = 1
-"""Counts up with every change of what is drawn: results on other drawings are results on another data set."""
+"""Version of the drawing, raised with every change: results on other drawings are results on another data set."""
 TIMES = ("morning", "noon", "afternoon")
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is drawn. Every person is seen by `seen_by` of the cameras, `shots` times by each."""
+    """Numbers of a drawn set. Every person is seen by `seen_by` of the cameras, `shots` times by each."""
 
     seed: int
     train: int
@@ -41,12 +41,12 @@ MSMT = Size(seed=17, train=32, test=20, cameras=15, seen_by=5, shots=2)
 
 
 def toy_market() -> Path:
-    """The folder of the drawn Market-1501; drawn now if it is not there. Raises UserError when it cannot be written."""
+    """Return the folder of the toy Market-1501, drawn on first use. Raises UserError when it cannot be written."""
     return _once("toy_market", MARKET, _write_market)
 
 
 def toy_msmt17() -> Path:
-    """The same for the drawn MSMT17 (layout of V1, with `list_val.txt`)."""
+    """Return the folder of the toy MSMT17 (layout of V1, with `list_val.txt`), as `toy_market` does."""
     return _once("toy_msmt17", MSMT, _write_msmt17)
 
 
@@ -60,7 +60,7 @@ def _once(name: str, size: Size, write: Callable[[Path, Size], None]) -> Path:
 
 @dataclass(frozen=True)
 class _Shot:
-    """One image to be drawn: of whom (position in the list of looks), by which camera (from 0), the how many-th."""
+    """One image to draw: index of the person's look, index of the camera, number among their images."""
 
     person: int
     camera: int
@@ -68,7 +68,7 @@ class _Shot:
 
 
 def _shots(size: Size) -> tuple[list[Look], list[Camera], list[list[_Shot]]]:
-    """Everybody's look, the cameras, and each person's images."""
+    """Return all looks, the cameras, and each person's images."""
     rng = np.random.default_rng([size.seed, 0])
     cameras = [make_camera(number, rng) for number in range(1, size.cameras + 1)]
     looks = [draw_look(rng) for _ in range(size.train + size.test)]
@@ -95,7 +95,7 @@ def _market_name(identity: int, camera: int, rng: np.random.Generator, box: int)
 
 
 def _write_market(root: Path, size: Size) -> None:
-    """The test people's queries come from two cameras; junk are parts of people, distractors parts or nobody."""
+    """Draw Market-1501: queries come from two cameras; junk shows parts of people, distractors parts or nobody."""
     looks, cameras, everybody = _shots(size)
     identities = np.random.default_rng(size.seed).permutation(len(looks)) + 1
     for person, shots in enumerate(everybody):
@@ -121,7 +121,7 @@ def _write_market(root: Path, size: Size) -> None:
 
 
 def _write_msmt17(root: Path, size: Size) -> None:
-    """Boxes of varying size; identities of training and test both count from 0, as in the real lists."""
+    """Draw MSMT17: boxes of varying size; training and test identities both count from 0, as in the real lists."""
     looks, cameras, everybody = _shots(size)
     lists: dict[str, list[str]] = {"train": [], "val": [], "query": [], "gallery": []}
     for person, shots in enumerate(everybody):
@@ -141,7 +141,7 @@ def _write_msmt17(root: Path, size: Size) -> None:
 
 
 def _msmt17_splits(shots: int, test: bool) -> Iterator[str]:
-    """A person's last training image goes to the validation list; the first and the last test image are queries."""
+    """Yield the split of each image: a person's last training image is validation, first and last test image query."""
     for position in range(shots):
         if test:
             yield "query" if position in (0, shots - 1) else "gallery"

@@ -1,4 +1,4 @@
-"""Places and light: what a camera adds to the person it sees."""
+"""Places and light: the scene and the rendering of a camera."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Camera:
 
 
 def make_camera(number: int, rng: np.random.Generator) -> Camera:
-    """Camera `number` (from 1): the places take turns, every sixth camera has a poor lens."""
+    """Make camera `number` (from 1): the places take turns, every sixth camera has a poor lens."""
     poor = number % len(PLACES) == 0
     left, right = rng.permutation([rng.uniform(0.95, 1.1), rng.uniform(0.6, 0.8)])
     ramp = np.clip(255 * np.linspace(left, right, CANVAS[0]), 0, 255).astype(np.uint8)
@@ -45,12 +45,12 @@ def make_camera(number: int, rng: np.random.Generator) -> Camera:
 def photograph(
     look: Look | None, camera: Camera, rng: np.random.Generator, *, crop: float = 1.0, size: tuple[int, int] = (64, 128)
 ) -> Image.Image:
-    """One detection box: the person in some pose before a part of the panorama.
+    """Draw one detection box: the person in some pose before a part of the panorama.
 
     Args:
-        look: whom it shows; None for a box without a person.
-        camera: that takes it.
-        rng: of pose, place and box.
+        look: look of the person; None for a box without one.
+        camera: camera that takes the image.
+        rng: generator of pose, place and box.
         crop: share of the person that the box shows; below 1 for bad detections.
         size: (width, height) of the image.
     """
@@ -74,7 +74,7 @@ def photograph(
 def _place(
     scene: Image.Image, look: Look, camera: Camera, rng: np.random.Generator, *, scale: float, x: int, y: int
 ) -> None:
-    """Pastes a person with a shadow; `x`, `y` shift the scaled canvas."""
+    """Paste a person with a shadow; `x`, `y` shift the scaled canvas."""
     figure = Figure(look, draw_pose(rng)).draw()
     colours = ImageChops.multiply(figure.convert("RGB"), camera.shade)
     width, height = round(CANVAS[0] * scale), round(CANVAS[1] * scale)
@@ -86,7 +86,7 @@ def _place(
 
 
 def _develop(image: Image.Image, camera: Camera, rng: np.random.Generator) -> Image.Image:
-    """Light, colour cast and noise of the camera, with some change from image to image."""
+    """Apply light, colour cast and noise of the camera, with some change from image to image."""
     pixels = (np.asarray(image, dtype=np.float32) / 255) ** (camera.gamma * rng.uniform(0.92, 1.08))
     pixels *= (camera.gain * rng.uniform(0.9, 1.1)).astype(np.float32)
     pixels += camera.noise * rng.standard_normal(pixels.shape, dtype=np.float32)
@@ -94,7 +94,7 @@ def _develop(image: Image.Image, camera: Camera, rng: np.random.Generator) -> Im
 
 
 def _panorama(place: str, rng: np.random.Generator) -> Image.Image:
-    """A wide view of a place, hazy and out of focus so that the person in front stands out."""
+    """Draw a wide view of a place, hazy and out of focus so that the person in front stands out."""
     edge = int(rng.integers(120, 150))
     wall, ground = _tone(rng, 150), _tone(rng, 125)
     image = Image.new("RGB", PANORAMA, wall)

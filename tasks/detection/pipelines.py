@@ -69,7 +69,7 @@ def as_mmdet_sample(split: CocoSplit, index: int) -> dict[str, Any]:
     `ignore_iof_thr` in the detector's file (`train_cfg`, each assigner) keeps regions within them out of training.
     """
     image, rows = split.images[index], split.rows(index)
-    boxes = split.clipped_boxes()[rows]
+    boxes = split.clipped_boxes[rows]
     corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
     instances = []
     for place, row in enumerate(range(rows.start, rows.stop)):

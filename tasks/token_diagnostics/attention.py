@@ -1,4 +1,4 @@
-"""The weights of a block's attention, as it computes them.
+"""The attention weights of a block, as computed in its forward pass.
 
 Shapes: B images, N queries, L keys, d = head_dim; q, k, v are [B, heads, N or L, d], weights [B, heads, N, L].
 """
@@ -17,19 +17,19 @@ from backbones.attention import ATTENTIONS, Attention
 from backbones.attention_functions import without_autocast
 
 Core = Callable[..., Tensor]
-Saw = Callable[[Tensor], None]
+Receive = Callable[[Tensor], None]
 
 
 def has_weights(attention: Any) -> bool:
-    """Whether they can be had: of ours, a user's function among them, of timm's plain attention and of VOLO's."""
+    """Return whether an attention's weights can be computed: this suite's, timm's plain one's, VOLO's."""
     return isinstance(attention, Attention) or type(attention) in (TimmAttention, VoloAttention)
 
 
 @contextmanager
-def weights_shown(attention: Any, saw: Saw) -> Iterator[None]:
-    """Within it every forward pass of this attention shows its weights to `saw`."""
+def weights_shown(attention: Any, receive: Receive) -> Iterator[None]:
+    """Call `receive` with the attention's weights in every forward pass within the block."""
     if not isinstance(attention, Attention):
-        hook = attention.register_forward_pre_hook(lambda module, inputs: saw(softmax_weights(module, inputs[0])))
+        hook = attention.register_forward_pre_hook(lambda module, inputs: receive(softmax_weights(module, inputs[0])))
         try:
             yield
         finally:
@@ -38,7 +38,7 @@ def weights_shown(attention: Any, saw: Saw) -> Iterator[None]:
     core = attention.core
 
     def shown(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        saw(weights_of(partial(core, **options), q, k))
+        receive(weights_of(partial(core, **options), q, k))
         return core(q, k, v, **options)
 
     attention.core = shown
@@ -49,9 +49,9 @@ def weights_shown(attention: Any, saw: Saw) -> Iterator[None]:
 
 
 def weights_of(core: Core, q: Tensor, k: Tensor) -> Tensor:
-    """The weights of a function of (q, k, v) that sums values with weights: what it gives for the values of a base.
+    """Return the weights of a function of (q, k, v) that sums values with weights: its results for unit vectors as v.
 
-    In float32 at least: of queries and keys in half precision, too, the weights are not rounded once more.
+    They are computed in float32 at least, so that half-precision queries and keys are not rounded again.
     """
     keys, d = k.shape[-2:]
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -59,24 +59,24 @@ def weights_of(core: Core, q: Tensor, k: Tensor) -> Tensor:
     base = torch.eye(keys, dtype=wide, device=q.device)
     base = nn.functional.pad(base, (0, -keys % d))
     with without_autocast(q):
-        columns = [core(q, k, part.expand_as(k).contiguous()) for part in base.split(d, dim=1)]
+        columns = [core(q, k, unit.expand_as(k).contiguous()) for unit in base.split(d, dim=1)]
     return torch.cat(columns, dim=-1)[..., :keys]
 
 
 def sums_values(core: Core, attention: Attention) -> bool:
-    """Whether a function of (q, k, v) sums values with weights that do not depend on them; the shipped ones do."""
+    """Return whether a function of (q, k, v) sums values with weights independent of them; the shipped ones do."""
     if core in ATTENTIONS.values():
         return True
     generator = torch.Generator().manual_seed(0)
     weight = attention.qkv.weight
     shape = (3, 1, attention.num_heads, 7, attention.head_dim)
     q, k, v = torch.randn(shape, generator=generator).to(weight.device, weight.dtype)
-    with without_autocast(q):  # whatever the run computes in
+    with without_autocast(q):  # independent of the run's precision
         return bool(torch.allclose(weights_of(core, q, k) @ v, core(q, k, v), rtol=1e-3, atol=1e-4))
 
 
 def softmax_weights(attention: nn.Module, x: Tensor) -> Tensor:
-    """Those of timm's attentions for tokens [B, N, D] or a map [B, h, w, D], from its own projection of q and k."""
+    """Return a timm attention's weights for tokens [B, N, D] or a map [B, h, w, D], by its projection of q and k."""
     module: Any = attention
     x = x.flatten(1, -2)
     q, k, _ = module.qkv(x).unflatten(2, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)

@@ -1,4 +1,4 @@
-"""The tokens of a backbone while it trains: what task `tokens` measures, after some of the epochs."""
+"""The measures of task `tokens` while a backbone trains, after some of the epochs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,46 +18,54 @@ from tasks.token_diagnostics.recorder import Recorder
 from tasks.token_diagnostics.stem import stem_facts
 
 IMAGES = 64
-"""How many are looked at, evenly spaced in the list of the validation split, or of the training split without one."""
+"""Number of images measured, evenly spaced in the validation split, or in the training split without one."""
 PER_CHANNEL = ("scale", "shift", "penalty")
 
 
 def check_epochs(at: Sequence[int], epochs: int) -> None:
-    """Raises UsageError for an epoch (from 1, or from -1 for the last) that a training does not have."""
+    """Raise UsageError for an epoch (from 1, or from -1 for the last) that a training does not have."""
     if any(not 1 <= abs(epoch) <= epochs for epoch in at):
-        said = " ".join(map(str, at))
-        raise UsageError(f"--tokens-at {said}: epochs count from 1 to {epochs}, or from -1 for the last")
+        raise UsageError(
+            f"--tokens-at {' '.join(map(str, at))}: epochs count from 1 to {epochs}, or from -1 for the last"
+        )
 
 
 def check_backbone(spec: BackboneSpec, size: int) -> None:
-    """Raises UsageError for a backbone whose tokens are not known."""
+    """Raise UsageError for a backbone whose hook points are not known."""
     find_hook_points(create(spec, img_size=size, weights="random", load="strict"))
 
 
 def epochs_of(at: Sequence[int], epochs: int) -> list[int]:
-    """Epochs from 1 for such that may count from the end."""
+    """Return the epochs, sorted and counted from 1, of epochs that may count from the end."""
     return sorted({epoch if epoch > 0 else epochs + 1 + epoch for epoch in at})
 
 
 class TokenWatch:
-    """Looks at the tokens of the same images after some epochs; made for `Context.observer`.
+    """Measures of the tokens of the same images after some epochs; an observer for `Context.observer`.
 
-    Neither weights nor random numbers change, so the training is that without it.
+    Neither weights nor random numbers change, so the training is the same as without it.
     """
 
     def __init__(self, at: Sequence[int], data: ClassificationData, options: Any, context: Context):
-        """`at` as in `check_epochs`; `options` of a pretraining method."""
+        """Choose the images.
+
+        Args:
+            at: epochs as in `check_epochs`.
+            data: data set of the training.
+            options: options of a pretraining method.
+            context: device, ranks and notes of the run.
+        """
         self.epochs = epochs_of(at, options.epochs)
         self.batch, self.context = options.eval_batch, context
         split = data.val or data.train
         assert split is not None
         if data.val is None:
-            context.note(f"{data.name} has no validation split: the tokens looked at are those of training images")
+            context.note(f"{data.name} has no validation split: tokens are measured on training images")
         view = SplitDataset(split, eval_transform(options.size, options.resize), preload=False)
         self.images = Subset(view, evenly(min(IMAGES, len(split)), len(split)).tolist())
 
     def __call__(self, backbone: Backbone, epoch: int) -> dict[str, Any]:
-        """`layers`, `attention` and `stem` as in the details of task `tokens`, without the values of each channel."""
+        """Return `layers`, `attention` and `stem` as in the details of task `tokens`, without per-channel values."""
         if epoch + 1 not in self.epochs:
             return {}
         recorder = Recorder(backbone.eval(), class_token=True)
@@ -68,10 +76,10 @@ class TokenWatch:
         return {
             "layers": layer_facts(recorder, places),
             "attention": attention_facts(recorder, attentions),
-            "stem": {"norms": stem["norms"], "last_activation": last and _of_all_channels(last)},
+            "stem": {"norms": stem["norms"], "last_activation": last and _without_channels(last)},
         }
 
 
-def _of_all_channels(last: dict[str, Any]) -> dict[str, Any]:
-    weights = [{name: value for name, value in one.items() if name != "norm"} for one in last["weights"]]
+def _without_channels(last: dict[str, Any]) -> dict[str, Any]:
+    weights = [{name: value for name, value in reading.items() if name != "norm"} for reading in last["weights"]]
     return {name: value for name, value in last.items() if name not in PER_CHANNEL} | {"weights": weights}

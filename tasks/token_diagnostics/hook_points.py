@@ -1,4 +1,4 @@
-"""Where the tokens of a backbone are looked at.
+"""The places of a backbone at which tokens are measured.
 
 Shapes: B images, n tokens, D channels, h x w grid.
 """
@@ -22,13 +22,15 @@ ACTIVATION = re.compile(
 
 @dataclass(frozen=True)
 class HookPoint:
-    """A module whose output is a set of tokens; of an activation the input is another.
+    """A module whose output is measured as a set of tokens; so is the input of an activation.
 
     Attributes:
+        name: name of the place.
         kind: "activation" (within the stem), "stem", "positions", "outlooker", "downsampling", "block",
             "class attention" or "final norm".
-        prefix: tokens at the front that are no patches: class token, registers.
-        channels_first: whether a map is [B, D, h, w] there, not [B, h, w, D]; None: not known.
+        module: the module itself.
+        prefix: number of tokens at the front that are no patches: class token, registers.
+        channels_first: whether a map is [B, D, h, w] there, not [B, h, w, D]; None when not known.
     """
 
     name: str
@@ -38,10 +40,11 @@ class HookPoint:
     channels_first: bool | None = False
 
     def tokens(self, x: Tensor, class_token: bool) -> Tensor | None:
-        """A map or a sequence at this place as [B, n, D]; None where it is neither, or its layout is not known.
+        """Return a map or a sequence at this place as [B, n, D]; None when it is neither, or its layout is not known.
 
         Args:
-            class_token: whether the tokens that are no patches stay.
+            x: output of the module.
+            class_token: whether class token and registers are kept.
         """
         if x.ndim not in (3, 4) or (x.ndim == 4 and self.channels_first is None):
             return None
@@ -51,7 +54,7 @@ class HookPoint:
 
 
 def find_hook_points(backbone: Backbone) -> list[HookPoint]:
-    """The places of a plain vision transformer or a VOLO; blocks are counted from 1, as the paper's figure does.
+    """Return the places of a plain vision transformer or a VOLO; blocks are counted from 1, as in the paper's figure.
 
     Raises:
         UsageError: the backbone is neither.
@@ -71,7 +74,7 @@ def find_hook_points(backbone: Backbone) -> list[HookPoint]:
         return [*stem_activations(model.patch_embed), *rest, *norm]
     if isinstance(model, VOLO):
         stem = HookPoint("stem", "stem", model.patch_embed, channels_first=True)
-        return [*stem_activations(model.patch_embed), stem, *_of_volo(model)]
+        return [*stem_activations(model.patch_embed), stem, *_volo_points(model)]
     raise UsageError(
         f"backbone {backbone.spec.name}: {backbone.spec.arch} is neither a plain vision transformer nor VOLO; what its "
         "tokens are is not known here"
@@ -79,7 +82,7 @@ def find_hook_points(backbone: Backbone) -> list[HookPoint]:
 
 
 def stem_activations(stem: nn.Module) -> list[HookPoint]:
-    """The activations that are modules of a stem: torch's, timm's, ours and users' all say it in their class's name."""
+    """Return the activations among the modules of a stem, known by the names of their classes."""
     mixed = any(is_channels_last(module) for module in stem.modules())
     return [
         HookPoint(f"stem {name}", "activation", module, channels_first=None if mixed else True)
@@ -89,27 +92,27 @@ def stem_activations(stem: nn.Module) -> list[HookPoint]:
 
 
 def is_channels_last(module: nn.Module) -> bool:
-    """Whether a module works on the last dimension, so that maps around it may be [B, h, w, D]."""
+    """Return whether a module works on the last dimension, so that maps around it may be [B, h, w, D]."""
     return isinstance(module, nn.Linear | nn.LayerNorm) and not type(module).__name__.endswith("2d")
 
 
 def is_activation(module: nn.Module) -> bool:
-    """Whether a module is a point-wise function, by the name of its class."""
+    """Return whether a module is a point-wise function, by the name of its class."""
     return bool(ACTIVATION.search(type(module).__name__)) and not [*module.children()]
 
 
-def _of_volo(model: VOLO) -> list[HookPoint]:
-    """Outlookers, the convolution that halves the grid, positions, transformer blocks, blocks of class attention."""
-    found: list[HookPoint] = []
+def _volo_points(model: VOLO) -> list[HookPoint]:
+    """Return outlookers, downsampling convolution, positions, transformer blocks and blocks of class attention."""
+    points: list[HookPoint] = []
     counts: Counter[str] = Counter()
 
     def add(kind: str, module: nn.Module, prefix: int = 0) -> None:
         counts[kind] += 1
-        found.append(HookPoint(f"{kind} {counts[kind]}", kind, module, prefix))
+        points.append(HookPoint(f"{kind} {counts[kind]}", kind, module, prefix))
 
     for index, stage in enumerate(model.network):
         if index == 2:
-            found.append(HookPoint("positions", "positions", model.pos_drop))
+            points.append(HookPoint("positions", "positions", model.pos_drop))
         if not isinstance(stage, nn.Sequential):
             add("downsampling", stage)
             continue
@@ -118,4 +121,4 @@ def _of_volo(model: VOLO) -> list[HookPoint]:
     prefix = 1 if model.post_network else 0
     for block in model.post_network or []:
         add("class attention", block, prefix)
-    return [*found, HookPoint("final norm", "final norm", model.norm, prefix)]
+    return [*points, HookPoint("final norm", "final norm", model.norm, prefix)]

@@ -17,21 +17,21 @@ CPU_BATCH = 16
 
 
 def evenly(images: int, total: int) -> NDArray[Any]:
-    """Places of so many images, evenly spaced in a list of `total`."""
+    """Return the places of `images` images, evenly spaced in a list of `total`."""
     return np.arange(images) * total // images
 
 
 def observe(
     recorder: Recorder, images: Subset[tuple[Tensor, Tensor]], context: Context, *, batch_size: int
 ) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    """[M, F] of each place, [M, G] of each attention, the same on every rank."""
+    """Return the fields [M, F] of each place and [M, G] of each attention, the same on every rank."""
 
     def compute(pixels: Tensor, labels: Tensor) -> Tensor:
         size = CPU_BATCH if pixels.device.type == "cpu" else len(pixels)
-        return torch.cat([recorder.rows(part) for part in pixels.split(size)])
+        return torch.cat([recorder.rows(chunk) for chunk in pixels.split(size)])
 
     values = compute_rows(compute, images, context, batch_size=batch_size, label="tokens").numpy()
-    with torch.inference_mode(), context.scoring():  # so that a rank without an image knows the places, too
+    with torch.inference_mode(), context.scoring():  # tells a rank without an image the places, too
         recorder.rows(images[0][0][None].to(context.device))
     return recorder.columns(values)
 
@@ -47,7 +47,7 @@ def attention_facts(recorder: Recorder, attentions: list[NDArray[Any]]) -> list[
 
 
 def _layer(rows: NDArray[Any]) -> dict[str, Any]:
-    """Means over the images [M, F], None of what is defined for none, and the similarity's deviation between them."""
+    """Return the means over the images of fields [M, F], None if undefined for all, and the similarity's deviation."""
     facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(TOKEN_FIELDS)}
     similarity = rows[:, TOKEN_FIELDS.index("similarity")]
     defined = similarity[np.isfinite(similarity)]
@@ -55,7 +55,7 @@ def _layer(rows: NDArray[Any]) -> dict[str, Any]:
 
 
 def _attention(rows: NDArray[Any]) -> dict[str, Any]:
-    """Means [M, G] over the images; of the smallest and largest row sum the extremes."""
+    """Return the means over the images of fields [M, G], but the extremes of the smallest and largest row sum."""
     facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(ATTENTION_FIELDS)}
     smallest, largest = (ATTENTION_FIELDS.index(f"row_sum_{which}") for which in ("smallest", "largest"))
     return facts | {
@@ -65,6 +65,6 @@ def _attention(rows: NDArray[Any]) -> dict[str, Any]:
 
 
 def _mean(values: NDArray[Any]) -> float | None:
-    """Over the values that are defined; None where none is."""
+    """Return the mean of the finite values; None when there are none."""
     defined = values[np.isfinite(values)]
     return float(defined.mean()) if len(defined) else None

@@ -1,4 +1,4 @@
-"""What a backbone shows of its tokens while images pass through it.
+"""Statistics of a backbone's tokens and attention weights while images pass through it.
 
 Letters: B images, P places, F fields of a place, A attentions, G fields of an attention.
 """
@@ -20,8 +20,8 @@ from tasks.token_diagnostics.hook_points import HookPoint, find_hook_points
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_statistics, token_statistics
 
 WITH_ATTENTION = ("outlooker", "block", "class attention")
-PART = 2**24
-"""Most numbers that are brought to float64 at a time."""
+CHUNK = 2**24
+"""Largest number of values converted to float64 at a time."""
 
 
 @dataclass
@@ -29,10 +29,10 @@ class Recorder:
     """Statistics of the tokens at every place of a backbone, in the order in which an image passes them.
 
     Attributes:
-        class_token: whether class token and registers are among the tokens, where they are there.
+        class_token: whether class token and registers count among the tokens.
         layers: name, kind, number and channels of the tokens at each place.
-        attentions: name of each block whose attention weights can be had, and its keys L.
-        missing: what cannot be had of this backbone, in words.
+        attentions: name of each block whose attention weights can be computed, and its keys L.
+        missing: sentences about what cannot be measured in this backbone.
     """
 
     backbone: Backbone
@@ -42,9 +42,7 @@ class Recorder:
     missing: list[str] = field(default_factory=list)
 
     def rows(self, images: Tensor) -> Tensor:
-        """Statistics of images [B, 3, H, W], float64 [B, P F + A G]: `TOKEN_FIELDS` of every place, then
-        `ATTENTION_FIELDS` of every attention.
-        """
+        """Return the fields of images [B, 3, H, W], float64 [B, P F + A G]: all places, then all attentions."""
         self.layers, self.attentions, self.missing = [], [], []
         tokens: list[Tensor] = []
         weights: list[Tensor] = []
@@ -53,7 +51,7 @@ class Recorder:
         return torch.cat([*tokens, *weights], dim=1)
 
     def columns(self, values: Any) -> tuple[list[Any], list[Any]]:
-        """The [M, F] of each place and the [M, G] of each attention, of [M, P F + A G]."""
+        """Split rows [M, P F + A G] into the fields [M, F] of each place and [M, G] of each attention."""
         split = len(self.layers) * len(TOKEN_FIELDS)
         places = values[:, :split].reshape(len(values), -1, len(TOKEN_FIELDS))
         attentions = values[:, split:].reshape(len(values), -1, len(ATTENTION_FIELDS))
@@ -67,26 +65,26 @@ class Recorder:
             name = f"{place.name}{when}"
             calls[name] += 1
             name += "" if calls[name] == 1 else f" (call {calls[name]})"
-            found = place.tokens(x, self.class_token)
-            if found is None:
+            shown = place.tokens(x, self.class_token)
+            if shown is None:
                 kind = "may have its channels first or last" if x.ndim == 4 else "is no set of tokens"
                 self.missing.append(f"{name}: a tensor {list(x.shape)[1:]} for each image {kind}")
                 return
             self.layers.append(
-                {"place": name, "kind": place.kind, "tokens": found.shape[1], "channels": found.shape[2]}
+                {"place": name, "kind": place.kind, "tokens": shown.shape[1], "channels": shown.shape[2]}
             )
-            tokens.append(in_parts(token_statistics, found))
+            tokens.append(in_chunks(token_statistics, shown))
 
-        def show_weights(name: str, found: Tensor) -> None:
-            self.attentions.append({"place": name, "keys": found.shape[-1]})
-            weights.append(in_parts(attention_statistics, found))
+        def show_weights(name: str, shown: Tensor) -> None:
+            self.attentions.append({"place": name, "keys": shown.shape[-1]})
+            weights.append(in_chunks(attention_statistics, shown))
 
         with ExitStack() as hooks:
-            found = find_hook_points(self.backbone)
-            for place in found:
+            points = find_hook_points(self.backbone)
+            for place in points:
                 self._watch(place, show, hooks)
-            self._watch_attentions([place for place in found if place.kind in WITH_ATTENTION], show_weights, hooks)
-            self._say_what_the_stem_hides(found)
+            self._watch_attentions([place for place in points if place.kind in WITH_ATTENTION], show_weights, hooks)
+            self._note_hidden_activations(points)
             yield
 
     def _watch(self, place: HookPoint, show: Callable[[HookPoint, str, Tensor], None], hooks: ExitStack) -> None:
@@ -111,9 +109,9 @@ class Recorder:
                 hooks.enter_context(weights_shown(attention, partial(show, block.name)))
         self.missing += [f"attention weights of {', '.join(names)}: {reason}" for reason, names in without.items()]
 
-    def _say_what_the_stem_hides(self, found: list[HookPoint]) -> None:
+    def _note_hidden_activations(self, points: list[HookPoint]) -> None:
         users = getattr(self.backbone.model.patch_embed, "user", "")
-        if users and not any(place.kind == "activation" for place in found):
+        if users and not any(place.kind == "activation" for place in points):
             self.missing.append(
                 "activations of the user's stem: none is a module whose class says so (relu, gelu, ...); functions are "
                 "not seen"
@@ -121,7 +119,7 @@ class Recorder:
 
 
 def why_no_weights(attention: Any) -> str:
-    """In words; nothing where they can be had."""
+    """Return why an attention's weights cannot be computed; empty when they can."""
     if isinstance(attention, UserAttention):
         return "a user's module does not show them"
     if not has_weights(attention):
@@ -131,7 +129,7 @@ def why_no_weights(attention: Any) -> str:
     return ""
 
 
-def in_parts(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """`function` of x [B, ...] over few enough images at a time."""
-    images = max(PART // max(x[0].numel(), 1), 1)
-    return torch.cat([function(part) for part in x.split(images)])
+def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return `function` of x [B, ...], called with at most `CHUNK` numbers at a time."""
+    images = max(CHUNK // max(x[0].numel(), 1), 1)
+    return torch.cat([function(chunk) for chunk in x.split(images)])

@@ -1,6 +1,7 @@
-"""How alike the tokens of an image are, and what attention does with them, as functions of tensors.
+"""Statistics of the tokens of an image and of attention weights, as functions of tensors.
 
-Letters: B images, n tokens (rows), d channels, N queries, L keys, C channels of a norm. All is computed in float64.
+Letters: B images, n tokens (rows), d channels, N queries, L keys, C channels of a norm.
+Everything is computed in float64.
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ ATTENTION_FIELDS = ("row_sum", "row_sum_smallest", "row_sum_largest", "entropy",
 
 
 def cosine_similarity(tokens: Tensor) -> Tensor:
-    """Mean cosine of the angles between different tokens (arXiv 2109.03810, eq. 5), [..., n, d] -> [...].
+    """Return the mean cosine of the angles between different tokens (arXiv 2109.03810, eq. 5), [..., n, d] -> [...].
 
     With U the rows of unit length it is (||sum_i U_i||^2 - n) / (n (n - 1)), which takes n d operations for n^2 d.
     Rows of zeros have no direction and are left out; NaN where fewer than two remain.
@@ -33,17 +34,17 @@ def cosine_similarity(tokens: Tensor) -> Tensor:
 
 
 def _similarity(squared: Tensor, n: Tensor) -> Tensor:
-    """From ||sum_i U_i||^2 and n. Held within the bounds that it has but for rounding."""
+    """Return the similarity from ||sum_i U_i||^2 and n, clamped to its bounds against rounding."""
     pairs = (n - 1).clamp_min(1)
     value = torch.minimum((squared - n) / (n.clamp_min(1) * pairs), torch.ones_like(n))
     return torch.where(n > 1, torch.maximum(value, -1 / pairs), torch.nan)
 
 
 def singular_values(tokens: Tensor) -> Tensor:
-    """Singular values [..., min(n, d)], the largest last, of [..., n, d].
+    """Return the singular values [..., min(n, d)], the largest last, of [..., n, d].
 
-    Roots of the smaller Gram matrix's eigenvalues: those below 1e-8 of the largest are lost in rounding, which no
-    quantity here notices.
+    They are roots of the smaller Gram matrix's eigenvalues: values below 1e-8 of the largest are lost in rounding,
+    which does not matter to any quantity here.
     """
     rows = tokens.double()
     gram = rows @ rows.mT if rows.shape[-2] < rows.shape[-1] else rows.mT @ rows
@@ -52,7 +53,7 @@ def singular_values(tokens: Tensor) -> Tensor:
 
 
 def effective_rank(values: Tensor) -> Tensor:
-    """exp of the entropy of the singular values as shares of their sum (Roy and Vetterli 2007), [..., r] -> [...].
+    """Return exp of the entropy of the singular values' shares in their sum (Roy and Vetterli 2007), [..., r] -> [...].
 
     Between 1 and the rank; 0 for a matrix of zeros.
     """
@@ -62,56 +63,56 @@ def effective_rank(values: Tensor) -> Tensor:
 
 
 def similarity_bound(operator_norm: Tensor, smallest_norm: Tensor, n: Tensor | int) -> Tensor:
-    """What the cosine similarity of n tokens cannot exceed (arXiv 2109.03810, inequality 6, the last of its forms).
+    """Return an upper bound of the cosine similarity of n tokens (arXiv 2109.03810, inequality 6, last form).
 
     (||B||_op^2 / min_i ||B_i||^2 - 1) / (n - 1): with U the rows of unit length, ||U||_op <= ||B||_op / min_i ||B_i||.
-    It says something where it is below 1. The form before it in the paper holds only where no cosine is negative.
+    It is informative when below 1. The form before it in the paper holds only where no cosine is negative.
     """
     return (operator_norm.double() / smallest_norm.double()).square().sub(1) / (n - 1)
 
 
 def token_statistics(tokens: Tensor) -> Tensor:
-    """`TOKEN_FIELDS` of tokens [B, n, d], as [B, fields]; NaN for images with a token that is not finite.
+    """Return the `TOKEN_FIELDS` of tokens [B, n, d] as [B, fields]; NaN for images with a token that is not finite.
 
     similarity, operator norm, norm of the smallest row, bound of the similarity, mean norm of the rows, effective
-    rank, share of rows of zeros. Those rows count in this share and in the mean norm alone: similarity, smallest norm
-    and bound are of the others, and NaN where fewer than two remain.
+    rank, share of rows of zeros. Rows of zeros count only in this share and in the mean norm: similarity, smallest norm
+    and bound are those of the other rows, NaN when fewer than two remain.
     """
     rows = tokens.double()
     finite = rows.isfinite().all(-1).all(-1)
     rows = torch.where(finite[:, None, None], rows, 0)
     norms = rows.norm(dim=-1)
-    there = norms > 0
-    n = there.sum(-1)
+    nonzero = norms > 0
+    n = nonzero.sum(-1)
     values = singular_values(rows)
     largest = values[:, -1]
-    smallest = torch.where(n > 1, norms.masked_fill(~there, torch.inf).amin(-1), torch.nan)
+    smallest = torch.where(n > 1, norms.masked_fill(~nonzero, torch.inf).amin(-1), torch.nan)
     bound = similarity_bound(largest, smallest, n.clamp_min(2))
     fields = [cosine_similarity(rows), largest, smallest, bound, norms.mean(-1), effective_rank(values)]
-    fields.append((~there).double().mean(-1))
+    fields.append((~nonzero).double().mean(-1))
     return torch.stack(fields, 1).masked_fill(~finite[:, None], torch.nan)
 
 
 def attention_statistics(weights: Tensor) -> Tensor:
-    """`ATTENTION_FIELDS` of attention weights [B, heads, N, L], as [B, fields]; NaN where a weight is not finite.
+    """Return the `ATTENTION_FIELDS` of weights [B, heads, N, L] as [B, fields]; NaN when a weight is not finite.
 
     Mean, smallest and largest sum of a row; the mean over rows of the entropy, in nats, of the absolute weights
-    divided by their sum (of softmax: of the weights), at most ln L; the share of rows without any weight. These have no
-    entropy: NaN where all are so.
+    divided by their sum (of softmax: of the weights), at most ln L; the share of rows without any weight, which
+    have no entropy: NaN when there are no others.
     """
     weights = weights.double().flatten(1, 2)
     finite = weights.isfinite().all(-1).all(-1)
     weights = torch.where(finite[:, None, None], weights, 0)
     sums, sizes = weights.sum(-1), weights.abs().sum(-1)
-    there = sizes > 0
-    shares = weights.abs() / torch.where(there, sizes, 1)[..., None]
-    entropy = torch.special.entr(shares).sum(-1).sum(-1) / there.sum(-1)
-    fields = [sums.mean(-1), sums.amin(-1), sums.amax(-1), entropy, (~there).double().mean(-1)]
+    nonzero = sizes > 0
+    shares = weights.abs() / torch.where(nonzero, sizes, 1)[..., None]
+    entropy = torch.special.entr(shares).sum(-1).sum(-1) / nonzero.sum(-1)
+    fields = [sums.mean(-1), sums.amin(-1), sums.amax(-1), entropy, (~nonzero).double().mean(-1)]
     return torch.stack(fields, 1).masked_fill(~finite[:, None], torch.nan)
 
 
 def penalty_weights(scale: Tensor, shift: Tensor) -> Tensor:
-    """sqrt(alpha^2 + beta^2) [C] of a norm's shift alpha and scale beta before a ReLU.
+    """Return sqrt(alpha^2 + beta^2) [C] of a norm's shift alpha and scale beta before a ReLU.
 
     l2 decay of alpha, beta and of the weights W_c behind the ReLU amounts to the penalty
     2 sum_c ||W_c||_2 sqrt(alpha_c^2 + beta_c^2), as the scales between the two are free (arXiv 2109.03810, theorem 1).
@@ -121,7 +122,7 @@ def penalty_weights(scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def correlations(x: Tensor, y: Tensor) -> dict[str, float | None]:
-    """Pearson's and Spearman's correlation of [C] with [C]; None of a constant, or where a value is not finite."""
+    """Return Pearson's and Spearman's correlation of [C] with [C]; None for constants or values that are not finite."""
     a, b = x.double().cpu().numpy(), y.double().cpu().numpy()
     if len(a) < 2 or not np.isfinite([a, b]).all() or np.ptp(a) == 0 or np.ptp(b) == 0:
         return {"pearson": None, "spearman": None}

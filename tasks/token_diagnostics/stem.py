@@ -1,6 +1,6 @@
 """The last activation of a stem between the norm before it and the weights behind it (arXiv 2109.03810, theorem 1).
 
-Letters: C channels of the activation, D channels of the tokens. The theorem multiplies what the ReLU gives by W_Q, W_K
+Letters: C channels of the activation, D channels of the tokens. The theorem multiplies the ReLU's output by W_Q, W_K
 and W_V directly; in the model the projection, positions and a layer norm stand between. Both readings of W_c are given.
 """
 
@@ -16,14 +16,14 @@ from backbones.backbone import Backbone
 from tasks.token_diagnostics.hook_points import is_activation
 from tasks.token_diagnostics.statistics import correlations, penalty_weights
 
-Called = list[tuple[str, Any]]
+Calls = list[tuple[str, Any]]
 IDLE = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)
-"""What gives back its input, here where nothing is trained."""
+"""Modules that return their input when nothing is trained."""
 
 
 @torch.inference_mode()
 def stem_facts(backbone: Backbone, images: Tensor) -> dict[str, Any]:
-    """Plain values about the norms of a stem, and about its last activation.
+    """Return plain values about the norms of a stem and its last activation.
 
     `norms`: of each norm within the stem the mean, smallest and largest scale, shift and implied penalty weight.
     `last_activation`: None without one; else its name, that of the norm before it, by channel `scale`, `shift` and
@@ -33,37 +33,39 @@ def stem_facts(backbone: Backbone, images: Tensor) -> dict[str, Any]:
             1 / s_c.
         balance: 2 sum_c ||W_c|| s_c / sum_c (||W_c||^2 + s_c^2), at most 1, which is reached when ||W_c|| = s_c in
             every channel: where l2 decay of both brings them if nothing stands between norm and weights.
-    `missing`: what cannot be had, in words.
+    `missing`: sentences about what cannot be measured.
 
     Args:
-        images: [1, 3, H, W], to see in which order the parts of the stem are called.
+        backbone: backbone with the stem.
+        images: [1, 3, H, W], to see in which order the modules of the stem are called.
     """
-    order = called(backbone.model.patch_embed, backbone, images)
+    order = call_order(backbone.model.patch_embed, backbone, images)
     norms = [{"norm": name, **_summary(module)} for name, module in order if is_norm(module)]
     places = [place for place, (_, module) in enumerate(order) if is_activation(module)]
     missing: list[str] = []
-    found = None if not places else _last_activation(backbone, order, places[-1], missing)
-    return {"norms": norms, "last_activation": found, "missing": missing}
+    last = None if not places else _last_activation(backbone, order, places[-1], missing)
+    return {"norms": norms, "last_activation": last, "missing": missing}
 
 
-def called(stem: nn.Module, backbone: Backbone, images: Tensor) -> Called:
-    """The parts of a stem with weights of their own, or without further parts, in the order of their calls."""
-    order: Called = []
+def call_order(stem: nn.Module, backbone: Backbone, images: Tensor) -> Calls:
+    """Return the modules of a stem that have weights themselves, or no submodules, in the order of their calls."""
+    order: Calls = []
     with ExitStack() as hooks:
         for name, module in stem.named_modules():
-            if isinstance(module, IDLE) or not _own(module):
+            if isinstance(module, IDLE) or not _is_leaf(module):
                 continue
             hooks.callback(module.register_forward_pre_hook(lambda m, _, name=name: order.append((name, m))).remove)
         backbone(images)
     return order
 
 
-def _own(module: nn.Module) -> bool:
+def _is_leaf(module: nn.Module) -> bool:
+    """Return whether a module has weights itself, or no submodules."""
     return any(True for _ in module.parameters(recurse=False)) or not [*module.children()]
 
 
 def is_norm(module: Any) -> bool:
-    """A norm with a scale and a shift for each channel."""
+    """Return whether a module is a norm with a scale and a shift for each channel."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     vectors = isinstance(weight, Tensor) and isinstance(bias, Tensor) and weight.ndim == 1
     return vectors and "norm" in type(module).__name__.lower()
@@ -77,7 +79,7 @@ def _summary(norm: Any) -> dict[str, Any]:
     }
 
 
-def _last_activation(backbone: Backbone, order: Called, place: int, missing: list[str]) -> dict[str, Any]:
+def _last_activation(backbone: Backbone, order: Calls, place: int, missing: list[str]) -> dict[str, Any]:
     name, _ = order[place]
     behind = order[place + 1 :]
     facts: dict[str, Any] = {"activation": name, "norm": None}
@@ -90,13 +92,13 @@ def _last_activation(backbone: Backbone, order: Called, place: int, missing: lis
         missing.append(f"stem {name}: no norm with scale and shift stands right before it, so no penalty weights")
     readings = [*_following(backbone, behind, missing), *_attention(backbone, behind, missing)]
     facts["weights"] = [
-        {"of": of, "norm": _plain(norms)} | _compared(norms, penalty, of, missing) for of, norms in readings
+        {"of": layer, "norm": _plain(norms)} | _compared(norms, penalty, layer, missing) for layer, norms in readings
     ]
     return facts
 
 
-def _following(backbone: Backbone, behind: Called, missing: list[str]) -> Iterable[tuple[str, Tensor]]:
-    """||W_c|| [C] of the layer that takes the activation's channels: the stem's, or the first block's W_Q, W_K, W_V."""
+def _following(backbone: Backbone, behind: Calls, missing: list[str]) -> Iterable[tuple[str, Tensor]]:
+    """Return ||W_c|| [C] of the layer after the activation: the stem's, or the first block's W_Q, W_K, W_V."""
     layers = [(name, module) for name, module in behind if any(True for _ in module.parameters(recurse=False))]
     if layers:
         name, module = layers[0]
@@ -113,11 +115,11 @@ def _following(backbone: Backbone, behind: Called, missing: list[str]) -> Iterab
     return [("first block's W_Q, W_K, W_V", column_norms(qkv))]
 
 
-def _attention(backbone: Backbone, behind: Called, missing: list[str]) -> Iterable[tuple[str, Tensor]]:
-    """||W_c|| [C] of the product of all linear maps from the activation to q, k and v of the first block.
+def _attention(backbone: Backbone, behind: Calls, missing: list[str]) -> Iterable[tuple[str, Tensor]]:
+    """Return ||W_c|| [C] of the product of all linear maps from the activation to q, k and v of the first block.
 
-    The layer norm counts with its scale and with the mean that it takes off, not with its division; positions and bias
-    terms do not depend on the channel.
+    The layer norm counts by its scale and the subtraction of the mean, not by its division; positions and bias terms do
+    not depend on the channel.
     """
     qkv, weights = first_qkv(backbone), [_matrix(module) for _, module in behind]
     if qkv is None or len(weights) > 1 or any(weight is None for weight in weights):
@@ -135,7 +137,7 @@ def _attention(backbone: Backbone, behind: Called, missing: list[str]) -> Iterab
 
 
 def first_qkv(backbone: Backbone) -> Tensor | None:
-    """W_Q, W_K, W_V [3 D, D] of the first block, which timm holds in one layer; None where they are not there so."""
+    """Return W_Q, W_K, W_V [3 D, D] of the first block, one layer in timm; None when there is no such layer."""
     if not isinstance(backbone.model, VisionTransformer):
         return None
     block: Any = backbone.model.blocks[0]
@@ -144,28 +146,28 @@ def first_qkv(backbone: Backbone) -> Tensor | None:
 
 
 def _matrix(module: Any) -> Tensor | None:
-    """The weights [out, C, ...] of a linear layer or an ungrouped convolution; not of a transposed one."""
+    """Return the weights [out, C, ...] of a linear layer or ungrouped convolution; None for other modules."""
     weight = getattr(module, "weight", None)
     matrix = isinstance(weight, Tensor) and weight.ndim >= 2 and getattr(module, "groups", 1) == 1
     return weight if matrix and not getattr(module, "transposed", False) else None
 
 
 def column_norms(weight: Tensor) -> Tensor:
-    """||W_c||_2 [C] of weights [out, C, ...]."""
+    """Return ||W_c||_2 [C] of weights [out, C, ...]."""
     norms: Tensor = weight.double().transpose(0, 1).flatten(1).norm(dim=1)
     return norms
 
 
-def _compared(norms: Tensor, penalty: Tensor | None, of: str, missing: list[str]) -> dict[str, float | None]:
+def _compared(norms: Tensor, penalty: Tensor | None, layer: str, missing: list[str]) -> dict[str, float | None]:
     if penalty is None:
         return {}
     if len(penalty) != len(norms):
-        missing.append(f"{of}: {len(norms)} channels, but the norm has {len(penalty)}")
+        missing.append(f"{layer}: {len(norms)} channels, but the norm has {len(penalty)}")
         return {}
-    straight, inverse = correlations(norms, penalty), correlations(norms, 1 / penalty)
+    direct, inverse = correlations(norms, penalty), correlations(norms, 1 / penalty)
     total = float((norms.square() + penalty.square()).sum())
     balance = 2 * float((norms * penalty).sum()) / total if total else None
-    return straight | {f"inverse_{name}": value for name, value in inverse.items()} | {"balance": balance}
+    return direct | {f"inverse_{name}": value for name, value in inverse.items()} | {"balance": balance}
 
 
 def _plain(values: Tensor) -> list[float]:

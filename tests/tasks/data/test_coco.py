@@ -143,7 +143,7 @@ def test_odd_boxes_are_counted_and_scored_as_they_are(tmp_path):
         "left_without_polygon": 0,
     }  # fmt: skip
     assert data.train.trained.tolist() == [False] * 4 + [True] * 3 + [False]
-    assert data.train.clipped_boxes()[4:7].tolist() == [[0, 20, 5, 10], [38, 1, 2, 3], [1, 1, 5, 5]]
+    assert data.train.clipped_boxes[4:7].tolist() == [[0, 20, 5, 10], [38, 1, 2, 3], [1, 1, 5, 5]]
     assert [one["bbox"] for one in data.as_coco(data.train)["annotations"]] == boxes
 
 
