@@ -1,10 +1,28 @@
-"""How big_vision initialises a ViT: its models/vit.py, and flax's defaults where that names none."""
+"""How parts are made and filled: on which device, in which type, and with which values."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 _TRUNCATED = 0.87962566103423978
 "standard deviation of the normal distribution cut off at 2 of its own"
+
+
+Part = TypeVar("Part", bound=nn.Module)
+
+
+def make_on(device: Any, dtype: torch.dtype | None, make: Callable[[], Part]) -> Part:
+    """Return what `make` returns, made on a device and brought to a floating-point type; None leaves torch's defaults.
+
+    Parts need not know of either: users' stems, attentions and FFNs take none of the two.
+    """
+    with nullcontext() if device is None else torch.device(device):
+        part = make()
+    return part.to(device=device, dtype=dtype)
 
 
 def lecun_normal_(weight: Tensor) -> None:
@@ -14,11 +32,11 @@ def lecun_normal_(weight: Tensor) -> None:
 
 
 def big_vision(model: VisionTransformer) -> None:
-    """Initialise a ViT: dense layers of the blocks Glorot-uniform, biases of FFNs N(0, 1e-6), positions N(0, 1 /
-    sqrt(D)).
+    """Initialise a ViT as big_vision's models/vit.py does, and as flax does where that says nothing.
 
-    Convolutions of the stem and the layer behind the pooling are LeCun-normal; classifier, class token, and all other
-    biases zero. Users' parts within get the same.
+    Dense layers of the blocks are Glorot-uniform, biases of FFNs N(0, 1e-6), positions N(0, 1 / sqrt(D)). Convolutions
+    of the stem and the layer behind the pooling are LeCun-normal; classifier, class token, and all other biases zero.
+    Users' parts within get the same.
     """
     if model.cls_token is not None:
         nn.init.zeros_(model.cls_token)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from backbones import user_code
 from backbones.errors import UserError
+from backbones.initialisation import make_on
 from backbones.stems import ConvLayer, find_stem
 
 
@@ -78,17 +79,13 @@ class StemEmbed(PatchEmbed):
         self.embed_dim = embed_dim
         self.user = stem if user_code.is_user_part(stem) else ""
         self.post = nn.Identity()
+        device, dtype = options.get("device"), options.get("dtype")
         if self.user:
-            self.conv = _user_stem(stem, embed_dim, patch_size)
+            self.conv = make_on(device, dtype, lambda: _user_stem(stem, embed_dim, patch_size))
             self.proj = nn.Identity()
             return
-        *convolutions, projection = find_stem(stem).layers(embed_dim, patch_size, in_chans)
-        # Without `@bias` the paper's rows without BN differ from those with it in nothing but the norm.
-        modules = ((_convolution(layer, layer.bias), *_norm_and_activation(layer)) for layer in convolutions)
-        self.conv = nn.Sequential(*(module for several in modules for module in several))
-        self.proj = _convolution(projection, self.proj.bias is not None)
-        if projection.norm or projection.activation:
-            self.post = nn.Sequential(*_norm_and_activation(projection))
+        layers, bias = find_stem(stem).layers(embed_dim, patch_size, in_chans), self.proj.bias is not None
+        self.conv, self.proj, self.post = make_on(device, dtype, lambda: nn.ModuleList(_modules(layers, bias)))
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[-2:]
@@ -106,6 +103,22 @@ class StemEmbed(PatchEmbed):
         tokens = maps.flatten(2).transpose(1, 2) if self.flatten else nchw_to(maps, self.output_fmt)
         normed: Tensor = self.norm(tokens)
         return normed
+
+
+def _modules(layers: list[ConvLayer], bias: bool) -> list[nn.Module]:
+    """Return what stands before the projection, the projection and what follows it.
+
+    Args:
+        layers: the projection last.
+        bias: whether the projection has one.
+    """
+    *convolutions, projection = layers
+    # Without `@bias` the paper's rows without BN differ from those with it in nothing but the norm.
+    before = ((_convolution(layer, layer.bias), *_norm_and_activation(layer)) for layer in convolutions)
+    conv = nn.Sequential(*(module for several in before for module in several))
+    proj = _convolution(projection, bias)
+    after = _norm_and_activation(projection)
+    return [conv, proj, nn.Sequential(*after) if after else nn.Identity()]
 
 
 def _user_stem(stem: str, dim: int, patch: int) -> nn.Module:

@@ -18,7 +18,7 @@ from backbones.archs import VITS
 from backbones.attention import make_attention
 from backbones.checkpoints.exports import export, image_size
 from backbones.ffn import WITHOUT_NORM, make_ffn
-from backbones.initialisation import big_vision
+from backbones.initialisation import big_vision, make_on
 from backbones.positions import add_positions, check_resampling, fit_positions, resize_positions, sincos2d
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
 from backbones.stem_layers import StemEmbed
@@ -81,6 +81,7 @@ class ViT(VisionTransformer):
         global_pool: str | None = None,
         **options: Any,
     ) -> None:
+        device, dtype = options.get("device"), options.get("dtype")
         for option in options.keys() & _NOT_OURS:
             raise TypeError(f"`{option}` does not reach the exchangeable parts of this model")
         defaults: dict[str, Any] = {
@@ -92,7 +93,9 @@ class ViT(VisionTransformer):
             "weight_init": "skip",
             "dynamic_img_size": True,
             "embed_layer": partial(StemEmbed, stem),
-            "mlp_layer": lambda in_features, hidden_features, **_: make_ffn(ffn, in_features, hidden_features),
+            "mlp_layer": lambda in_features, hidden_features, **_: make_on(
+                device, dtype, lambda: make_ffn(ffn, in_features, hidden_features)
+            ),
         }
         super().__init__(
             img_size, patch_size, embed_dim=embed_dim, depth=depth, num_heads=num_heads, **defaults | options
@@ -100,8 +103,8 @@ class ViT(VisionTransformer):
         height, width = (train_size, train_size) if isinstance(train_size, int) else train_size
         train_tokens = (height // patch_size) * (width // patch_size) + self.num_prefix_tokens
         self.pos, self.init, self.pos_resample = pos, init, check_resampling(pos_resample)
-        dense = OrderedDict(fc=nn.Linear(embed_dim, embed_dim), act=nn.Tanh())
-        self.pre_logits = nn.Sequential(dense) if rep_size else nn.Identity()
+        dense = make_on(device, dtype, lambda: _dense(embed_dim))  # always, so that a seed draws the same other weights
+        self.pre_logits = dense if rep_size else nn.Identity()
         attention_options: dict[str, Any] = {
             "qk_norm": default_qk_norm(attention) if qk_norm is None else qk_norm,
             "gate": gate,
@@ -111,7 +114,9 @@ class ViT(VisionTransformer):
         }
         for block in self.blocks:
             # after the fact, because timm takes a class for the attention and passes it no options of ours
-            block.attn = make_attention(attention, embed_dim, num_heads, **attention_options)
+            block.attn = make_on(
+                device, dtype, lambda: make_attention(attention, embed_dim, num_heads, **attention_options)
+            )
             if ffn in WITHOUT_NORM:
                 block.norm2 = nn.Identity()
         self.weight_init_mode = ""
@@ -137,12 +142,18 @@ class ViT(VisionTransformer):
             grid = sincos2d(height, width, self.embed_dim)
             prefix = 0 if self.no_embed_class else self.num_prefix_tokens
             first = torch.zeros(prefix, self.embed_dim)  # the class token gets no position
-            self.pos_embed = nn.Parameter(torch.cat([first, grid])[None], requires_grad=False)
+            table = torch.cat([first, grid])[None].to(self.pos_embed)
+            self.pos_embed = nn.Parameter(table, requires_grad=False)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return pooled features [B, D] of tokens [B, N, D], or the classifier's outputs [B, C]."""
         x = self.pre_logits(super().forward_head(x, pre_logits=True))
         return x if pre_logits else self.head(x)
+
+
+def _dense(dim: int) -> nn.Sequential:
+    """Return big_vision's layer behind the pooling."""
+    return nn.Sequential(OrderedDict(fc=nn.Linear(dim, dim), act=nn.Tanh()))
 
 
 def _filter_state(state: dict[str, Tensor], model: ViT) -> dict[str, Tensor]:

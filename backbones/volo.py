@@ -4,6 +4,7 @@ Shapes: B images, h x w grid of the tokens after the first stage, N = h * w, D c
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from backbones.archs import VOLOS
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
+from backbones.initialisation import make_on
 from backbones.positions import check_resampling, fit_positions, resample_positions
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.stem_layers import StemEmbed
@@ -61,10 +63,18 @@ class VOLO(TimmVOLO):
         patch_size: int = 8,
         img_size: Any = 224,
         in_chans: int = 3,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         super().__init__(
-            img_size=img_size, patch_size=patch_size, in_chans=in_chans, embed_dims=list(embed_dims), **options
+            img_size=img_size,
+            patch_size=patch_size,
+            in_chans=in_chans,
+            embed_dims=list(embed_dims),
+            device=device,
+            dtype=dtype,
+            **options,
         )
         self.pos_resample = check_resampling(pos_resample)
         self.patch_embed = StemEmbed(
@@ -75,9 +85,12 @@ class VOLO(TimmVOLO):
             embed_dim=embed_dims[0],
             flatten=False,
             strict_img_size=False,
+            device=device,
+            dtype=dtype,
         )
         for block in self._blocks_with_chosen_ffn():
-            made = make_ffn(ffn, block.mlp.fc1.in_features, block.mlp.fc1.out_features)
+            widths = block.mlp.fc1.in_features, block.mlp.fc1.out_features
+            made = make_on(device, dtype, partial(make_ffn, ffn, *widths))
             block.mlp = made if isinstance(made, Mlp | ConvFFN) else FlattenedFFN(made)
             block.mlp.apply(self._init_weights)
             if ffn in WITHOUT_NORM:
