@@ -68,8 +68,7 @@ def open_reid(
     Raises:
         UserError: not found, incomplete, with a name that does not parse, with a damaged image, or without any query
             that has a match.
-        UsageError: the data set is not one for re-identification, or its YAML file names something that does not
-            exist.
+        UsageError: the data set is of another kind, or its YAML file names something that does not exist.
     """
     check_format(spec, FORMATS, "re-identification")
     root = reid_root(spec, data)

@@ -41,19 +41,14 @@ def detect(
     in a batch nor the number of ranks changes the results.
 
     Args:
-        detector: mmdetection's detector.
-        data: data set, for the ids of its categories.
-        split: images.
+        detector: mmdetection's detector. data: data set, for its category ids. split: images.
         size: (short, long), limits of an image's sides in pixels.
-        context: device, ranks and signals of the run.
-        batch_size: images in a batch of one rank.
-        padded: whether every image is padded to `size`, then (H, W), as crops for training are: positions are
-            resampled to the grid of the padded image, and so mean the same as in training.
+        context: device, ranks and signals of the run. batch_size: images in a batch of one rank.
+        padded: whether images are padded to `size`, then (H, W), as crops are: resampled positions then mean the same.
 
     Raises:
-        UserError: an image cannot be read.
+        UserError: an image cannot be read. Stopped: a signal came.
         NotFinite: the detector's output for an image is not finite; names the image.
-        Stopped: a signal came.
     """
     detector.eval()
     detector.data_preprocessor.to(context.device)  # nothing else tells it where to put images
