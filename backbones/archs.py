@@ -77,7 +77,7 @@ def default_fields(arch: str) -> dict[str, Any]:
         return _VIT | {"depth": VITS[arch].depth}
     if arch in VOLOS:
         return dict(_VOLO)
-    if ".py:" in arch:
+    if ".py:" in arch or arch.startswith("live:"):
         return {}
     return {"pool": None, "pos_resample": "antialias"} if arch.split(".")[0] in plain_vits() else {"pool": None}
 

@@ -14,7 +14,7 @@ from timm.models._manipulate import group_with_matcher
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from backbones.build import Size, build, describe_divisor
+from backbones.build import Size, build, check_features, describe_divisor, pooled_features
 from backbones.checkpoints.classifier import SEPARATE_HEAD, Classes, Head
 from backbones.errors import UsageError, UserError
 from backbones.spec import BackboneSpec, override, resolve
@@ -69,7 +69,8 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     try:
         backbone = create(spec, img_size=size, **overrides, weights="random", load="strict").eval()
         with torch.inference_mode():
-            backbone.pooled(torch.zeros(1, 3, *size))
+            features = backbone.pooled(torch.zeros(1, 3, *size))
+        check_features(features, f"backbone {spec.name}", size, backbone.dim)
     except UserError:
         raise
     except Exception as error:
@@ -121,13 +122,7 @@ class Backbone(nn.Module):
 
     def pooled(self, images: Tensor) -> Tensor:
         """Return features [B, D]: what the model's own classifier would see."""
-        x = self.normalised(images)
-        features: Tensor
-        if hasattr(self.model, "forward_features") and hasattr(self.model, "forward_head"):
-            features = self.model.forward_head(self.model.forward_features(x), pre_logits=True)
-        else:
-            features = self.model(x)
-        return features
+        return pooled_features(self.model, self.normalised(images))
 
     def logits(self, images: Tensor) -> Tensor:
         """Return the outputs [B, C] of the classifier.
@@ -166,7 +161,10 @@ class Backbone(nn.Module):
         Counted from 0; negative numbers count from the end.
         """
         if not hasattr(self.model, "forward_intermediates"):
-            raise UserError(f"backbone {self.spec.name}: {self.spec.arch} gives pooled features only, no maps")
+            raise UserError(
+                f"backbone {self.spec.name}: {self.spec.arch} gives pooled features only, no maps; for these its class "
+                "needs forward_intermediates and feature_info, as timm's models have them"
+            )
         blocks = len(self.model.feature_info)
         if not all(-blocks <= layer < blocks for layer in layers):
             raise ValueError(f"layers {list(layers)}: {self.spec.arch} has {blocks}")

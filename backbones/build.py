@@ -123,12 +123,50 @@ def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:
     if not hasattr(model, "num_features"):
         training = model.training
         with torch.no_grad():
-            features = model.eval()(torch.zeros(1, 3, *size))
-        if not isinstance(features, Tensor) or features.ndim != 2:
-            raise UserError(f"{spec.arch}: a model maps images [B, 3, H, W] to features [B, D]")
+            features = pooled_features(model.eval(), torch.zeros(1, 3, *size))
+        check_features(features, f"backbone {spec.name}", size)
         model.num_features = features.shape[1]
         model.train(training)
     return model
+
+
+def pooled_features(model: Any, x: Tensor) -> Tensor:
+    """Return the features [B, D] that a model's own classifier would see.
+
+    A model that has `forward_features` alone, without `forward` or `forward_head`, is pooled by the mean over its
+    tokens [B, N, D], or over the places of its map [B, D, h, w].
+    """
+    features: Tensor
+    if hasattr(model, "forward_features") and hasattr(model, "forward_head"):
+        features = model.forward_head(model.forward_features(x), pre_logits=True)
+    elif hasattr(model, "forward_features") and type(model).forward is nn.Module.forward:
+        features = model.forward_features(x)
+        if isinstance(features, Tensor) and features.ndim in (3, 4):
+            features = features.mean(1) if features.ndim == 3 else features.mean((2, 3))
+    else:
+        features = model(x)
+    return features
+
+
+def check_features(features: Any, where: str, size: tuple[int, int], dim: int | None = None) -> None:
+    """Check what a model gives for one image.
+
+    Args:
+        dim: D, if it is known.
+
+    Raises:
+        UserError: it is no tensor of floats [1, D]; the message says what came, from which image size.
+    """
+    if isinstance(features, Tensor) and features.is_floating_point():
+        if features.ndim == 2 and features.shape[0] == 1 and dim in (None, features.shape[1]):
+            return
+        given = f"a tensor {list(features.shape)}"
+    else:
+        given = f"a tensor of {features.dtype}" if isinstance(features, Tensor) else f"a {type(features).__name__}"
+    raise UserError(
+        f"{where}: an image [1, 3, {size[0]}, {size[1]}] gives {given}; features are wanted, floats "
+        f"[1, {'D' if dim is None else dim}]{'' if dim is None else ' as its num_features says'}"
+    )
 
 
 def _timm_loads_weights(spec: BackboneSpec, located: Located) -> bool:

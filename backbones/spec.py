@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from backbones import archs, spec_values, user_code
+from backbones import archs, live_modules, spec_values, user_code
 from backbones.archs import ARCHS, timm_names
 from backbones.checkpoints import exports, hub
 from backbones.errors import UsageError, did_you_mean
@@ -26,7 +26,7 @@ class BackboneSpec:
 
     name: str
     arch: str
-    "one of `ARCHS`, a timm name with or without tag, or `file.py:Name`"
+    "one of `ARCHS`, a timm name with or without tag, `file.py:Name`, or `live:NAME`"
     stem: str | None = None
     attention: str | None = None
     ffn: str | None = None
@@ -58,7 +58,7 @@ class BackboneSpec:
     "the mean of images in [0, 1]; None takes it from timm's configuration of the weights"
     std: tuple[float, float, float] | None = None
     weights: str = "random"
-    "random (as the model initialises itself) | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"
+    "random (as the model initialises itself) | live (of a module of this process) | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"
     load: str = "strict"
     files: dict[str, str] = field(default_factory=dict)
     "sha256 of the user's file behind each part that is one"
@@ -152,6 +152,10 @@ def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
         return name, _choose_weights(read_yaml(file), name), None, str(file)
     if name in ARCHS:
         return name, _choose_weights({"arch": name}, name), None, f"backbone {name}"
+    if live_modules.is_live(name):
+        module = live_modules.find(name)
+        weights = "random" if module.is_made_anew else "live"
+        return module.name, {"arch": name, "weights": weights, **module.pixel_statistics}, None, f"backbone {name}"
     if user_code.is_user_part(name):
         title = name.rpartition(":")[2]
         return title, _choose_weights({"arch": name, "weights": "random"}, title, asked=False), None, f"backbone {name}"

@@ -1,5 +1,7 @@
 """A user's own part, `path/to/file.py:Name`: where it lies, what its contents hash to, and the object it names.
 
+A live module (`live:NAME`, see `backbones.live_modules`) is such a part too.
+
 The sha256 of the file enters the identity of every run that uses it. What the file imports from elsewhere does not.
 Importing this module costs nothing; only `load` runs the user's file.
 """
@@ -14,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from backbones import live_modules
 from backbones.errors import UsageError, UserError, did_you_mean
 
 _ROOM = Path(__file__).resolve().parent
@@ -43,8 +46,8 @@ def check_name(part: str, text: str) -> None:
 
 
 def is_user_part(text: str) -> bool:
-    """Return True for `file.py:Name`; every other text is a built-in name (or a component string)."""
-    return ".py:" in text
+    """Return True for `file.py:Name` and `live:NAME`; every other text is a built-in name (or a component string)."""
+    return ".py:" in text or live_modules.is_live(text)
 
 
 def locate(text: str, folder: Path | None = None) -> str:
@@ -54,6 +57,9 @@ def locate(text: str, folder: Path | None = None) -> str:
     Raises:
         UsageError: there is no such file.
     """
+    if live_modules.is_live(text):
+        live_modules.find(text)
+        return text
     path, _, name = text.rpartition(":")
     places = [place / path for place in (folder, Path.cwd()) if place is not None]
     for place in places:
@@ -64,7 +70,9 @@ def locate(text: str, folder: Path | None = None) -> str:
 
 
 def digest(text: str) -> str:
-    """Return the sha256 (hex) of the contents of the file in a located `file.py:Name`."""
+    """Return the sha256 (hex) of the contents of the file in a located `file.py:Name`, or of a live module's source."""
+    if live_modules.is_live(text):
+        return live_modules.find(text).source_digest
     return hashlib.sha256(Path(text.rpartition(":")[0]).read_bytes()).hexdigest()
 
 
@@ -75,6 +83,8 @@ def load(text: str) -> Any:
         UsageError: the file has no such name.
         UserError: the file is missing, or fails while it is imported; the message gives its line.
     """
+    if live_modules.is_live(text):
+        return live_modules.find(text).make
     path, _, name = text.rpartition(":")
     module = _import_file(path)
     if not hasattr(module, name):

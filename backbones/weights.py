@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones import archs
+from backbones import archs, live_modules
 from backbones.checkpoints import exports, hub
 from backbones.errors import UsageError, UserError, did_you_mean, shortened
 from backbones.spec import BackboneSpec, resolve
@@ -40,6 +40,8 @@ def find_weights(spec: BackboneSpec) -> Located:
         UserError: the weights are not on this machine; the message says how to get them.
     """
     source = spec.weights
+    if source in ("random", "live") and live_modules.is_live(spec.arch):
+        return Located(None, live_modules.find(spec.arch).weights_id)
     if source == "random":
         return Located(None, "random")
     if source == "timm" or source.startswith("timm:"):
