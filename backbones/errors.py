@@ -16,6 +16,10 @@ class UsageError(UserError):
     exit_status = 2
 
 
+class MissingInput(UserError):
+    """Data, weights or a library are not on this machine; the message says how to get them."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near."""
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from backbones import archs, live_modules, spec_values, user_code
+from backbones import archs, spec_values, user_code
 from backbones.archs import ARCHS, timm_names
 from backbones.checkpoints import exports, hub
 from backbones.errors import UsageError, did_you_mean
+from backbones.runtime import live_modules
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.stems import find_stem
 
@@ -76,6 +77,12 @@ class BackboneSpec:
         if self.patch is None:
             return 1
         return 2 * self.patch if self.arch in archs.VOLOS else self.patch
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "BackboneSpec":
+        """Return the specification that `as_dict` gave, as records keep it; entries of other versions are left out."""
+        known = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        return cls(**{item.name: known[item.name] for item in fields(cls) if item.name in known})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as values that JSON can hold."""

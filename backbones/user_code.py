@@ -1,6 +1,6 @@
 """A user's own part, `path/to/file.py:Name`: where it lies, what its contents hash to, and the object it names.
 
-A live module (`live:NAME`, see `backbones.live_modules`) is such a part too.
+A live module (`live:NAME`, see `backbones.runtime.live_modules`) is such a part too.
 
 The sha256 of the file enters the identity of every run that uses it. What the file imports from elsewhere does not.
 Importing this module costs nothing; only `load` runs the user's file.
@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from backbones import live_modules
 from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.runtime import live_modules
 
 _ROOM = Path(__file__).resolve().parent
 _TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTIONS"), "ffn": ("ffn.py", "FFNS")}

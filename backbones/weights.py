@@ -7,9 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones import archs, live_modules
+from backbones import archs
 from backbones.checkpoints import exports, hub
 from backbones.errors import UsageError, UserError, did_you_mean, shortened
+from backbones.runtime import live_modules
 from backbones.spec import BackboneSpec, resolve
 
 if TYPE_CHECKING:

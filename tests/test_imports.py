@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("transfer", "tasks", "backbones")
 
 ROOMS = {
-    # commands, and what they are made of
+    # Python, commands, and what these are made of
+    "transfer/api": "import transfer: evaluate, pretrain, load, compare",
     "transfer/sweep": "python -m transfer.sweep: runs a grid of commands, searches rates, reports",
     "transfer/report": "python -m transfer.report",
     "transfer/doctor": "python -m transfer.doctor: what this machine and its data can do",

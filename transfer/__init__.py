@@ -1,24 +1,96 @@
-"""The commands: the only place that reads argv, writes records and draws tables.
+"""The commands, and the Python interface: `evaluate`, `pretrain`, `load`, `compare`. Importing this imports no torch.
 
-`run`, `pretrain` and `features` are modules here; `sweep`, `report`, `verify` and `doctor` are rooms of their own.
-Models and the training loop live in `backbones`, what is measured on them in `tasks`.
+`run`, `pretrain` and `features` are modules here; `sweep`, `report`, `verify` and `doctor` are rooms of their own, and
+`api` is the Python interface. Models and the training loop live in `backbones`, what is measured on them in `tasks`.
 """
 
-from importlib.util import find_spec
+import importlib
+import importlib.util
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
-for _room in ("backbones", "tasks"):
-    # `python -m` puts the working directory first on the path, where a user's own folder of that name may lie.
-    _found = find_spec(_room)
-    _places = [Path(place).resolve() for place in (_found.submodule_search_locations or [])] if _found else []
-    if ROOT / _room not in _places:
-        raise SystemExit(
-            f"error: `{_room}` is imported from {_places[0] if _places else 'nowhere'}, not from {ROOT / _room}; "
-            "rename that folder or start from another one"
-        )
+
+def _import_own(package: str) -> None:
+    """Import `backbones` or `tasks` from beside this package, whatever a folder of the user's is called.
+
+    The working directory stands first on the path of `python -m` and of notebooks.
+    """
+    folder = ROOT / package
+    known = sys.modules.get(package)
+    if known is not None:
+        places = [str(Path(place).resolve()) for place in getattr(known, "__path__", [])]
+        if str(folder) not in places:
+            raise ImportError(
+                f"`{package}` was imported from {places[0] if places else 'elsewhere'} before `transfer`; import "
+                "`transfer` first"
+            )
+        return
+    spec = importlib.util.spec_from_file_location(
+        package, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[package] = module
+    spec.loader.exec_module(module)
+
+
+for _package in ("backbones", "tasks"):
+    _import_own(_package)
 
 from backbones.runtime.threads import wait_asleep  # noqa: E402
 
 wait_asleep()  # torch reads it when it is imported, later than this package
+
+if TYPE_CHECKING:
+    from backbones.errors import MissingInput, UsageError, UserError
+    from transfer.api.comparison import compare
+    from transfer.api.evaluate import evaluate, pretrain
+    from transfer.api.run import Run
+    from transfer.api.run_set import RunSet, load
+    from transfer.api.runs_failed import RunsFailed
+
+__all__ = [
+    "MissingInput",
+    "Run",
+    "RunSet",
+    "RunsFailed",
+    "UsageError",
+    "UserError",
+    "compare",
+    "evaluate",
+    "load",
+    "pretrain",
+]
+
+_MODULES = {
+    "MissingInput": "backbones.errors",
+    "Run": "transfer.api.run",
+    "RunSet": "transfer.api.run_set",
+    "RunsFailed": "transfer.api.runs_failed",
+    "UsageError": "backbones.errors",
+    "UserError": "backbones.errors",
+    "compare": "transfer.api.comparison",
+    "evaluate": "transfer.api.evaluate",
+    "load": "transfer.api.run_set",
+}
+"""Name of the interface -> module that defines it; `pretrain` is a module that can be called."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a part of the interface when it is first asked for."""
+    if name == "pretrain":
+        return importlib.import_module("transfer.pretrain")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the names of the interface, for completion."""
+    return sorted({*globals(), *__all__})

@@ -1,11 +1,13 @@
 """`python -m transfer.pretrain RECIPE --backbone NAME --dataset NAME [flags]`: pretrain, record, export the weights."""
 
 import sys
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UsageError
 
 if TYPE_CHECKING:
+    from transfer.api.run_set import RunSet
     from transfer.cli.command import Recipe
 
 USAGE = """usage: python -m transfer.pretrain RECIPE --backbone NAME [--dataset NAME] [flags]
@@ -60,36 +62,39 @@ def _list() -> int:
 
 def _run(recipe: "Recipe", name: str, arguments: list[str]) -> int:
     from backbones.pretrain.method import load_method
-    from tasks.token_diagnostics.during_training import check_epochs
     from transfer.cli.command import read_command
     from transfer.cli.options import PretrainRunOptions
     from transfer.evaluation.execute import execute
-    from transfer.evaluation.pretraining_task import Pretraining
-    from transfer.evaluation.weights_export import check_planned_target, publish_export
+    from transfer.evaluation.pretraining_run import PretrainingRun
     from transfer.records import command_result
 
     method = load_method(name)
     command = read_command(recipe, method.options, arguments, PretrainRunOptions)
-    run = command.run
-    assert isinstance(run, PretrainRunOptions)
-    if run.method != name:
-        raise UsageError(f"--method {run.method}: the recipe {recipe.name} is for {name}; choose another recipe")
-    if len(run.dataset) > 1:
-        raise UsageError("--dataset: pretraining takes one")
-    check_epochs(run.tokens_at, command.options.epochs)
-    if command.launch.launcher == "slurm" and not run.dry_run:
+    pretraining = PretrainingRun.of(command, method, recipe.name)
+    if command.launch.launcher == "slurm" and not command.run.dry_run:
         from transfer.launch.single_job import launch
 
         command.check_flags(command.resolved(from_scratch=True))
         return launch("transfer.pretrain", [str(recipe.path), *arguments], command)
-    status, records = execute(
-        command, Pretraining(method, run.tokens_at), lambda planned: check_planned_target(planned, run)
-    )
+    status, records = execute(command, pretraining.task, pretraining.check_target)
     for record in records:
-        if record.export:
-            print(f"weights: {publish_export(record, run)}", file=sys.stderr)
-    command_result.write(run.result_file, records, status)
+        if folder := pretraining.publish(record):
+            print(f"weights: {folder}", file=sys.stderr)
+    command_result.write(command.run.result_file, records, status)
     return status
+
+
+class _CallableModule(ModuleType):
+    """`transfer.pretrain` is this module and the function of the Python interface: `transfer.pretrain("dino", ...)`."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> "RunSet":
+        """Pretrain; see `transfer.api.evaluate.pretrain`."""
+        from transfer.api.evaluate import pretrain
+
+        return pretrain(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule
 
 
 def command() -> None:

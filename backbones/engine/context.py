@@ -85,6 +85,7 @@ class Context:
     checkpoint_seconds: float = 300.0
     ranks: Ranks = ALONE
     progress: bool = False
+    quiet: bool = False  # nothing is printed; notes still go to the record
     tracker: str = "none"
     cost: Cost = field(default_factory=Cost)
     outcome: Outcome = field(default_factory=Outcome)
@@ -214,7 +215,7 @@ class Context:
 
     def say(self, text: str) -> None:
         """Print a line for the user on stderr, from the first rank."""
-        if self.ranks.first:
+        if self.ranks.first and not self.quiet:
             tqdm.write(text, file=sys.stderr)
 
     def bar(self, items: Iterable[T], label: str, total: int | None = None, start: int = 0) -> "tqdm[T]":

@@ -142,7 +142,14 @@ def check_names_in(argv: list[str]) -> None:
         resolve_dataset(name)
 
 
-def read_command(recipe: Recipe, options: type[Any], argv: list[str], run: type[RunOptions] = RunOptions) -> Command:
+def read_command(
+    recipe: Recipe,
+    options: type[Any],
+    argv: list[str],
+    run: type[RunOptions] = RunOptions,
+    *,
+    called: str | None = None,
+) -> Command:
     """Combine the recipe, each --config file, the smoke layer and the flags; later layers win.
 
     Args:
@@ -150,6 +157,7 @@ def read_command(recipe: Recipe, options: type[Any], argv: list[str], run: type[
         options: the dataclass of the options of the task or method.
         argv: the arguments after the name of the task or recipe.
         run: the dataclass of the options that all commands of this kind share.
+        called: the Python function whose keywords `argv` stands for, see `transfer.cli.keywords`; errors name it.
 
     Raises:
         UsageError: a layer has a wrong key or value (the layer is named), or there is no backbone or no data set.
@@ -164,7 +172,7 @@ def read_command(recipe: Recipe, options: type[Any], argv: list[str], run: type[
             )
         layers.append(recipe.smoke)
     groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
-    parsed = _combined(recipe, groups, layers, argv)
+    parsed = _combined(recipe, groups, layers, argv, called)
     flags = _names_of_flags(argv)
     users_names = {key.replace("-", "_") for layer in user_layers for key in read_yaml(layer)} | {*flags}
     recipe_backbone = _take_recipe_fields(parsed.backbone, users_names)
@@ -177,7 +185,9 @@ def read_command(recipe: Recipe, options: type[Any], argv: list[str], run: type[
     return command
 
 
-def _combined(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], argv: list[str]) -> Any:
+def _combined(
+    recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], argv: list[str], called: str | None
+) -> Any:
     """Return the groups of options from the layers and the flags over them.
 
     Values are checked together at the end, because a later layer may resolve a contradiction.
@@ -198,7 +208,7 @@ def _combined(recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], 
         print(help_page(recipe.program, groups, copy_to_schema(combined, schema)))
         raise SystemExit(0)
     try:
-        return parse(schema, argv, prog=recipe.program, default=copy_to_schema(combined, schema))
+        return parse(schema, argv, prog=recipe.program, default=copy_to_schema(combined, schema), layer=called)
     except UsageError as error:
         if str(error) not in contradictions:
             raise

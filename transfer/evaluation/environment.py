@@ -11,7 +11,7 @@ import torch
 
 from backbones.engine.context import Context
 from backbones.runtime.precision import tf32_operations
-from transfer import ROOT
+from backbones.settings import CONFIGS
 
 PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "triton", "numpy", "pillow")
 
@@ -51,11 +51,11 @@ def package_version(name: str) -> str | None:
 @cache
 def source_state() -> tuple[str | None, bool | None]:
     """Return the commit of the suite's checkout and whether files differ from it; (None, None) outside a checkout."""
-    if not (ROOT / ".git").exists():
+    if not (CONFIGS.parent / ".git").exists():
         return None, None
     try:
-        commit = _git(ROOT, "rev-parse", "HEAD")
-        return commit, bool(_git(ROOT, "status", "--porcelain", "--untracked-files=no"))
+        commit = _git(CONFIGS.parent, "rev-parse", "HEAD")
+        return commit, bool(_git(CONFIGS.parent, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
 

@@ -25,34 +25,49 @@ from transfer.records.protocol import processes
 from transfer.records.store import ERROR, OPTIONS, Record, Store
 
 
+@dataclass(frozen=True)
+class RunFailed:
+    """A run that ended without a record, and the error that ended it."""
+
+    run_id: str
+    error: Exception
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a command that fails so."""
+        return self.error.exit_status if isinstance(self.error, UserError) else 1
+
+
 @dataclass
 class Evaluation:
     """The result of a command: the records in order, and the runs that failed."""
 
     records: list[Record]
-    failures: list[int]
-    """The exit status of each run that failed."""
+    failures: list[RunFailed]
     first_rank: bool
 
     @property
     def exit_status(self) -> int:
         """1 when something failed (2 when all failures are usage errors), else 3 when a training failed, else 0."""
         if self.failures:
-            return min(self.failures)
+            return min(failure.exit_status for failure in self.failures)
         return 3 if any(record.training_failed for record in self.records) else 0
 
 
-def evaluate(command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None) -> Evaluation:
+def evaluate(
+    command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None, *, progress: bool = True
+) -> Evaluation:
     """Execute every run of a command that has no record yet; the others go on when one fails.
 
     Args:
         check_run: is called with every planned run before the first one starts, and may raise.
+        progress: whether bars and lines about the runs go to stderr.
 
     Raises:
         UserError: something is missing; raised before anything runs, with all that is missing in one message.
         Stopped: a signal arrived; the state of the run is saved.
     """
-    context, store = make_context(command), Store(command.run.out)
+    context, store = replace(make_context(command), progress=progress, quiet=not progress), Store(command.run.out)
     if context.ranks.token_ranks > 1 and not task.shares_tokens:
         raise UsageError(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
     dist.start(context.ranks, context.device)
@@ -109,7 +124,7 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
             raise  # the other ranks may be inside a collective; torchrun ends them
         message = str(error) if isinstance(error, UserError) else traceback.format_exc()
         context.say(f"error: {planned.run_id}: {message}")
-        result.failures.append(error.exit_status if isinstance(error, UserError) else 1)
+        result.failures.append(RunFailed(planned.run_id, error))
 
 
 def _record(planned: PlannedRun, context: Context, store: Store) -> Record:

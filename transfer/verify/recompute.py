@@ -4,7 +4,7 @@ import importlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -182,11 +182,7 @@ def _dataset(record: Record, task: Any, options: Any, data: Path | None) -> Any:
 
 def _weights(record: Record, search: Search) -> tuple[BackboneSpec, str, str]:
     """Return the run's backbone with its initial weights, their description, and why they are missing if they are."""
-    names = {item.name for item in fields(BackboneSpec)}
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in record.backbone.items()
-    }
-    spec = BackboneSpec(**{name: value for name, value in values.items() if name in names})
+    spec = BackboneSpec.from_dict(record.backbone)
     wanted = record.weights_id
     if wanted == "random":
         return replace(spec, weights="random"), f"weights drawn anew from seed {record.seed}", ""

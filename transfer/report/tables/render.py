@@ -18,7 +18,7 @@ def markdown(table: Table) -> str:
     """Return a Markdown table with its notes below; a cell without a value is empty."""
     columns = []
     for column in table.columns:
-        texts = [_one_line(column.name), *(_one_line(_text(value, column)) for value in values(table, column.name))]
+        texts = [_one_line(column.name), *map(_one_line, texts_of(table, column))]
         width = max(len(texts[0]) + 2, *map(len, texts))
         columns.append([f" {texts[0]:{width}} ", ":" + "-" * (width + 1), *(f" {text:{width}} " for text in texts[1:])])
     lines = [f"|{'|'.join(cells)}|" for cells in zip(*columns, strict=True)]
@@ -71,6 +71,11 @@ def values(table: Table, name: str) -> list[Any]:
     if all(map(is_number, numbers)) and not all(isinstance(value, int) for value in column):
         return [None if value is None else float(value) for value in column]
     return column
+
+
+def texts_of(table: Table, column: Column) -> list[str]:
+    """Return the texts of a column's cells, with the digits that the column asks for."""
+    return [_text(value, column) for value in values(table, column.name)]
 
 
 def _text(value: Any, column: Column) -> str:

@@ -130,9 +130,7 @@ def register(name: str, source: "nn.Module | Callable[[], nn.Module]") -> LiveMo
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}", name):
         raise UsageError(f"name={name!r}: begin with a letter or digit, then letters, digits and any of _ . + -")
     if not isinstance(source, nn.Module) and not callable(source):
-        raise UsageError(
-            f"backbone={source!r}: a name (text), an nn.Module, or a class or function that returns one"
-        )
+        raise UsageError(f"backbone={source!r}: a name (text), an nn.Module, or a class or function that returns one")
     _known[name] = LiveModule(name, source)
     return _known[name]
 
@@ -169,7 +167,9 @@ def _source_of(thing: Any) -> str:
     try:
         return inspect.getsource(thing)
     except (OSError, TypeError):  # of a class in a notebook, or of what was typed into a prompt
-        functions = [value for value in vars(thing).values() if inspect.isfunction(value)] if inspect.isclass(thing) else []
+        functions = (
+            [value for value in vars(thing).values() if inspect.isfunction(value)] if inspect.isclass(thing) else []
+        )
         return "\n".join([_name_of(thing), *map(_function_source, functions or [thing])])
 
 
@@ -178,7 +178,11 @@ def _function_source(function: Any) -> str:
         return inspect.getsource(function)
     except (OSError, TypeError):
         code = getattr(function, "__code__", None)
-        return f"{_name_of(function)} {code.co_code.hex()} {code.co_consts} {code.co_names}" if code else repr(type(function))
+        return (
+            f"{_name_of(function)} {code.co_code.hex()} {code.co_consts} {code.co_names}"
+            if code
+            else repr(type(function))
+        )
 
 
 def _name_of(thing: Any) -> str:

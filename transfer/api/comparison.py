@@ -1,0 +1,45 @@
+"""`compare`: two arms of a set of runs, paired by sample and seed. Imports no torch."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from transfer.api.run_set import RunSet
+from transfer.comparison.paired_intervals import AP_DRAWS, Bootstrap
+
+if TYPE_CHECKING:
+    from transfer.report.tables.table import Table
+
+
+def compare(
+    runs: RunSet,
+    field: str,
+    a: Any,
+    b: Any,
+    *,
+    correction: Literal["holm", "bh", "none"] = "holm",
+    bootstrap_samples: int = 10_000,
+    margin: float | None = None,
+) -> "Table":
+    """Compare the runs in which a field has one value with those in which it has another.
+
+    Runs are matched by task, data set, protocol and the rest of the backbone, and paired by sample, and by seed as far
+    as both arms have the same ones. `docs/concepts/statistics.md` says how intervals and verdicts are reached.
+
+    Args:
+        runs: the runs of both arms, as `evaluate` and `load` return them.
+        field: "stem", "attention", "backbone", "lr", ...; see `RunSet.filter`.
+        a, b: the two values; the difference is a less b.
+        correction: of the p values over the table: Holm, Benjamini-Hochberg, or none.
+        bootstrap_samples: samples of the bootstrap, at most 1,000 for COCO's scores.
+        margin: in points of percent: smaller differences do not matter, and two arms may be found equivalent.
+
+    Returns:
+        A row per match and score: difference, interval, p, adjusted p, verdict; `.to_frame()` for pandas.
+
+    Raises:
+        UsageError: no run has the field, or one of the values.
+        UserError: nothing can be compared; the message says why.
+    """
+    from transfer.report.tables.comparison import compare as compare_selected
+
+    options = Bootstrap(bootstrap_samples, min(bootstrap_samples, AP_DRAWS), correction, margin=margin)
+    return compare_selected(runs, f"{field}={a}", f"{field}={b}", options)

@@ -1,0 +1,97 @@
+"""The data frame of a set of runs: a row per run and score. Imports no torch."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from transfer.api.run import Run
+from transfer.records.record import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from transfer.api.run_set import RunSet
+
+COLUMNS = {
+    "run_id": "string",
+    "task": "string",
+    "dataset": "string",
+    "backbone": "string",
+    "arch": "string",
+    "stem": "string",
+    "attention": "string",
+    "weights_id": "string",
+    "seed": "int64",
+    "metric": "string",
+    "value": "float64",
+    "unit": "string",
+    "direction": "string",
+    "primary": "bool",
+    "standard_error": "float64",
+    "outcome": "string",
+    "smoke": "bool",
+    "subset": "Int64",
+    "dirty": "bool",
+    "train_seconds": "float64",
+    "eval_seconds": "float64",
+    "device_hours": "float64",
+    "peak_mib": "float64",
+    "images_per_second": "float64",
+    "gflops": "float64",
+    "params": "Int64",
+    "config_digest": "string",
+    "started": "datetime64[ns, UTC]",
+    "folder": "string",
+}
+"""Column -> dtype of pandas.
+
+`value` and `standard_error` (over the draws of a few-shot probe) are in `unit`: a fraction lies in [0, 1]. `direction`
+says whether higher or lower is better, and `primary` whether tables sort by this score. A run whose training failed has
+one row, of its primary score, with nan as the value; `outcome` says how it ended. `config_digest` is equal for runs
+that differ in their seed alone. `gflops` are 10^9 multiply-adds of one image, `device_hours` are summed over devices.
+"""
+_COSTS = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second", "gflops", "params")
+
+
+def frame_of_runs(runs: "RunSet") -> "pd.DataFrame":
+    """Return a row per run and score; without runs the columns alone."""
+    import pandas as pd
+
+    rows = [row for run in runs for row in _rows(run)]
+    frame = pd.DataFrame({name: [row[name] for row in rows] for name in COLUMNS})
+    frame["started"] = pd.to_datetime(frame["started"], utc=True)
+    return frame.astype(COLUMNS)
+
+
+def _rows(run: Run) -> Iterator[dict[str, Any]]:
+    record = run.record
+    facts = {
+        "run_id": record.run_id,
+        "task": record.task,
+        "dataset": record.dataset.get("name"),
+        "backbone": record.backbone.get("name"),
+        **{name: record.backbone.get(name) for name in ("arch", "stem", "attention")},
+        "weights_id": record.weights_id,
+        "seed": record.seed,
+        "outcome": record.outcome["status"],
+        "smoke": record.smoke,
+        "subset": record.subset,
+        "dirty": record.dirty,
+        **{name: record.cost.get(name) for name in _COSTS},
+        "config_digest": record.config_digest,
+        "started": record.environment.get("started"),
+        "folder": str(run.folder),
+    }
+    for name in record.scores or (record.primary,):
+        yield facts | _score(record, name)
+
+
+def _score(record: Record, name: str) -> dict[str, Any]:
+    metric, details = record.metrics.get(name, {}), record.details.get(name)
+    return {
+        "metric": name,
+        "value": record.scores.get(name, float("nan")),
+        "unit": metric.get("unit", "fraction"),
+        "direction": metric.get("direction", "higher"),
+        "primary": name == record.primary,
+        "standard_error": details.get("standard_error") if isinstance(details, dict) else None,
+    }

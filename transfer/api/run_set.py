@@ -1,0 +1,142 @@
+"""Finished runs for users of Python: chosen, and shown as a data frame, a table or a file. Imports no torch."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from backbones.errors import MissingInput
+from transfer.api.run import Run
+from transfer.comparison.selection import has_value
+from transfer.records import run_set, store
+from transfer.records.fields import check_fields
+from transfer.records.record import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from transfer.report.tables.table import Table
+
+
+class RunSet(run_set.RunSet):
+    """Finished runs in order, with what the folder's other runs say of them (the trainings behind their weights)."""
+
+    def __iter__(self) -> Iterator[Run]:
+        """Yield the runs."""
+        return (Run(run.folder, run.record) for run in self.runs)
+
+    @overload  # type: ignore[override]
+    def __getitem__(self, place: int) -> Run: ...
+    @overload
+    def __getitem__(self, place: slice) -> "RunSet": ...
+    def __getitem__(self, place: int | slice) -> "Run | RunSet":
+        """Return the run at a place, from 0, or the runs of a slice."""
+        if isinstance(place, slice):
+            return RunSet(self.runs[place], self.known)
+        return Run(self.runs[place].folder, self.runs[place].record)
+
+    def __add__(self, other: "RunSet") -> "RunSet":
+        """Return the runs of both; a run of both stands once."""
+        runs = {run.folder: run for run in (*self.runs, *other.runs)}
+        known = {run.folder: run for run in (*self.known, *other.known)}
+        return RunSet(tuple(runs.values()), tuple(known.values()))
+
+    def __repr__(self) -> str:
+        """Return how many runs of which tasks there are."""
+        counts = {task: sum(record.task == task for record in self.records) for task in self.tasks}
+        return f"<RunSet of {len(self)}: {', '.join(f'{count} {task}' for task, count in counts.items()) or 'no runs'}>"
+
+    def filter(self, **values: Any) -> "RunSet":
+        """Return the runs whose fields have these values.
+
+        Args:
+            values: field -> value, or a list of values of which one must hold. Fields are those of `--compare`: task,
+                dataset, backbone, seed, weights, a field of the backbone (`stem="conv"`), an option (`lr=0.05`).
+
+        Raises:
+            UsageError: no run has a field of this name.
+        """
+        check_fields(values, self.records, self.exports)
+        wanted = {name: value if isinstance(value, list | tuple | set) else [value] for name, value in values.items()}
+
+        def keep(record: Record) -> bool:
+            return all(
+                any(has_value(record, name, str(value), self.exports) for value in choices)
+                for name, choices in wanted.items()
+            )
+
+        return RunSet(tuple(run for run in self.runs if keep(run.record)), self.known)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return one row per run and score; `transfer.api.frame.COLUMNS` documents the columns and their dtypes."""
+        from transfer.api.frame import frame_of_runs
+
+        return frame_of_runs(self)
+
+    def to_table(self, *, each: bool = False) -> "Table":
+        """Return the table of `python -m transfer.report`: a row per configuration, with means over its seeds.
+
+        Args:
+            each: a row per run instead.
+        """
+        from transfer.report.tables.scores import each_run
+        from transfer.report.tables.summary import summary
+
+        return each_run(self) if each else summary(self)
+
+    def to_markdown(self, *, each: bool = False) -> str:
+        """Return `to_table` as Markdown, with its notes."""
+        from transfer.report.tables.render import markdown
+
+        return markdown(self.to_table(each=each).without("run"))
+
+    def to_latex(self, *, each: bool = False) -> str:
+        """Return `to_table` as LaTeX for the package booktabs; the notes stand below as comments."""
+        from transfer.report.tables.latex import latex
+
+        return latex(self.to_table(each=each).without("run"))
+
+    def to_parquet(self, path: Path | str) -> None:
+        """Write `to_frame` as a Parquet file, whole or not at all.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        from backbones.runtime.files import atomic_replacement
+
+        with atomic_replacement(Path(path)) as temporary:
+            self.to_frame().to_parquet(temporary, index=False)
+
+
+def load(*folders: Path | str) -> RunSet:
+    """Return the finished runs in folders of runs or of sweeps, as `python -m transfer.report` reads them.
+
+    Smoke runs and runs of changed files are among them: columns `smoke` and `dirty` of `to_frame` mark them. A record
+    that cannot be read is left out with a warning.
+
+    Args:
+        folders: by default `runs`.
+
+    Raises:
+        MissingInput: there is no such folder.
+    """
+    import warnings
+
+    runs: list[store.Run] = []
+    problems: list[str] = []
+    for folder in map(Path, folders or ("runs",)):
+        if not folder.is_dir():
+            raise MissingInput(f"{folder}: there is no such folder of runs")
+        read, wrong = store.store_in(folder).runs()
+        runs += read
+        problems += wrong
+    merged, disputes = store.merged(runs)
+    for problem in [*problems, *disputes]:
+        warnings.warn(problem, stacklevel=2)
+    return RunSet(tuple(merged), tuple(merged))
+
+
+def runs_of(records: Iterable[Record], out: Path) -> RunSet:
+    """Return the runs of these records, among all runs of their folder."""
+    folder = store.Store(out)
+    known, _ = folder.runs()
+    return RunSet(tuple(store.Run(folder.folder(record.run_id), record) for record in records), tuple(known))

@@ -1,0 +1,43 @@
+"""Keyword arguments of the Python interface as the arguments that commands read. Imports no torch."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from backbones.errors import UsageError, did_you_mean
+from backbones.settings import as_flags
+from transfer.cli.old_names import renamed_flag
+
+_NOT_IN_PYTHON = {
+    "result_file": "the records are returned",
+    "dry_run": "the command line prints the options of a run: python -m transfer.run TASK ... --dry-run",
+    "idle_flags": "a keyword without effect is an error",
+}
+"""Options of the command line without a meaning in Python, and why."""
+
+
+def keyword_arguments(function: str, keywords: Mapping[str, Any], groups: Iterable[type[Any]]) -> list[str]:
+    """Return the arguments for `transfer.cli.command.read_command`, where every boolean has its value.
+
+    Args:
+        function: the name of the function for messages, as "evaluate".
+        keywords: option -> value. A single value stands for a list of one.
+        groups: the dataclasses that have the options.
+
+    Raises:
+        UsageError: an unknown option, with the nearest names.
+    """
+    known = [item.name for group in groups for item in fields(group)]
+    for name in keywords:
+        if name in _NOT_IN_PYTHON:
+            raise UsageError(f"{function}(): {name} has no use in Python: {_NOT_IN_PYTHON[name]}")
+        if name not in known:
+            flag = f"--{name.replace('_', '-')}"
+            if sentence := renamed_flag([flag], known):
+                raise UsageError(f"{function}(): {sentence}")
+            raise UsageError(
+                f"{function}(): unknown option {name!r}{did_you_mean(name, known)}; see the flags of the command line, "
+                "with _ for -"
+            )
+    # read_command takes the word --smoke for the wish
+    return as_flags({name: value for name, value in keywords.items() if not (name == "smoke" and not value)})

@@ -1,0 +1,51 @@
+"""What a pretraining does besides a task's run: its options are checked, and its weights go to WEIGHTS_TO/NAME."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from backbones.errors import UsageError
+from backbones.pretrain.method import Method
+from tasks.token_diagnostics.during_training import check_epochs
+from transfer.cli.command import Command
+from transfer.cli.options import PretrainRunOptions
+from transfer.evaluation.planned_run import PlannedRun
+from transfer.evaluation.pretraining_task import Pretraining
+from transfer.evaluation.weights_export import check_planned_target, publish_export
+from transfer.records.record import Record
+
+
+@dataclass(frozen=True)
+class PretrainingRun:
+    """A pretraining command, ready for the evaluator."""
+
+    command: Command
+    options: PretrainRunOptions
+    task: Pretraining
+
+    @classmethod
+    def of(cls, command: Command, method: Method, recipe: str) -> "PretrainingRun":
+        """Return the run of a command.
+
+        Raises:
+            UsageError: another method than the recipe's, several data sets, or an epoch that the training has not.
+        """
+        options = command.run
+        assert isinstance(options, PretrainRunOptions)
+        if options.method != method.name:
+            raise UsageError(
+                f"--method {options.method}: the recipe {recipe} is for {method.name}; choose another recipe"
+            )
+        if len(options.dataset) > 1:
+            raise UsageError("--dataset: pretraining takes one")
+        check_epochs(options.tokens_at, command.options.epochs)
+        return cls(command, options, Pretraining(method, options.tokens_at))
+
+    @property
+    def check_target(self) -> Callable[[PlannedRun], None]:
+        """Raises UserError when a planned run could not put its weights into WEIGHTS_TO/NAME."""
+        return lambda planned: check_planned_target(planned, self.options)
+
+    def publish(self, record: Record) -> Path | None:
+        """Copy the weights to WEIGHTS_TO/NAME and return that folder; None when the training broke down."""
+        return publish_export(record, self.options) if record.export else None
