@@ -59,7 +59,7 @@ class BackboneSpec:
     "the mean of images in [0, 1]; None takes it from timm's configuration of the weights"
     std: tuple[float, float, float] | None = None
     weights: str = "random"
-    "random (as the model initialises itself) | live (of a module of this process) | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"
+    "random (as initialised) | live (a module's own) | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"
     load: str = "strict"
     files: dict[str, str] = field(default_factory=dict)
     "sha256 of the user's file behind each part that is one"
@@ -81,7 +81,9 @@ class BackboneSpec:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "BackboneSpec":
         """Return the specification that `as_dict` gave, as records keep it; entries of other versions are left out."""
-        known = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        known: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
         return cls(**{item.name: known[item.name] for item in fields(cls) if item.name in known})
 
     def as_dict(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class LiveModule:
             digest.update(name.encode())
             if isinstance(value, torch.Tensor):
                 digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
-                digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+                digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
             else:
                 digest.update(repr(value).encode())
         frozen = [name for name, parameter in self.source.named_parameters() if not parameter.requires_grad]
@@ -144,7 +144,7 @@ def find(text: str) -> LiveModule:
     name = text.removeprefix(PREFIX)
     if name not in _known:
         raise UserError(
-            f"backbone {text}: a module that lived in another process, which no file holds{did_you_mean(name, _known)}; "
+            f"backbone {text}: a module of another process, which no file holds{did_you_mean(name, _known)}; "
             f"give it to `transfer.evaluate(..., backbone=module, name={name!r})`"
         )
     return _known[name]
@@ -167,10 +167,8 @@ def _source_of(thing: Any) -> str:
     try:
         return inspect.getsource(thing)
     except (OSError, TypeError):  # of a class in a notebook, or of what was typed into a prompt
-        functions = (
-            [value for value in vars(thing).values() if inspect.isfunction(value)] if inspect.isclass(thing) else []
-        )
-        return "\n".join([_name_of(thing), *map(_function_source, functions or [thing])])
+        functions = [value for value in vars(thing).values() if inspect.isfunction(value)] or [thing]
+        return "\n".join([_name_of(thing), *map(_function_source, functions)])
 
 
 def _function_source(function: Any) -> str:
@@ -178,11 +176,9 @@ def _function_source(function: Any) -> str:
         return inspect.getsource(function)
     except (OSError, TypeError):
         code = getattr(function, "__code__", None)
-        return (
-            f"{_name_of(function)} {code.co_code.hex()} {code.co_consts} {code.co_names}"
-            if code
-            else repr(type(function))
-        )
+        if code is None:
+            return repr(type(function))
+        return f"{_name_of(function)} {code.co_code.hex()} {code.co_consts} {code.co_names}"
 
 
 def _name_of(thing: Any) -> str:

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from transfer.api.run_set import RunSet
-from transfer.comparison.paired_intervals import AP_DRAWS, Bootstrap
+from transfer.comparison.bootstrap import AP_DRAWS
+from transfer.comparison.paired_intervals import Bootstrap
 
 if TYPE_CHECKING:
     from transfer.report.tables.table import Table

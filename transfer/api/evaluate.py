@@ -97,7 +97,7 @@ def _with_backbone(backbone: "BackboneArgument", name: str | None, options: dict
     """Return the options with the name of the backbone, under which a live module is registered."""
     if isinstance(backbone, str | Path):
         return {"backbone": str(backbone), **options}
-    called = name or getattr(backbone, "__name__", type(backbone).__name__)
+    called = name or str(getattr(backbone, "__name__", type(backbone).__name__))
     live_modules.register(called, backbone)
     return {"backbone": f"{live_modules.PREFIX}{called}", **options}
 

@@ -1,6 +1,6 @@
 """The data frame of a set of runs: a row per run and score. Imports no torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from transfer.api.run import Run
@@ -8,8 +8,6 @@ from transfer.records.record import Record
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from transfer.api.run_set import RunSet
 
 COLUMNS = {
     "run_id": "string",
@@ -52,7 +50,7 @@ that differ in their seed alone. `gflops` are 10^9 multiply-adds of one image, `
 _COSTS = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second", "gflops", "params")
 
 
-def frame_of_runs(runs: "RunSet") -> "pd.DataFrame":
+def frame_of_runs(runs: Iterable[Run]) -> "pd.DataFrame":
     """Return a row per run and score; without runs the columns alone."""
     import pandas as pd
 

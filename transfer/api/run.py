@@ -65,8 +65,8 @@ class Run(store.Run):
     @property
     def _without_weights(self) -> str:
         return (
-            f"{self.run_id}: there are no weights in {self.folder / EXPORT}; the task trains no backbone, or the run was "
-            "made with --save-weights none"
+            f"{self.run_id}: there are no weights in {self.folder / EXPORT}; the task trains no backbone, or the "
+            "run was made with --save-weights none"
         )
 
     def backbone(self, **overrides: Any) -> "Backbone":

@@ -24,7 +24,7 @@ class RunSet(run_set.RunSet):
         """Yield the runs."""
         return (Run(run.folder, run.record) for run in self.runs)
 
-    @overload  # type: ignore[override]
+    @overload
     def __getitem__(self, place: int) -> Run: ...
     @overload
     def __getitem__(self, place: slice) -> "RunSet": ...
