@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from timm.layers import Attention as TimmAttention
+from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
 from backbones import spec_values, user_code
@@ -77,6 +78,7 @@ GATES: dict[str, Callable[[Tensor], Tensor]] = {
 linear has no activation, the product of two projections."""
 
 
+@register_notrace_module  # how it is computed depends on sizes, so that a traced graph calls it as a whole
 class Attention(TimmAttention):
     """Multi-head self-attention [B, N, D] -> [B, N, D] around any function of (q, k, v).
 
@@ -191,6 +193,7 @@ def takes_scale(core: Callable[..., Tensor]) -> bool:
     return core in ATTENTIONS.values() or getattr(core, "takes_scale", False)
 
 
+@register_notrace_module
 class UserAttention(nn.Module):
     """A user's `Name(dim, heads)`, called the way timm's block calls an attention."""
 

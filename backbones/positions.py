@@ -9,6 +9,7 @@ from types import MethodType
 from typing import Any
 
 import torch
+import torch.fx
 import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
@@ -123,7 +124,7 @@ def add_positions(model: Any, x: Tensor) -> Tensor:
     A method in place of timm's `_pos_embed`, which knows one way of resampling.
     """
     tokens = (getattr(model, name, None) for name in ("cls_token", "dist_token", "reg_token"))
-    first = [token.expand(len(x), -1, -1) for token in tokens if token is not None]
+    first = [token.expand(x.shape[0], -1, -1) for token in tokens if token is not None]
     grid, x = (x.shape[1], x.shape[2]), x.flatten(1, 2)
     if model.pos_embed is None:
         return torch.cat([*first, x], dim=1)
@@ -149,11 +150,17 @@ def set_resampling(model: Any, way: str) -> None:
 
 def _on_grid(model: Any, positions: Tensor, old: Grid, new: Grid) -> Tensor:
     """Return [1, prefix + N, D] with the patches' positions on another grid."""
+    return _resample_patches(positions, old, new, _prefix_tokens(model), resampling_of(model))
+
+
+def _resample_patches(positions: Tensor, old: Grid, new: Grid, prefix: int, way: str) -> Tensor:
     if tuple(old) == tuple(new):
         return positions
-    prefix = _prefix_tokens(model)
-    patches = resample_positions(positions[:, prefix:].unflatten(1, tuple(old)), new, resampling_of(model))
+    patches = resample_positions(positions[:, prefix:].unflatten(1, tuple(old)), new, way)
     return torch.cat([positions[:, :prefix], patches.flatten(1, 2)], dim=1)
+
+
+torch.fx.wrap("_resample_patches")  # one node of an FX graph, because it compares sizes
 
 
 def _prefix_tokens(model: Any) -> int:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.fx
 from timm.layers import Mlp
 from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
 from timm.models._features import feature_take_indices
@@ -143,8 +144,7 @@ class VOLO(TimmVOLO):
 
     def _stages(self, x: Tensor, most: int | None = None) -> list[Tensor]:
         """Return maps [B, h, w, D] after each stage."""
-        if any(side % self.pooling_scale for side in x.shape[1:3]):
-            raise ValueError(f"a map of {x.shape[1]} x {x.shape[2]} tokens (h x w) cannot be halved")
+        x = _check_halves(x, self.pooling_scale)
         outputs = []
         for index, stage in enumerate(self.network):
             if index == 2:  # after the outlookers and the downsampling
@@ -171,6 +171,18 @@ class FlattenedFFN(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         tokens: Tensor = self.body(x.flatten(1, 2)).view(x.shape)
         return tokens
+
+
+def _check_halves(x: Tensor, scale: int) -> Tensor:
+    """Return a map [B, h, w, D]. Raises ValueError if `scale` does not divide its sides."""
+    if any(side % scale for side in x.shape[1:3]):
+        raise ValueError(f"a map of {x.shape[1]} x {x.shape[2]} tokens (h x w) cannot be halved")
+    return x
+
+
+# what asks for the values of sizes is one node of an FX graph, or tracing would end there
+torch.fx.wrap("_check_halves")
+torch.fx.wrap("resample_positions")
 
 
 def random_box(height: int, width: int) -> Box:

@@ -3,6 +3,7 @@
 import pytest
 import timm
 import torch
+from timm.models import create_feature_extractor, get_graph_node_names
 
 import backbones.vit  # noqa: F401
 from tests.backbones.test_vit import VARIANTS
@@ -61,3 +62,30 @@ def test_every_part_is_made_on_the_device_and_in_the_type(name, options):
 
 def test_so_are_users_parts(tmp_path):
     assert_made_on(make("vit_tiny", users_parts(tmp_path), device="meta", dtype=torch.float64), "meta", torch.float64)
+
+
+@pytest.mark.parametrize(("name", "options"), MODELS)
+def test_fx_traces_graphs_for_every_size(name, options):
+    model = make(name, options).eval()
+    last = get_graph_node_names(model)[1][-1]
+    traced = create_feature_extractor(model, [last]).eval()
+    for size in ((64, 32), (32, 96)):  # its own, and one to which positions are resampled
+        images = torch.rand(2, 3, *size)
+        torch.testing.assert_close(traced(images)[last], model(images))
+    traced.train()(images)[last].square().mean().backward()
+    trained = {key for key, parameter in model.named_parameters() if parameter.requires_grad}
+    assert {key for key, parameter in traced.named_parameters() if parameter.grad is not None} == trained
+
+
+def test_fx_traces_users_parts(tmp_path):
+    model = make("vit_tiny", users_parts(tmp_path)).eval()
+    images = torch.rand(2, 3, 64, 32)
+    traced = create_feature_extractor(model, ["blocks.0", "head"])(images)
+    torch.testing.assert_close(traced["head"], model(images))
+    assert traced["blocks.0"].shape == (2, 9, 64)
+
+
+def test_a_size_that_the_patch_does_not_divide_is_named_from_a_graph_too():
+    traced = create_feature_extractor(make("vit_tiny", {}).eval(), ["head"])
+    with pytest.raises(ValueError, match=r"64 x 40 pixels \(H x W\) is not divided by the patch size 16"):
+        traced(torch.rand(1, 3, 64, 40))
