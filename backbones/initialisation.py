@@ -25,6 +25,14 @@ def make_on(device: Any, dtype: torch.dtype | None, make: Callable[[], Part]) ->
     return part.to(device=device, dtype=dtype)
 
 
+def reset_parts(model: nn.Module) -> None:
+    """Give every module with `reset_parameters` the values of its class, norms' running statistics included."""
+    for module in model.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if reset is not None:
+            reset()
+
+
 def lecun_normal_(weight: Tensor) -> None:
     """Fill with a truncated normal whose standard deviation, after the cut, is 1 / sqrt(fan-in)."""
     std = weight[0].numel() ** -0.5 / _TRUNCATED

@@ -30,6 +30,11 @@ class ScaledReLU(nn.Module):
         self.alpha = nn.Parameter(torch.zeros(channels, 1, 1))
         self.beta = nn.Parameter(torch.ones(channels, 1, 1))
 
+    def reset_parameters(self) -> None:
+        """Make it a plain ReLU, as at first."""
+        nn.init.zeros_(self.alpha)
+        nn.init.ones_(self.beta)
+
     def forward(self, x: Tensor) -> Tensor:
         return self.beta * torch.relu(x + self.alpha)
 

@@ -18,7 +18,7 @@ from backbones.archs import VITS
 from backbones.attention import make_attention
 from backbones.checkpoints.exports import export, image_size
 from backbones.ffn import WITHOUT_NORM, make_ffn
-from backbones.initialisation import big_vision, make_on
+from backbones.initialisation import big_vision, make_on, reset_parts
 from backbones.positions import add_positions, check_resampling, fit_positions, resize_positions, sincos2d
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
 from backbones.stem_layers import StemEmbed
@@ -130,8 +130,13 @@ class ViT(VisionTransformer):
         convolutions.
 
         Or as big_vision, see `initialisation.py`.
+
+        Args:
+            needs_reset: fill every other parameter, too, e.g. of a model made on the meta device after `to_empty`.
         """
         if self.init == "bigvision":
+            if needs_reset:
+                reset_parts(self)
             big_vision(self)
         else:
             super().init_weights(mode, needs_reset)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from backbones.archs import VOLOS
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
-from backbones.initialisation import make_on
+from backbones.initialisation import make_on, reset_parts
 from backbones.positions import check_resampling, fit_positions, resample_positions
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.stem_layers import StemEmbed
@@ -96,6 +96,17 @@ class VOLO(TimmVOLO):
             block.mlp.apply(self._init_weights)
             if ffn in WITHOUT_NORM:
                 block.norm2 = nn.Identity()
+
+    def init_weights(self, mode: str = "", needs_reset: bool = True) -> None:
+        """Initialise as at first: truncated normal (0.02) for linear layers, positions, class token; torch's own for
+        the others, where `needs_reset`.
+        """
+        if needs_reset:
+            reset_parts(self)
+        for tensor in (self.cls_token, self.pos_embed):
+            if tensor is not None:  # a pruned model has none
+                nn.init.trunc_normal_(tensor, std=0.02)
+        self.apply(self._init_weights)
 
     def _blocks_with_chosen_ffn(self) -> list[Any]:
         replaced = tuple(_KINDS[kind] for kind in FFN_REPLACED)

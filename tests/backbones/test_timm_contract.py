@@ -89,3 +89,22 @@ def test_a_size_that_the_patch_does_not_divide_is_named_from_a_graph_too():
     traced = create_feature_extractor(make("vit_tiny", {}).eval(), ["head"])
     with pytest.raises(ValueError, match=r"64 x 40 pixels \(H x W\) is not divided by the patch size 16"):
         traced(torch.rand(1, 3, 64, 40))
+
+
+@pytest.mark.parametrize(("name", "options"), MODELS)
+def test_weights_are_initialised_after_to_empty(name, options):
+    """As at first: constants to the bit, random values by their spread."""
+    fresh = make(name, options)
+    model = make(name, options, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            tensor.fill_(float("nan") if tensor.is_floating_point() else 7)
+    model.init_weights()
+    expected = fresh.state_dict()
+    for key, tensor in model.state_dict().items():
+        before = expected[key].float()
+        if before.numel() == 1 or not before.std():
+            assert torch.equal(tensor, expected[key]), key
+        else:
+            assert abs(tensor.std() / before.std() - 1) < 4 / before.numel() ** 0.5, key
+    assert model(torch.rand(2, 3, 64, 32)).isfinite().all()
