@@ -45,6 +45,7 @@ class ViT(VisionTransformer):
 
     Args:
         stem, attention, ffn: names in `stems.py`, `attention.py`, `ffn.py`, or `path/to/file.py:Name`.
+        global_pool: timm's name of a pooling in place of that of `pool`; "" leaves all tokens.
         pool: "cls"; "gap": mean over the tokens of a model without class token; "mean": over the patch tokens of a
             model with one. The final norm stands before the pooling in all three.
         pos: "learned", or "sincos2d", fixed (MoCo v3's form).
@@ -85,7 +86,7 @@ class ViT(VisionTransformer):
         for option in options.keys() & _NOT_OURS:
             raise TypeError(f"`{option}` does not reach the exchangeable parts of this model")
         defaults: dict[str, Any] = {
-            "global_pool": global_pool or POOLS[pool],
+            "global_pool": POOLS[pool] if global_pool is None else global_pool,
             "class_token": pool != "gap",
             "no_embed_class": not class_position,
             "fc_norm": False,
@@ -150,6 +151,17 @@ class ViT(VisionTransformer):
             table = torch.cat([first, grid])[None].to(self.pos_embed)
             self.pos_embed = nn.Parameter(table, requires_grad=False)
 
+    def prune_intermediate_layers(
+        self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
+    ) -> list[int]:
+        """Drop what the outputs of these blocks do not need, as timm does; the layer behind the pooling goes with the
+        head.
+        """
+        taken: list[int] = super().prune_intermediate_layers(indices, prune_norm, prune_head)
+        if prune_head:
+            self.pre_logits = nn.Identity()
+        return taken
+
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return pooled features [B, D] of tokens [B, N, D], or the classifier's outputs [B, C]."""
         x = self.pre_logits(super().forward_head(x, pre_logits=True))
@@ -188,7 +200,7 @@ def _register(name: str) -> Callable[..., nn.Module]:
 
     def entry(pretrained: bool = False, **options: Any) -> nn.Module:
         sizes = {"embed_dim": arch.dim, "depth": arch.depth, "num_heads": arch.heads}
-        indices = options.pop("out_indices", 3)
+        indices = options.pop("out_indices", min(3, options.get("depth", arch.depth)))
         return build_model_with_cfg(
             ViT,
             name,

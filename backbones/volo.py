@@ -142,7 +142,10 @@ class VOLO(TimmVOLO):
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """Return maps [B, D, h, w] after the stages of these indices (and the final tokens), as timm's method does."""
+        """Return maps [B, D, h, w] after the stages of these indices, as timm's method does, and the final tokens.
+
+        With `stop_early` the tokens [B, N, D] of the last stage that ran stand in place of the final ones.
+        """
         if output_fmt != "NCHW":
             raise ValueError(f"maps come as NCHW, not {output_fmt}")
         wanted, last = feature_take_indices(len(self.stage_ends), indices)
@@ -151,7 +154,10 @@ class VOLO(TimmVOLO):
         maps = [(self.norm(x) if norm and i > 0 else x).permute(0, 3, 1, 2) for i, x in zip(wanted, maps)]
         if intermediates_only:
             return maps
-        return self.norm(self.forward_cls(outputs[-1].flatten(1, 2))), maps
+        final = outputs[-1].flatten(1, 2)
+        if len(outputs) < sum(end < len(self.network) for end in self.stage_ends):
+            return final, maps
+        return self.norm(final if self.post_network is None else self.forward_cls(final)), maps
 
     def _stages(self, x: Tensor, most: int | None = None) -> list[Tensor]:
         """Return maps [B, h, w, D] after each stage."""

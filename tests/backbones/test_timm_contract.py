@@ -1,11 +1,14 @@
 """What timm promises of every model it makes, kept by ours: devices, types, tracing, first layers, pooling, pruning."""
 
+import copy
+
 import pytest
 import timm
 import torch
 from timm.models import create_feature_extractor, get_graph_node_names
 
 import backbones.vit  # noqa: F401
+from backbones.checkpoints.exports import export
 from tests.backbones.test_vit import VARIANTS
 
 MODELS = [
@@ -108,3 +111,46 @@ def test_weights_are_initialised_after_to_empty(name, options):
         else:
             assert abs(tensor.std() / before.std() - 1) < 4 / before.numel() ** 0.5, key
     assert model(torch.rand(2, 3, 64, 32)).isfinite().all()
+
+
+@pytest.mark.parametrize(("name", "options"), MODELS)
+def test_without_pooling_all_tokens_come_out_and_back_from_an_export(name, options, tmp_path):
+    model = make(name, options, global_pool="").eval()
+    images = torch.rand(2, 3, 64, 32)
+    outputs = model(images)
+    assert (outputs.ndim, outputs.shape[::2]) == (3, (2, 5))
+    export(model, tmp_path / "out")
+    again = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True).eval()
+    assert again.global_pool == ""
+    assert torch.equal(again(images), outputs)
+
+
+def test_a_pooling_of_timms_name_takes_the_place_of_ours():
+    model = make("vit_tiny", {"pool": "cls"}, global_pool="avg").eval()
+    images = torch.rand(2, 3, 64, 32)
+    torch.testing.assert_close(model(images), model.head(model.forward_features(images)[:, 1:].mean(1)))
+
+
+@pytest.mark.parametrize(("name", "options"), MODELS)
+def test_stopping_early_and_pruning_change_no_map(name, options):
+    model = make(name, options).eval()
+    images = torch.rand(2, 3, 64, 32)
+    final, maps = model.forward_intermediates(images)
+    torch.testing.assert_close(final, model.forward_features(images))
+    for index, expected in enumerate(maps):
+        early, stopped = model.forward_intermediates(images, indices=[index], stop_early=True)
+        torch.testing.assert_close(stopped, [expected])
+        assert early.ndim == 3
+        pruned = copy.deepcopy(model)
+        pruned.prune_intermediate_layers([index])
+        final, taken = pruned.forward_intermediates(images, indices=[index])
+        torch.testing.assert_close(taken, [expected])
+        torch.testing.assert_close(final, pruned.forward_features(images))
+        (final.sum() + taken[0].sum()).backward()
+        unused = [key for key, p in pruned.named_parameters() if p.requires_grad and p.grad is None]
+        assert not unused, index
+
+
+def test_features_of_a_model_with_fewer_blocks_than_timm_takes_by_default():
+    maps = timm.create_model("vit_tiny", features_only=True)(torch.zeros(1, 3, 64, 32))
+    assert [x.shape for x in maps] == [(1, 64, 4, 2)] * 2
