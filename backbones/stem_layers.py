@@ -13,7 +13,7 @@ from timm.layers.format import nchw_to
 from torch import Tensor, nn
 
 from backbones import user_code
-from backbones.errors import UserError
+from backbones.errors import UsageError, UserError
 from backbones.initialisation import make_on
 from backbones.stems import ConvLayer, find_stem
 
@@ -91,6 +91,8 @@ class StemEmbed(PatchEmbed):
         self.post = nn.Identity()
         device, dtype = options.get("device"), options.get("dtype")
         if self.user:
+            if in_chans != 3:
+                raise UsageError(f"{stem}: a user's stem takes images of 3 channels, not of {in_chans}")
             self.conv = make_on(device, dtype, lambda: _user_stem(stem, embed_dim, patch_size))
             self.proj = nn.Identity()
             return
@@ -107,6 +109,18 @@ class StemEmbed(PatchEmbed):
         tokens = maps.flatten(2).transpose(1, 2) if self.flatten else nchw_to(maps, self.output_fmt)
         normed: Tensor = self.norm(tokens)
         return normed
+
+
+def configured(stem: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a timm model whose configuration names the first convolution of this stem.
+
+    timm adapts the pretrained weights of that layer to images of other than 3 channels. A user's stem names none.
+    """
+    if user_code.is_user_part(stem):
+        return options
+    layer = "conv.0" if len(find_stem(stem).norms) > 1 else "proj"
+    overlay = {"first_conv": f"patch_embed.{layer}"} | (options.get("pretrained_cfg_overlay") or {})
+    return options | {"pretrained_cfg_overlay": overlay}
 
 
 def _modules(layers: list[ConvLayer], bias: bool) -> list[nn.Module]:

@@ -21,7 +21,7 @@ from backbones.ffn import WITHOUT_NORM, make_ffn
 from backbones.initialisation import big_vision, make_on, reset_parts
 from backbones.positions import add_positions, check_resampling, fit_positions, resize_positions, sincos2d
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
-from backbones.stem_layers import StemEmbed
+from backbones.stem_layers import StemEmbed, configured
 
 __all__ = ["ViT", "export"]
 
@@ -188,6 +188,7 @@ default_cfgs = generate_default_cfgs(
             "std": IMAGENET_STD,
             "interpolation": "bicubic",
             "crop_pct": 0.875,
+            "first_conv": "patch_embed.proj",  # of the stem "patchify"; others say theirs when they are made
             "classifier": "head",
         }
         for name in VITS
@@ -207,7 +208,7 @@ def _register(name: str) -> Callable[..., nn.Module]:
             pretrained,
             pretrained_filter_fn=_filter_state,
             feature_cfg={"out_indices": indices, "feature_cls": "getter"},
-            **(sizes | options),
+            **(sizes | configured(options.get("stem", "patchify"), options)),
         )
 
     entry.__name__ = entry.__qualname__ = name

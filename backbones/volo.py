@@ -21,7 +21,7 @@ from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
 from backbones.initialisation import make_on, reset_parts
 from backbones.positions import check_resampling, fit_positions, resample_positions
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
-from backbones.stem_layers import StemEmbed
+from backbones.stem_layers import StemEmbed, configured
 
 __all__ = ["VOLO"]
 
@@ -239,6 +239,7 @@ default_cfgs = generate_default_cfgs(
             "std": IMAGENET_STD,
             "interpolation": "bicubic",
             "crop_pct": 0.96,
+            "first_conv": "patch_embed.proj",  # of the stem "patchify"; others say theirs when they are made
             "classifier": ("head", "aux_head"),
         }
         for name in VOLOS
@@ -265,7 +266,7 @@ def _register(name: str) -> Callable[..., nn.Module]:
             pretrained,
             pretrained_filter_fn=_filter_state,
             feature_cfg={"out_indices": indices, "feature_cls": "getter"},
-            **(sizes | options),
+            **(sizes | configured(options.get("stem", "patchify"), options)),
         )
 
     entry.__name__ = entry.__qualname__ = name

@@ -73,7 +73,7 @@ def _write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None
 
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
     if size is not None:
-        described["input_size"] = (3, *size)
+        described["input_size"] = (getattr(model, "in_chans", 3), *size)
     save_config_for_hf(model, str(path), data_config=described)
 
 

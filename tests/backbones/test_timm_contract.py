@@ -9,6 +9,7 @@ from timm.models import create_feature_extractor, get_graph_node_names
 
 import backbones.vit  # noqa: F401
 from backbones.checkpoints.exports import export
+from backbones.errors import UsageError
 from tests.backbones.test_vit import VARIANTS
 
 MODELS = [
@@ -154,3 +155,31 @@ def test_stopping_early_and_pruning_change_no_map(name, options):
 def test_features_of_a_model_with_fewer_blocks_than_timm_takes_by_default():
     maps = timm.create_model("vit_tiny", features_only=True)(torch.zeros(1, 3, 64, 32))
     assert [x.shape for x in maps] == [(1, 64, 4, 2)] * 2
+
+
+STEMS = {"patchify": "proj", "proj_bn_relu": "proj", "conv": "conv.0", "conv_ibn": "conv.0", "3Conv+1Proj": "conv.0"}
+
+
+@pytest.mark.parametrize("name", ["vit_tiny", "volo_tiny"])
+@pytest.mark.parametrize("stem", STEMS)
+def test_pretrained_weights_are_adapted_to_other_channels(name, stem, tmp_path):
+    model = make(name, {"stem": stem}).eval()
+    first = f"patch_embed.{STEMS[stem]}"
+    assert model.default_cfg["first_conv"] == first
+    export(model, tmp_path / "out")
+    grey = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True, in_chans=1).eval()
+    images = torch.rand(2, 1, 64, 32)
+    torch.testing.assert_close(grey(images), model(images.expand(-1, 3, -1, -1)))
+    four = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True, in_chans=4).eval()
+    red, green, blue = model.get_submodule(first).weight.split(1, dim=1)
+    expected = torch.cat([red, green, blue, red], dim=1) * 3 / 4  # timm's rule
+    torch.testing.assert_close(four.get_submodule(first).weight, expected)
+    export(four, tmp_path / "four")
+    again = timm.create_model(f"local-dir:{tmp_path}/four", pretrained=True).eval()
+    images = torch.rand(2, 4, 64, 32)
+    assert torch.equal(again(images), four(images))
+
+
+def test_a_users_stem_says_that_it_takes_three_channels(tmp_path):
+    with pytest.raises(UsageError, match=r"Stem: a user's stem takes images of 3 channels, not of 1"):
+        make("vit_tiny", users_parts(tmp_path), in_chans=1)
