@@ -21,6 +21,7 @@ from backbones.spec import BackboneSpec, override, resolve
 from backbones.volo import Box
 from backbones.weights import find_weights
 
+NEEDED_FOR_MAPS = "its class needs forward_intermediates and feature_info, as timm's models have them"
 _AFTER_ALL_LAYERS = "#behind"
 "a name that no model has: its layer is that of all which timm counts to none, the classifier first"
 
@@ -162,8 +163,7 @@ class Backbone(nn.Module):
         """
         if not hasattr(self.model, "forward_intermediates"):
             raise UserError(
-                f"backbone {self.spec.name}: {self.spec.arch} gives pooled features only, no maps; for these its class "
-                "needs forward_intermediates and feature_info, as timm's models have them"
+                f"backbone {self.spec.name}: {self.spec.arch} gives pooled features only, no maps; {NEEDED_FOR_MAPS}"
             )
         blocks = len(self.model.feature_info)
         if not all(-blocks <= layer < blocks for layer in layers):

@@ -96,7 +96,15 @@ def parse(schema: type[T], arguments: list[str], *, prog: str, default: T | None
     except UsageError as error:
         raise UsageError(f"{layer}: {error}") from None
     except SystemExit:
-        raise UsageError(f"{layer}: a wrong key or value\n{text.getvalue().rstrip()}") from None
+        raise UsageError(f"{layer}: {_reason_in(text.getvalue())}") from None
+
+
+def _reason_in(box: str) -> str:
+    """Return the reason in what tyro prints about a wrong argument: the text in its frame, without the help below."""
+    lines = [line.strip(" │╭╮╰╯─-") for line in box.splitlines()]
+    texts = [line for line in lines if line]
+    ends = [place for place, line in enumerate(texts) if line.startswith(("Argument helptext", "For full helptext"))]
+    return " ".join(texts[1 : ends[0]] if ends else texts)
 
 
 def _read(schema: type[T], arguments: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backbones import archs
 from backbones.checkpoints import exports, hub
-from backbones.errors import UsageError, UserError, did_you_mean, shortened
+from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from backbones.runtime import live_modules
 from backbones.spec import BackboneSpec, resolve
 
@@ -55,13 +55,15 @@ def find_weights(spec: BackboneSpec) -> Located:
     if path.is_dir():
         file = next((path / name for name in exports.WEIGHT_FILES if (path / name).is_file()), None)
         if file is None:
-            raise UserError(f"backbone {spec.name}: the folder {path} holds none of {', '.join(exports.WEIGHT_FILES)}")
+            raise MissingInput(
+                f"backbone {spec.name}: the folder {path} holds none of {', '.join(exports.WEIGHT_FILES)}"
+            )
         return _locate_file(file)
     if not path.suffix and len(path.parts) == 1:
         raise UsageError(
             f"weights '{source}': no file, no folder, and none of {', '.join(_SOURCES)}{did_you_mean(source, _SOURCES)}"
         )
-    raise UserError(
+    raise MissingInput(
         f"backbone {spec.name}: there are no weights at {path}; put an export there, "
         "or give --weights a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random. "
         f"`python -m transfer.pretrain RECIPE --backbone {spec.name} --dataset DATA` makes them"

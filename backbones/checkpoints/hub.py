@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from backbones.errors import UserError
+from backbones.errors import MissingInput
 
 
 def cached_file(repository: str, files: tuple[str, ...]) -> Path:
@@ -23,11 +23,11 @@ def cached_file(repository: str, files: tuple[str, ...]) -> Path:
         try:
             path = try_to_load_from_cache(name, file, revision=revision or None)
         except HFValidationError as error:
-            raise UserError(f"hf-hub:{repository}: {error}") from None
+            raise MissingInput(f"hf-hub:{repository}: {error}") from None
         if isinstance(path, str):
             return Path(path)
     at = f" --revision {revision}" if revision else ""
-    raise UserError(
+    raise MissingInput(
         f"{files[0]} of {name} is not in the local Hugging Face cache, and nothing is downloaded here; "
         f"fetch it once: hf download {name}{at}"
     )

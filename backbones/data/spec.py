@@ -12,13 +12,13 @@ from typing import Any
 
 from backbones.data.archives import Archive, read_archives
 from backbones.data.layouts import FORMATS
-from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_yaml
 
 ADAPTER = "torchreid:"
 
 
-class DatasetNotFound(UserError):
+class DatasetNotFound(MissingInput):
     """No folder holds the data set in the expected layout."""
 
 

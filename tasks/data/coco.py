@@ -18,7 +18,7 @@ from backbones.data.spec import (
     manifest_digest,
     text_option,
 )
-from backbones.errors import UsageError, UserError, did_you_mean, shortened
+from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from tasks.data.coco_images import Splits, Stats, check_images, choose_images, stats_of
 from tasks.data.coco_split import WORDS, Classes, CocoSplit, read_split
 from tasks.data.toy_coco import GENERATORS
@@ -223,7 +223,7 @@ def _check_counts(spec: DatasetSpec, read: dict[str, Any], root: Path) -> None:
         hint = "extract the archives again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:
             hint = "delete the folder; it is drawn anew"
-        raise UserError(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
+        raise MissingInput(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
 
 
 def _check_usable(splits: Splits) -> None:

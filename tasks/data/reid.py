@@ -12,7 +12,7 @@ from typing import Any
 
 from backbones.data.spec import DatasetSpec, check_format, find_root, manifest_digest
 from backbones.data.splits.integrity import check_images, stat_files
-from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
 from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
 from tasks.data.reid_subset import choose_identities, matched
 from tasks.data.torchreid_sets import torchreid_set
@@ -127,7 +127,7 @@ def _check_counts(spec: DatasetSpec, splits: Splits, root: Path) -> None:
         hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:
             hint = "delete the folder; it is drawn anew"
-        raise UserError(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
+        raise MissingInput(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
 
 
 def _flat(counts: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import DatasetSpec
-from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
 from tasks.data.reid_layouts import Sample, Splits
 
 
@@ -42,14 +42,14 @@ def _classes() -> dict[str, Any]:
     try:
         from torchreid.reid.data import datasets
     except ImportError as error:
-        raise UserError(f"torchreid cannot be imported ({error}): pip install -e '.[torchreid]'") from None
+        raise MissingInput(f"torchreid cannot be imported ({error}): pip install -e '.[torchreid]'") from None
     return dict(vars(datasets)["__image_datasets"])  # includes what users registered there
 
 
 def _open(kind: Any, root: Path, name: str) -> Any:
     def download_dataset(self: Any, dataset_dir: str, dataset_url: str | None) -> None:
         if not Path(dataset_dir).is_dir():
-            raise UserError(f"{name}: {dataset_dir}: no such folder; name the folder above it with `--data FOLDER`")
+            raise MissingInput(f"{name}: {dataset_dir}: no such folder; name the folder above it with `--data FOLDER`")
 
     offline = type(kind.__name__, (kind,), {"download_dataset": download_dataset})
     if kind._train_only:

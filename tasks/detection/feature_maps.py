@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from backbones.attention import Attention, UserAttention, takes_scale
-from backbones.backbone import Backbone
+from backbones.backbone import NEEDED_FOR_MAPS, Backbone
 from backbones.engine.sequence_parallel import attach_shards
 from backbones.errors import UsageError
 from backbones.positions import Grid, patch_positions
@@ -196,7 +196,9 @@ class StageMaps(nn.Module):
         super().__init__()
         info = getattr(backbone.model, "feature_info", None)
         if not info or not hasattr(backbone.model, "forward_intermediates"):
-            raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} gives pooled features only, no maps")
+            raise UsageError(
+                f"{backbone.spec.name}: {backbone.spec.arch} gives pooled features only, no maps; {NEEDED_FOR_MAPS}"
+            )
         strides = [int(entry["reduction"]) for entry in info]
         last = {stride: number for number, stride in enumerate(strides)}
         stages = [last[stride] for stride in (4, 8, 16, 32) if stride in last]

@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from timm.layers import LayerNorm2d
 
-from backbones.errors import UserError, shortened
+from backbones.errors import MissingInput, UserError, shortened
 from tasks.detection.mmcv_ext import Bridge
 from tasks.detection.suppression import class_offsets_in_float64
 
@@ -46,7 +46,7 @@ def load() -> None:
         try:
             _import()
         except (ImportError, AssertionError) as error:  # mmdet asserts the versions of the other two
-            raise UserError(f"mmdetection cannot be imported: {error}; {_hint()}") from error
+            raise MissingInput(f"mmdetection cannot be imported: {error}; {_hint()}") from error
 
 
 def versions() -> dict[str, str]:
@@ -66,7 +66,7 @@ def ops_source() -> Literal["compiled", "bridge"]:
 
 def _check_installed() -> None:
     if missing := [name for name in PACKAGES if name not in sys.modules and find_spec(name) is None]:
-        raise UserError(f"detection needs {shortened(missing)}: {INSTALL}")
+        raise MissingInput(f"detection needs {shortened(missing)}: {INSTALL}")
     for fork, officials in PACKAGES.values():
         if (both := [name for name in (fork, *officials) if _installed(name)])[1:]:
             names = " ".join(both)

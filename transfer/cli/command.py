@@ -21,7 +21,7 @@ from backbones.settings import (
 )
 from transfer.cli.old_names import renamed_flag
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
-from transfer.cli.yaml_layers import config_files, flag_values, with_full_paths
+from transfer.cli.yaml_layers import check_keys, config_files, flag_values, with_full_paths
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
@@ -196,8 +196,10 @@ def _combined(
     schema = flat_schema(**groups)
     combined, contradictions = None, dict[str, Path]()
     for layer in layers:
-        flags = as_flags(with_full_paths(layer, read_yaml(layer)))
+        content = with_full_paths(layer, read_yaml(layer))
+        flags = as_flags(content)
         _check_renamed(recipe.name, groups, flags, f"{layer}: ")
+        check_keys(layer, content, groups.values())
         combined = parse(unchecked_schema, flags, prog=recipe.program, default=combined, layer=str(layer))
         wrong = _contradiction(copy_to_schema(combined, schema))
         contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}

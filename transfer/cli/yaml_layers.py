@@ -1,5 +1,7 @@
 """Finds the YAML files that `--config` names, and resolves the paths within them. Imports no torch."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,14 @@ def _config_file(name: str) -> Path:
         known = f"{did_you_mean(name, shipped)} (schedules: {', '.join(shipped)})"
         raise UsageError(f"--config {name}: there is no such file or schedule{known}")
     return CONFIGS / "schedules" / f"{name}.yaml"
+
+
+def check_keys(layer: Path, content: Mapping[str, Any], groups: Iterable[type[Any]]) -> None:
+    """Check that each key of a YAML file is an option. Raises UsageError with the nearest names."""
+    known = [item.name for group in groups for item in fields(group)]
+    for key in content:
+        if key.partition(".")[0].replace("-", "_") not in known:
+            raise UsageError(f"{layer}: unknown option `{key}`{did_you_mean(key, known)}")
 
 
 def with_full_paths(layer: Path, content: dict[str, Any]) -> dict[str, Any]:

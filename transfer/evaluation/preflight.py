@@ -10,7 +10,7 @@ from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.checkpoints.exports import pretraining_facts
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
-from backbones.errors import UserError
+from backbones.errors import MissingInput, UsageError, UserError
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
 from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
@@ -142,6 +142,7 @@ class _Problems:
     def raise_if_any(self) -> None:
         """Raise one error for all; its exit status is 2 when all of them are usage errors."""
         if self.errors:
-            summary = UserError("\n".join(map(str, self.errors)))
+            common = [kind for kind in (UsageError, MissingInput) if all(isinstance(e, kind) for e in self.errors)]
+            summary = (common or [UserError])[0]("\n".join(map(str, self.errors)))
             summary.exit_status = min(2, *(error.exit_status for error in self.errors))
             raise summary

@@ -13,7 +13,7 @@ from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.split import FileSplit, PackedNames, Split
 from backbones.data.toy.digits import toy_digits
 from backbones.data.toy.layouts import TOYS
-from backbones.errors import UsageError, UserError, did_you_mean, shortened
+from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 VALIDATION = ("val", "validation", "test")
@@ -70,7 +70,7 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         splits[split], skipped = read_split(split, folder, classes)
         ignored += skipped
     if not splits:
-        raise UserError(f"{spec.name}: {root} has no folder train/, nor one of {', '.join(VALIDATION)}")
+        raise MissingInput(f"{spec.name}: {root} has no folder train/, nor one of {', '.join(VALIDATION)}")
     return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
 
 
@@ -183,7 +183,7 @@ def _split_folder(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str])
     if named is None:
         return next((root / name for name in usual if (root / name).is_dir()), None)
     if not (root / named).is_dir():
-        raise UserError(f"{spec.name}: {root / named}: there is no such folder (key `{key}`)")
+        raise MissingInput(f"{spec.name}: {root / named}: there is no such folder (key `{key}`)")
     return root / named
 
 

@@ -12,6 +12,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from transfer.records.comparability import Comparability
+from transfer.report.tables.cell_text import full_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,15 +152,20 @@ class Table:
         return self.without(*(name for name in self.names if all(map(is_missing, self[name]))))
 
     def to_frame(self) -> "pd.DataFrame":
-        """The table as a pandas DataFrame, values as they are; the ids of a row's runs become one text, with blanks."""
+        """Return the table as a pandas DataFrame: numbers with all their digits, every other value as its text.
+
+        The ids of a row's runs become one text, with blanks.
+        """
         import pandas as pd
 
-        rows = [[_without_tuples(name, row[name]) for name in self.names] for row in self.rows]
+        rows = [[_plain(name, row[name]) for name in self.names] for row in self.rows]
         return pd.DataFrame(rows, columns=self.names)
 
 
-def _without_tuples(name: str, value: Any) -> Any:
-    return (" " if name in RUN_COLUMNS else "; ").join(map(str, value)) if isinstance(value, tuple) else value
+def _plain(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, str | bool) or is_number(value):
+        return value
+    return " ".join(value) if name in RUN_COLUMNS and isinstance(value, tuple) else full_text(value)
 
 
 def is_missing(value: Any) -> bool:

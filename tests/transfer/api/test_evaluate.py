@@ -1,0 +1,170 @@
+"""Python goes the way of the command line: equal records, live modules as backbones, errors with the same texts."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+import transfer
+from tests.transfer.api.modules import TinyNet, tiny_net
+from transfer.run import main
+
+SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False}
+SHORT: dict[str, Any] = {**SMOKE, "epochs": 1, "warmup_epochs": 0}
+
+
+def test_importing_it_loads_neither_torch_nor_pandas() -> None:
+    code = "import sys, transfer; transfer.load, transfer.UsageError; print({'torch', 'pandas'} & {*sys.modules})"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "set()"
+
+
+def test_records_are_those_of_the_command_line(tmp_path: Path) -> None:
+    """The second way finds the record of the first; made apart, both have equal keys and scores."""
+    flags = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--epochs", "1", "--warmup-epochs", "0"]
+    flags += ["--lr", "0.03", "--num-identities", "2", "--no-flip-test", "--stem", "patchify", "--seeds", "0", "1"]
+    assert main([*flags, "--out", str(tmp_path / "command")]) == 0
+    runs = transfer.evaluate(
+        "reid", backbone="tiny", lr=3e-2, num_identities=2, flip_test=False, stem="patchify", seeds=[0, 1],
+        out=tmp_path / "python", **SHORT,
+    )  # fmt: skip
+    files = [path / "record.json" for path in (tmp_path / "command").iterdir()]
+    by_command = {content["run_id"]: content for content in (json.loads(file.read_bytes()) for file in files)}
+    assert {run.run_id for run in runs} == by_command.keys()
+    assert len(runs) == 2
+    for run in runs:
+        assert run.scores == by_command[run.run_id]["scores"]
+        assert run.record.run_key == by_command[run.run_id]["run_key"]
+
+
+def test_a_live_module_is_trained_as_a_copy_and_found_again(tmp_path: Path) -> None:
+    module = tiny_net()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    runs = transfer.evaluate("reid", backbone=module, name="mine", seeds=[0, 1], out=tmp_path, **SHORT)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert [run.record.backbone["name"] for run in runs] == ["mine", "mine"]
+    assert runs[0].record.weights_id.startswith("sha256:")
+    assert runs[0].record.weights_id == runs[1].record.weights_id
+    written = (runs[0].folder / "record.json").stat().st_mtime_ns
+    again = transfer.evaluate("reid", backbone=tiny_net(), name="mine", seeds=[0, 1], out=tmp_path, **SHORT)
+    assert [run.run_id for run in again] == [run.run_id for run in runs]
+    assert (again[0].folder / "record.json").stat().st_mtime_ns == written
+
+
+def test_modules_of_one_name_with_other_weights_or_source_do_not_mix(tmp_path: Path) -> None:
+    class Other(TinyNet):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return -super().forward(images)
+
+    other = Other()
+    other.load_state_dict(tiny_net().state_dict())
+    options = {"dataset": "toy_cub200", "out": tmp_path, **SMOKE}
+    modules = (tiny_net(0), tiny_net(1), other, TinyNet)
+    runs = [transfer.evaluate("fewshot", backbone=module, name="mine", **options)[0] for module in modules]
+    assert len({run.run_id for run in runs}) == 4
+    assert runs[0].scores == runs[2].scores  # a sign changes no linear probe
+    assert runs[3].record.weights_id == "random"
+
+
+def test_a_class_is_initialised_anew_for_each_seed(tmp_path: Path) -> None:
+    runs = transfer.evaluate("fewshot", backbone=TinyNet, dataset="toy_cub200", seeds=[0, 1], out=tmp_path, **SMOKE)
+    assert runs[0].scores != runs[1].scores
+    assert runs[0].record.backbone["name"] == "TinyNet"
+
+
+def test_a_model_with_forward_features_alone_is_pooled_over_its_tokens(tmp_path: Path) -> None:
+    class Tokens(nn.Module):
+        def __init__(self, inner: TinyNet) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward_features(self, images: torch.Tensor) -> torch.Tensor:
+            return self.inner.stem(images).flatten(2).transpose(1, 2)
+
+    class Pooled(Tokens):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.forward_features(images).mean(1)
+
+    options = {"dataset": "toy_cub200", "out": tmp_path, **SMOKE}
+    first, second = (transfer.evaluate("fewshot", backbone=kind(tiny_net()), **options)[0] for kind in (Tokens, Pooled))
+    assert first.scores == second.scores
+
+
+def test_pretraining_leaves_weights_that_tasks_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = transfer.pretrain("deit", backbone="tiny", epochs=1, warmup_epochs=0, **SMOKE)
+    assert runs[0].weights == runs[0].folder / "export"
+    used = transfer.evaluate("fewshot", backbone="tiny", dataset="toy_cub200", weights=runs[0].weights, **SMOKE)
+    assert used[0].record.weights_id == runs[0].record.export
+    assert runs[0].backbone().dim == used[0].backbone().dim
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"lrr": 1}, transfer.UsageError, "evaluate(): unknown option 'lrr'; did you mean 'lr'?"),
+        ({"lr": "fast"}, transfer.UsageError, "evaluate(): Error parsing --lr: could not convert string"),
+        ({"clip": 1.0}, transfer.UsageError, "evaluate(): --clip is called --clip-grad"),
+        ({"dry_run": True}, transfer.UsageError, "evaluate(): dry_run has no use in Python"),
+        ({"seeds": [0, 0]}, transfer.UsageError, "--seeds: give one or more different numbers"),
+        ({"launcher": "slurm"}, transfer.UsageError, "Python runs here"),
+        ({"dataset": "toy_markt"}, transfer.UserError, "did you mean 'toy_market'"),
+        ({"weights": "nowhere/at_all"}, transfer.MissingInput, "there are no weights at nowhere/at_all"),
+        ({"dataset": "market1501", "data": "nowhere"}, transfer.MissingInput, "market1501"),
+    ],
+)  # fmt: skip
+def test_mistakes_have_the_text_of_the_command_line(
+    options: dict[str, Any], kind: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(kind) as raised:
+        transfer.evaluate("reid", backbone="tiny", out=tmp_path, **({} if "data" in options else SMOKE) | options)
+    assert message in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_module_of_the_wrong_shape_says_what_came(tmp_path: Path) -> None:
+    with pytest.raises(transfer.UserError) as raised:
+        transfer.evaluate("reid", backbone=nn.Conv2d(3, 8, 4, 4), name="mine", out=tmp_path, **SHORT)
+    assert "backbone mine: an image [1, 3, 64, 32] gives a tensor [1, 8, 16, 8]" in str(raised.value)
+    assert "features are wanted, floats [1, D]" in str(raised.value)
+
+
+def test_detection_says_which_methods_a_module_lacks(tmp_path: Path) -> None:
+    with pytest.raises(transfer.UserError, match="forward_intermediates"):
+        transfer.evaluate("detect", backbone=tiny_net(), name="mine", out=tmp_path, **SMOKE)
+
+
+def test_a_live_model_of_timm_is_detected_with(tmp_path: Path) -> None:
+    model = timm.create_model("resnet10t", num_classes=0)
+    quick = {"subset": 4, "epochs": 1, "warmup_epochs": 0, "batch": 2, "size": (96, 128), "workers": 0}
+    runs = transfer.evaluate("detect", backbone=model, name="resnet", out=tmp_path, **SMOKE, **quick)
+    assert runs[0].record.backbone["mean"] == list(model.pretrained_cfg["mean"])
+    assert 0 <= runs[0].scores["box_AP50"] <= 1
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
+    trained: list[nn.Module] = []
+
+    class Fails(TinyNet):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            if self.training and all(module is not self for module in trained):
+                trained.append(self)
+            if len(trained) == 2:
+                raise RuntimeError("the second training fails")
+            return super().forward(images)
+
+    with pytest.raises(transfer.RunsFailed, match="RuntimeError: the second training fails") as raised:
+        transfer.evaluate("reid", backbone=Fails(), name="mine", seeds=[0, 1], out=tmp_path, **SHORT)
+    assert [run.seed for run in raised.value.runs] == [0]
+    assert len(raised.value.failures) == 1
+
+
+def test_nothing_is_printed_without_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    transfer.evaluate("fewshot", backbone=tiny_net(), name="mine", dataset="toy_cub200", out=tmp_path, **SMOKE)
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,85 @@
+"""Sets of runs: chosen, framed and written."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import transfer
+from tests.transfer.api.modules import tiny_net
+from transfer.api.frame import COLUMNS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs")
+    short = {"smoke": True, "threads": 1, "progress": False, "epochs": 2, "warmup_epochs": 0, "out": out}
+    for stem in ("conv", "patchify"):
+        transfer.evaluate("reid", backbone="tiny", stem=stem, seeds=[0, 1], **short)
+    transfer.evaluate("reid", backbone="tiny", lr=1e30, **short)
+    options = {"smoke": True, "threads": 1, "progress": False, "out": out}
+    transfer.evaluate("fewshot", backbone=tiny_net(), name="mine", dataset="toy_cub200", **options)
+    return out
+
+
+def test_the_frame_has_every_score_and_a_row_for_a_failed_training(folder: Path) -> None:
+    runs = transfer.load(folder)
+    frame = runs.to_frame()
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == COLUMNS
+    assert len(frame) == sum(max(len(run.scores), 1) for run in runs)
+    for run in runs:
+        rows = frame[frame.run_id == run.run_id].set_index("metric")
+        assert rows.value.dropna().to_dict() == run.scores
+    failed = frame[frame.outcome != "completed"]
+    assert failed.metric.tolist() == ["mAP"]
+    assert failed.value.isna().all()
+    assert frame.groupby("run_id").primary.sum().eq(1).all()
+
+
+def test_filter_takes_fields_and_lists_of_values(folder: Path) -> None:
+    runs = transfer.load(folder)
+    assert len(runs.filter(task="reid", lr=0.05)) == 4
+    assert {run.seed for run in runs.filter(stem="patchify")} == {0, 1}
+    assert len(runs.filter(task="reid", stem=["conv", "patchify"], seed=0)) == 3
+    assert len(runs.filter(task="fewshot")) == 1
+    with pytest.raises(transfer.UsageError, match="no run has a field 'steem'; did you mean 'stem'"):
+        runs.filter(steem="conv")
+
+
+def test_slices_sums_and_their_text(folder: Path) -> None:
+    runs = transfer.load(folder)
+    assert [run.run_id for run in runs[1:3]] == [runs[1].run_id, runs[2].run_id]
+    assert len(runs[:2] + runs[1:3]) == 3
+    assert repr(runs.filter(task="reid")) == "<RunSet of 5: 5 reid>"
+
+
+def test_comparison_as_a_frame(folder: Path) -> None:
+    runs = transfer.load(folder).filter(task="reid", lr=0.05)
+    frame = transfer.compare(runs, "stem", "conv", "patchify", bootstrap_samples=200).to_frame().set_index("score")
+    means = runs.to_frame().query("metric == 'mAP'").groupby("stem").value.mean()
+    assert frame.difference["mAP"] == pytest.approx(100 * (means["conv"] - means["patchify"]))
+    assert frame.low["mAP"] <= frame.difference["mAP"] <= frame.high["mAP"]
+    assert all(isinstance(text, str) and text for text in frame.verdict)
+
+
+def test_files_hold_what_the_frame_holds(folder: Path, tmp_path: Path) -> None:
+    runs = transfer.load(folder)
+    runs.to_parquet(tmp_path / "runs.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "runs.parquet"), runs.to_frame(), check_dtype=False)
+
+
+def test_tables_in_markdown_and_latex(folder: Path) -> None:
+    runs = transfer.load(folder).filter(task="reid", stem="patchify", lr=0.05)
+    frame = runs.to_frame()
+    mean = f"{100 * frame[frame.metric == 'mAP'].value.mean():.2f}"
+    assert f"| {mean} " in runs.to_markdown()
+    latex = runs.to_latex()
+    assert f"& {mean} &" in latex
+    assert r"toy\_market" in latex
+    assert latex.startswith(r"\begin{tabular}{")
+    assert latex.count(r"\\") == 2
+
+
+def test_a_missing_folder_is_said() -> None:
+    with pytest.raises(transfer.MissingInput, match="nowhere: there is no such folder of runs"):
+        transfer.load("nowhere")
