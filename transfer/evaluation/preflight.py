@@ -142,7 +142,8 @@ class _Problems:
     def raise_if_any(self) -> None:
         """Raise one error for all; its exit status is 2 when all of them are usage errors."""
         if self.errors:
-            common = [kind for kind in (UsageError, MissingInput) if all(isinstance(e, kind) for e in self.errors)]
+            kinds: tuple[type[UserError], ...] = (UsageError, MissingInput)
+            common = [kind for kind in kinds if all(isinstance(e, kind) for e in self.errors)]
             summary = (common or [UserError])[0]("\n".join(map(str, self.errors)))
             summary.exit_status = min(2, *(error.exit_status for error in self.errors))
             raise summary

@@ -14,7 +14,7 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run, RunKey
 from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.tables import comparison
-from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.cell_text import cell_text, full_text
 from transfer.report.tables.render import note_texts
 from transfer.report.tables.table import RUN, NoteKind, Table, is_number
 from transfer.report.tables.verdict_text import verdict_text
@@ -364,7 +364,8 @@ def test_a_table_holds_the_verdicts_and_the_numbers_that_were_compared(tmp_path:
     rows = compared(runs, "stem=conv", "stem=patchify", draws=300).rows
     table = compare(runs, "stem=conv", "stem=patchify", draws=300)
     assert {line.verdict.kind for line in rows} == {Kind.A_BETTER, Kind.B_BROKE_DOWN}
-    assert table["verdict"] == [line.verdict for line in rows] == table.to_frame()["verdict"].tolist()
+    assert table["verdict"] == [line.verdict for line in rows]
+    assert table.to_frame()["verdict"].tolist() == [full_text(line.verdict) for line in rows]
     assert table["difference"] == [line.estimate and 100 * line.estimate.estimate for line in rows]
     assert table[RUN] == [tuple(record.run_id for record in line.matched.records) for line in rows]
 
