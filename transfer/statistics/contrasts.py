@@ -2,6 +2,22 @@
 
 `docs/concepts/statistics.md` has the formulas in one place. Letters: B draws, C clusters, K systems,
 S seeds of a system.
+
+Scores vary over test samples and over seeds. The first part is that of the bootstrap; the second is Student's,
+from the few scores of each system, since resampling three seeds gives an interval that is much too short. What
+samples and seeds do jointly is in both parts and is taken from the first:
+
+    variance = spread over seeds + (spread over samples - what samples alone spread seeds apart)
+
+By luck that can be less than the spread over samples. Raised to it, intervals from three seeds that do nothing
+would cover 98 to 99 %; so it is raised only where few clusters disagree, and seeds can be equal by luck. The
+degrees of freedom are Satterthwaite's (1946), corrected for few seeds, see `_freedom`. The crossed components are
+those of Owen (2007), "The pigeonhole bootstrap", doi 10.1214/07-AOAS122; how much seeds matter is the subject of
+Bouthillier et al. (2021), arXiv 2103.03098.
+
+Where few clusters disagree, resampling them says little. As far as that is so (`fewness`), the p value of the
+samples' part is the sign-flip test's, and the interval asks of each difference what variance it would come with
+(Tango 1998; of a single score near its bounds Wilson 1927), see `transfer.statistics.score_variance`.
 """
 
 import math
@@ -32,67 +48,75 @@ def contrast(
     seeds: Sequence[Sequence[object]] | None = None,
     level: float = LEVEL,
 ) -> Estimate:
-    """sum_k c_k m_k with its interval, m_k the mean score of system k over its seeds.
-
-    Scores vary over test samples and over seeds. The first part is that of the bootstrap; the second is Student's,
-    from the few scores of each system, since resampling three seeds gives an interval that is much too short. What
-    samples and seeds do jointly is in both parts and is taken from the first:
-
-        variance = spread over seeds + (spread over samples - what samples alone spread seeds apart)
-
-    By luck that can be less than the spread over samples. Raised to it, intervals from three seeds that do nothing
-    would cover 98 to 99 %; so it is raised only where few clusters disagree, and seeds can be equal by luck. The
-    degrees of freedom are Satterthwaite's (1946), corrected for few seeds, see `_freedom`. The crossed components are
-    those of Owen (2007), "The pigeonhole bootstrap", doi 10.1214/07-AOAS122; how much seeds matter is the subject of
-    Bouthillier et al. (2021), arXiv 2103.03098.
-
-    Where few clusters disagree, resampling them says little. As far as that is so (`fewness`), the p value of the
-    samples' part is the sign-flip test's, and the interval asks of each difference what variance it would come with
-    (Tango 1998; of a single score near its bounds Wilson 1927), see `transfer.statistics.score_variance`.
+    """Return sum_k c_k m_k with its interval, m_k the mean score of system k over its seeds.
 
     Args:
-        scores: for each system [S_k], one for each seed.
-        drawn: for each system [S_k, B], the same of resampled clusters, draw b the same clusters for all. None are
-            needed where `parts` say that few clusters disagree.
+        scores: [S_k] scores of each system, one for each seed.
+        drawn: [S_k, B] scores of each system on resampled clusters, resample b the same for all systems. B may be 0
+            if `parts` show that few clusters disagree.
         coefficients: +1, -1 for a difference; +1, -1, -1, +1 for the interaction of a 2 x 2.
-        clusters: how many were resampled.
-        parts: for each system. Without them only what many clusters allow is made.
-        bounds: of a sample's value.
-        seeds: labels [S_k] for each system; without them they may be the same. What most have in common is taken in
-            pairs, see `in_pairs`: what such seeds share, as the order of the data, cancels. Two seeds would leave one
-            degree of freedom: of these the means are those of the same seeds, and the systems' spreads independent.
+        clusters: number of clusters resampled.
+        parts: contributions of the clusters for each system; without them the methods for many clusters are used.
+        bounds: smallest and largest value of a sample.
+        seeds: labels [S_k] of each system's seeds; without them they may be the same. Seeds that the systems share are
+            paired, so that what such seeds share, as the order of the data, cancels. Two pairs would leave one
+            degree of freedom: then the means are over the shared seeds, and the systems' variances independent.
 
     Raises:
-        ValueError: fewer than two clusters, or a score, or a draw of one, that is no number.
+        ValueError: fewer than two clusters, or a score or resampled score is not finite.
     """
     if clusters < 2:
         raise ValueError(f"an interval needs at least 2 clusters, not {clusters}")
-    if not all(np.isfinite(one).all() for one in (*scores, *drawn)):
-        raise ValueError("a score, or a draw of one, is not a number")
-    if parts is not None and not all(np.isfinite(one.sums).all() for one in parts):
-        raise ValueError("what a cluster adds to a score is not a number")
+    _check_finite(scores, drawn, parts)
     weights = np.asarray(coefficients, dtype=np.float64)
-    given = WeightedSystems(weights, list(scores), list(drawn), None if parts is None else list(parts))
-    used = common_seeds(seeds) if seeds else None
-    dust = given.dust
-    mean = given if used is None else given.of(used)
-    apart, paired = given, False
-    if used is not None and (len(used[0]) > 2 or mean.equal_in_pairs(dust)):
-        mean = apart = mean.within_pairs(dust)
-        paired = True
-    single = sum(map(abs, coefficients)) == abs(sum(coefficients))
-    samples = Samples.of(mean, clusters, bounds, single, sum(map(abs, coefficients)), dust)
-    varying = Seeds.of(apart, [len(one) for one in mean.scores], not seeds or used is not None)
-    found = _combined(mean.estimate(dust), samples, varying, clusters, level)
-    sizes = tuple(len(one) for one in (used or scores))
-    found = replace(found, seeds=sizes, paired=paired, borrowed=varying.borrowed, draws=drawn[0].shape[1])
+    systems = WeightedSystems(weights, list(scores), list(drawn), None if parts is None else list(parts))
+    shared_seeds = common_seeds(seeds) if seeds else None
+    estimate = _of_systems(systems, shared_seeds, not seeds or shared_seeds is not None, clusters, bounds, level)
+    return replace(estimate, seeds=tuple(map(len, shared_seeds or scores)), draws=drawn[0].shape[1])
+
+
+def _of_systems(
+    systems: WeightedSystems,
+    shared_seeds: list[list[int]] | None,
+    common: bool,
+    clusters: int,
+    bounds: tuple[float, float],
+    level: float,
+) -> Estimate:
+    """Return the estimate without the numbers of seeds and resamples.
+
+    Args:
+        shared_seeds: indices of the seeds that all systems share, see `common_seeds`.
+        common: whether the systems may be taken to have the same seeds.
+    """
+    rounding_error = systems.rounding_error
+    averaged = systems if shared_seeds is None else systems.select(shared_seeds)
+    reach = float(np.abs(systems.weights).sum())
+    single = reach == abs(float(systems.weights.sum()))
+    paired = shared_seeds is not None and (len(shared_seeds[0]) > 2 or averaged.equal_for_each_seed(rounding_error))
+    if paired:
+        averaged = systems = averaged.paired_differences(rounding_error)
+    samples = Samples.of(averaged, clusters, bounds, single, reach, rounding_error)
+    varying = Seeds.of(systems, [len(values) for values in averaged.scores], common)
+    estimate = _combined(averaged.estimate(rounding_error), samples, varying, clusters, level)
+    estimate = replace(estimate, paired=paired, borrowed=varying.borrowed)
     if single and bounds != UNKNOWN:
-        return replace(found, low=max(found.low, bounds[0]), high=min(found.high, bounds[1]))
-    return found
+        return replace(estimate, low=max(estimate.low, bounds[0]), high=min(estimate.high, bounds[1]))
+    return estimate
+
+
+def _check_finite(
+    scores: Sequence[NDArray[Any]], drawn: Sequence[NDArray[Any]], parts: Sequence[ClusterScores] | None
+) -> None:
+    """Raise ValueError unless every score, resampled score and cluster's contribution is finite."""
+    if not all(np.isfinite(values).all() for values in (*scores, *drawn)):
+        raise ValueError("a score, or a draw of one, is not a number")
+    if parts is not None and not all(np.isfinite(system.sums).all() for system in parts):
+        raise ValueError("what a cluster adds to a score is not a number")
 
 
 def with_more_seeds(estimate: Estimate, more: int) -> Estimate:
-    """As it would be with so many more seeds of each system, varying as these do, on the same samples."""
+    """Return the estimate expected with `more` seeds of each system that vary as these do, on the same samples."""
     sizes = [size + more for size in estimate.seeds]
     seed_error = (estimate.seed_error or 0.0) * math.sqrt(min(estimate.seeds) / min(sizes))
     total = estimate.cluster_error**2 + seed_error**2
@@ -107,7 +131,7 @@ def with_more_seeds(estimate: Estimate, more: int) -> Estimate:
 
 
 def _combined(estimate: float, samples: Samples, seeds: Seeds, clusters: int, level: float) -> Estimate:
-    """The estimate but for what it says of its systems."""
+    """Return the estimate without the fields that describe its systems."""
     few = samples.few
     thin = few * samples.thin
     shared = thin * min(seeds.by_samples, seeds.variance) + (1 - thin) * min(seeds.by_samples, samples.variance)
@@ -137,8 +161,8 @@ def _combined(estimate: float, samples: Samples, seeds: Seeds, clusters: int, le
     inner = ends.at(2 * level - 1, samples.tails(2 * level - 1)) if level > 0.5 else (estimate, estimate)
     if isinstance(growth, Discordance):  # counts move by whole jumps
         inner = inner[0] - growth.jump / 2, inner[1] + growth.jump / 2
-    found = replace(known, low=low, high=high, inner=inner, freedom=freedom)
-    return _agreeing(found, _p(found, samples, ends, total), ends.p_of_none(samples.tails(level)))
+    interval = replace(known, low=low, high=high, inner=inner, freedom=freedom)
+    return _agreeing(interval, _p(interval, samples, ends, total), ends.p_of_none(samples.tails(level)))
 
 
 @dataclass(frozen=True)
@@ -147,24 +171,25 @@ class _Ends:
 
     estimate: float
     total: float
-    """Variance"""
+    """Variance of the contrast over samples and seeds."""
     share: float
-    """Of the seeds"""
+    """Share of the variance that comes from seeds."""
     freedom: float
+    """Degrees of freedom of the variance."""
     samples: Samples
 
     def at(self, level: float, tails: tuple[float, float]) -> tuple[float, float]:
-        """The values next to the estimate whose distance from it is the quantile times their standard error."""
+        """Return the two values whose distance from the estimate is the quantile times their standard error."""
         from scipy.special import stdtrit
 
         limit = float(stdtrit(self.freedom, (1 + level) / 2))
         few, growth = self.samples.few, self.samples.growth
         lengths = [limit * math.sqrt(self._variance(tail)) for tail in tails]
         if few and isinstance(growth, Rate):
-            own = growth.lengths(level, self.samples.freedom)
+            exact = growth.lengths(level, self.samples.freedom)
             usual = float(stdtrit(self.samples.freedom, (1 + level) / 2)) ** 2 * self.samples.variance
-            more = [few * (length**2 - usual) for length in own]
-            lengths = [math.sqrt(max(length**2 + one, 0.0)) for length, one in zip(lengths, more, strict=True)]
+            more = [few * (length**2 - usual) for length in exact]
+            lengths = [math.sqrt(max(length**2 + added, 0.0)) for length, added in zip(lengths, more, strict=True)]
         elif few and growth:
             lengths = [self._crossing(level, limit, way, tail) for way, tail in zip((-1, 1), tails, strict=True)]
         return self.estimate - lengths[0], self.estimate + lengths[1]
@@ -173,20 +198,20 @@ class _Ends:
         return self.total * ((1 - self.share) * tail + self.share) ** 2
 
     def _more(self, value: float) -> float:
-        """By which a true value raises the variance of the samples' part."""
+        """Return how much larger the variance over samples is if this value is the true contrast."""
         few, growth = self.samples.few, self.samples.growth
         return few * growth.variance(value) if few and isinstance(growth, Discordance) else 0.0
 
     def _crossing(self, level: float, limit: float, way: int, tail: float) -> float:
-        """Where the distance is the quantile times the error, what samples would add to it by their own quantile."""
+        """Return the distance that equals its quantile times its error, growth at the samples' own quantile."""
         from scipy.optimize import brentq
         from scipy.special import stdtrit
 
         usual = limit**2 * self._variance(tail)
-        own = float(stdtrit(self.samples.freedom, (1 + level) / 2)) ** 2
+        squared_quantile = float(stdtrit(self.samples.freedom, (1 + level) / 2)) ** 2
 
         def beyond(distance: float) -> float:
-            return distance**2 - max(usual + own * self._more(self.estimate + way * distance), 0.0)
+            return distance**2 - max(usual + squared_quantile * self._more(self.estimate + way * distance), 0.0)
 
         start = math.sqrt(usual) or 1e-12
         far = start
@@ -196,7 +221,7 @@ class _Ends:
         return float(brentq(beyond, near, far, xtol=1e-15, rtol=1e-12)) if beyond(near) < 0 else near
 
     def p_of_none(self, tails: tuple[float, float]) -> float:
-        """Two-sided, of the value 0, as the ends have it."""
+        """Return the two-sided p value of a contrast of 0 that agrees with the interval."""
         from scipy.special import stdtr
 
         if not self.estimate:
@@ -205,42 +230,44 @@ class _Ends:
         return float(2 * stdtr(self.freedom, -abs(self.estimate) / math.sqrt(variance))) if variance else 0.0
 
 
-def _p(found: Estimate, samples: Samples, ends: _Ends, total: float) -> float:
-    """Of no difference: by the sign-flip test as far as few clusters disagree, otherwise by the interval."""
+def _p(estimate: Estimate, samples: Samples, ends: _Ends, total: float) -> float:
+    """Return the p value of no difference: the sign-flip test's if few clusters disagree, else the interval's."""
     from scipy.special import stdtr, stdtrit
 
-    usual = ends.p_of_none(samples.tails(found.level))
+    usual = ends.p_of_none(samples.tails(estimate.level))
     if samples.few and isinstance(samples.growth, Rate):
         return math.nan
-    if not samples.few or math.isnan(samples.by_flips) or not found.estimate:
+    if not samples.few or math.isnan(samples.by_flips) or not estimate.estimate:
         return usual
     half = float(stdtrit(samples.freedom, samples.by_flips / 2))
     # the error that gives the sign-flip test's p value to the samples alone, and then what seeds add
-    flipped = math.inf if half > -1e-9 else total - samples.variance + (found.estimate / half) ** 2
-    squared = (found.estimate / float(stdtrit(found.freedom, usual / 2))) ** 2 if 0 < usual < 1 else 0.0
+    flipped = math.inf if half > -1e-9 else total - samples.variance + (estimate.estimate / half) ** 2
+    squared = (estimate.estimate / float(stdtrit(estimate.freedom, usual / 2))) ** 2 if 0 < usual < 1 else 0.0
     error = samples.few * flipped + (1 - samples.few) * squared if samples.few < 1 else flipped
-    return float(2 * stdtr(found.freedom, -abs(found.estimate) / math.sqrt(error))) if error > 0 else 0.0
+    return float(2 * stdtr(estimate.freedom, -abs(estimate.estimate) / math.sqrt(error))) if error > 0 else 0.0
 
 
-def _agreeing(found: Estimate, p: float, by_ends: float) -> Estimate:
-    """With a p value below 1 - level where the interval leaves 0 out, and only there: the more careful one holds.
+def _agreeing(estimate: Estimate, p: float, by_ends: float) -> Estimate:
+    """Return the estimate with its p value, below 1 - level exactly where the interval excludes 0.
+
+    Where p value and interval disagree, the more conservative of the two is kept.
 
     Args:
-        p: nan of a single score; that it is 0 is refuted by any outcome that is not.
+        p: p value of no difference; nan for a single score, where any outcome that is not 0 refutes 0.
     """
-    outside = not found.low <= 0 <= found.high
+    outside = not estimate.low <= 0 <= estimate.high
     if math.isnan(p):
-        return replace(found, p=0.0 if outside else 1.0)
-    shown = p < 1 - found.level
+        return replace(estimate, p=0.0 if outside else 1.0)
+    shown = p < 1 - estimate.level
     if outside and not shown:
-        return replace(found, p=p, low=min(found.low, 0.0), high=max(found.high, 0.0))
+        return replace(estimate, p=p, low=min(estimate.low, 0.0), high=max(estimate.high, 0.0))
     if shown and not outside:
-        return replace(found, p=max(p, by_ends, 1 - found.level))
-    return replace(found, p=p)
+        return replace(estimate, p=max(p, by_ends, 1 - estimate.level))
+    return replace(estimate, p=p)
 
 
 def _freedom(share: float, seeds: float, clusters: float) -> float:
-    """Degrees of freedom of a sum of two estimated variances.
+    """Return the degrees of freedom of a sum of two estimated variances.
 
     Satterthwaite's are 1 / (share^2 / seeds + (1 - share)^2 / clusters). With 2 degrees for the seeds and a share near
     0.9 that covers 92 % instead of 95; the factor on the seeds' part, which is 1 at either end, brings it to between 94

@@ -2,22 +2,19 @@
 
 All systems are scored on the same samples, so every draw of a bootstrap takes the same samples for all of them; samples
 of a cluster (queries of an identity, or an image by itself) are taken together.
-Letters: C clusters, R columns (runs, metrics), B draws.
+Letters: C clusters, R columns (runs, metrics), B bootstrap resamples.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.probing.draws import POWER, smallest_difference, smallest_shift
-
-if TYPE_CHECKING:
-    pass
 
 LEVEL = 0.95
 BLOCK = 2**22
@@ -38,20 +35,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class Few:
-    """What clusters that seldom disagree say of the difference they could show."""
+    """Discordant clusters, where these are few, as needed for the power of the sign-flip test."""
 
     jump: float
-    """What one cluster that disagrees adds to the difference"""
+    """Mean contribution of one discordant cluster to the difference."""
     noise: float
-    """Such clusters that are seen"""
+    """Effective number of discordant clusters observed."""
     most: float
-    """As many as there can be"""
+    """Largest possible number of discordant clusters."""
     weight: float
-    """How far this counts, 0 to 1"""
+    """Weight of the methods for few clusters, 0 to 1."""
     freedom: float
-    """Of the test that many clusters allow"""
+    """Degrees of freedom of the test used with many clusters."""
     stretch: float = 1.0
-    """By which clusters of unlike sizes need more than as many of one size"""
+    """Factor by which clusters of unequal sizes raise the smallest difference that can be shown."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ class Estimate(Interval):
     """A linear contrast of scores; in their unit, as are `low`, `high` and the errors."""
 
     p: float = 1.0
-    """Two-sided, of no difference; below 1 - level where the interval leaves 0 out, and only there"""
+    """Two-sided p value of no difference; below 1 - level where the interval leaves 0 out, and only there"""
     error: float = 0.0
     """Standard error over test samples and, with several seeds, over seeds"""
     freedom: float = math.inf
@@ -69,7 +66,7 @@ class Estimate(Interval):
     seed_error: float | None = None
     """Standard error over seeds alone, as far as it goes beyond that over samples; None with one seed"""
     seeds: tuple[int, ...] = ()
-    """Of each system"""
+    """Number of seeds of each system."""
     paired: bool = False
     """Whether seeds were taken in pairs, the systems having the same ones"""
     borrowed: bool = False
@@ -79,51 +76,51 @@ class Estimate(Interval):
     inner: tuple[float, float] | None = None
     """The interval of the level 1 - 2 (1 - level), of two one-sided tests (Schuirmann 1987)"""
     effective_clusters: float | None = None
-    """As many of one size would say as much (Kish 1965)"""
+    """Number of equal clusters that would carry the same information (Kish 1965)."""
     discordant: int | None = None
     """Clusters on which the systems differ; None where that is not known, as of COCO's scores of unlike detectors"""
     few: Few | None = None
 
     @property
     def shown(self) -> bool:
-        """Whether the interval leaves 0 out."""
+        """Return whether the interval excludes 0."""
         return self.p < 1 - self.level
 
     def within(self, margin: float) -> bool:
-        """Whether two one-sided tests, each at 1 - level, show a difference smaller than the margin either way."""
+        """Return whether two one-sided tests at 1 - level show a difference smaller than the margin either way."""
         return self.inner is not None and -margin < self.inner[0] and self.inner[1] < margin
 
     def smallest_difference(self, power: float = POWER, tests: int = 1) -> float:
-        """The true difference that as many seeds and samples, varying like these, show with this power.
+        """Return the smallest true difference detected with this power by as many seeds and samples as these.
 
-        Infinite where none can be shown, as by five clusters.
+        It is infinite where none can be detected, as with five clusters.
 
         Args:
-            tests: in a family whose p values are adjusted. The share of wrong findings is divided by them, as Holm and
-                Benjamini-Hochberg do for the smallest p: what is larger is shown whatever the other tests say.
+            tests: number of tests in a family whose p values are adjusted. The level is divided by it, as Holm and
+                Benjamini-Hochberg do for the smallest p: a larger difference is shown whatever the other tests say.
         """
         level = round(1 - self.level, 9) / tests
-        found = self.error * _errors_to_show(self.freedom, power, level)
+        by_error = self.error * _errors_to_show(self.freedom, power, level)
         if self.few is None:
-            return found
+            return by_error
         exact = (
             self.few.stretch * self.few.jump * smallest_shift(self.few.noise, self.few.most, power=power, level=level)
         )
         usual = self.cluster_error * _errors_to_show(self.few.freedom, power, level)
         if math.isinf(exact):
             return exact
-        return math.sqrt(max(found**2 + self.few.weight * (exact**2 - usual**2), 0.0))
+        return math.sqrt(max(by_error**2 + self.few.weight * (exact**2 - usual**2), 0.0))
 
 
 def _errors_to_show(freedom: float, power: float, level: float) -> float:
-    """The smallest difference in standard errors of it."""
+    """Return the smallest detectable difference, in its standard errors."""
     # a paired test of n draws has n - 1 degrees of freedom and, at a correlation of 1/2, the error 1 / sqrt(n)
     n = round(min(max(freedom, 1.0), 1e4)) + 1
     return smallest_difference(n, correlation=0.5, power=power, level=level) * math.sqrt(n)
 
 
 def cluster_draws(sums: NDArray[Any], counts: NDArray[Any], *, draws: int, seed: int = 0) -> NDArray[Any]:
-    """[B, R]: the means of resampled clusters, the same clusters for every column; nan where none has a sample.
+    """Return the means [B, R] of resampled clusters, the same clusters for every column; nan where none has a sample.
 
     Clusters with the same sums and counts are drawn together, which changes nothing but the time.
 
@@ -133,7 +130,7 @@ def cluster_draws(sums: NDArray[Any], counts: NDArray[Any], *, draws: int, seed:
     columns, clusters = sums.shape[1], len(sums)
     table = np.concatenate([sums, counts], axis=1).astype(np.float64)
     kinds, size = np.unique(table, axis=0, return_counts=True)
-    found, step = np.empty((draws, columns)), max(1, BLOCK // clusters)
+    means, step = np.empty((draws, columns)), max(1, BLOCK // clusters)
     blocks: Iterator[NDArray[Any]]
     if 16 * len(size) < clusters:
         rng = np.random.default_rng(seed)
@@ -146,8 +143,8 @@ def cluster_draws(sums: NDArray[Any], counts: NDArray[Any], *, draws: int, seed:
     for number, weights in enumerate(blocks):
         totals = weights.astype(np.float64) @ kinds
         with np.errstate(invalid="ignore", divide="ignore"):
-            found[number * step : number * step + len(totals)] = totals[:, :columns] / totals[:, columns:]
-    return found
+            means[number * step : number * step + len(totals)] = totals[:, :columns] / totals[:, columns:]
+    return means
 
 
 @lru_cache(maxsize=1)
@@ -170,7 +167,7 @@ def _steps(draws: int, step: int) -> Iterator[int]:
 
 
 def wilson(successes: int, of: int, level: float = LEVEL) -> Interval:
-    """The interval of a rate (Wilson 1927), good for few runs and for rates of 0 and 1; of no runs it is all rates."""
+    """Return the interval of a rate (Wilson 1927), good for few runs and for rates of 0 and 1; without runs [0, 1]."""
     from scipy.special import ndtri
 
     if not 0 <= successes <= of:
@@ -185,7 +182,7 @@ def wilson(successes: int, of: int, level: float = LEVEL) -> Interval:
 
 
 def adjusted(p_values: Sequence[float], correction: str = "holm") -> list[float]:
-    """p values for a family of tests: below a level only as often as the correction promises for the whole family.
+    """Return the p values adjusted for a family of tests.
 
     "holm" (1979) bounds the chance of any false finding, "bh" (Benjamini and Hochberg 1995) the expected share of false
     ones among the findings; "none" leaves all as they are. nan stays nan and does not count.
@@ -193,23 +190,23 @@ def adjusted(p_values: Sequence[float], correction: str = "holm") -> list[float]
     Raises:
         ValueError: an unknown correction.
     """
-    given = np.asarray(p_values, dtype=np.float64)
-    known = np.flatnonzero(~np.isnan(given))
-    order = known[np.argsort(given[known], kind="stable")]
+    raw = np.asarray(p_values, dtype=np.float64)
+    known = np.flatnonzero(~np.isnan(raw))
+    order = known[np.argsort(raw[known], kind="stable")]
     size, place = len(order), np.arange(len(order))
-    found = given.copy()
+    corrected = raw.copy()
     if correction == "holm":
-        found[order] = np.minimum(np.maximum.accumulate(given[order] * (size - place)), 1)
+        corrected[order] = np.minimum(np.maximum.accumulate(raw[order] * (size - place)), 1)
     elif correction == "bh":
-        found[order] = np.minimum.accumulate((given[order] * size / (place + 1))[::-1])[::-1]
+        corrected[order] = np.minimum.accumulate((raw[order] * size / (place + 1))[::-1])[::-1]
     elif correction != "none":
         raise ValueError(f"correction must be holm, bh or none, not {correction!r}")
-    adjusted_values: list[float] = found.tolist()
+    adjusted_values: list[float] = corrected.tolist()
     return adjusted_values
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and the standard deviation (n - 1) of a sample; nan where there are too few."""
+    """Return the mean and the standard deviation (n - 1) of a sample; nan where there are too few."""
     if not values:
         return math.nan, math.nan
     mean = math.fsum(values) / len(values)

@@ -1,6 +1,6 @@
-"""How much of a contrast is chance: that of test samples, and that of seeds. Imports no torch.
+"""The variances of a contrast over test samples and over seeds. Imports no torch.
 
-Letters: B draws, C clusters, S seeds of a system.
+Letters: B bootstrap resamples, C clusters, S seeds of a system.
 """
 
 import math
@@ -31,35 +31,45 @@ class Samples:
 
     variance: float
     spread: NDArray[Any]
-    """[B]"""
+    """[B] resampled contrasts less their mean."""
     few: float
-    """Weight of the methods for few clusters that disagree"""
+    """Weight, 0 to 1, of the methods for few discordant clusters."""
     by_flips: float
-    """p value of no difference, of the samples alone; nan where it is not known"""
+    """p value of no difference by the sign-flip test over samples alone; nan if unknown."""
     freedom: float
     growth: Discordance | Rate | None = None
     discordant: int | None = None
     power: Few | None = None
     clusters: float | None = None
-    """Kish's number"""
+    """Kish's effective number of clusters."""
     thin: float = 0.0
-    """How far what differs are a few clusters by a few amounts, so that seeds can be equal by luck"""
+    """Degree, 0 to 1, to which few clusters differ, by few amounts, so that seeds can be equal by luck."""
 
     @classmethod
     def of(
-        cls, given: WeightedSystems, clusters: int, bounds: tuple[float, float], single: bool, reach: float, dust: float
+        cls,
+        systems: WeightedSystems,
+        clusters: int,
+        bounds: tuple[float, float],
+        single: bool,
+        reach: float,
+        rounding_error: float,
     ) -> "Samples":
-        """Args: single: of one score, not of a difference. reach: the sum of the absolute coefficients."""
-        spread = given.spread(dust)
-        if given.parts is None:
+        """Return the variance over test samples of the contrast of these systems.
+
+        Args:
+            single: whether the contrast is one score, not a difference.
+            reach: sum of the absolute coefficients.
+        """
+        spread = systems.bootstrap_deviations(rounding_error)
+        if systems.clusters is None:
             if spread.size < 2:
                 raise ValueError("a score, or a draw of one, is not a number")
             return cls(float(spread.var()) * clusters / (clusters - 1), spread, 0.0, math.nan, clusters - 1)
-        sums, influence = (
-            given.contrasts([getattr(one, name).mean(axis=0) for one in given.parts]) for name in ("sums", "influence")
-        )
-        shares = np.mean([one.shares.mean(axis=0) for one in given.parts], axis=0)
-        influence[np.abs(influence) <= dust] = 0.0
+        sums = systems.contrasts([system.sums.mean(axis=0) for system in systems.clusters])
+        influence = systems.contrasts([system.influence.mean(axis=0) for system in systems.clusters])
+        shares = np.mean([system.shares.mean(axis=0) for system in systems.clusters], axis=0)
+        influence[np.abs(influence) <= rounding_error] = 0.0
         # of the scores without each cluster in turn (Bell and McCaffrey 2002), and Kish's number of clusters
         variance = float(((influence / (1 - shares)) ** 2).sum()) * (clusters - 1) / clusters
         kish = 1 / float((shares**2).sum())
@@ -67,22 +77,22 @@ class Samples:
         if single:
             few, growth = _near_bounds(sums, shares, variance * (clusters - 1) / clusters, bounds)
             return cls(variance, spread, few, math.nan, freedom, growth, clusters=kish)
-        sums[np.abs(sums) <= dust] = 0.0
+        sums[np.abs(sums) <= rounding_error] = 0.0
         few, seen = fewness(effective_number(sums)), int(np.count_nonzero(sums))
         span = bounds[1] - bounds[0]
         discordance = Discordance.of(sums, shares, span, span * reach / 2) if few else None
         if discordance is None:
             return cls(variance, spread, 0.0 if seen else few, math.nan, freedom, None, seen, clusters=kish)
         thin = _thin(sums)
-        of_one = given.of_single_runs(dust)
+        of_single_seeds = systems.cluster_contrasts(rounding_error)
         by_few = min(freedom_of(sums), freedom_of(shares))
         freedom = 1 / (few / by_few + (1 - few) / freedom + 1e-12)
-        stretch = stretch_of(shares, int(np.count_nonzero(of_one)))
-        power = Few(*to_be_shown(sums, of_one, shares, span, span * reach / 2), few * thin, freedom, stretch)
+        stretch = stretch_of(shares, int(np.count_nonzero(of_single_seeds)))
+        power = Few(*to_be_shown(sums, of_single_seeds, shares, span, span * reach / 2), few * thin, freedom, stretch)
         return cls(variance, spread, few, sign_flip_p(sums), freedom, discordance, seen, power, kish, thin)
 
     def tails(self, level: float) -> tuple[float, float]:
-        """How long the sides of the interval are, in those of the normal distribution of the same variance."""
+        """Return the lengths below and above the estimate, relative to a normal distribution of the same variance."""
         from scipy.special import ndtri
 
         deviation = float(self.spread.std()) if self.spread.size else 0.0
@@ -94,7 +104,7 @@ class Samples:
 
 
 def _thin(parts: NDArray[Any]) -> float:
-    """1 where few of the parts [C] are not 0, or where all are of one size; 0 where they are as unlike as normal ones.
+    """Return 1 where few of the contributions [C] are not 0 or all have one size, 0 where they vary like normal ones.
 
     A larger difference then means larger parts, rather than more of them.
     """
@@ -107,12 +117,12 @@ def _thin(parts: NDArray[Any]) -> float:
 def _near_bounds(
     sums: NDArray[Any], shares: NDArray[Any], variance: float, bounds: tuple[float, float]
 ) -> tuple[float, Rate | None]:
-    """For a single score: few are its samples at the bound that is farther off."""
+    """Return the weight of the methods for few clusters, and the rate, of a single score near one of its bounds."""
     low, high = bounds
     if not (math.isfinite(low) and math.isfinite(high)):
         return 0.0, None
     from_low, from_high = sums - low * shares, high * shares - sums
-    numbers = [float(one.sum()) ** 2 / max(float((one**2).sum()), 1e-300) for one in (from_low, from_high)]
+    numbers = [float(gaps.sum()) ** 2 / max(float((gaps**2).sum()), 1e-300) for gaps in (from_low, from_high)]
     return fewness(min(numbers)), Rate.of(float(sums.sum()), variance, shares, low, high)
 
 
@@ -122,45 +132,47 @@ class Seeds:
 
     variance: float
     by_samples: float
-    """What resampling the samples alone adds to it"""
+    """Variance among seeds that resampling the test samples alone adds."""
     freedom: float
+    """Degrees of freedom of the variance."""
     borrowed: bool
+    """Whether a system of one seed takes its variance from the others."""
 
     @classmethod
-    def of(cls, given: WeightedSystems, sizes: Sequence[int], common: bool) -> "Seeds":
-        """All of the seeds say how much these vary.
+    def of(cls, systems: WeightedSystems, sizes: Sequence[int], common: bool) -> "Seeds":
+        """Return the variance over seeds, estimated from all seeds of the systems.
 
         Args:
-            sizes: how many seeds of each system the mean is over.
+            sizes: number of seeds in the mean of each system.
             common: whether these are the same for all systems.
         """
-        several = [place for place, one in enumerate(given.scores) if len(one) > 1]
+        several = [index for index, scores in enumerate(systems.scores) if len(scores) > 1]
         if not several:
             return cls(0.0, 0.0, 0.0, False)
-        weights, of_means = given.weights, [sizes[place] for place in several]
-        single = sum(weights[place] ** 2 for place, one in enumerate(given.scores) if len(one) == 1)
+        weights, of_means = systems.weights, [sizes[index] for index in several]
+        single = sum(weights[index] ** 2 for index, scores in enumerate(systems.scores) if len(scores) == 1)
         variances, shares, freedoms = [], [], []
-        for place in several:
-            one = given.scores[place]
-            factor = weights[place] ** 2 / sizes[place] + single / len(several)
-            variances.append(factor * float(np.var(one, ddof=1)))
-            shares.append(factor * _apart(given, place))
-            freedoms.append(len(one) - 1)
+        for index in several:
+            scores = systems.scores[index]
+            factor = weights[index] ** 2 / sizes[index] + single / len(several)
+            variances.append(factor * float(np.var(scores, ddof=1)))
+            shares.append(factor * _seed_variance_by_samples(systems, index))
+            freedoms.append(len(scores) - 1)
         return cls(sum(variances), sum(shares), _freedom_of_sum(variances, freedoms, of_means, common), bool(single))
 
 
-def _apart(given: WeightedSystems, place: int) -> float:
-    """The variance among a system's seeds that other samples would make."""
-    if given.parts is None:
-        return float(np.var(given.drawn[place] - given.scores[place][:, None], axis=0, ddof=1).mean())
-    influence = given.parts[place].influence
+def _seed_variance_by_samples(systems: WeightedSystems, index: int) -> float:
+    """Return the variance among the seeds of one system that resampling the test samples causes."""
+    if systems.clusters is None:
+        return float(np.var(systems.resampled[index] - systems.scores[index][:, None], axis=0, ddof=1).mean())
+    influence = systems.clusters[index].influence
     return float(np.var(influence, axis=0, ddof=1).sum())
 
 
 def _freedom_of_sum(
     variances: Sequence[float], freedoms: Sequence[float], sizes: Sequence[int], common: bool = False
 ) -> float:
-    """Degrees of freedom of a sum of independent estimates of variances.
+    """Return the degrees of freedom of a sum of independent estimates of variances.
 
     Satterthwaite's cover 94 to 97 % where all means are over as many seeds, three or more, whose standard deviations
     are up to 10 times one another; but 89 % of two seeds against five. Their harmonic mean with the fewest freedom of
@@ -169,8 +181,8 @@ def _freedom_of_sum(
     Satterthwaite's and Welch's (1947) is enough.
 
     Args:
-        sizes: seeds that each mean is over.
-        common: whether these are the same.
+        sizes: number of seeds in each mean.
+        common: whether the systems share their seeds.
     """
     total, squares = sum(variances), np.square(variances)
     if not total:

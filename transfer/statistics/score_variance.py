@@ -24,24 +24,24 @@ class Discordance:
     """Clusters on which a difference rests, as counts: `more` jumps in its favour, `fewer` against it."""
 
     jump: float
-    """What one of them adds to the difference"""
+    """Contribution of one jump to the difference."""
     more: float
     fewer: float
     most: float
-    """As many as there can be"""
+    """Largest possible number of jumps."""
     sign: float
     estimate: float
 
     @classmethod
     def of(cls, parts: NDArray[Any], shares: NDArray[Any], span: float, reach: float) -> "Discordance | None":
-        """Of the parts [C] of a difference; None where nothing says how large a jump is.
+        """Return the counts behind a difference, or None if the size of a jump is unknown.
 
         Clusters that have not disagreed yet may be larger than those that did: one more, of the size that a whole
         cluster has on the average over samples, is taken to stand among them with the weight 1 / (1 + those that did).
 
         Args:
-            parts: what each cluster adds. shares: [C] of the samples. span: by which a sample's values can differ.
-            reach: of the difference.
+            parts: [C] contribution of each cluster. shares: [C] share of the samples in each cluster.
+            span: range of a sample's values. reach: largest possible difference.
         """
         sizes = np.abs(parts)
         seen = int(np.count_nonzero(sizes))
@@ -58,7 +58,7 @@ class Discordance:
         return cls(jump, (both + min(apart, both)) / 2, max((both - apart) / 2, 0.0), most, sign, estimate)
 
     def variance(self, difference: float) -> float:
-        """Less that at the estimate: what the variance grows by if this is the true difference.
+        """Return how much larger the variance is if this is the true difference, compared with the estimate.
 
         n (2 q + d (1 - d)), d the difference and q the share of jumps against it, the most likely one under d.
         """
@@ -85,24 +85,24 @@ class Rate:
     high: float
     rate: float
     variance: float
-    """Of the rate"""
+    """Variance of the rate."""
     unmet: float
     """Share of the samples of a cluster that has not been met: one in Kish's number of clusters"""
 
     @classmethod
     def of(cls, score: float, variance: float, shares: NDArray[Any], low: float, high: float) -> "Rate":
-        """Args: variance: of the score. shares: [C] of the samples."""
+        """Return the rate of a score with this variance; `shares` [C] are the shares of the samples in each cluster."""
         unmet = float((shares**2).sum())
         rate = min(max((score - low) / (high - low), 0.0), 1.0)
         return cls(low, high, rate, variance / (high - low) ** 2, unmet)
 
     def lengths(self, level: float, freedom: float) -> tuple[float, float]:
-        """How far the ends are from the score."""
+        """Return the distances from the score to the lower and to the upper end of its interval."""
         up, down = self._above(self.rate, level, freedom), self._above(1 - self.rate, level, freedom)
         return (self.high - self.low) * down, (self.high - self.low) * up
 
     def _above(self, rate: float, level: float, freedom: float) -> float:
-        """The distance of the upper end of a rate, which is that of the lower end of what is left to 1."""
+        """Return the distance from a rate to the upper end of its interval; the lower end is that of 1 - rate."""
         from scipy.special import betaincinv, ndtri, stdtrit
 
         # wider for few clusters, as Student's distribution is than the normal one
@@ -114,22 +114,22 @@ class Rate:
 
 
 def fewness(effective: float) -> float:
-    """How far the methods for few clusters count: 1 up to `FEW`, 0 from `MANY`, evenly in between."""
+    """Return the weight of the methods for few clusters: 1 up to `FEW`, 0 from `MANY`, evenly in between."""
     return min(max((MANY - effective) / (MANY - FEW), 0.0), 1.0)
 
 
 def to_be_shown(
-    parts: NDArray[Any], of_one: NDArray[Any], shares: NDArray[Any], span: float, reach: float
+    parts: NDArray[Any], of_single_seeds: NDArray[Any], shares: NDArray[Any], span: float, reach: float
 ) -> tuple[float, float, float]:
-    """For power: what a cluster that disagrees adds on the average, how many such there are, and how many can be.
+    """Return the mean contribution, the number and the largest number of discordant clusters, for the power.
 
     A true difference is there whatever the seed, so that its clusters differ as they do between single runs. Before any
     has, from one to all samples of a cluster are taken to differ, each number as likely.
 
     Args:
-        parts: [C] of the difference. of_one: the same between single runs, all of them together.
+        parts: [C] contributions to the difference. of_single_seeds: [S, C] the same for the runs of each seed.
     """
-    sizes = np.abs(of_one)
+    sizes = np.abs(of_single_seeds)
     total, squares = float(sizes.sum()), float((sizes**2).sum())
     unmet = span * float((shares**2).sum() + shares[shares > 0].min()) / 2 if math.isfinite(span) else 0.0
     weight = 3 / (3 + int(np.count_nonzero(sizes)))
@@ -141,20 +141,20 @@ def to_be_shown(
 
 
 def stretch_of(shares: NDArray[Any], seen: int) -> float:
-    """How much larger than by clusters of one size a difference has to be to be shown by clusters of unlike sizes.
+    """Return the factor by which clusters of unequal sizes raise the smallest difference that can be shown.
 
     The sizes of those that will differ are less known the fewer were seen. The form and its three numbers are fitted to
     the power in the cells of `tests.benchmarks.evidence` of unlike clusters; it is 1 where all are of one size.
 
     Args:
-        shares: [C] of the samples. seen: clusters that differ.
+        shares: [C] share of the samples in each cluster. seen: number of discordant clusters.
     """
     unlike = max(len(shares) * float((shares**2).sum()) - 1, 0.0)  # Kish's design effect less 1
     return float(1 + 0.65 * unlike**1.3 * 25 / (25 + seen))
 
 
 def freedom_of(sizes: NDArray[Any]) -> float:
-    """Degrees of freedom of the sum of squares of parts [C] as an estimate of their variance; of equal ones infinite.
+    """Return the degrees of freedom of the sum of squares of contributions [C]; infinite if all are equal.
 
     2 / (kurtosis - 1) of each, that of a normal distribution being 3.
     """
@@ -163,7 +163,7 @@ def freedom_of(sizes: NDArray[Any]) -> float:
 
 
 def effective_number(parts: NDArray[Any]) -> float:
-    """Of parts [C] of unlike sizes: (sum of squares)^2 / sum of fourth powers; of equal ones their number."""
+    """Return the effective number of contributions [C], (sum of squares)^2 / sum of fourth powers."""
     squares = parts**2
     total = float(squares.sum())
     return total**2 / float((squares**2).sum()) if total else 0.0

@@ -22,7 +22,7 @@ ROUNDING = 1e-9
 
 
 def sign_flip_p(parts: NDArray[Any]) -> float:
-    """The two-sided p value of the sum of the parts, 1 where all are 0.
+    """Return the two-sided p value of the sum of the parts, 1 where all are 0.
 
     Exact where the parts are multiples of a common unit (scores that count samples) or at most 16; otherwise by the
     saddlepoint approximation of Lugannani and Rice (1980), whose relative error at 17 parts is about a hundredth.
@@ -47,7 +47,7 @@ def sign_flip_p(parts: NDArray[Any]) -> float:
 
 
 def _units(sizes: NDArray[Any]) -> NDArray[Any] | None:
-    """int64 [D]: the parts in units that all are multiples of; None without such a unit."""
+    """Return the parts, int64 [D], in a unit that all are multiples of, or None without such a unit."""
     smallest = float(sizes.min())
     if float(sizes.sum()) > LATTICE * smallest:
         return None
@@ -60,9 +60,9 @@ def _units(sizes: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _on_lattice(units: NDArray[Any], total: int) -> float:
-    """The chance that |sum of +-units| is no less than the total, from the whole distribution."""
+    """Return the chance that |sum of +-units| is no less than the total, from the whole distribution."""
     chances: NDArray[Any] = np.ones(1)
-    for unit, times in zip(*(found.tolist() for found in np.unique(units, return_counts=True)), strict=True):
+    for unit, times in zip(*(array.tolist() for array in np.unique(units, return_counts=True)), strict=True):
         spaced = np.zeros(unit * times + 1)
         spaced[::unit] = _halves(times)
         chances = np.convolve(chances, spaced)
@@ -71,7 +71,7 @@ def _on_lattice(units: NDArray[Any], total: int) -> float:
 
 
 def _halves(times: int) -> NDArray[Any]:
-    """[times + 1]: the chances of 0, 1, ... heads in so many throws of a coin."""
+    """Return the chances [times + 1] of 0, 1, ... heads in `times` throws of a coin."""
     from scipy.special import gammaln
 
     heads = np.arange(times + 1)
@@ -80,7 +80,7 @@ def _halves(times: int) -> NDArray[Any]:
 
 
 def _saddlepoint(sizes: NDArray[Any], total: float) -> float:
-    """P(|T| >= total), T the sum of +-sizes: K(t) = sum log cosh(t size), K'(t) = total, Lugannani and Rice (1980)."""
+    """Return P(|T| >= total), T the sum of +-sizes: K(t) = sum log cosh(t size), K'(t) = total; see `sign_flip_p`."""
     from scipy.optimize import brentq
     from scipy.special import ndtr
 

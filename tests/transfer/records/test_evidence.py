@@ -235,7 +235,7 @@ def test_other_released_weights_are_another_arm(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'stem=conv' differ in weights; narrow it"):
         knn.compare([*conv, *plain], "stem=conv", "stem=patchify", draws=100)
     said = knn.notes(knn.compare([conv[0], *plain], "stem=conv", "stem=patchify", draws=100))
-    assert "besides, the sides have weights timm:dino against weights timm:supervised" in said
+    assert "besides, the arms have weights timm:dino against weights timm:supervised" in said
 
 
 def test_trainings_behind_the_last_one_tell_arms_apart(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_trainings_behind_the_last_one_tell_arms_apart(tmp_path: Path) -> None:
         parent = knn.pretraining(tmp_path, stem, 0, weights_id=start)
         runs += [parent, knn.made(tmp_path, stem, weights_id=parent.record.export)]
     said = knn.notes(knn.compare(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=100))
-    assert "besides, the sides have pretraining.weights timm:dino against pretraining.weights timm:deit" in said
+    assert "besides, the arms have pretraining.weights timm:dino against pretraining.weights timm:deit" in said
 
 
 def test_seeds_of_a_pretraining_elsewhere_are_known_by_what_its_export_says(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_runs_of_other_numbers_of_processes_do_not_stand_in_one_arm(tmp_path: Pa
         knn.compare([eight, *alone[3:]], "stem=conv", "stem=patchify", scores=["top1"])
 
 
-def test_a_comparison_says_where_its_sides_were_computed(tmp_path: Path) -> None:
+def test_a_comparison_says_where_its_arms_were_computed(tmp_path: Path) -> None:
     kinds = {"conv": "cpu", "patchify": "cuda"}
     runs = [knn.made(tmp_path, stem, environment={"device_type": kind}) for stem, kind in kinds.items()]
     assert knn.row(knn.compare(runs, "stem=conv", "stem=patchify", scores=["top1"], draws=200))["dataset"].endswith(

@@ -63,7 +63,7 @@ def compare(runs: RunSet, a: str, b: str, options: Bootstrap | None = None) -> T
         for letter, arm in zip("ab", comparison.arms, strict=True)
     ]
     places = _places(comparison)
-    differing = [note for own, rows in zip(comparison.matches, places) for note in differing_note(own, "sides", rows)]
+    differing = [note for own, rows in zip(comparison.matches, places) for note in differing_note(own, "arms", rows)]
     excluded = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
     of_matches = [note for own, rows in zip(comparison.matches, places) for note in notes_of_match(own, rows)]
     return _table(comparison, runs, [*arms, *differing, *excluded, *of_matches])

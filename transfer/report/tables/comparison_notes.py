@@ -39,7 +39,7 @@ def differing_note(match: ComparedMatch, arms: str, rows: tuple[int, ...]) -> li
     """Return in which fields the arms of a match differ.
 
     Args:
-        arms: what they are called, "sides" or "corners".
+        arms: what they are called, "arms" or "corners".
     """
     fields = match.matched.differing
     text = f"the {arms} differ in {', '.join(fields)}"
@@ -94,7 +94,7 @@ def _unshared(match: ComparedMatch) -> Iterator[str]:
     """Yield what the arms have besides the fields that chose them."""
     if match.matched.unshared:
         contents = dict.fromkeys(content_label(content, list(content)) for content in match.matched.unshared)
-        yield f"besides, the sides have {' against '.join(contents)}"
+        yield f"besides, the arms have {' against '.join(contents)}"
 
 
 def _no_interval(cause: NoInterval) -> str:

@@ -170,7 +170,7 @@ def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
     table = compare(runs, "stem=conv", "stem=patchify", draws=200)
     assert len(table) == 2
     assert "1 run of 'stem=conv' in no row, 1 of which broke down" in notes(table)
-    # what chooses the sides may differ
+    # what chooses the arms may differ
     chosen = compare(runs[1:3], "lr=2e-1", "lr=0.1", draws=200)
     assert row(chosen, score="top1")["verdict"] == "no difference at all"
 
@@ -180,7 +180,7 @@ def test_smoke_and_dirty_runs_are_marked(tmp_path: Path) -> None:
     assert compare(runs, "stem=conv", "stem=patchify", draws=50)["dataset"] == ["toy_market (smoke, dirty)"] * 2
 
 
-def test_what_sides_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) -> None:
+def test_what_arms_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) -> None:
     runs = [made(tmp_path, stem, attention) for stem, attention in LEVELS]
     table = compare(runs, "stem=conv", "stem=patchify", draws=500)
     assert list(dict.fromkeys(table["setting"])) == ["attention relu, qk_norm yes", "attention softmax, qk_norm no"]
@@ -188,8 +188,8 @@ def test_what_sides_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path)
     assert differences[0] < 15 < differences[1]
     by_attention = compare(runs, "attention=softmax", "attention=relu", draws=200)
     assert list(dict.fromkeys(by_attention["setting"])) == ["stem conv", "stem patchify"]
-    assert "besides, the sides have qk_norm no against qk_norm yes" in notes(by_attention)
-    assert "the sides differ in attention, qk_norm" in notes(by_attention)
+    assert "besides, the arms have qk_norm no against qk_norm yes" in notes(by_attention)
+    assert "the arms differ in attention, qk_norm" in notes(by_attention)
 
 
 def test_a_side_that_mixes_backbones_is_not_compared(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_several_pretraining_runs_are_the_seeds(tmp_path: Path) -> None:
     said = notes(compare(one, "stem=conv", "stem=patchify", draws=50))
     assert "2 runs of a count as 1, since seeds change nothing here" in said
     assert "one seed, so the interval is that of these models" in said
-    assert "besides, the sides have weights sha256:conv0 against weights sha256:patchify0" in said
+    assert "besides, the arms have weights sha256:conv0 against weights sha256:patchify0" in said
     by_field = compare([*runs, *tuned], "pretraining.seed=0,stem=conv", "pretraining.seed=0,stem=patchify", draws=50)
     assert row(by_field, score="top1")["seeds"] == "1"
 
