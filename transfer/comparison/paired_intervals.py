@@ -159,7 +159,7 @@ class _System:
             level: what each training that broke down counts; None leaves them out.
         """
         scores, drawn, labels = resampled.scores[rows], resampled.drawn[rows], units.labels
-        parts = resampled.parts and resampled.parts.of(range(rows.start, rows.stop))
+        parts = resampled.parts and resampled.parts.select(range(rows.start, rows.stop))
         if level is not None and units.arm.absent:
             more = len(units.arm.absent)
             labels = labels + units.arm.absent

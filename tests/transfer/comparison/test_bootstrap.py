@@ -157,7 +157,7 @@ def test_detectors_that_differ_on_one_image_prove_nothing(tmp_path: Path) -> Non
     assert np.count_nonzero(apart) == 1
     difference = found.scores[0] - found.scores[1]
     assert apart.sum() == pytest.approx(difference, rel=0.5)  # to first order
-    parts = [found.parts.of([place]) for place in (0, 1)]
+    parts = [found.parts.select([place]) for place in (0, 1)]
     given = [found.scores[[place]] for place in (0, 1)], [found.drawn[[place]] for place in (0, 1)]
     estimate = contrast(*given, (1, -1), clusters=12, parts=parts, bounds=(0.0, 1.0))
     assert (estimate.p, estimate.discordant) == (1.0, 1)
