@@ -1,5 +1,5 @@
-"""Which runs are compared with which, and contrasts of their scores with intervals over samples and seeds.
+"""Comparisons of runs: which runs are matched with which, and contrasts of their scores with intervals.
 
-It reads records and per-sample outcomes, and hands values to the reports; the formulas are in `transfer.statistics`.
-No sentence for a reader is made here.
+It reads records and per-sample outcomes and returns values to the reports, which word them; the formulas are in
+`transfer.statistics`.
 """

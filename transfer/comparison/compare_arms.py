@@ -1,4 +1,4 @@
-"""Two arms, or the four of a 2 x 2, compared on the same samples: estimates, p values and verdicts as values.
+"""Compares two arms, or the four corners of a 2 x 2, on the same samples: estimates, p values and verdicts as values.
 
 Imports neither torch nor pandas.
 """
@@ -19,7 +19,7 @@ from transfer.statistics.verdicts import Breakdowns, Kind, Verdict, broken_down,
 PERCENT = 100.0
 ARMS = ("a", "b")
 DIFFERENCE = {"": (1, -1)}
-"""The contrast of two arms."""
+"""The contrast of two arms, a less b."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Effect:
     """A contrast of the four corners of a 2 x 2.
 
     Attributes:
-        field: the field whose effect it is, as "stem".
-        values: its two values; the effect is the score with the first less that with the second.
-        other: the other field.
-        at: the value of the other field; None for the interaction, which is the effect at its first value less that at
-            its second.
-        coefficients: of the corners' means.
+        field: name of the field whose effect it is, such as "stem".
+        values: two values of the field; the effect is the score with the first less that with the second.
+        other: name of the other field.
+        at: value of the other field; None for the interaction, which is the effect at its first value less that at its
+            second.
+        coefficients: coefficients of the corners' mean scores.
     """
 
     field: str
@@ -43,7 +43,7 @@ class Effect:
 
     @property
     def name(self) -> str:
-        """A name that no other effect of the 2 x 2 has."""
+        """Name of the effect, unique in its 2 x 2."""
         if self.at is None:
             return f"interaction of {self.field} and {self.other}"
         return f"{self.field}: {self.values[0]} less {self.values[1]}, {self.other} {self.at}"
@@ -54,18 +54,18 @@ class ComparedScore:
     """One row of a comparison.
 
     Attributes:
-        matched: the runs behind it.
-        score: its name.
-        means: the mean of each arm that takes part, in the score's own unit; empty where an arm has no score.
-        effect: of a 2 x 2; None for a comparison of two arms.
-        percent: whether the score is a fraction, shown in percent.
-        higher: whether more of it is better.
-        primary: whether it is the task's primary score.
-        breakdowns: of each arm that takes part.
-        estimate: the difference with its interval; None where there is none.
-        counted: the same with trainings that broke down at chance.
-        p: adjusted over the table; None without an estimate.
-        verdict: what it concludes.
+        matched: runs whose scores are compared.
+        score: name of the score.
+        verdict: conclusion about the contrast.
+        means: mean score of each arm in the contrast, in the score's own unit; empty if an arm has no score.
+        effect: effect of a 2 x 2; None for a comparison of two arms.
+        percent: whether the score is a fraction that is shown in percent.
+        higher: whether a higher score is better.
+        primary: whether the score is the task's primary one.
+        breakdowns: number of seeds that broke down in each arm of the contrast.
+        estimate: contrast with its interval; None if there is no interval.
+        with_breakdowns: contrast in which trainings that broke down count as chance; None if none broke down.
+        p: p value, adjusted for the number of tests in the table; None without an estimate.
     """
 
     matched: MatchedRuns
@@ -78,22 +78,22 @@ class ComparedScore:
     primary: bool = True
     breakdowns: tuple[Breakdowns, ...] = ()
     estimate: Estimate | None = None
-    counted: Estimate | None = None
+    with_breakdowns: Estimate | None = None
     p: float | None = None
 
     @property
     def scale(self) -> float:
-        """By what readers are shown its numbers: 100 for fractions."""
+        """Factor from the score's own unit to the unit in which it is shown: 100 for a fraction."""
         return PERCENT if self.percent else 1.0
 
 
 @dataclass(frozen=True)
 class NoInterval:
-    """Why some scores have means alone.
+    """The reason why some scores have means but no interval.
 
     Attributes:
-        scores: their names; empty for all of a match.
-        reason: what is wrong with the per-sample outcomes; empty where samples do not add up to these scores.
+        scores: names of the scores; empty for all scores of a match.
+        reason: error in the per-sample outcomes; empty if samples do not add up to these scores.
     """
 
     scores: tuple[str, ...]
@@ -105,11 +105,11 @@ class ComparedMatch:
     """The rows of one match.
 
     Attributes:
-        matched: the runs.
-        units: of each arm, what counts as one seed.
+        matched: runs that are compared.
+        units: runs of each arm by what counts as one seed.
         rows: a row for each score, or for each score and effect.
-        results: by score, the estimates of all contrasts.
-        without_interval: the scores that have means alone.
+        results: estimates of all contrasts, by score.
+        without_interval: scores that have means but no interval, with the reasons.
     """
 
     matched: MatchedRuns
@@ -120,18 +120,18 @@ class ComparedMatch:
 
     @classmethod
     def of(cls, matched: MatchedRuns, evidence: Evidence) -> "ComparedMatch":
-        """Return a match without rows yet."""
+        """Return the match without rows."""
         return cls(matched, [Units.of(runs, evidence) for runs in matched.arms])
 
     def estimate(self, contrasts: Mapping[str, Sequence[int]], options: Bootstrap) -> None:
-        """Work out means and contrasts of each score; means alone where per-sample outcomes cannot be used."""
-        alone = {name: Estimates(means) for name, means in recorded_means(self.units, options).items()}
-        self.results = alone | self._contrasts(contrasts, options, list(alone))
+        """Compute means and contrasts of each score, or only the means if per-sample outcomes cannot be used."""
+        means_only = {name: Estimates(means) for name, means in recorded_means(self.units, options).items()}
+        self.results = means_only | self._contrasts(contrasts, options, list(means_only))
 
     def _contrasts(
         self, contrasts: Mapping[str, Sequence[int]], options: Bootstrap, names: Sequence[str]
     ) -> dict[str, Estimates]:
-        """The estimates of those of the scores that have an interval."""
+        """Return the estimates of the scores that have an interval; note the reason for each of the others."""
         try:
             results = estimates(self.units, contrasts, options)
         except NotPaired as error:
@@ -141,14 +141,14 @@ class ComparedMatch:
         except UserError as error:
             self.without_interval.append(NoInterval((), str(error)))
             return {}
-        if lacking := tuple(name for name in names if name not in results):
-            self.without_interval.append(NoInterval(lacking))
+        if missing := tuple(name for name in names if name not in results):
+            self.without_interval.append(NoInterval(missing))
         return results
 
     def row(
         self, score: str, means: Sequence[float], contrast: str, breakdowns: tuple[Breakdowns, ...]
     ) -> ComparedScore:
-        """Return the row of a contrast of a score, whose verdict waits for the adjusted p value."""
+        """Return the row of a contrast of a score; `judge` writes its verdict once p values are adjusted."""
         first, result = self.matched.first, self.results[score]
         percent = first.scale(score) == PERCENT
         return ComparedScore(
@@ -161,28 +161,28 @@ class ComparedMatch:
             primary=score == first.primary,
             breakdowns=breakdowns,
             estimate=result.contrasts.get(contrast),
-            counted=result.with_breakdowns.get(contrast),
+            with_breakdowns=result.with_breakdowns.get(contrast),
         )
 
     def breakdowns(self, arms: Sequence[str]) -> tuple[Breakdowns, ...]:
         """Return how many seeds of each arm broke down.
 
         Args:
-            arms: what the arms are called.
+            arms: names of the arms.
         """
         return tuple(Breakdowns(name, *arm.arm.breakdowns) for name, arm in zip(arms, self.units, strict=True))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was compared, and what was not.
+    """A comparison of arms: its rows, and the runs that were not compared.
 
     Attributes:
-        arms: what was chosen.
-        effects: of a 2 x 2; empty for two arms.
-        matches: the matches with their rows.
-        exclusions: why runs are in no row.
-        options: how intervals and p values were made.
+        arms: chosen runs of each arm.
+        effects: effects of a 2 x 2; empty for two arms.
+        matches: matches with their rows.
+        exclusions: reasons why chosen runs are in no row.
+        options: settings of the intervals and p values.
     """
 
     arms: list[Selection]
@@ -193,12 +193,12 @@ class Comparison:
 
     @property
     def rows(self) -> list[ComparedScore]:
-        """The rows of all matches."""
+        """Rows of all matches."""
         return [row for match in self.matches for row in match.rows]
 
 
 def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Bootstrap) -> ComparedMatch:
-    """Return a row for each score of two arms; one without numbers where an arm has none."""
+    """Return a match with a row for each score of two arms; one row without numbers if an arm has no scores."""
     match = ComparedMatch.of(matched, evidence)
     breakdowns = match.breakdowns(ARMS)
     if not all(arm.runs for arm in match.units):
@@ -213,25 +213,25 @@ def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Bootstrap) 
 def crossed_arms(
     matched: MatchedRuns, arms: Sequence[Selection], effects: Sequence[Effect], evidence: Evidence, options: Bootstrap
 ) -> ComparedMatch:
-    """Return a row for each score and effect of the four corners, all of which have scores."""
+    """Return a match with a row for each score and effect of four corners, all of which have scores."""
     match = ComparedMatch.of(matched, evidence)
     match.estimate({effect.name: effect.coefficients for effect in effects}, options)
     breakdowns = match.breakdowns([arm.text for arm in arms])
     for score, result in match.results.items():
         for effect in effects:
-            used = [place for place, coefficient in enumerate(effect.coefficients) if coefficient]
-            broken = tuple(breakdowns[place] for place in used)
-            row = match.row(score, [result.means[place] for place in used], effect.name, broken)
+            used = [index for index, coefficient in enumerate(effect.coefficients) if coefficient]
+            means = [result.means[index] for index in used]
+            row = match.row(score, means, effect.name, tuple(breakdowns[index] for index in used))
             match.rows.append(replace(row, effect=effect))
     return match
 
 
 def judge(rows: Sequence[ComparedScore], options: Bootstrap) -> None:
-    """Adjust the p values over each family of tests, and write these and the verdicts into the rows."""
+    """Write the p values, adjusted over each family of tests, and the verdicts into the rows."""
     for primary in (True, False):
         family = [(row, row.estimate) for row in rows if row.estimate is not None and row.primary == primary]
-        ps = adjusted([estimate.p for _, estimate in family], options.correction)
-        for (row, estimate), p in zip(family, ps, strict=True):
+        p_values = adjusted([estimate.p for _, estimate in family], options.correction)
+        for (row, estimate), p in zip(family, p_values, strict=True):
             row.p = p
             row.verdict = verdict_of(
                 estimate,
@@ -242,7 +242,7 @@ def judge(rows: Sequence[ComparedScore], options: Bootstrap) -> None:
                 margin=options.margin / PERCENT if options.margin and row.percent else None,
                 percent=row.percent,
                 breakdowns=row.breakdowns,
-                counted=row.counted,
+                counted=row.with_breakdowns,
             )
 
 

@@ -1,4 +1,4 @@
-"""Why runs that were chosen for a comparison are not compared, as values."""
+"""Reasons why runs that were chosen for a comparison are not compared, as values."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ class UnusedRuns:
     """Runs of an arm that are in no row.
 
     Attributes:
-        place: their task and data set, as "reid on market1501".
-        arm: what chose the arm.
-        count: how many runs there are.
-        broken: how many of these broke down.
+        label: task and data set of the runs, such as "reid on market1501".
+        arm: selector of the arm.
+        count: number of unused runs.
+        broken: number of unused runs that broke down.
     """
 
-    place: str
+    label: str
     arm: str
     count: int
     broken: int
@@ -22,15 +22,15 @@ class UnusedRuns:
 
 @dataclass(frozen=True)
 class NoCounterpart:
-    """Nothing of an arm stands against some runs, since all trainings that it would have started from broke down.
+    """An arm has no counterpart of some runs, because all trainings that it would have started from broke down.
 
     Attributes:
-        place: task and data set of those runs.
-        arm: what chose the arm that has nothing there.
-        trainings: how many trainings broke down.
+        label: task and data set of the runs without a counterpart.
+        arm: selector of the arm that lacks the counterpart.
+        trainings: number of trainings of that arm that broke down.
     """
 
-    place: str
+    label: str
     arm: str
     trainings: int
 
@@ -40,39 +40,39 @@ class ProtocolsDiffer:
     """Several arms have runs of one task and data set, but never under one protocol.
 
     Attributes:
-        place: task and data set.
-        fields: of the protocol, in which the runs differ; empty where an arm is missing instead.
+        label: task and data set of the runs.
+        fields: names of the protocol's fields in which the runs differ; empty if an arm is missing instead.
     """
 
-    place: str
+    label: str
     fields: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class MixedArm:
-    """The runs of an arm are of several backbones or pretrainings, so that their mean would say nothing.
+    """An arm has runs of several backbones or pretrainings, whose mean would be meaningless.
 
     Attributes:
-        place: task, data set and setting.
-        arm: what chose the arm.
-        fields: in which its runs differ.
+        label: task, data set and setting of the runs.
+        arm: selector of the arm.
+        fields: names of the fields in which the arm's runs differ.
     """
 
-    place: str
+    label: str
     arm: str
     fields: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class BrokenCorners:
-    """An interaction lacks corners all of whose runs broke down.
+    """An interaction lacks corners because all their runs broke down.
 
     Attributes:
-        place: task, data set and setting.
-        corners: what chose them.
+        label: task, data set and setting of the runs.
+        corners: selectors of the missing corners.
     """
 
-    place: str
+    label: str
     corners: tuple[str, ...]
 
 

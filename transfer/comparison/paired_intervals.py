@@ -1,6 +1,6 @@
-"""Contrasts of the scores of runs, by what counts as one seed of a configuration. Imports no torch.
+"""Contrasts of mean scores over seeds, with intervals over samples and seeds. Imports no torch.
 
-Letters: R runs, S seeds, B draws.
+Letters: R runs, S seeds, B resamples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,16 +22,16 @@ from transfer.statistics.intervals import LEVEL, Estimate
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How intervals and p values are made.
+    """Settings of intervals and p values.
 
     Attributes:
-        draws: how often test samples are resampled.
-        ap_draws: the same for COCO's scores, each of which takes some hundredths of a second.
-        correction: of p values for several tests: "holm", "bh" (Benjamini-Hochberg) or "none". The primary scores of a
-            table are one family of tests, its other scores another.
-        level: of the intervals, as 0.95.
-        scores: the scores to compare, by name; by default all, of COCO's those over all sizes.
-        margin: a smaller difference does not matter, in points of scores in percent; None finds nothing equivalent.
+        draws: number of bootstrap resamples of the test samples.
+        ap_draws: number of resamples for COCO's scores, each of which takes some hundredths of a second.
+        correction: correction of p values for several tests: "holm", "bh" (Benjamini-Hochberg) or "none". The primary
+            scores of a table are one family of tests, its other scores another.
+        level: confidence level of the intervals, such as 0.95.
+        scores: names of the scores to compare; by default all, for COCO all over all object sizes.
+        margin: margin of equivalence in percentage points; None makes no test of equivalence.
     """
 
     draws: int = DRAWS
@@ -51,12 +51,17 @@ def mean_score(
     level: float = LEVEL,
     known: Sequence[Record] | None = None,
 ) -> Estimate | None:
-    """Return the mean of a score over the runs of one configuration that have it, in [0, 1], with its interval.
+    """Return the mean of a score over the runs of one configuration that have it, in its own unit, with its interval.
 
-    None where no run has the score or it is not one that samples add up to.
+    Returns None if no run has the score, or if samples do not add up to it.
 
     Args:
-        known: as in `transfer.records.evidence.Evidence.of`.
+        runs: runs of one configuration.
+        score: name of the score.
+        draws: number of bootstrap resamples.
+        ap_draws: number of bootstrap resamples for COCO's scores.
+        level: confidence level of the interval.
+        known: see `transfer.records.evidence.Evidence.of`.
 
     Raises:
         UserError: per-sample outcomes are missing, damaged or of other samples.
@@ -84,8 +89,8 @@ class Units:
     """The runs of an arm that have a score, by what counts as one seed (`transfer.records.evidence.Evidence.arm`).
 
     Attributes:
-        runs: [R] runs, of several with the same weights and seed the latest one.
-        labels: [R] what each counts as.
+        runs: [R] runs; the latest of several with the same weights and seed.
+        labels: [R] unit that each run counts as; runs with the same label count as one seed.
         arm: all runs of the arm, with the trainings that broke down.
     """
 
@@ -105,35 +110,31 @@ class Units:
         kept = list(latest.values())
         return cls([run for run, _ in kept], [label for _, label in kept], arm)
 
-    def averaged(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the mean of each seed's runs: [R, ...] -> [S, ...], in the order of `seeds`."""
-        return averaged(values, self.labels)
-
     @property
     def seeds(self) -> list[Unit]:
-        """[S] each label once."""
+        """Distinct labels [S], in the order in which they first appear."""
         return list(dict.fromkeys(self.labels))
 
     @property
     def repeated(self) -> int:
-        """How many runs with a score do not count, since a later one has the same weights and seed."""
+        """Number of scored runs that do not count because a later one has the same weights and seed."""
         return sum(not record.training_failed for record in self.arm.records) - len(self.runs)
 
 
-def averaged(values: NDArray[Any], labels: Sequence[Unit]) -> NDArray[Any]:
+def _mean_by_label(values: NDArray[Any], labels: Sequence[Unit]) -> NDArray[Any]:
     """Return the mean of each label's values: [R, ...] -> [S, ...], in the order in which the labels first appear."""
-    places = {label: [at for at, other in enumerate(labels) if other == label] for label in dict.fromkeys(labels)}
-    return np.stack([values[at].mean(axis=0) for at in places.values()])
+    rows = {label: [row for row, other in enumerate(labels) if other == label] for label in dict.fromkeys(labels)}
+    return np.stack([values[indices].mean(axis=0) for indices in rows.values()])
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """What is known of one score.
+    """The estimates of one score.
 
     Attributes:
-        means: the mean of each arm.
-        contrasts: contrasts of the means by their names; empty where per-sample outcomes cannot be used.
-        with_breakdowns: the same with trainings that broke down at chance; empty where none did.
+        means: mean score of each arm.
+        contrasts: contrasts of the means by their names; empty if per-sample outcomes cannot be used.
+        with_breakdowns: contrasts in which trainings that broke down count as chance; empty if none broke down.
     """
 
     means: list[float]
@@ -142,44 +143,63 @@ class Estimates:
 
 
 @dataclass(frozen=True)
-class _System:
-    """The values of one score of an arm: `scores` [S], `drawn` [S, B] on resampled samples, `labels` [S]."""
+class _ArmScores:
+    """The values of one score of an arm, one for each seed.
+
+    Attributes:
+        scores: [S] score of each seed on all samples.
+        bootstrap_scores: [S, B] score of each seed on resampled samples.
+        contributions: contributions of the clusters to the scores; None if unknown.
+        labels: [S] label of each seed.
+    """
 
     scores: NDArray[Any]
-    drawn: NDArray[Any]
-    parts: ClusterScores | None
+    bootstrap_scores: NDArray[Any]
+    contributions: ClusterScores | None
     labels: list[Unit]
 
     @classmethod
-    def of(cls, units: Units, resampled: Resampled, rows: slice, level: float | None = None) -> "_System":
+    def of(cls, units: Units, resampled: Resampled, rows: slice, chance_level: float | None = None) -> "_ArmScores":
         """Return the values of an arm.
 
         Args:
-            rows: places of the arm's runs in `resampled`.
-            level: what each training that broke down counts; None leaves them out.
+            units: runs of the arm by seed.
+            resampled: one score of the runs of all arms.
+            rows: indices of the arm's runs in `resampled`.
+            chance_level: score of each training that broke down; None leaves these trainings out.
         """
-        scores, drawn, labels = resampled.scores[rows], resampled.drawn[rows], units.labels
-        parts = resampled.parts and resampled.parts.select(range(rows.start, rows.stop))
-        if level is not None and units.arm.absent:
+        scores, bootstrap_scores, labels = resampled.scores[rows], resampled.bootstrap_scores[rows], units.labels
+        contributions = resampled.contributions and resampled.contributions.select(range(rows.start, rows.stop))
+        if chance_level is not None and units.arm.absent:
             more = len(units.arm.absent)
             labels = labels + units.arm.absent
-            scores = np.concatenate([scores, np.full(more, level)])
-            drawn = np.concatenate([drawn, np.full((more, drawn.shape[1]), level)])
-            parts = parts and parts.with_constant(level, more)
-        merged = parts and ClusterScores(
-            *(averaged(each, labels) for each in (parts.sums, parts.shares, parts.influence))
+            scores = np.concatenate([scores, np.full(more, chance_level)])
+            constant = np.full((more, bootstrap_scores.shape[1]), chance_level)
+            bootstrap_scores = np.concatenate([bootstrap_scores, constant])
+            contributions = contributions and contributions.with_constant(chance_level, more)
+        merged = contributions and ClusterScores(
+            *(
+                _mean_by_label(values, labels)
+                for values in (contributions.sums, contributions.shares, contributions.influence)
+            )
         )
-        return cls(averaged(scores, labels), averaged(drawn, labels), merged, list(dict.fromkeys(labels)))
+        return cls(
+            _mean_by_label(scores, labels),
+            _mean_by_label(bootstrap_scores, labels),
+            merged,
+            list(dict.fromkeys(labels)),
+        )
 
 
 def estimates(
     units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], options: Bootstrap
 ) -> dict[str, Estimates]:
-    """Return for each score the mean of each arm, and the contrasts.
+    """Return the mean of each arm and the contrasts, by score.
 
     Args:
-        units: the runs of each arm.
-        contrasts: by name, a coefficient for each arm.
+        units: runs of each arm by seed.
+        contrasts: a coefficient for each arm, by the name of the contrast.
+        options: settings of the intervals.
 
     Raises:
         UserError, NotPaired: see `transfer.comparison.bootstrap.resample`.
@@ -191,62 +211,67 @@ def estimates(
     rows = [slice(start, stop) for start, stop in pairwise(ends)]
     results = {}
     for name, resampled in by_score.items():
-        systems = [_System.of(arm, resampled, part) for arm, part in zip(units, rows, strict=True)]
-        common = common_seeds([system.labels for system in systems])
-        places = common or [list(range(len(system.scores))) for system in systems]
-        means = [float(system.scores[kept].mean()) for system, kept in zip(systems, places, strict=True)]
-        result = Estimates(means, _contrasts(systems, resampled, contrasts, runs, name, options.level))
-        level = chance(runs[0].record, name, runs[0].record.metrics)
-        if level is not None and any(arm.arm.absent for arm in units):
-            systems = [_System.of(arm, resampled, part, level) for arm, part in zip(units, rows, strict=True)]
-            # parts that are right in differences of runs alone say nothing of a constant
-            kept_parts = replace(resampled, parts=None) if resampled.comparing_only else resampled
-            counted = _contrasts(systems, kept_parts, contrasts, runs, name, options.level)
-            result = replace(result, with_breakdowns=counted)
+        arms = [_ArmScores.of(arm, resampled, arm_rows) for arm, arm_rows in zip(units, rows, strict=True)]
+        common = common_seeds([arm.labels for arm in arms])
+        indices = common or [list(range(len(arm.scores))) for arm in arms]
+        means = [float(arm.scores[kept].mean()) for arm, kept in zip(arms, indices, strict=True)]
+        result = Estimates(means, _contrasts(arms, resampled, contrasts, runs, name, options.level))
+        chance_level = chance(runs[0].record, name, runs[0].record.metrics)
+        if chance_level is not None and any(arm.arm.absent for arm in units):
+            arms = [
+                _ArmScores.of(arm, resampled, arm_rows, chance_level) for arm, arm_rows in zip(units, rows, strict=True)
+            ]
+            # contributions that are right only in differences of runs do not hold against a constant
+            usable = replace(resampled, contributions=None) if resampled.differences_only else resampled
+            with_breakdowns = _contrasts(arms, usable, contrasts, runs, name, options.level)
+            result = replace(result, with_breakdowns=with_breakdowns)
         results[name] = result
     return results
 
 
 def _contrasts(
-    systems: Sequence[_System],
+    arms: Sequence[_ArmScores],
     resampled: Resampled,
     contrasts: Mapping[str, Sequence[int]],
     runs: Sequence[Run],
     name: str,
     level: float,
 ) -> dict[str, Estimate]:
-    made = {}
+    """Return the contrasts of one score by their names. Raises UserError if a value is not finite."""
+    results = {}
     for label, coefficients in contrasts.items():
-        used = [(system, coefficient) for system, coefficient in zip(systems, coefficients, strict=True) if coefficient]
-        parts = [system.parts for system, _ in used if system.parts is not None]
-        known = resampled.parts is not None and not (resampled.comparing_only and len(used) == 1)
+        used = [(arm, coefficient) for arm, coefficient in zip(arms, coefficients, strict=True) if coefficient]
+        contributions = [arm.contributions for arm, _ in used if arm.contributions is not None]
+        usable = resampled.contributions is not None and not (resampled.differences_only and len(used) == 1)
         try:
-            made[label] = contrast(
-                [system.scores for system, _ in used],
-                [system.drawn for system, _ in used],
+            results[label] = contrast(
+                [arm.scores for arm, _ in used],
+                [arm.bootstrap_scores for arm, _ in used],
                 [coefficient for _, coefficient in used],
                 clusters=resampled.clusters,
-                parts=parts if known else None,
+                parts=contributions if usable else None,
                 bounds=_bounds_of(runs, name),
-                seeds=[system.labels for system, _ in used],
+                seeds=[arm.labels for arm, _ in used],
                 level=level,
             )
         except ValueError as error:
             raise UserError(f"{runs[0].record.run_id}: {name}: {error}") from None
-    return made
+    return results
 
 
 def _bounds_of(runs: Sequence[Run], name: str) -> tuple[float, float]:
-    """Between which a sample's value lies; nothing is known of a score that a record does not describe."""
+    """Return the bounds (low, high) of a sample's value; `UNKNOWN` unless all records describe the score alike."""
     bounds = [run.record.metrics.get(name, {}).get("bounds") for run in runs]
     low, high = bounds[0] or UNKNOWN
     return (float(low), float(high)) if all(other == bounds[0] for other in bounds) else UNKNOWN
 
 
 def recorded_means(units: Sequence[Units], options: Bootstrap) -> dict[str, list[float]]:
-    """Return for each score the mean of each arm as the records have it, where outcomes do not give more."""
+    """Return the mean score of each arm from the recorded scores, by score, without need of per-sample outcomes."""
     names = _score_names([run.record for arm in units for run in arm.runs], options)
-    return {
-        name: [float(arm.averaged(np.array([run.record.scores[name] for run in arm.runs])).mean()) for arm in units]
-        for name in names
-    }
+    return {name: [_recorded_mean(arm, name) for arm in units] for name in names}
+
+
+def _recorded_mean(arm: Units, name: str) -> float:
+    """Return the mean over seeds of each seed's mean recorded score."""
+    return float(_mean_by_label(np.array([run.record.scores[name] for run in arm.runs]), arm.labels).mean())

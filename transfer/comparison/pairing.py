@@ -1,4 +1,4 @@
-"""Which runs are compared: groups in which all arms are under equal conditions, and why others are in none.
+"""Matches the runs of arms: groups in which all arms have equal conditions, and the reasons why runs are in none.
 
 Imports neither torch nor pandas.
 """
@@ -28,10 +28,10 @@ class MatchedRuns:
     """Runs of each arm under one protocol, and equal in all of the backbone and its pretraining that can be equal.
 
     Attributes:
-        arms: the runs of each arm.
-        setting: the fields that tell it from other matches of its task and data set, with their values.
-        differing: the fields in which the arms differ, those that chose them first.
-        unshared: for each arm the fields, with their values, that the arms never share though nobody chose by them.
+        arms: runs of each arm.
+        setting: fields, with their values, that distinguish it from other matches of its task and data set.
+        differing: names of the fields in which the arms differ, fields of the selectors first.
+        unshared: for each arm, values of the fields that no two arms share although no selector names them.
     """
 
     arms: list[list[Run]]
@@ -41,52 +41,52 @@ class MatchedRuns:
 
     @property
     def first(self) -> Record:
-        """Any of the records: the protocol is the same in all."""
+        """First record; all records have the same protocol."""
         return self.arms[0][0].record
 
     @property
     def records(self) -> list[Record]:
-        """The records of all arms."""
+        """Records of all arms."""
         return [run.record for runs in self.arms for run in runs]
 
     @property
     def label(self) -> str:
-        """Task, data set and setting, as notes name them."""
-        text = place_of(self.first)
+        """Task, data set and setting, such as "reid on market1501 (lr 0.1)"."""
+        text = task_label(self.first)
         return f"{text} ({self.setting})" if self.setting else text
 
 
 @dataclass(frozen=True)
 class Matching:
-    """The groups of runs that are compared, in order of task and data set, and what is not."""
+    """Groups of runs that are compared, in order of task and data set, and the reasons why other runs are not."""
 
     matches: list[MatchedRuns]
     exclusions: list[Exclusion]
 
 
-def place_of(record: Record) -> str:
+def task_label(record: Record) -> str:
     """Return the task and the data set of a record: "reid on market1501"."""
     return f"{record.task} on {record.dataset.get('name')}"
 
 
 def match(arms: Sequence[Selection], exports: Exports) -> Matching:
-    """Return the groups of runs that can be compared, and why the others cannot.
+    """Return the groups of runs that can be compared, and the reasons why other runs cannot.
 
-    The protocol must be equal but for the fields that chose the arms. So must be every field of the backbone and of
-    its pretraining that the arms can have in common. A field that they never share, as one that a part brings with it,
-    is kept in `MatchedRuns.unshared` instead.
+    The protocol must be equal except for the fields of the selectors. So must every field of the backbone and of its
+    pretraining of which the arms have a value in common. A field without a common value, such as one that comes with a
+    part, is kept in `MatchedRuns.unshared` instead.
     """
     chosen = {name for arm in arms for name in arm.fields}
     protocols: dict[str, list[list[Run]]] = {}
-    for place, arm in enumerate(arms):
+    for index, arm in enumerate(arms):
         for run in arm.runs:
             key = digest_of(protocol(run.record, chosen))
-            protocols.setdefault(key, [[] for _ in arms])[place].append(run)
+            protocols.setdefault(key, [[] for _ in arms])[index].append(run)
     matches: list[MatchedRuns] = []
     exclusions: list[Exclusion] = [*_unmatched(len(arms), protocols, chosen)]
     for group in protocols.values():
         if all(group):
-            matching = _settings(group, arms, chosen, exports)
+            matching = _match_settings(group, arms, chosen, exports)
             matches += matching.matches
             exclusions += matching.exclusions
     exclusions += _unused(arms, matches, exports)
@@ -95,65 +95,68 @@ def match(arms: Sequence[Selection], exports: Exports) -> Matching:
 
 
 def _unused(arms: Sequence[Selection], matches: Sequence[MatchedRuns], exports: Exports) -> Iterator[Exclusion]:
-    """Yield what is in no match, so that no run is dropped without a word."""
+    """Yield a reason for every run that is in no match, so that none is dropped silently."""
     used = {run.folder for matched in matches for runs in matched.arms for run in runs}
     for arm in arms:
         unused: dict[str, list[Run]] = {}
         for run in arm.runs:
             if run.folder not in used:
-                unused.setdefault(place_of(run.record), []).append(run)
-        for place, runs in unused.items():
-            yield UnusedRuns(place, arm.text, len(runs), sum(run.record.training_failed for run in runs))
+                unused.setdefault(task_label(run.record), []).append(run)
+        for label, runs in unused.items():
+            yield UnusedRuns(label, arm.text, len(runs), sum(run.record.training_failed for run in runs))
             for other in arms:
-                trainings = 0 if other is arm else _lost(other, runs, exports)
+                trainings = 0 if other is arm else _failed_trainings(other, runs, exports)
                 if trainings:
-                    yield NoCounterpart(place, other.text, trainings)
+                    yield NoCounterpart(label, other.text, trainings)
 
 
-def _lost(arm: Selection, runs: Sequence[Run], exports: Exports) -> int:
-    """Return how many trainings of an arm broke down before they could be a counterpart; 0 where any run is there."""
-    before = {parent.task for run in runs if (parent := pretraining(run.record, exports))}
-    there = [run.record for run in arm.runs if run.record.task in (runs[0].record.task, *before)]
-    return len(there) if all(record.training_failed and record.task in before for record in there) else 0
+def _failed_trainings(arm: Selection, runs: Sequence[Run], exports: Exports) -> int:
+    """Return how many pretrainings of an arm failed, so that it has no counterpart of the runs; 0 if it has any run."""
+    pretrainings = {parent.task for run in runs if (parent := pretraining(run.record, exports))}
+    records = [run.record for run in arm.runs if run.record.task in (runs[0].record.task, *pretrainings)]
+    failed = all(record.training_failed and record.task in pretrainings for record in records)
+    return len(records) if failed else 0
 
 
 def _unmatched(
     arms: int, protocols: Mapping[str, list[list[Run]]], chosen: Collection[str]
 ) -> Iterator[ProtocolsDiffer]:
-    """Yield what several arms have, but never under one protocol."""
-    places: dict[str, list[list[list[Run]]]] = {}
+    """Yield the tasks and data sets of which several arms have runs, but never under one protocol."""
+    by_label: dict[str, list[list[list[Run]]]] = {}
     for group in protocols.values():
         first = next(runs[0] for runs in group if runs).record
-        places.setdefault(place_of(first), []).append(group)
-    for place, groups in places.items():
+        by_label.setdefault(task_label(first), []).append(group)
+    for label, groups in by_label.items():
         present = [any(group[arm] for group in groups) for arm in range(arms)]
         if any(all(group) for group in groups) or sum(present) < 2:
             continue
         records = [runs[0].record for group in groups for runs in group if runs]
-        yield ProtocolsDiffer(place, tuple(differences([protocol(record, chosen) for record in records])))
+        yield ProtocolsDiffer(label, tuple(differences([protocol(record, chosen) for record in records])))
 
 
-def _settings(group: list[list[Run]], arms: Sequence[Selection], chosen: Collection[str], exports: Exports) -> Matching:
+def _match_settings(
+    group: list[list[Run]], arms: Sequence[Selection], chosen: Collection[str], exports: Exports
+) -> Matching:
     """Return the matches among the runs [arms][runs] of one protocol."""
     facts = [[_facts(run.record, chosen, exports) for run in runs] for runs in group]
-    names = list(dict.fromkeys(name for of_arm in facts for fact in of_arm for name in fact))
-    values = {name: [{repr(fact.get(name)) for fact in of_arm} for of_arm in facts] for name in names}
+    names = list(dict.fromkeys(name for arm_facts in facts for fact in arm_facts for name in fact))
+    values = {name: [{repr(fact.get(name)) for fact in arm_facts} for arm_facts in facts] for name in names}
     shared = [name for name in names if set.intersection(*values[name])]
-    apart = [name for name in names if name not in shared]
+    unshared = [name for name in names if name not in shared]
     groups: dict[str, list[list[Run]]] = {}
     contents: dict[str, dict[str, Any]] = {}
-    for place, (runs, of_arm) in enumerate(zip(group, facts, strict=True)):
-        for run, fact in zip(runs, of_arm, strict=True):
+    for index, (runs, arm_facts) in enumerate(zip(group, facts, strict=True)):
+        for run, fact in zip(runs, arm_facts, strict=True):
             common = {name: fact.get(name) for name in shared}
             key = digest_of(common)
             contents[key] = common
-            groups.setdefault(key, [[] for _ in arms])[place].append(run)
+            groups.setdefault(key, [[] for _ in arms])[index].append(run)
     complete = {key: MatchedRuns(runs) for key, runs in groups.items() if all(runs)}
-    telling = _telling([contents[key] for key in complete])
+    distinguishing = _distinguishing_fields([contents[key] for key in complete])
     matching = Matching([], [])
     for key, matched in complete.items():
-        matched.setting = content_label(contents[key] | _as_named(matched.first, telling), telling)
-        mixed = _describe(matched, arms, apart, chosen, exports)
+        matched.setting = content_label(contents[key] | _recorded_fields(matched.first, distinguishing), distinguishing)
+        mixed = _describe(matched, arms, unshared, chosen, exports)
         if mixed is None:
             matching.matches.append(matched)
         else:
@@ -161,8 +164,8 @@ def _settings(group: list[list[Run]], arms: Sequence[Selection], chosen: Collect
     return matching
 
 
-def _telling(contents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The fields that tell settings apart; of pretraining by different methods the methods, where these are enough."""
+def _distinguishing_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the fields in which settings differ; of the pretraining only the method if that is enough."""
     names = list(differences(contents))
     method = f"{PRETRAINING}task"
     short = [name for name in names if name == method or not name.startswith(PRETRAINING)]
@@ -171,42 +174,42 @@ def _telling(contents: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _facts(record: Record, chosen: Collection[str], exports: Exports) -> dict[str, Any]:
-    """Return what a backbone and its pretraining are, besides weights and seed."""
+    """Return the fields of a backbone and its pretraining, without weights and seed."""
     backbone = backbone_of(record, chosen)
     hidden = {*chosen, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
     parts = {name: value for name, value in backbone.items() if name not in hidden}
-    return parts | _of_weights(record, chosen, exports)
+    return parts | _weights_source(record, chosen, exports)
 
 
-def _of_weights(record: Record, chosen: Collection[str], exports: Exports) -> dict[str, Any]:
-    """Where weights come from: of trainings that are known their protocols, of others what the record says of them."""
+def _weights_source(record: Record, chosen: Collection[str], exports: Exports) -> dict[str, Any]:
+    """Return where weights come from: the protocol of their training if its record is at hand, else their origin."""
     parent = pretraining(record, exports)
     if parent is None:
         return {"weights": record.origin.get("training") or record.weights_id}
     hidden = set(in_pretraining(chosen, record.backbone))
-    behind = protocol(parent, hidden) | _of_weights(parent, hidden, exports)
-    return {"weights": "trained"} | {f"{PRETRAINING}{name}": value for name, value in behind.items()}
+    source = protocol(parent, hidden) | _weights_source(parent, hidden, exports)
+    return {"weights": "trained"} | {f"{PRETRAINING}{name}": value for name, value in source.items()}
 
 
 def _describe(
-    matched: MatchedRuns, arms: Sequence[Selection], apart: Sequence[str], chosen: Collection[str], exports: Exports
+    matched: MatchedRuns, arms: Sequence[Selection], unshared: Sequence[str], chosen: Collection[str], exports: Exports
 ) -> MixedArm | None:
-    """Write into a match in what its arms differ; return why an arm is a mixture, which is not compared.
+    """Write the differences between its arms into a match; return the reason if an arm mixes runs that differ.
 
     Args:
-        apart: the fields that the arms never share.
+        unshared: names of the fields of which the arms have no value in common.
     """
     contents = []
-    # beside weights of another kind it goes without saying where these come from
-    apart = [name for name in apart if not (name.startswith(PRETRAINING) and "weights" in apart)]
+    # weights of another kind have another pretraining, which need not be listed
+    unshared = [name for name in unshared if not (name.startswith(PRETRAINING) and "weights" in unshared)]
     for arm, runs in zip(arms, matched.arms, strict=True):
-        facts = [{name: _facts(run.record, chosen, exports).get(name) for name in apart} for run in runs]
+        facts = [{name: _facts(run.record, chosen, exports).get(name) for name in unshared} for run in runs]
         if mixed := list(differences(facts)):
             return MixedArm(matched.label, arm.text, tuple(mixed))
-        contents.append(facts[0] | _as_named(runs[0].record, apart))
-    unlike = [name for name in sorted(chosen) if len(_values(matched, name, exports)) > 1]
-    matched.differing = [*unlike, *(name for name in apart if name not in unlike)]
-    matched.unshared = contents if apart else []
+        contents.append(facts[0] | _recorded_fields(runs[0].record, unshared))
+    differing = [name for name in sorted(chosen) if len(_values(matched, name, exports)) > 1]
+    matched.differing = [*differing, *(name for name in unshared if name not in differing)]
+    matched.unshared = contents if unshared else []
     return None
 
 
@@ -214,6 +217,6 @@ def _values(matched: MatchedRuns, name: str, exports: Exports) -> set[str]:
     return {repr(value_of(record, name, exports)) for record in matched.records}
 
 
-def _as_named(record: Record, names: Sequence[str]) -> dict[str, Any]:
-    """The fields of the backbone as the record has them, where that is shorter than what they are compared by."""
+def _recorded_fields(record: Record, names: Sequence[str]) -> dict[str, Any]:
+    """Return the backbone's fields as the record has them, a shorter form than the one they are compared by."""
     return {name: record.backbone[name] for name in names if name in record.backbone and name != "weights"}

@@ -1,4 +1,4 @@
-"""Which runs a text on the command line means: a run, a backbone, or fields with their values. Imports no torch."""
+"""Selects runs by a text of the command line: a run, a backbone, or fields with their values. Imports no torch."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,17 +14,17 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Record, Run
 
 Exports = Mapping[str, Record]
-"""The runs that left weights, by the id of these."""
+"""Records of the runs that exported weights, by the id of these weights."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs of one arm of a comparison, before they are matched with those of the others.
+    """The runs of one arm of a comparison, before they are matched with the runs of other arms.
 
     Attributes:
-        text: what was written to choose them.
-        runs: the runs that it means.
-        fields: the fields that chose them; the arms may differ in these.
+        text: selector as the user wrote it.
+        runs: selected runs.
+        fields: names of the fields in the selector; the arms may differ in these.
     """
 
     text: str
@@ -33,15 +33,15 @@ class Selection:
 
 
 def select(text: str, runs: RunSet) -> Selection:
-    """Return the runs that a selector means.
+    """Return the runs that a selector names.
 
     Args:
-        text: a run's id or folder, the name of a backbone, or field=value[,field=value], the fields as
-            `transfer.records.fields.value_of` knows them.
-        runs: the runs to choose from.
+        text: a run's id or folder, the name of a backbone, or field=value[,field=value] with fields of
+            `transfer.records.fields.value_of`.
+        runs: runs to choose from.
 
     Raises:
-        UsageError: it means none.
+        UsageError: the selector names no run.
     """
     if named := [run for run in runs if text.rstrip("/") == run.record.run_id or _is_folder(text, run.folder)]:
         return Selection(text, named)
@@ -58,11 +58,11 @@ def select(text: str, runs: RunSet) -> Selection:
 
 
 def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:
-    """Return the runs of each selector. Raises UsageError where one means none, or two mean the same run."""
+    """Return the runs of each selector. Raises UsageError if one names no run, or two name the same run."""
     arms = [select(text, runs) for text in texts]
-    for place, arm in enumerate(arms):
-        for other in arms[:place]:
-            ids = {run.record.run_id for run in arm.runs}
+    for index, arm in enumerate(arms):
+        ids = {run.record.run_id for run in arm.runs}
+        for other in arms[:index]:
             if both := [run.record.run_id for run in other.runs if run.record.run_id in ids]:
                 raise UsageError(f"'{other.text}' and '{arm.text}' both mean {shortened(both, 3)}")
     return arms
@@ -73,25 +73,25 @@ def _is_folder(text: str, folder: Path) -> bool:
 
 
 def _by_fields(text: str, runs: RunSet) -> Selection:
-    wanted = {}
+    values = {}
     for part in re.split(r",(?=[A-Za-z_][\w.]*=)", text):
         name, _, value = part.partition("=")
-        wanted[name.strip()] = value.strip()
-    check_fields(wanted, runs.records, runs.exports)
-    left = list(runs)
-    for name, value in wanted.items():
-        kept = [run for run in left if has_value(run.record, name, value, runs.exports)]
+        values[name.strip()] = value.strip()
+    check_fields(values, runs.records, runs.exports)
+    remaining = list(runs)
+    for name, value in values.items():
+        kept = [run for run in remaining if has_value(run.record, name, value, runs.exports)]
         if not kept:
-            there = sorted({value_label(value_of(run.record, name, runs.exports)) for run in left})
+            present = sorted({value_label(value_of(run.record, name, runs.exports)) for run in remaining})
             raise UsageError(
-                f"'{text}': no run has {name}={value}{did_you_mean(value, there)} (there is {shortened(there, 10)})"
+                f"'{text}': no run has {name}={value}{did_you_mean(value, present)} (there is {shortened(present, 10)})"
             )
-        left = kept
-    return Selection(text, left, tuple(wanted))
+        remaining = kept
+    return Selection(text, remaining, tuple(values))
 
 
 def has_value(record: Record, name: str, text: str, exports: Exports) -> bool:
-    """Whether a field of a record has the value that someone wrote."""
+    """Return whether a field of a record has the value that a user wrote as text."""
     return _is_value(value_of(record, name, exports), as_value(record, name, text, exports))
 
 
@@ -99,7 +99,7 @@ def _is_value(value: Any, text: str) -> bool:
     if text in (str(value), value_label(value)):
         return True
     if is_user_part(text) and Path(text.rpartition(":")[0]).is_file():
-        return bool(f"sha256:{digest(text)}:{text.rpartition(':')[2]}" == value)  # a user's part counts by its content
+        return bool(f"sha256:{digest(text)}:{text.rpartition(':')[2]}" == value)  # recorded by its content
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:

@@ -12,25 +12,25 @@ Axis = tuple[str, tuple[str, str]]
 
 
 def axis(text: str, runs: RunSet) -> Axis:
-    """Return the field and the two values that a text means: "stem", or "stem=conv/patchify".
+    """Return the field and the two values that a text names: "stem", or "stem=conv/patchify".
 
     Raises:
-        UsageError: no run has the field, or it has not two values.
+        UsageError: no run has the field, or the number of values is not two.
     """
-    name, _, given = text.partition("=")
+    name, _, values_text = text.partition("=")
     check_fields([name], runs.records, runs.exports)
     values = {value_of(record, name, runs.exports) for record in runs.records}
-    there = [value_label(value) for value in sorted(values, key=order)]
-    chosen = _in_two(given, name, runs) if given else there
+    labels = [value_label(value) for value in sorted(values, key=order)]
+    chosen = _split(values_text, name, runs) if values_text else labels
     if len(chosen) != 2 or len({*chosen}) != 2:
-        raise UsageError(f"{name} has the values {shortened(there, 10)}; an interaction takes two: {name}=ONE/OTHER")
+        raise UsageError(f"{name} has the values {shortened(labels, 10)}; an interaction takes two: {name}=ONE/OTHER")
     return name, (chosen[0], chosen[1])
 
 
-def _in_two(text: str, name: str, runs: RunSet) -> list[str]:
-    """Return ONE/OTHER as two values that runs have; a value may hold slashes, as a path does."""
+def _split(text: str, name: str, runs: RunSet) -> list[str]:
+    """Return the values in ONE/OTHER that runs have; a value may contain slashes, as a path does."""
     parts = text.split("/")
-    pairs = [["/".join(parts[:place]), "/".join(parts[place:])] for place in range(1, len(parts))]
+    pairs = [["/".join(parts[:index]), "/".join(parts[index:])] for index in range(1, len(parts))]
     for pair in pairs:
         if all(any(has_value(record, name, value, runs.exports) for record in runs.records) for value in pair):
             return pair
@@ -38,8 +38,8 @@ def _in_two(text: str, name: str, runs: RunSet) -> list[str]:
 
 
 def corners(f: Axis, g: Axis, runs: RunSet) -> list[Selection]:
-    """Return the runs of the four corners: the first value of f with either of g, then the second."""
-    return [_corner([(f[0], of_f), (g[0], of_g)], runs) for of_f in f[1] for of_g in g[1]]
+    """Return the runs of the four corners: the first value of f with each value of g, then the second."""
+    return [_corner([(f[0], value_f), (g[0], value_g)], runs) for value_f in f[1] for value_g in g[1]]
 
 
 def _corner(values: list[tuple[str, str]], runs: RunSet) -> Selection:
@@ -48,12 +48,12 @@ def _corner(values: list[tuple[str, str]], runs: RunSet) -> Selection:
 
 
 def effects(f: Axis, g: Axis) -> list[Effect]:
-    """Return the simple effects of two fields at each value of the other, and their interaction."""
-    (name_f, of_f), (name_g, of_g) = f, g
+    """Return the simple effects of two fields, each at each value of the other, and their interaction."""
+    (name_f, values_f), (name_g, values_g) = f, g
     return [
-        Effect(name_f, of_f, name_g, of_g[0], (1, 0, -1, 0)),
-        Effect(name_f, of_f, name_g, of_g[1], (0, 1, 0, -1)),
-        Effect(name_g, of_g, name_f, of_f[0], (1, -1, 0, 0)),
-        Effect(name_g, of_g, name_f, of_f[1], (0, 0, 1, -1)),
-        Effect(name_f, of_f, name_g, None, (1, -1, -1, 1)),
+        Effect(name_f, values_f, name_g, values_g[0], (1, 0, -1, 0)),
+        Effect(name_f, values_f, name_g, values_g[1], (0, 1, 0, -1)),
+        Effect(name_g, values_g, name_f, values_f[0], (1, -1, 0, 0)),
+        Effect(name_g, values_g, name_f, values_f[1], (0, 0, 1, -1)),
+        Effect(name_f, values_f, name_g, None, (1, -1, -1, 1)),
     ]

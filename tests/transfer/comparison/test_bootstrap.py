@@ -12,7 +12,7 @@ from tasks.ranking.metrics import Ranking, rank_distances
 from tasks.task import load_task
 from tests.tasks.detection.coco.cases import drawn as drawn_coco
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.comparison.bootstrap import _jackknifed, read_outcomes, resample
+from transfer.comparison.bootstrap import _jackknife, read_outcomes, resample
 from transfer.records.per_sample import per_sample
 from transfer.records.store import Run, RunKey
 from transfer.statistics.contrasts import contrast
@@ -89,7 +89,7 @@ def test_draws_are_the_score_of_the_clusters_that_were_drawn(tmp_path: Path) -> 
         values = per_sample(name, outcomes)
         parts = [np.nanmean(values[outcomes["cluster"] == side]) for side in (0, 1)]
         expected = sorted([*parts, np.nanmean(values)])
-        assert np.unique(np.round(drawn[name].drawn, 12)) == pytest.approx(expected)
+        assert np.unique(np.round(drawn[name].bootstrap_scores, 12)) == pytest.approx(expected)
         assert drawn[name].clusters == 2
 
 
@@ -103,8 +103,8 @@ def test_the_order_of_samples_does_not_matter(tmp_path: Path, task: str) -> None
     found = load_task(task).rescore(outcomes)
     runs = [run_of(tmp_path / name, task, one, found) for name, one in (("a", outcomes), ("b", shuffled))]
     for one in resample(runs, list(found), draws=100).values():
-        np.testing.assert_allclose(one.drawn[0], one.drawn[1], rtol=1e-12)
-        assert len(np.unique(one.drawn[0])) > 20
+        np.testing.assert_allclose(one.bootstrap_scores[0], one.bootstrap_scores[1], rtol=1e-12)
+        assert len(np.unique(one.bootstrap_scores[0])) > 20
 
 
 def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> Run:
@@ -137,34 +137,36 @@ def test_average_precision_is_computed_again_for_every_draw(tmp_path: Path) -> N
         for name in names:
             kind = "bbox" if name.startswith("box") else "segm"
             again = scores(Matches.from_outcomes(outcomes, kind), weights=one)
-            assert found[name].drawn[0, place] == again[name]
+            assert found[name].bootstrap_scores[0, place] == again[name]
     assert found["box_AP"].scores[0] == run.record.scores["box_AP"]
 
 
 def test_images_are_paired_by_name_for_average_precision_too(tmp_path: Path) -> None:
     runs = [coco_run(tmp_path / "a", 0), coco_run(tmp_path / "b", 0, reverse=True)]
     found = resample(runs, ["box_AP50"], ap_draws=20)["box_AP50"]
-    np.testing.assert_allclose(found.drawn[0], found.drawn[1], atol=0.02)  # orders of tied scores differ
-    assert found.drawn[0].std() > 0.04
+    np.testing.assert_allclose(
+        found.bootstrap_scores[0], found.bootstrap_scores[1], atol=0.02
+    )  # orders of tied scores differ
+    assert found.bootstrap_scores[0].std() > 0.04
 
 
 def test_detectors_that_differ_on_one_image_prove_nothing(tmp_path: Path) -> None:
     runs = [coco_run(tmp_path / "a", 0), coco_run(tmp_path / "b", 0, without=4)]
     found = resample(runs, ["box_AP50"], ap_draws=50)["box_AP50"]
-    assert found.parts is not None
-    assert found.comparing_only
-    apart = found.parts.sums[0] - found.parts.sums[1]
+    assert found.contributions is not None
+    assert found.differences_only
+    apart = found.contributions.sums[0] - found.contributions.sums[1]
     assert np.count_nonzero(apart) == 1
     difference = found.scores[0] - found.scores[1]
     assert apart.sum() == pytest.approx(difference, rel=0.5)  # to first order
-    parts = [found.parts.select([place]) for place in (0, 1)]
-    given = [found.scores[[place]] for place in (0, 1)], [found.drawn[[place]] for place in (0, 1)]
+    parts = [found.contributions.select([place]) for place in (0, 1)]
+    given = [found.scores[[place]] for place in (0, 1)], [found.bootstrap_scores[[place]] for place in (0, 1)]
     estimate = contrast(*given, (1, -1), clusters=12, parts=parts, bounds=(0.0, 1.0))
     assert (estimate.p, estimate.discordant) == (1.0, 1)
     assert estimate.low < 0 < estimate.high
     assert contrast(*given, (1, -1), clusters=12).p < 0.5
     unlike = [coco_run(tmp_path / "c", 0), coco_run(tmp_path / "d", 1)]
-    parts_of_all = resample(unlike, ["box_AP"], ap_draws=9)["box_AP"].parts
+    parts_of_all = resample(unlike, ["box_AP"], ap_draws=9)["box_AP"].contributions
     assert parts_of_all is not None
     assert np.count_nonzero(np.ptp(parts_of_all.sums, axis=0)) > 6
 
@@ -173,13 +175,13 @@ def test_without_each_cluster_in_turn_a_mean_falls_into_its_parts() -> None:
     values = np.random.default_rng(0).random((2, 9))
     values[1, 3:] = values[0, 3:]  # equal but for three
     left_out = np.stack([np.delete(values, place, axis=1).mean(axis=1) for place in range(3)], axis=1)
-    found = _jackknifed(values.mean(axis=1), left_out, np.arange(3), 9)
+    found = _jackknife(values.mean(axis=1), left_out, np.arange(3), 9)
     assert found is not None
     np.testing.assert_allclose(found.sums[:, :3], values[:, :3] / 9)
     np.testing.assert_allclose(found.sums.sum(axis=1), values.mean(axis=1))
     assert (found.sums[0, 3:] == found.sums[1, 3:]).all()
     left_out[0, 0] = np.nan
-    assert _jackknifed(values.mean(axis=1), left_out, np.arange(3), 9) is None
+    assert _jackknife(values.mean(axis=1), left_out, np.arange(3), 9) is None
 
 
 def changed(outcomes: Outcomes, **given: np.ndarray) -> Outcomes:

@@ -82,7 +82,7 @@ def _(broken: BrokenCorners) -> str:
 def exclusion_note(exclusion: Exclusion) -> Note:
     """Return why runs are in no row."""
     kind = NoteKind.BREAKDOWNS if isinstance(exclusion, NoCounterpart | BrokenCorners) else NoteKind.PAIRING
-    return Note(kind, _exclusion_text(exclusion), exclusion.place)
+    return Note(kind, _exclusion_text(exclusion), exclusion.label)
 
 
 def count_of_runs(count: int) -> str:
