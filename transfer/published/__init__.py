@@ -1,4 +1,4 @@
-"""Published numbers: the papers' rows as values, and what one's own runs can say of one of them.
+"""Published numbers of papers, read from YAML, and verdicts on own runs compared with them.
 
-Which runs belong to a row, and the table that shows both, are in `transfer.report.published`.
+The choice of the runs that belong to a row, and the table that shows both, are in `transfer.report.published`.
 """

@@ -1,4 +1,4 @@
-"""Why an own number cannot be compared with a published one, as values; `report.published.texts` words them."""
+"""Reasons why an own score cannot be compared with a published one; `transfer.report.published.texts` words them."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,27 +6,27 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """What an own run has otherwise than the published one.
+    """A condition under which an own run differs from the published one.
 
     Attributes:
-        step: the training behind a cell that has it; empty for the run of the cell itself.
+        step: name of the sweep's step whose training has the condition; empty for the run of the cell itself.
     """
 
     step: str = ""
 
     @property
     def is_option(self) -> bool:
-        """Whether it is an option or a part of the backbone; long lists of these are moved into a note."""
+        """Whether the reason is an option or a part of the backbone; long lists of these are moved into a note."""
         return False
 
     def of_step(self, step: str) -> "Reason":
-        """Return the same of a training behind a cell."""
+        """Return the reason for the training of an earlier step from whose weights the run starts."""
         return replace(self, step=step)
 
 
 @dataclass(frozen=True)
 class Marked(Reason):
-    """A run, or a training behind it, is marked: "smoke", "dirty", "subset 8"."""
+    """A run, or a training that it starts from, has a mark such as "smoke", "dirty" or "subset 8"."""
 
     mark: str
 
@@ -40,14 +40,14 @@ class UnreadableImages(Reason):
 
 @dataclass(frozen=True)
 class Untrained(Reason):
-    """Parameters stayed as they were drawn, since the weights have none of their names."""
+    """Parameters kept their random initial values, because the weights have none of their names."""
 
     parameters: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class OtherDataset(Reason):
-    """The data set is not one of those that the table has."""
+    """The data set is none of the published table's."""
 
     name: str
     published: tuple[str, ...]
@@ -55,20 +55,20 @@ class OtherDataset(Reason):
 
 @dataclass(frozen=True)
 class ContentsNotRecorded(Reason):
-    """The record does not say what its data set holds."""
+    """The record does not list the contents of its data set."""
 
     dataset: str
 
 
 @dataclass(frozen=True)
 class Differs(Reason):
-    """A value is not the table's.
+    """A value of a run differs from the table's.
 
     Attributes:
-        name: of the option, of the backbone's part, or of a fact about the data set.
-        own: the run's value.
-        published: the table's.
-        taken: whether the paper leaves it open, so that the table's value is that of the shipped sweep.
+        name: name of the option, of the backbone's part, or of a fact about the data set.
+        own: value of the own run.
+        published: value of the table.
+        taken: whether the paper leaves the value open, so that the table's value is the shipped sweep's.
         option: see `is_option`.
     """
 
@@ -86,7 +86,7 @@ class Differs(Reason):
 
 @dataclass(frozen=True)
 class OtherTaskVersion(Reason):
-    """The scores of another version of the task do not stand beside those of today's."""
+    """The run was scored by another version of the task, whose scores cannot be compared with today's."""
 
     task: str
     own: int
@@ -95,14 +95,14 @@ class OtherTaskVersion(Reason):
 
 @dataclass(frozen=True)
 class Lacks(Reason):
-    """The published number was made with a download, and the own one without."""
+    """The published number needs a download that the own run did not use."""
 
     download: str
 
 
 @dataclass(frozen=True)
 class UnknownPretraining(Reason):
-    """No run at hand left the weights that a run starts from."""
+    """None of the runs at hand exported the weights from which a run starts."""
 
     weights_id: str
 
@@ -112,8 +112,8 @@ class OtherWeights(Reason):
     """A run starts from other weights.
 
     Attributes:
-        weights_id: empty for an own pretraining.
-        published: those of the table.
+        weights_id: id of the run's weights; empty for an own pretraining.
+        published: weights of the table.
         taken: see `Differs`.
     """
 
@@ -124,11 +124,11 @@ class OtherWeights(Reason):
 
 @dataclass(frozen=True)
 class OtherMachine(Reason):
-    """Two runs whose hours are compared were not made alike.
+    """Two runs whose hours are compared ran in different environments.
 
     Attributes:
-        name: of the fact about their environment, as "device".
-        own: the values of both.
+        name: name of the fact about the environment, such as "device".
+        own: values of both runs.
     """
 
     name: str
@@ -136,7 +136,7 @@ class OtherMachine(Reason):
 
 
 def hashable(value: Any) -> Any:
-    """Return a value of a YAML file or a record so that it can stand in a frozen value: lists become tuples."""
+    """Return a value of a YAML file or a record as a hashable one: lists become tuples, mappings text."""
     if isinstance(value, list | tuple):
         return tuple(map(hashable, value))
     return str(value) if isinstance(value, dict) else value

@@ -1,8 +1,8 @@
-"""Published numbers: `configs/published/*.yaml`, read strictly. Imports neither torch nor pandas.
+"""Reads published numbers from `configs/published/*.yaml` and rejects unknown keys. Imports neither torch nor pandas.
 
 A paper has tables of rows and figures of claims, each with notes. A row has a label, the options of each step of the
-table's sweep, and values in percent; `reference: WHY` marks one that no sweep runs. `epoch: N` beside a score says that
-it was measured on the way:
+table's sweep, and values in percent; `reference: REASON` marks a row that no sweep runs. `epoch: N` beside a score is
+the epoch after which it was measured, if not after the last:
 
 - label: "1Proj, 5e-2"
   dino: {stem: patchify}
@@ -50,16 +50,17 @@ _ROW_KEYS = ("label", "values", "reference")  # any other key is a step
 
 
 def paper_names() -> list[str]:
-    """The papers with a file of published numbers."""
+    """Return the names of the papers with a file of published numbers."""
     return config_names("published")
 
 
 @lru_cache
 def read_paper(name: str) -> Paper:
-    """The published numbers of a paper.
+    """Return the published numbers of a paper.
 
     Raises:
-        UsageError: an unknown paper; an unknown or missing key or a wrong type, with the file and the row.
+        UsageError: the paper is unknown, a key is unknown or missing, or a value has a wrong type; the message names
+            file and row.
     """
     if name not in paper_names():
         raise UsageError(
@@ -71,26 +72,26 @@ def read_paper(name: str) -> Paper:
 
 
 def table_of(paper: str, table: str) -> PublishedTable:
-    """A table of a paper, or one of its figures as `figure1`. Raises UsageError for an unknown one."""
+    """Return a table of a paper, or a figure by a name such as `figure1`. Raises UsageError for an unknown one."""
     tables = read_paper(paper).tables | {f"figure{name}": value for name, value in read_paper(paper).figures.items()}
     if table not in tables:
-        there = [found.called for found in tables.values()]
-        raise UsageError(f"{paper} has no {called(table)} (there are {', '.join(there)})")
+        titles = [known.called for known in tables.values()]
+        raise UsageError(f"{paper} has no {called(table)} (there are {', '.join(titles)})")
     return tables[table]
 
 
 def rows_of(paper: str, table: str) -> list[dict[str, Any]]:
-    """The rows of a published table as a sweep takes them: label, and options by step."""
+    """Return the rows of a published table that a sweep runs, each as its label and its options by step."""
     return [{"label": row.label, **row.steps} for row in table_of(paper, table).rows if not row.reference]
 
 
 def used_values(option: Any) -> list[Any]:
-    """The values that an option of a row may stand for: its own, or the readings of a printed one."""
+    """Return the values that an option of a row may mean: its only value, or the readings of a printed one."""
     return list(option["used"]) if isinstance(option, dict) else [option]
 
 
 def parse_paper(name: str, content: dict[str, Any], where: str) -> Paper:
-    """A paper from the mapping in its file; `where` names the file in errors."""
+    """Return a paper from the mapping in its file; `where` names the file in errors."""
     check_keys(content, _PAPER_KEYS, where, needed=("title", "source"))
     tables = mapping(content.get("tables", {}), f"{where}: tables")
     figures = mapping(content.get("figures", {}), f"{where}: figures")
@@ -113,8 +114,8 @@ def parse_paper(name: str, content: dict[str, Any], where: str) -> Paper:
         },
         needs={
             step: {
-                option: text_of(what, f"{where}: needs: {step}: {option}")
-                for option, what in mapping(options, f"{where}: needs: {step}").items()
+                option: text_of(description, f"{where}: needs: {step}: {option}")
+                for option, description in mapping(options, f"{where}: needs: {step}").items()
             }
             for step, options in mapping(content.get("needs", {}), f"{where}: needs").items()
         },
@@ -142,7 +143,7 @@ def _table(paper: str, name: Any, content: Any, where: str) -> PublishedTable:
 def _figure(paper: str, name: Any, content: Any, where: str) -> PublishedTable:
     check_keys(mapping(content, where), _FIGURE_KEYS, where, needed=("title", "claims"))
     title, claims = text_of(content["title"], f"{where}: title"), texts_of(content["claims"], f"{where}: claims")
-    costs = [_cost(one, f"{where}: costs: {number}") for number, one in enumerate(content.get("costs", []), 1)]
+    costs = [_cost(cost, f"{where}: costs: {number}") for number, cost in enumerate(content.get("costs", []), 1)]
     return PublishedTable(
         paper,
         f"figure{text_of(name, f'{where}: its name')}",

@@ -1,4 +1,4 @@
-"""What a file of published numbers holds, as values: see `transfer.published.rows`, which reads it."""
+"""Papers, tables, rows and values of a file of published numbers, which `transfer.published.rows` reads."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,20 +8,21 @@ CRASH = "crash"
 
 @dataclass(frozen=True)
 class Value:
-    """One published cell: `printed` is a number in percent as printed, or `crash`."""
+    """A published value of one cell of a table."""
 
     step: str
     dataset: str
     metric: str
     printed: str
+    """The number in percent as printed, or `crash`."""
     doubt: str = ""
-    """Why it is no target."""
+    """Reason why the number cannot be right, so that it is no target; empty if there is none."""
     epoch: int | None = None
-    """After which it was measured; None: at the end"""
+    """Epoch after which the score was measured; None for the end of training."""
 
     @property
     def name(self) -> str:
-        """Of the score, with the epoch where it is not the last one."""
+        """Name of the score, with the epoch if it is not the last one."""
         return self.metric if self.epoch is None else f"{self.metric} at epoch {self.epoch}"
 
     @property
@@ -31,53 +32,56 @@ class Value:
 
     @property
     def percent(self) -> float | None:
-        """The number; None for a crash, and for what is in doubt."""
+        """Number in percent; None for a crash and for a number in doubt."""
         return None if self.crash or self.doubt else float(self.printed)
 
     @property
     def decimals(self) -> int:
-        """Digits behind the point, as printed."""
+        """Number of printed digits after the decimal point."""
         return len(self.printed.partition(".")[2]) if self.percent is not None else 1
 
     @property
     def rounding(self) -> float:
-        """The rounding error in points: half the number's last digit."""
+        """Rounding error of the printed number in percentage points: half a unit of its last digit."""
         return 0.5 * 10.0**-self.decimals
 
 
 @dataclass(frozen=True)
 class Row:
-    """One published row: its options by step, an option as a value or {printed, used}, and its cells."""
+    """A published row of a table."""
 
     label: str
     steps: dict[str, dict[str, Any]]
+    """Options by step; an option is a value, or {printed, used} if the print can be read in several ways."""
     values: tuple[Value, ...]
     reference: str = ""
-    """Why nothing here is to give these numbers."""
+    """Reason why no sweep runs the row; empty for a row that a sweep runs."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """By how much more hours a training takes that has something, than the same one without it."""
+    """A claim by how much some options lengthen a training."""
 
     claim: str
     more: str
-    """The ratio in percent, as printed"""
+    """Additional hours in percent, as printed."""
     value: Value
-    """The step and the data set of both"""
+    """Step and data set of both trainings."""
     with_it: Row
+    """Row of the training with the options."""
     without: Row
+    """Row of the same training without them."""
 
     @property
     def parts(self) -> list[str]:
-        """The options in which the two differ."""
+        """Names of the options in which the two trainings differ."""
         return [name for name, value in self.with_it.steps[self.value.step].items()
                 if self.without.steps[self.value.step].get(name) != value]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper, or a figure: rows with numbers, or claims without."""
+    """A table of a paper, which has rows with numbers, or a figure, which has claims."""
 
     paper: str
     name: str
@@ -89,38 +93,36 @@ class PublishedTable:
 
     @property
     def sweep(self) -> str:
-        """The shipped sweep that runs it."""
+        """Name of the shipped sweep that runs the table."""
         return f"{self.paper}_{'table' * self.name.isdigit()}{self.name}"
 
     @property
     def called(self) -> str:
-        """ "table 4", "figure 1"."""
+        """Text such as "table 4" or "figure 1"."""
         return called(self.name)
 
 
 @dataclass(frozen=True)
 class Paper:
-    """What a paper printed.
-
-    `stand_ins`: by data set, those that smaller tiers take in its place. `versions`: by data set, the one that was
-    used, where the facts of the set (configs/datasets) leave it open. `needs`: by step, the options that its numbers
-    were made with, whatever their value: names of downloads, which may lie anywhere; each with what it is. `open`: by
-    step, the options that the paper leaves open, of which the sweep's values are taken.
-    """
+    """The published numbers of a paper."""
 
     name: str
     title: str
     source: str
     notes: tuple[str, ...]
     stand_ins: dict[str, tuple[str, ...]]
+    """Data sets that smaller tiers use in place of a data set, by the name of the latter."""
     versions: dict[str, str]
+    """Version of a data set that the paper used, by name, if its facts in configs/datasets leave the version open."""
     needs: dict[str, dict[str, str]]
+    """Descriptions of the downloads that the numbers need, by step and option; any value of the option will do."""
     open: dict[str, tuple[str, ...]]
+    """Options that the paper leaves open, by step; the values of the shipped sweep are assumed."""
     tables: dict[str, PublishedTable]
     figures: dict[str, PublishedTable]
 
 
 def called(table: str) -> str:
-    """ "table 4" of "4", "figure 1" of "figure1"."""
+    """Return "table 4" for the name "4", and "figure 1" for "figure1"."""
     figure = table.removeprefix("figure")
     return f"table {table}" if figure == table else f"figure {figure}"

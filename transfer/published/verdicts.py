@@ -1,6 +1,6 @@
-"""How one's own runs stand to a published cell, as values; `transfer.report.tables.verdict_text` words them.
+"""Verdicts on own runs compared with a published cell; `transfer.report.tables.verdict_text` words them.
 
-`docs/concepts/statistics.md` says how each is reached. Numbers are in points of percent. Imports no torch.
+`docs/concepts/statistics.md` describes how each is reached. Numbers are in points of percent. Imports no torch.
 """
 
 from collections.abc import Sequence
@@ -15,38 +15,38 @@ if TYPE_CHECKING:
     from transfer.statistics.intervals import Estimate
 
 MARGIN = 1.0
-"""Of agreement, in points: about half of the gain of 2.1 that the conv stem's paper is about, so that numbers which
+"""Margin of agreement in percentage points: about half of the conv stem's published gain of 2.1, so that numbers that
 agree lead to the same conclusion."""
 
 
 class PublishedKind(Enum):
-    """Every verdict on a published cell that there is."""
+    """The kinds of verdicts on a published cell."""
 
     AGREES = "agrees"
-    """Two one-sided tests show a difference smaller than the margin either way"""
+    """Two one-sided tests show that the difference is smaller than the margin."""
     HIGHER = "higher"
     LOWER = "lower"
     CANNOT_TELL = "cannot tell"
     NO_INTERVAL = "no interval"
-    """Outcomes are missing or damaged, or samples do not add up to the score"""
+    """Outcomes are missing or damaged, or samples do not add up to the score."""
     NOT_HERE = "not here"
-    """The published run crashed and the own runs train"""
+    """The published run crashed, and no own run breaks down."""
     BREAKS_DOWN_HERE_ONLY = "breaks down here only"
     BOTH_BREAK_DOWN = "both break down"
     BREAKS_DOWN_IN_SOME = "breaks down in some"
-    """Of a published crash"""
+    """The published run crashed, and some of the own runs break down."""
     NOT_COMPARABLE = "not comparable"
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many runs stand behind a cell, and how many trainings behind these.
+    """Numbers of the runs of a cell and of the pretrainings that they start from.
 
     Attributes:
-        runs: runs of the cell.
-        broken: those of them that broke down.
-        pretrainings: own trainings that the runs start from, with the lost ones.
-        lost: pretrainings that broke down, so that no run of the cell starts from them.
+        runs: number of runs of the cell.
+        broken: number of these runs that broke down.
+        pretrainings: number of own pretrainings that the runs start from, including lost ones.
+        lost: number of pretrainings that broke down, so that no run of the cell starts from them.
     """
 
     runs: int
@@ -56,7 +56,7 @@ class Counts:
 
     @property
     def scored(self) -> int:
-        """Runs with a score."""
+        """Number of runs with a score."""
         return self.runs - self.broken
 
 
@@ -65,14 +65,14 @@ class PublishedVerdict:
     """A conclusion with its numbers.
 
     Attributes:
-        kind: the conclusion.
-        counts: the runs that it is on.
-        reasons: why nothing can be compared; empty for any other kind.
-        margin: what the difference was asked to be within, in points; None where nothing was asked.
-        within: whether it is shown to be; so may be a difference that is shown not to be 0.
-        excluded: where nothing can be told, the interval leaves no larger difference open, either way.
-        seeds: how many the interval is over; with one it is that of these models on other samples. Where the runs start
-            from one pretraining they are the seeds of what followed.
+        kind: kind of the conclusion.
+        counts: numbers of runs that the conclusion is based on.
+        reasons: reasons why nothing can be compared; empty for any other kind.
+        margin: margin of agreement in percentage points; None if agreement was not tested.
+        within: whether the difference is shown to be within the margin, which a difference shown not to be 0 may be.
+        excluded: for `CANNOT_TELL`, largest difference in points, either way, that the interval does not exclude.
+        seeds: number of seeds in the interval; with one seed the interval is over samples only. If the runs start from
+            one pretraining, only the seeds of the later training count.
     """
 
     kind: PublishedKind
@@ -85,7 +85,7 @@ class PublishedVerdict:
 
     @property
     def survivors(self) -> bool:
-        """Whether it is on those runs alone that did not break down."""
+        """Whether the verdict is based on the surviving runs only, because others broke down."""
         return bool(self.counts.scored and (self.counts.broken or self.counts.lost))
 
 
@@ -97,14 +97,14 @@ def judged(
     reasons: Sequence[Reason] = (),
     margin: float = MARGIN,
 ) -> PublishedVerdict:
-    """Return what the runs of one configuration say of a published cell that is no reference and not in doubt.
+    """Return the verdict on the runs of one configuration compared with a published cell.
 
     Args:
-        value: the published cell.
-        counts: how many runs there are.
-        estimate: of their mean score, a fraction; None where there is no interval.
-        reasons: why they cannot be compared.
-        margin: a smaller difference does not matter, in points.
+        value: published cell, which is no reference and not in doubt.
+        counts: numbers of the runs.
+        estimate: mean score of the runs as a fraction, with its interval; None if there is no interval.
+        reasons: reasons why the runs cannot be compared with the cell.
+        margin: margin of agreement in percentage points.
     """
     if reasons:
         return PublishedVerdict(PublishedKind.NOT_COMPARABLE, counts, reasons=tuple(reasons))
@@ -127,14 +127,14 @@ def judged(
 
 
 def _difference(estimate: "Estimate", printed: float) -> "Estimate":
-    """Return the difference own - printed, in points."""
+    """Return the difference own - printed in percentage points."""
     points = {name: 100 * getattr(estimate, name) - printed for name in ("estimate", "low", "high")}
     inner = estimate.inner and tuple(100 * end - printed for end in estimate.inner)
     return replace(estimate, **points, inner=inner)  # type: ignore[arg-type]
 
 
 def _within(difference: "Estimate", slack: float, margin: float) -> bool:
-    """Whether it is within the margin wherever in its rounding the printed number lies."""
+    """Return whether the difference is within the margin for every number that rounds to the printed one."""
     if difference.inner is None:
         return False
     low, high = difference.inner
