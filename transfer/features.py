@@ -104,7 +104,7 @@ def _list(chosen: "list[Entry]") -> int:
                 "stale": "" if key.get("code") == code_version() else "stale",
             }
         )
-    print(markdown(Table.of(rows, [Column("MiB", "MiB")])))
+    print(markdown(Table.from_rows(rows, [Column("MiB", "MiB")])))
     return 0
 
 

@@ -44,7 +44,7 @@ def plan(
     how = "--speed" if speed else f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
     speed = speed or _sustained()
     predictions = [_predicted(job) for job in jobs]
-    table = Table.of(
+    table = Table.from_rows(
         (
             {
                 "cell": job.name,

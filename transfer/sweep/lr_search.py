@@ -93,7 +93,7 @@ class Searches:
     def table(self) -> Table:
         """One row per search: the largest stable rate, its range over the seeds, runs taken, contradictions."""
         columns = [Column(f"largest stable {self.option}", significant_digits=3)]
-        return Table.of((self._row(group) for group in self.groups), columns)
+        return Table.from_rows((self._row(group) for group in self.groups), columns)
 
     def _row(self, group: _Group) -> dict[str, Any]:
         job, result = group.job, group.found

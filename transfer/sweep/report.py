@@ -85,7 +85,7 @@ def _cells(sweeper: Sweeper) -> Section:
     counts = Counter(progress.status for progress in everything)
     note = f"{len(everything)} cells: " + ", ".join(f"{count} {status}" for status, count in counts.most_common())
     rows = [_row(progress) for progress in everything if progress.status != "completed"]
-    return Section(title="Cells", table=Table.of(rows) if rows else None, note=note)
+    return Section(title="Cells", table=Table.from_rows(rows) if rows else None, note=note)
 
 
 def _row(progress: Progress) -> dict[str, str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, finish, logarithmic, plain, say_cut, to_svg
+from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, finish, logarithmic, note_omitted, plain, to_svg
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cost_fit import cost_fits
 from transfer.report.tables.costs import KIND_OF, CostTable
@@ -49,7 +49,7 @@ def cost_plot(rows: CostTable, cost: str = "total_hours") -> Plot:
             axes.set_ylabel(plain(key[2]))
             logarithmic(axes.xaxis, [row[cost] for row in points])
         finish(figure, all_axes)
-        say_cut(figure, len(panels), len(every), "panels")
+        note_omitted(figure, len(panels), len(every), "panels")
         return Plot(to_svg(figure, f"cost-{re.sub('[^a-z0-9]+', '-', cost.lower())}"), csv(kept))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transfer.report.figures.svg import INK, Plot, canvas, plain, say_cut, to_svg
+from transfer.report.figures.svg import INK, Plot, canvas, note_omitted, plain, to_svg
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.render import csv
 from transfer.report.tables.stability_map import StabilityMap
@@ -58,7 +58,7 @@ def heat_map(rows: StabilityMap) -> Plot:
             axis.set_title(plain(title, int(width / across * 11)))
         partly = (_partly(cell) for _, cells in groups for cell in cells)
         _legend(figure, {*rows["outcome"], *filter(None, partly)})
-        say_cut(figure, len(groups), len(every), "maps")
+        note_omitted(figure, len(groups), len(every), "maps")
         name = "map-" + re.sub("[^a-z0-9]+", "-", f"{rows.x}-{rows.y}".lower())
         return Plot(to_svg(figure, name), csv(rows))
 

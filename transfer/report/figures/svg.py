@@ -117,7 +117,7 @@ def finish(figure: "Figure", every: Sequence[Any]) -> None:
         figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=8.5)
 
 
-def say_cut(figure: "Figure", shown: int, total: int, what: str) -> None:
+def note_omitted(figure: "Figure", shown: int, total: int, what: str) -> None:
     """A line above that says what is not drawn, if anything."""
     if shown < total:
         figure.suptitle(f"the first {shown} of {total} {what}", fontsize=9.5)

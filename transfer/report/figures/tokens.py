@@ -5,7 +5,7 @@ from typing import Any
 
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.figures.svg import LINES, Plot, canvas, finish, look, plain, say_cut, to_svg
+from transfer.report.figures.svg import LINES, Plot, canvas, finish, look, note_omitted, plain, to_svg
 from transfer.report.tables.render import csv
 from transfer.report.tables.table import Column, Row, Table, is_missing
 
@@ -34,7 +34,7 @@ def similarity_plot(runs: RunSet) -> Plot:
             axes.plot(at, similarities, marker="o", markersize=4, label=label, **look(number))
         axes.set_xticks(range(len(places)), [plain(place, 24) for place in places], rotation=60, ha="right")
         axes.set_ylabel("cosine similarity of tokens")
-        say_cut(figure, min(len(curves), LINES), len(curves), "runs")
+        note_omitted(figure, min(len(curves), LINES), len(curves), "runs")
         finish(figure, [axes])
         table = Table([Column(name) for name in COLUMNS], [row for rows in curves.values() for row in rows])
         return Plot(to_svg(figure, "similarity"), csv(table))
@@ -68,7 +68,7 @@ def similarity_by_epoch(runs: RunSet, looks: Mapping[str, Sequence[Mapping[str, 
     """
     names = runs.backbone_names
     ids = [run.record.run_id for run in runs if looks.get(run.record.run_id)]
-    table = Table.of(
+    table = Table.from_rows(
         {"run": run, "backbone": names[run], "epoch": entry["epoch"]} | layer
         for run in ids
         for entry in looks[run]
@@ -83,7 +83,7 @@ def similarity_by_epoch(runs: RunSet, looks: Mapping[str, Sequence[Mapping[str, 
             axes.set_title(title)
             axes.set_xlabel("epoch")
         panels[0].set_ylabel("cosine similarity of tokens")
-        say_cut(figure, min(len(ids), LINES), len(ids), "runs")
+        note_omitted(figure, min(len(ids), LINES), len(ids), "runs")
         finish(figure, panels)
         return Plot(to_svg(figure, "similarity-by-epoch"), csv(table))
 

@@ -5,7 +5,7 @@ import re
 
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, history
-from transfer.report.figures.svg import LINES, Plot, canvas, finish, logarithmic, look, plain, say_cut, to_svg
+from transfer.report.figures.svg import LINES, Plot, canvas, finish, logarithmic, look, note_omitted, plain, to_svg
 from transfer.report.tables.render import csv
 from transfer.report.tables.table import Column, Table
 
@@ -33,7 +33,7 @@ def histories(runs: RunSet, name: str = "loss", *, points: int = 200) -> Plot:
             logarithmic(axes.yaxis, values)
         axes.set_xlabel("step")
         axes.set_ylabel(plain(name))
-        say_cut(figure, len(curves), len(runs), "runs")
+        note_omitted(figure, len(curves), len(runs), "runs")
         finish(figure, [axes])
         rows = [
             {"run": run.record.run_id, "status": run.record.outcome["status"], "step": step, name: value}

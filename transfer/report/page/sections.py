@@ -140,14 +140,14 @@ def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> 
     from transfer.report.tables.largest_stable import largest_stable
     from transfer.report.tables.stability_map import stability_map
 
-    rows = stability_map(runs, *axes, by, histories=True)
+    rows = stability_map(runs, *axes, by)
     plot = heat_map(rows)
     numbers = all(map(is_number, rows[axes[0]]))
-    if not (numbers and rows.broke):
+    if not (numbers and rows.has_breakdowns):
         why = "as no training broke down" if numbers else "which is not a number in every run"
         rows.notes.append(Note(NoteKind.READING, f"no largest stable {axes[0]}, {why}"))
     yield Section(title=title, table=rows.without_empty(), figure=plot.svg, data=plot.csv)
-    if numbers and rows.broke:
+    if numbers and rows.has_breakdowns:
         yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows).without_empty())
 
 

@@ -1,4 +1,4 @@
-"""A published table beside one's own runs: which of them belong to a cell, what keeps them apart, and the table.
+"""Published tables beside the user's own runs: matching runs, their differences from the paper, and the table.
 
 The papers' numbers themselves, and the verdicts on them, are in `transfer.published`.
 """

@@ -1,4 +1,4 @@
-"""Values of the cells of a table beside a published one; `texts.py` beside this file puts them into words."""
+"""Values of the cells beside published numbers; `texts.py` beside this file formats them."""
 
 import math
 from collections import Counter
@@ -14,25 +14,25 @@ from transfer.report.tables.costs import hours, kind_of_hours
 
 @dataclass(frozen=True)
 class Printed:
-    """A published number as printed, or a crash.
+    """A published number, or a published crash.
 
     Attributes:
-        text: as printed.
-        mark: why it is no target: "in doubt", "for reference"; empty where it is one.
+        text: the number as printed.
+        mark: why it is not a target: "in doubt" or "for reference"; empty for a target.
     """
 
     text: str
     mark: str = ""
 
     @classmethod
-    def of(cls, value: Value, *, reference: bool) -> "Printed":
-        """Return what is printed in a cell."""
+    def from_value(cls, value: Value, *, reference: bool) -> "Printed":
+        """Return a published value as a cell, marked as in doubt or as for reference."""
         return cls(value.printed, "in doubt" if value.doubt else "for reference" if reference else "")
 
 
 @dataclass(frozen=True)
 class OptionReading:
-    """Which of the values that a printed option may stand for a run has."""
+    """Value that a run has of an option whose printed value can be read in several ways."""
 
     option: str
     used: Any
@@ -41,35 +41,35 @@ class OptionReading:
 
 @dataclass(frozen=True)
 class Failures:
-    """How trainings that broke down ended.
+    """Numbers of trainings that broke down, by status.
 
     Attributes:
-        statuses: (status, how many), by name.
-        of: how many trainings there were; 0 for the number of each kind of ending itself.
+        statuses: (status, count), sorted by status.
+        total: number of trainings, broken down or not.
     """
 
     statuses: tuple[tuple[str, int], ...]
-    of: int
+    total: int
 
     @classmethod
-    def of_broken(cls, broken: Sequence[Record], total: int) -> "Failures":
-        """Args: total: how many trainings there were, with these."""
+    def from_records(cls, broken: Sequence[Record], total: int) -> "Failures":
+        """Count the statuses of `broken` out of `total` trainings."""
         counts = Counter(str(record.outcome["status"]) for record in broken)
-        return cls(tuple(sorted(counts.items())), total or len(broken))
+        return cls(tuple(sorted(counts.items())), total)
 
 
 @dataclass(frozen=True)
 class OwnResult:
-    """What one's own runs of a cell gave.
+    """Result of the user's own runs of a cell.
 
     Attributes:
-        mean: over what counts as one seed, in percent; None where none has a score.
-        decimals: of the published number, with which the mean is shown.
-        failures: of the runs that broke down; None where none did.
-        lost: how many pretrainings broke down, so that no run starts from them.
-        pretrainings: how many there were, with these.
-        at_chance: the mean with trainings that broke down at chance, in percent; None where it says nothing more.
-        blocked: whether there is no run, since the trainings before it broke down: these are the `failures`.
+        mean: mean over seeds in percent; None without a score.
+        decimals: number of decimals of the published number, with which the mean is shown.
+        failures: statuses of the runs that broke down; None where none did.
+        lost: number of pretrainings that broke down, so that no run starts from them.
+        pretrainings: number of pretrainings, including the lost ones.
+        at_chance: mean in percent that counts breakdowns at chance; None without breakdowns or without a score.
+        blocked: whether there is no run because its pretrainings broke down; `failures` are then theirs.
     """
 
     mean: float | None
@@ -83,7 +83,7 @@ class OwnResult:
 
 @dataclass(frozen=True)
 class Points:
-    """A difference in points of percent, shown with the decimals of the published number."""
+    """A difference in percentage points, shown with the number of decimals of the published number."""
 
     value: float
     decimals: int
@@ -91,13 +91,13 @@ class Points:
 
 @dataclass(frozen=True)
 class PointsInterval:
-    """The 95 % interval of a difference in points.
+    """The 95 % interval of a difference in percentage points.
 
     Attributes:
         low, high: its ends.
-        decimals: of the published number.
-        seeds: how many it is over.
-        few: whether these are so few that the row says so.
+        decimals: number of decimals of the published number.
+        seeds: number of seeds of the mean.
+        few: whether the seeds are so few that their number is shown.
     """
 
     low: float
@@ -109,13 +109,13 @@ class PointsInterval:
 
 @dataclass(frozen=True)
 class Hours:
-    """Device hours, by kind: ("GPU", 6.0)."""
+    """Device hours by kind of device: ("GPU", 6.0)."""
 
     by_kind: tuple[tuple[str, float], ...]
 
     @classmethod
-    def of(cls, records: Iterable[Record]) -> "Hours | None":
-        """Return the hours of some runs; None where one does not say them."""
+    def from_records(cls, records: Iterable[Record]) -> "Hours | None":
+        """Return the total hours of some runs; None where a run has none recorded."""
         kinds: dict[str, float] = {}
         for record in records:
             kind = kind_of_hours(record)
@@ -125,11 +125,11 @@ class Hours:
 
 @dataclass(frozen=True)
 class Reasons:
-    """Why a number cannot be compared.
+    """Reasons why a number cannot be compared with a published one.
 
     Attributes:
-        reasons: all of them.
-        letter: stands for those that are options, where these are many; a note of this letter lists them.
+        reasons: all reasons.
+        letter: abbreviates the reasons that are options, where they are many; a note explains it.
     """
 
     reasons: tuple[Reason, ...]
@@ -137,18 +137,18 @@ class Reasons:
 
     @property
     def options(self) -> tuple[Reason, ...]:
-        """The differences that are options."""
+        """Reasons that are differences in options."""
         return tuple(reason for reason in self.reasons if reason.is_option)
 
     @property
     def others(self) -> tuple[Reason, ...]:
-        """The differences that are not options."""
+        """Reasons that are not differences in options."""
         return tuple(reason for reason in self.reasons if not reason.is_option)
 
 
 @dataclass(frozen=True)
 class PercentMore:
-    """By how many percent more hours something takes; `text` as printed, where it is published."""
+    """Percentage of additional hours; `text` is the printed number, empty for own runs."""
 
     value: float
     text: str = ""
@@ -156,7 +156,7 @@ class PercentMore:
 
 @dataclass(frozen=True)
 class HoursOfPair:
-    """The hours of two runs, of one kind."""
+    """Device hours of two runs, with and without the costly part, on one kind of device."""
 
     with_it: float
     without: float

@@ -1,4 +1,4 @@
-"""One row beside a published cell: the own number, how far it is from the printed one, and what that says."""
+"""Rows of published cells: the mean of the user's own runs, its difference from the printed number, and a verdict."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,12 @@ from transfer.report.tables.table import Column, Note, NoteKind, Row
 from transfer.statistics.intervals import Estimate
 
 DRAWS, AP_DRAWS = 2_000, 200
-"""How often samples are resampled for each cell; COCO's scores take some hundredths of a second each time."""
+"""Number of bootstrap resamples for each cell; for COCO's scores fewer, as one takes some hundredths of a second."""
 FEW = {
     1: "the interval is that of these models on other samples; other seeds are in neither it nor the verdict",
     2: "two seeds are few, and the interval covers about 90 % where seeds vary",
 }
-"""What is to be said of an interval of so many seeds."""
+"""Note on an interval over few seeds, by their number."""
 COLUMNS = (
     Column("row"),
     Column("dataset"),
@@ -51,21 +51,21 @@ COLUMNS = (
     Column("others"),
     Column("runs"),
 )
-"""`metric` is the score's name, `published` as printed, `own` the mean over seeds, `difference` own - published,
-`interval` its 95 % interval, the hours those of all runs behind the number, `others` how many configurations are not
-shown, and `runs` the ids of the runs."""
+"""Columns: `metric` is the name of the score, `published` the printed number, `own` the mean over seeds, `difference`
+own - published, `interval` its 95 % interval, `device_hours` and `pretraining_hours` totals over the runs, `others` the
+number of configurations that are not shown, and `runs` the ids of the runs."""
 
 
 @dataclass(frozen=True)
 class OwnRunInputs:
-    """What the cells of a table are looked up in.
+    """Inputs for the rows of a published table.
 
     Attributes:
         matcher: finds the runs of a cell.
-        evidence: what the runs say of each other.
-        keys: the configuration of each run, by its id.
-        runs: the runs, by their ids.
-        margin: within which numbers agree, in points.
+        evidence: seeds and lineages of the runs.
+        keys: configuration of each run, by run id.
+        runs: the runs, by run id.
+        margin: largest difference at which numbers agree, in percentage points.
     """
 
     matcher: Matcher
@@ -77,53 +77,53 @@ class OwnRunInputs:
 
 @dataclass
 class CellRow:
-    """A row of the table, and what is to be said below of it."""
+    """Row of the table, and its notes."""
 
     cells: Row
     notes: list[Note] = field(default_factory=list)
 
 
-def cell_row(row: PublishedRow, value: Value, own: OwnRuns | None, at_hand: OwnRunInputs) -> CellRow:
+def cell_row(row: PublishedRow, value: Value, runs: OwnRuns | None, inputs: OwnRunInputs) -> CellRow:
     """Return the row of a published cell.
 
     Args:
-        own: one's own runs of one configuration; None where there are none.
+        runs: the user's own runs of one configuration; None without any.
     """
     cells: Row = {column.name: None for column in COLUMNS}
-    printed = Printed.of(value, reference=bool(row.reference))
+    printed = Printed.from_value(value, reference=bool(row.reference))
     cells |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "published": printed, "others": 0}
-    if own is None:
-        return CellRow(cells | _blocked(row, value, at_hand, judge=not printed.mark))
+    if runs is None:
+        return CellRow(cells | _blocked(row, value, inputs, judge=not printed.mark))
     target = value.percent if not row.reference else None
-    estimate, problem = _estimate(own, value, at_hand) if target is not None and own.completed else (None, "")
-    behind = {run.run_id: run for record in own.records for run in at_hand.evidence.lineage(record)}
-    arm = at_hand.evidence.arm(own.records)
-    counts = _counts(arm, bool(behind))
+    estimate, problem = _estimate(runs, value, inputs) if target is not None and runs.completed else (None, "")
+    pretrainings = {run.run_id: run for record in runs.records for run in inputs.evidence.lineage(record)}
+    arm = inputs.evidence.arm(runs.records)
+    counts = _counts(arm, bool(pretrainings))
     cells |= {
-        "reading": own.matches[0].reading,
-        "configuration": own.label,
+        "reading": runs.matches[0].reading,
+        "configuration": runs.label,
         "own": _own_result(arm, value, estimate, counts),
         "verdict": None
         if printed.mark
-        else judged(value, counts, estimate, reasons=own.reasons, margin=at_hand.margin),
-        "device_hours": Hours.of(own.records),
-        "pretraining_hours": Hours.of(behind.values()) if behind else None,
-        REASONS: Reasons(own.reasons),
-        "others": own.others,
-        "runs": tuple(record.run_id for record in own.records),
+        else judged(value, counts, estimate, reasons=runs.reasons, margin=inputs.margin),
+        "device_hours": Hours.from_records(runs.records),
+        "pretraining_hours": Hours.from_records(pretrainings.values()) if pretrainings else None,
+        REASONS: Reasons(runs.reasons),
+        "others": runs.others,
+        "runs": tuple(record.run_id for record in runs.records),
     }
     if problem:
         cells["interval"] = "none"
     elif estimate and target is not None:
         cells |= _difference(target, value.decimals, estimate)
-    return CellRow(cells, [*_run_notes(own), *_interval_notes(row, value, estimate, problem)])
+    return CellRow(cells, [*_run_notes(runs), *_interval_notes(row, value, estimate, problem)])
 
 
-def _run_notes(own: OwnRuns) -> list[Note]:
-    """Return what is to be said of the runs behind a row."""
-    notes = [Note(NoteKind.TASK_VERSION, text) for text in own.task_changes]
+def _run_notes(runs: OwnRuns) -> list[Note]:
+    """Return the notes on changed tasks and on unstated numbers of processes of a row's runs."""
+    notes = [Note(NoteKind.TASK_VERSION, text) for text in runs.task_changes]
     alone = "each of which sees to its part of a batch by itself; the table's sweep does not say how many there are"
-    for match in own.matches:
+    for match in runs.matches:
         if match.processes is not None:
             text = f"processes {match.processes}, {alone}"
             notes.append(Note(NoteKind.READING, text, match.record.run_id))
@@ -131,7 +131,7 @@ def _run_notes(own: OwnRuns) -> list[Note]:
 
 
 def _interval_notes(row: PublishedRow, value: Value, estimate: Estimate | None, problem: str) -> list[Note]:
-    """Return why there is no interval, or of what it is one."""
+    """Return the note on a missing interval, or on an interval over few seeds."""
     if problem:
         about = f"{row.label}, {value.dataset}, {value.name}"
         return [Note(NoteKind.INTERVALS, f"no interval, since {problem}", about)]
@@ -149,29 +149,32 @@ def _counts(arm: Arm, pretrained: bool) -> Counts:
     )
 
 
-def _estimate(own: OwnRuns, value: Value, at_hand: OwnRunInputs) -> tuple[Estimate | None, str]:
+def _estimate(runs: OwnRuns, value: Value, inputs: OwnRunInputs) -> tuple[Estimate | None, str]:
     """Return the mean score of the runs that completed, a fraction, with its interval.
 
-    Where there is none, with the reason: no run has the score, it is no mean over samples, or outcomes are missing.
+    Otherwise the second value is the reason: no run has the score, it is not a mean over samples, or per-sample
+    outcomes are missing.
     """
-    runs = [at_hand.runs[record.run_id] for record in own.completed]
-    if value.epoch is None and not any(value.metric in record.scores for record in own.completed):
-        return None, f"no run has a score of this name: {' '.join(record.run_id for record in own.completed)}"
+    completed = [inputs.runs[record.run_id] for record in runs.completed]
+    if value.epoch is None and not any(value.metric in record.scores for record in runs.completed):
+        return None, f"no run has a score of this name: {' '.join(record.run_id for record in runs.completed)}"
     try:
         if value.epoch is not None:
-            return mean_at(runs, value, DRAWS), ""
-        known = at_hand.evidence.known
-        estimate = mean_score(runs, value.metric, draws=DRAWS, ap_draws=AP_DRAWS, known=known)
+            return mean_at(completed, value, DRAWS), ""
+        known = inputs.evidence.known
+        estimate = mean_score(completed, value.metric, draws=DRAWS, ap_draws=AP_DRAWS, known=known)
     except UserError as error:
         return None, str(error)
     return estimate, "" if estimate else "outcomes do not add up to the score"
 
 
 def _difference(target: float, decimals: int, estimate: Estimate) -> Row:
-    """Return how far an own mean is from the printed number.
+    """Return the cells of the difference of a mean from the printed number, and of its interval.
 
     Args:
-        target: the printed number, in percent.
+        target: the printed number in percent.
+        decimals: number of decimals of the printed number.
+        estimate: the mean, a fraction.
     """
     difference, low, high = (100 * end - target for end in (estimate.estimate, estimate.low, estimate.high))
     seeds = estimate.seeds[0]
@@ -179,34 +182,34 @@ def _difference(target: float, decimals: int, estimate: Estimate) -> Row:
     return {"difference": Points(difference, decimals), "interval": interval}
 
 
-def _blocked(row: PublishedRow, value: Value, at_hand: OwnRunInputs, *, judge: bool) -> Row:
-    """Return the cells of a row without runs: the trainings before it that broke down, of the most comparable kind.
+def _blocked(row: PublishedRow, value: Value, inputs: OwnRunInputs, *, judge: bool) -> Row:
+    """Return the cells of a row without runs: its pretrainings that broke down, the most comparable ones.
 
-    There is a verdict where all like them did, so that no run of the cell is left to wait for.
+    There is a verdict if all pretrainings of these configurations broke down, so that no run can follow.
 
     Args:
         judge: whether the published number is a target.
     """
-    step = at_hand.matcher.sweep.steps.get(value.step)
-    matches = at_hand.matcher.broken_before(row, step) if step else []
+    step = inputs.matcher.sweep.steps.get(value.step)
+    matches = inputs.matcher.broken_before(row, step) if step else []
     if not matches:
         return {}
     reasons = min((match.reasons for match in matches), key=len)
     broken = [match.record for match in matches if match.reasons == reasons]
-    kinds = {at_hand.keys[record.run_id] for record in broken}
-    total = sum(at_hand.keys[record.run_id] in kinds for record in at_hand.matcher.records)
+    kinds = {inputs.keys[record.run_id] for record in broken}
+    total = sum(inputs.keys[record.run_id] in kinds for record in inputs.matcher.records)
     counts = Counts(runs=0, pretrainings=total, lost=len(broken))
     return {
-        "own": OwnResult(None, value.decimals, Failures.of_broken(broken, total), blocked=True),
+        "own": OwnResult(None, value.decimals, Failures.from_records(broken, total), blocked=True),
         "verdict": judged(value, counts, None, reasons=reasons) if judge and total == len(broken) else None,
-        "pretraining_hours": Hours.of(broken),
+        "pretraining_hours": Hours.from_records(broken),
         REASONS: Reasons(reasons),
         "runs": tuple(record.run_id for record in broken),
     }
 
 
 def _own_result(arm: Arm, value: Value, estimate: Estimate | None, counts: Counts) -> OwnResult:
-    """Return the mean of what counts as one seed, how the other runs ended, and the mean with these at chance."""
+    """Return the mean over seeds, the statuses of broken runs, and the mean that counts these at chance."""
     scores = arm.values(value.metric) if value.epoch is None else []
     mean = 100 * estimate.estimate if estimate else _mean(scores)
     broken = [record for record in arm.records if record.training_failed]
@@ -214,7 +217,7 @@ def _own_result(arm: Arm, value: Value, estimate: Estimate | None, counts: Count
     return OwnResult(
         mean,
         value.decimals,
-        Failures.of_broken(broken, counts.runs) if broken else None,
+        Failures.from_records(broken, counts.runs) if broken else None,
         lost=counts.lost,
         pretrainings=counts.pretrainings,
         at_chance=_mean(with_breakdowns),

@@ -1,4 +1,4 @@
-"""Published ratios of hours beside those of one's own pairs of runs. Imports no torch."""
+"""Published ratios of hours beside the ratios of pairs of the user's own runs. Imports no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from transfer.report.tables.costs import hours, kind_of_hours
 from transfer.report.tables.table import Row
 
 SAME = ("device", "world_size", "threads", "workers")
-"""Entries of the environment that two runs must share for their hours to be compared."""
+"""Entries of the environment in which two runs must agree for their hours to be comparable."""
 COLUMNS = ("claim", "published", "own", "difference", "hours", "reading", REASONS, "runs")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A run with the costly part, and one that is like it but for this part."""
+    """A run with the costly part, and an otherwise equal run without it."""
 
     with_it: PublishedMatch
     without: PublishedMatch
 
     @property
-    def more(self) -> float:
-        """The percentage by which the first took more hours."""
+    def percent_more(self) -> float:
+        """Percentage of additional hours of the run with the costly part."""
         return 100 * (hours(self.with_it.record) / hours(self.without.record) - 1)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why the ratio is not the published one."""
+        """Reasons why the ratio cannot be compared with the published one."""
         both = (self.with_it, self.without)
         reasons: list[Reason] = [reason for match in both for reason in match.reasons]
         for name in SAME:
@@ -42,7 +42,7 @@ class Pair:
 
 
 def cost_rows(cost: Cost, matcher: Matcher) -> list[Row]:
-    """Return a row for each reading: of its pairs the most comparable one, of equals the one that was started last."""
+    """Return a row for each reading, with its most comparable pair; among equals the pair that started last."""
     empty: Row = dict.fromkeys(COLUMNS)
     empty |= {"claim": cost.claim, "published": PercentMore(float(cost.more), cost.more)}
     best: dict[Reading, Pair] = {}
@@ -52,7 +52,7 @@ def cost_rows(cost: Cost, matcher: Matcher) -> list[Row]:
 
 
 def _pairs(cost: Cost, matcher: Matcher) -> list[Pair]:
-    arms = [_timed(matcher.of(row, cost.value)) for row in (cost.with_it, cost.without)]
+    arms = [_timed(matcher.matches(row, cost.value)) for row in (cost.with_it, cost.without)]
     records = [match.record for arm in arms for match in arm]
     keys = dict(
         zip((record.run_id for record in records), configurations(records, matcher.exports, cost.parts), strict=True)
@@ -66,7 +66,7 @@ def _pairs(cost: Cost, matcher: Matcher) -> list[Pair]:
 
 
 def _timed(matches: Sequence[PublishedMatch]) -> list[PublishedMatch]:
-    """Return the runs that ended well and say their hours, in the order in which they started."""
+    """Return the completed runs with recorded hours, in the order in which they started."""
     timed = [match for match in matches if not match.record.training_failed and hours(match.record) > 0]
     return sorted(timed, key=lambda match: str(match.record.environment.get("started")))
 
@@ -78,8 +78,8 @@ def _rank(pair: Pair) -> tuple[int, str]:
 def _shown(pair: Pair, published: float) -> Row:
     with_it, without = (hours(match.record) for match in (pair.with_it, pair.without))
     return {
-        "own": PercentMore(pair.more),
-        "difference": Points(pair.more - published, 1),
+        "own": PercentMore(pair.percent_more),
+        "difference": Points(pair.percent_more - published, 1),
         "hours": HoursOfPair(with_it, without, kind_of_hours(pair.with_it.record)),
         "reading": pair.with_it.reading,
         REASONS: pair.reasons,

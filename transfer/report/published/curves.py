@@ -1,4 +1,4 @@
-"""Scores that were measured while a model trained, from the history of its run. Imports no torch."""
+"""Scores measured during training, from the histories of runs. Imports no torch."""
 
 import json
 from collections.abc import Sequence
@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 
 
 def score_at(run: Run, value: Value) -> float:
-    """The score that a run had after the epoch of a published value, a fraction.
+    """Return the score of a run after the epoch of a published value, a fraction.
 
     Raises:
-        UserError: its history cannot be read or has no such line.
+        UserError: the history cannot be read or lacks the epoch.
     """
     path = run.folder / HISTORY
     try:
-        found = _measured(path, path.stat().st_mtime_ns, value.metric)
+        scores = _scores_by_epoch(path, path.stat().st_mtime_ns, value.metric)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    if value.epoch not in found:
+    if value.epoch not in scores:
         raise UserError(f"{path}: has no {value.name}; --validate-at {value.epoch} of the training measures it")
-    return found[value.epoch]
+    return scores[value.epoch]
 
 
 @lru_cache
-def _measured(path: Path, changed: int, metric: str) -> dict[Any, float]:
-    """The score by epoch. Most lines are those of steps, which do not name it.
+def _scores_by_epoch(path: Path, changed: int, metric: str) -> dict[Any, float]:
+    """Return the values of a metric in a history, by epoch.
 
     Args:
-        changed: when the file was, so that it is read once for all values of a table.
+        changed: time of the file's last change; the cache returns the scores of an unchanged file.
     """
+    # most lines are of single steps and without the metric: they are not parsed
     name = f'"{metric}"'.encode()
     with path.open("rb") as file:
         lines = [json.loads(line) for line in file if name in line]
@@ -47,13 +48,16 @@ def _measured(path: Path, changed: int, metric: str) -> dict[Any, float]:
 
 
 def mean_at(runs: Sequence[Run], value: Value, draws: int) -> "Estimate":
-    """The mean over seeds of the score after an epoch, with its interval.
+    """Return the mean over seeds of the score after an epoch, with its interval.
 
-    A history has no outcome of each image, only how many were right; which ones is taken to be the same for all seeds,
-    which makes the interval too wide rather than too short.
+    A history has the fraction of correct images, not the outcome of each image. All seeds are assumed to be right on
+    the same images, which makes the interval too wide rather than too short.
+
+    Args:
+        draws: number of bootstrap resamples.
 
     Raises:
-        UserError: a run has no such score, or does not say how many images were scored.
+        UserError: a run has no such score, or no record of the number of images.
     """
     scores = np.array([score_at(run, value) for run in runs])
     counts = runs[0].record.dataset.get("counts", {}).get("val", {})

@@ -1,7 +1,7 @@
-"""What keeps an own number apart from a published one, fact by fact of a run. Imports no torch.
+"""Differences between a run and the sweep of a published table: reasons why numbers differ. Imports no torch.
 
-Where a recipe says `auto` precision, half precision is the table's: the recipes' references train in fp16, and on the
-GPUs of the full tier `auto` comes to bf16. Either counts as the table's; fp32 does not.
+If a recipe has precision `auto`, bf16 and fp16 both agree with the table: the recipes' references train in fp16, and on
+the GPUs of the full tier `auto` resolves to bf16. fp32 does not agree.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,13 +33,13 @@ from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step
 
 WORLD_SIZE = "world_size"
 _HALF = ("bf16", "fp16")
-# Of a backbone, what two numbers must have in common besides the row's own options; the name and the weights are not.
+# Fields of a backbone that must agree besides the options that a row names.
 _BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
 _NO_OPTIONS = frozenset((*EXECUTION, *BACKBONE_OPTIONS, "dataset", "method", "precision", "eval_precision"))
 
 
-def marks(records: Iterable[Record]) -> list[Reason]:
-    """Return what marks these runs and the trainings behind them, and the parts that stayed untrained."""
+def run_marks(records: Iterable[Record]) -> list[Reason]:
+    """Return the marks of runs and of their pretrainings, unreadable images, and untrained parameters."""
     records = list(records)
     origins = [mark for record in records for mark in record.origin_marks]
     here = {"smoke": any(record.smoke for record in records), "dirty": any(record.dirty for record in records)}
@@ -51,12 +51,12 @@ def marks(records: Iterable[Record]) -> list[Reason]:
     return reasons + [Untrained(tuple(map(str, record.untrained))) for record in records if record.untrained]
 
 
-def of_data(record: Record, published: Sequence[str], versions: Mapping[str, str]) -> list[Reason]:
-    """Return where the data set is another one, or holds something else than its published files.
+def dataset_differences(record: Record, published: Sequence[str], versions: Mapping[str, str]) -> list[Reason]:
+    """Return the differences of the data set: another name, another version, or other counts than its published files.
 
     Args:
-        published: names of data sets, of which the record's is to be one.
-        versions: by data set, the table's where the facts of the set state none.
+        published: names of data sets that agree with the table.
+        versions: version that the table uses, by data set, for data sets whose specification has none.
     """
     name, subset = str(record.dataset.get("name")), record.subset is not None
     if name not in published:
@@ -67,7 +67,7 @@ def of_data(record: Record, published: Sequence[str], versions: Mapping[str, str
         reasons.append(Differs(f"{name} version", recorded, version))
     expected, counts = _flat(facts.counts or {}), _flat(record.dataset.get("counts") or {})
     if record.smoke or subset or record.dataset.get("skipped"):
-        return reasons  # which says why the counts are others
+        return reasons  # other reasons explain the counts
     if expected and not counts:
         return [*reasons, ContentsNotRecorded(name)]
     return reasons + [
@@ -91,102 +91,107 @@ def _flat(counts: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def of_downloads(record: Record, needs: Mapping[str, str]) -> list[Reason]:
-    """Return what the published number was made with and this run was not; in which folder it lies does not matter.
+def missing_downloads(record: Record, needs: Mapping[str, str]) -> list[Reason]:
+    """Return the downloads that the published number used and the run did not.
 
     Args:
-        needs: by option that names the folder, what is in it.
+        needs: name of each download, by the option that names its folder.
     """
     return [Lacks(download) for option, download in needs.items() if record.options.get(option) is None]
 
 
-def of_version(record: Record) -> list[Reason]:
-    """Return whether the record is of a version of its task whose scores do not stand beside those of today's."""
-    today = latest(record.task)
-    return [] if record.task_version == today else [OtherTaskVersion(record.task, record.task_version, today)]
+def task_version_differences(record: Record) -> list[Reason]:
+    """Return the difference of the task's version from the current one, if any."""
+    current = latest(record.task)
+    return [] if record.task_version == current else [OtherTaskVersion(record.task, record.task_version, current)]
 
 
-def of_precision(record: Record, options: Mapping[str, Any]) -> list[Reason]:
-    """Return where a run trained or scored in another precision than the table's; what `auto` came to counts."""
+def precision_differences(record: Record, options: Mapping[str, Any]) -> list[Reason]:
+    """Return the differences in precision of training and evaluation; `auto` counts as the precision it resolved to."""
     training = record.environment.get("precision")
     scoring = record.environment.get("eval_precision", training)
-    reasons = [_unlike("precision", training, options["precision"])] if "precision" in options else []
+    reasons = [_precision_difference("precision", training, options["precision"])] if "precision" in options else []
     published = options.get("eval_precision")
     if published is not None and published != "run":
-        reasons.append(_unlike("eval_precision", scoring, published))
+        reasons.append(_precision_difference("eval_precision", scoring, published))
     elif published == "run" and scoring != training:
-        reasons.append(_unlike("eval_precision", scoring, training))
+        reasons.append(_precision_difference("eval_precision", scoring, training))
     return [reason for reason in reasons if reason]
 
 
-def _unlike(name: str, own: Any, published: Any) -> Reason | None:
-    if own in (_HALF if published == "auto" else (published,)):
+def _precision_difference(name: str, used: Any, published: Any) -> Reason | None:
+    if used in (_HALF if published == "auto" else (published,)):
         return None
     table = f"auto: {' or '.join(_HALF)}" if published == "auto" else published
-    return Differs(name, own or NOT_RECORDED, table, option=True)
+    return Differs(name, used or NOT_RECORDED, table, option=True)
 
 
-def of_processes(record: Record, step: Step) -> list[Reason]:
-    """Return where the table has another number of processes, and each of them works on its part of a batch alone."""
-    table = processes(step)
+def process_count_differences(record: Record, step: Step) -> list[Reason]:
+    """Return the difference in the number of processes, where each process computes on its part of a batch alone."""
+    table = process_count(step)
     if table is None or (world := displayed_fields(record)[WORLD_SIZE]) in (NO_EFFECT, table):
         return []
     return [Differs(WORLD_SIZE, world, table, option=True)]
 
 
 def unstated_processes(record: Record, step: Step) -> int | str | None:
-    """Return how many processes a run had where their number matters and the table's step states none; else None."""
+    """Return the number of processes of a run, if it matters and the table's step states none; otherwise None."""
     world: int | str = displayed_fields(record)[WORLD_SIZE]
-    return None if processes(step) is not None or world == NO_EFFECT else world
+    return None if process_count(step) is not None or world == NO_EFFECT else world
 
 
-def processes(step: Step) -> int | None:
-    """Return how many processes the step has at its tier; None where it does not say."""
+def process_count(step: Step) -> int | None:
+    """Return the number of processes of a step at its tier; None if it is not stated."""
     each = step.resources.get("gpus") or step.resources.get("processes")
     return each * (step.resources.get("nodes") or 1) if each else None
 
 
-def of_options(record: Record, expected: Mapping[str, Any], left_open: Collection[str]) -> list[Reason]:
-    """Return the options that are not the table's, where they have an effect.
+def option_differences(record: Record, expected: Mapping[str, Any], left_open: Collection[str]) -> list[Reason]:
+    """Return the differences in options that have an effect.
 
     Args:
         expected: all options of the table's step.
-        left_open: options that the paper does not state.
+        left_open: names of options that the paper does not state.
     """
     effective, reasons = protocol(record), list[Reason]()
     for name, value in expected.items():
-        own, used = record.options.get(name), used_values(value)
-        if name not in _NO_OPTIONS and name in effective and not any(equal(own, one) for one in used):
-            reasons.append(Differs(name, hashable(own), hashable(used[0]), taken=name in left_open, option=True))
+        used, published = record.options.get(name), used_values(value)
+        if name not in _NO_OPTIONS and name in effective and not any(equal(used, reading) for reading in published):
+            reasons.append(Differs(name, hashable(used), hashable(published[0]), taken=name in left_open, option=True))
     return reasons
 
 
-def of_backbone(record: Record, expected: BackboneSpec, matched: Collection[str]) -> list[Reason]:
-    """Return the parts of the backbone that are not the table's.
+def backbone_differences(record: Record, expected: BackboneSpec, matched: Collection[str]) -> list[Reason]:
+    """Return the differences in parts of the backbone.
 
     Args:
-        matched: parts that a row names, in one reading or another.
+        expected: backbone of the table's step.
+        matched: names of parts that a row names, which the run is known to match.
     """
     reasons: list[Reason] = []
     for name in _BACKBONE if record.backbone else ():
         if name in matched:
             continue
-        own, value = record.backbone.get(name), getattr(expected, name)
+        used, value = record.backbone.get(name), getattr(expected, name)
         if name == "stem" and value and same_stem(record, value):
             continue
         if name in ("alpha", "length") and expected.attention == record.backbone.get("attention") == "softmax":
-            continue  # softmax has neither
-        if name in ("mean", "std") and own is None:
-            continue  # those of timm's weights
-        if not equal(own, value):
-            reasons.append(Differs(name, hashable(own), hashable(value), option=True))
+            continue  # softmax uses neither
+        if name in ("mean", "std") and used is None:
+            continue  # the values of timm's weights
+        if not equal(used, value):
+            reasons.append(Differs(name, hashable(used), hashable(value), option=True))
     return reasons
 
 
-def of_weights(record: Record, step: Step, row: Row, *, trained: bool, left_open: bool) -> list[Reason]:
-    """Return whether a run of a step that no other step comes before starts from other weights than the table's.
+def weights_differences(record: Record, step: Step, row: Row, *, trained: bool, left_open: bool) -> list[Reason]:
+    """Return the difference in the initial weights of a run of a step without a preceding step.
 
-    These are random ones, or those that are named; a row names them before its step does.
+    The table's weights are those that its row names, or else its step, and random by default.
+
+    Args:
+        trained: whether the run starts from another run's weights.
+        left_open: whether the paper does not state the weights.
     """
     named = used_values(row.steps.get(step.name, {}).get("weights", step.options.get("weights", "random")))
     if record.weights_id in named:

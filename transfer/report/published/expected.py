@@ -1,4 +1,4 @@
-"""What a step of a published table's sweep runs at its full tier: all options, and the backbone. Imports no torch."""
+"""Options and backbone of a step of a published table's sweep at its full tier. Imports no torch."""
 
 import json
 from collections.abc import Mapping
@@ -15,21 +15,21 @@ from transfer.sweep.definition.sweep_file import SweepFile
 
 
 def expected_options(step: Step, row: Row) -> dict[str, Any]:
-    """Return all options of a step, those of a row laid over them."""
+    """Return all options of a step, overridden by those of a row."""
     return _recipe(step) | step.options | row.steps.get(step.name, {})
 
 
-def expected_backbone(sweep: SweepFile, step: Step, given: Mapping[str, dict[str, Any]]) -> BackboneSpec:
-    """Return the backbone of a step, whose parts may be named by the steps before it.
+def expected_backbone(sweep: SweepFile, step: Step, row_options: Mapping[str, dict[str, Any]]) -> BackboneSpec:
+    """Return the backbone of a step, whose parts the preceding steps may name.
 
     Args:
-        given: the options of a row, by step.
+        row_options: options of a row, by step.
     """
     parts: dict[str, Any] = {}
     names: tuple[str, ...] = ()
     current: Step | None = step
     while current is not None:
-        values = _recipe(current) | current.options | given.get(current.name, {})
+        values = _recipe(current) | current.options | row_options.get(current.name, {})
         parts = {name: item for name, item in values.items() if name in FIELDS and name != "drop_path"} | parts
         names = names or current.backbone
         current = sweep.steps[current.after] if current.after else None
@@ -38,7 +38,7 @@ def expected_backbone(sweep: SweepFile, step: Step, given: Mapping[str, dict[str
 
 
 def expects_volo(sweep: SweepFile, step: Step) -> bool:
-    """Whether a step trains or evaluates a VOLO."""
+    """Return whether a step trains or evaluates a VOLO."""
     return expected_backbone(sweep, step, {}).arch in VOLOS
 
 

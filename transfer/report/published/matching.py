@@ -1,9 +1,8 @@
-"""Own runs for published cells: which run belongs to which row, and what keeps their numbers apart. Imports no torch.
+"""Matches of the user's own runs with published cells, and their differences from the table. Imports no torch.
 
-A run belongs to a cell by its task, its data set or one that stands in for it, and the row's options; of the training
-that its weights come from, the row's parts of the backbone must be the same. Whatever else differs from the full tier
-of the table's sweep, and so from the recipe behind it, makes its number not comparable, and is named
-(`transfer.report.published.differences`).
+A run matches a cell if its task, its data set (or a stand-in for it) and the options of the row agree, and if its
+pretraining agrees with the backbone parts of the row. Any other difference from the full tier of the table's sweep
+makes the numbers not comparable, and is listed as a reason (`transfer.report.published.differences`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,16 +15,16 @@ from transfer.published.rows import Paper, Row, Value
 from transfer.records.protocol import lineage
 from transfer.records.record import Record
 from transfer.report.published.differences import (
-    marks,
-    of_backbone,
-    of_data,
-    of_downloads,
-    of_options,
-    of_precision,
-    of_processes,
-    of_version,
-    of_weights,
+    backbone_differences,
+    dataset_differences,
+    missing_downloads,
+    option_differences,
+    precision_differences,
+    process_count_differences,
+    run_marks,
+    task_version_differences,
     unstated_processes,
+    weights_differences,
 )
 from transfer.report.published.expected import expected_backbone, expected_options, expects_volo
 from transfer.report.published.option_readings import Reading, is_volo, reading_of
@@ -35,13 +34,13 @@ from transfer.sweep.definition.sweep_file import SweepFile
 
 @dataclass(frozen=True)
 class PublishedMatch:
-    """A run that belongs to a cell.
+    """Run that matches a cell.
 
     Attributes:
-        record: of the run.
-        reasons: why its number cannot be compared; empty where it can.
-        reading: which reading of the row's printed options it has.
-        processes: how many processes it had, where that matters and the table states none; None elsewhere.
+        record: record of the run.
+        reasons: reasons why its number cannot be compared; empty where it can.
+        reading: reading of the row's printed options that it has.
+        processes: number of its processes, if it matters and the table states none; otherwise None.
     """
 
     record: Record
@@ -55,10 +54,10 @@ class Matcher:
     """Finds the runs of a cell among records.
 
     Attributes:
-        sweep: the table's, at its full tier.
-        paper: what it says of data sets and options.
-        exports: the runs that left weights, by the id of these.
-        records: of the runs to choose from.
+        sweep: sweep of the table at its full tier.
+        paper: the paper, with its data sets and the options it leaves open.
+        exports: records of runs that exported weights, by the id of the weights.
+        records: records of the runs to choose from.
     """
 
     sweep: SweepFile
@@ -77,8 +76,8 @@ class Matcher:
     def _tasks(self) -> dict[str, str]:
         return {name: step.task for name, step in self.sweep.steps.items()}
 
-    def of(self, row: Row, value: Value) -> list[PublishedMatch]:
-        """Return the runs of one cell."""
+    def matches(self, row: Row, value: Value) -> list[PublishedMatch]:
+        """Return the runs that match a cell."""
         step = self.sweep.steps[value.step]
         names = (value.dataset, *self.paper.stand_ins.get(value.dataset, ()))
         records = [record for name in names for record in self._by_task.get((self._tasks[step.name], name), ())]
@@ -86,7 +85,7 @@ class Matcher:
         return [match for match in matches if match is not None]
 
     def broken_before(self, row: Row, step: Step) -> list[PublishedMatch]:
-        """Return the breakdowns of the training that a cell's weights would have come from."""
+        """Return the runs of a cell's pretraining that broke down."""
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
             return []
@@ -103,52 +102,60 @@ class Matcher:
 
     def _broken(self, record: Record, row: Row, parent: Step) -> PublishedMatch | None:
         reading, chain = reading_of(record, row.steps.get(parent.name, {})), lineage(record, self.exports)
-        behind = self._behind(record, chain, row, parent) if reading is not None else None
+        behind = self._weights_reasons(record, chain, row, parent) if reading is not None else None
         if reading is None or behind is None:
             return None
-        reasons = [*marks([record, *chain]), *self._unlike(record, row, parent), *behind]
+        reasons = [*run_marks([record, *chain]), *self._pretraining_differences(record, row, parent), *behind]
         return PublishedMatch(record, tuple(dict.fromkeys(reasons)), reading)
 
     def _match(self, record: Record, row: Row, step: Step, value: Value) -> PublishedMatch | None:
-        given = row.steps.get(step.name, {})
-        reading = reading_of(record, given)
+        reading = reading_of(record, row.steps.get(step.name, {}))
         if reading is None or is_volo(record) != expects_volo(self.sweep, step):
             return None
         chain = lineage(record, self.exports)
-        behind = self._behind(record, chain, row, step)
+        behind = self._weights_reasons(record, chain, row, step)
         if behind is None:
             return None
-        reasons = marks([record, *chain]) + of_data(record, [value.dataset], self.paper.versions)
-        reasons += self._not_as_run(record, row, step) + behind
+        reasons = run_marks([record, *chain]) + dataset_differences(record, [value.dataset], self.paper.versions)
+        reasons += self._differences(record, row, step) + behind
         return PublishedMatch(record, tuple(dict.fromkeys(reasons)), reading, unstated_processes(record, step))
 
-    def _not_as_run(self, record: Record, row: Row, step: Step) -> list[Reason]:
-        """What a run has otherwise than a step of the table, but for its data set and its weights."""
+    def _differences(self, record: Record, row: Row, step: Step) -> list[Reason]:
+        """Return the differences of a run from a step of the table, except those of data set and weights."""
         options, backbone = expected_options(step, row), expected_backbone(self.sweep, step, row.steps)
         needs, left_open = self.paper.needs.get(step.name, {}), self.paper.open.get(step.name, ())
         compared = {name: value for name, value in options.items() if name not in needs}
-        reasons = of_version(record) + of_downloads(record, needs) + of_options(record, compared, left_open)
-        reasons += of_backbone(record, backbone, frozenset(row.steps.get(step.name, ())))
-        return reasons + of_precision(record, options) + of_processes(record, step)
+        reasons = (
+            task_version_differences(record)
+            + missing_downloads(record, needs)
+            + option_differences(record, compared, left_open)
+        )
+        reasons += backbone_differences(record, backbone, frozenset(row.steps.get(step.name, ())))
+        return reasons + precision_differences(record, options) + process_count_differences(record, step)
 
-    def _behind(self, record: Record, chain: Sequence[Record], row: Row, step: Step) -> list[Reason] | None:
-        """Why the weights that a run starts from are not the table's; None where they belong to another row."""
+    def _weights_reasons(self, record: Record, chain: Sequence[Record], row: Row, step: Step) -> list[Reason] | None:
+        """Return the differences of a run's initial weights from the table's; None if they match another row.
+
+        Args:
+            chain: records of the trainings that the weights come from, the latest first.
+        """
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
             left_open = "weights" in self.paper.open.get(step.name, ())
-            return of_weights(record, step, row, trained=bool(chain), left_open=left_open)
-        given = row.steps.get(parent.name, {})
-        parts = {name: option for name, option in given.items() if name in FIELDS}
+            return weights_differences(record, step, row, trained=bool(chain), left_open=left_open)
+        parts = {name: option for name, option in row.steps.get(parent.name, {}).items() if name in FIELDS}
         if not chain:
             return [UnknownPretraining(record.weights_id)] if reading_of(record, parts) is not None else None
         if chain[0].task != self._tasks[parent.name] or reading_of(chain[0], parts) is None:
             return None
-        behind = self._behind(chain[0], chain[1:], row, parent)
+        behind = self._weights_reasons(chain[0], chain[1:], row, parent)
         if behind is None:
             return None
-        return self._unlike(chain[0], row, parent) + behind
+        return self._pretraining_differences(chain[0], row, parent) + behind
 
-    def _unlike(self, record: Record, row: Row, parent: Step) -> list[Reason]:
-        """What a training behind a cell has otherwise than the table's."""
-        reasons = of_data(record, parent.dataset, self.paper.versions) + self._not_as_run(record, row, parent)
+    def _pretraining_differences(self, record: Record, row: Row, parent: Step) -> list[Reason]:
+        """Return the differences of a pretraining from its step of the table."""
+        reasons = dataset_differences(record, parent.dataset, self.paper.versions) + self._differences(
+            record, row, parent
+        )
         return [reason.of_step(parent.name) for reason in reasons]

@@ -1,4 +1,4 @@
-"""Notes below a published table: its own, rules, and long lists of what differs. Imports no torch."""
+"""Notes below a published table: sources, rules of verdicts, and long lists of differences. Imports no torch."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,9 +12,9 @@ from transfer.report.published.texts import reason_texts
 from transfer.report.tables.table import Note, NoteKind, Row
 
 REASONS = "not comparable because"
-"""The column of what differs."""
+"""Name of the column of reasons why numbers are not comparable."""
 MOST_REASONS = 4
-"""How many of them stand in a row; more options than these go into a note."""
+"""Number of reasons up to which a row has all of them; beyond it the options are listed in a note."""
 OTHERS = (
     "further configurations of the same cell that are not comparable; every comparable one has a row. Where "
     "none is, the one with the fewest reasons is shown, of equals the one with most runs, then the one started last."
@@ -22,7 +22,7 @@ OTHERS = (
 
 
 def table_notes(table: PublishedTable) -> list[Note]:
-    """Return what is to be said of a table, and of its rows, whatever was run."""
+    """Return the notes on the source of a table and on its doubtful or reference numbers."""
     paper = read_paper(table.paper)
     title = f"{paper.title} ({paper.source}), {table.called}: {table.title}." + " In percent." * bool(table.rows)
     notes = [Note(NoteKind.SOURCE, text) for text in (title, *paper.notes, *table.notes)]
@@ -42,11 +42,11 @@ def table_notes(table: PublishedTable) -> list[Note]:
 
 
 def rules(rows: Sequence[Row], margin: float) -> list[Note]:
-    """Return how verdicts are made and configurations chosen, where there are any.
+    """Return the notes on how verdicts are made and configurations are chosen, if the table has any.
 
     Args:
-        rows: of the table.
-        margin: within which numbers agree, in points.
+        rows: rows of the table.
+        margin: largest difference at which numbers agree, in percentage points.
     """
     notes = []
     verdicts = [row["verdict"] for row in rows if row["verdict"] is not None]
@@ -61,7 +61,7 @@ def rules(rows: Sequence[Row], margin: float) -> list[Note]:
 
 
 def lettered(rows: Sequence[Row]) -> list[Note]:
-    """Write letters into the rows for long lists of options that differ; return the notes that explain them."""
+    """Abbreviate long lists of differing options in the rows by letters; return the notes that explain the letters."""
     letters: dict[tuple[Reason, ...], str] = {}
     places: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
@@ -83,10 +83,10 @@ def lettered(rows: Sequence[Row]) -> list[Note]:
 
 
 def merged(notes: Iterable[tuple[int, Note]]) -> list[Note]:
-    """Return the notes of single rows, each once, with the places of all its rows.
+    """Return the distinct notes of single rows, with the indices of all their rows.
 
     Args:
-        notes: (place of a row, its note).
+        notes: (index of a row, note).
     """
     places: dict[Note, list[int]] = {}
     for place, note in notes:

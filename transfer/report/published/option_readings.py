@@ -1,4 +1,4 @@
-"""Which values of a published row's options a run has. Imports no torch."""
+"""Values that a run has of a published row's options. Imports no torch."""
 
 import math
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ from transfer.records.record import Record
 from transfer.report.published.cell_values import OptionReading
 
 Reading = tuple[OptionReading, ...]
-"""The options of a row that can be read in several ways, with the value that a run has."""
+"""Values that a run has of the options of a row that can be read in several ways."""
 
 
-def reading_of(record: Record, given: Mapping[str, Any]) -> Reading | None:
-    """Return in which reading of a row's options a run was made; None where it has other values.
+def reading_of(record: Record, row_options: Mapping[str, Any]) -> Reading | None:
+    """Return the reading of a row's options that a run has; None if it has other values.
 
     Args:
-        given: the options that the row names.
+        row_options: options that the row names.
     """
     reading = []
-    for name, option in given.items():
+    for name, option in row_options.items():
         same = [value for value in used_values(option) if _has(record, name, value)]
         if not same:
             return None
@@ -43,7 +43,7 @@ def _has(record: Record, name: str, value: Any) -> bool:
 
 
 def same_stem(record: Record, text: str) -> bool:
-    """Whether a run's backbone has this stem, whatever it is called."""
+    """Return whether a run's backbone has a stem, under this or another name."""
     stem, patch = record.backbone.get("stem"), record.backbone.get("patch")
     if not stem or not patch or "stem" in (record.backbone.get("files") or {}):
         return False
@@ -54,7 +54,7 @@ def same_stem(record: Record, text: str) -> bool:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Whether two values of an option are the same; numbers as far as they were printed in full."""
+    """Return whether two values of an option are equal, numbers up to a relative difference of 1e-9."""
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
         return len(left) == len(right) and all(map(equal, left, right))
     numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right)]
@@ -62,5 +62,5 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def is_volo(record: Record) -> bool:
-    """Whether a run's backbone is a VOLO."""
+    """Return whether a run's backbone is a VOLO."""
     return (record.backbone.get("arch") or record.options.get("arch")) in VOLOS

@@ -1,7 +1,7 @@
-"""Which of one's own configurations stand beside a published cell. Imports no torch.
+"""Choice of the user's own configurations that are shown beside a published cell. Imports no torch.
 
-Every comparable one has a row. Where none is comparable, the one with the fewest reasons is shown; of equals the one
-with most runs, then the one that was started last.
+Every comparable configuration has a row. If none is comparable, the one with the fewest reasons is shown; of equals the
+one with most runs, then the one that was started last.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +21,12 @@ _SHORT = 8  # hex digits of a digest
 
 @dataclass(frozen=True)
 class OwnRuns:
-    """One's own runs for a cell: those of one configuration, which differ in seeds alone.
+    """The user's own runs of one configuration for a cell, which differ in their seeds alone.
 
     Attributes:
-        matches: the runs.
-        others: how many configurations of the same cell are not shown, all of them not comparable.
-        label: what tells it apart from others that are comparable, too.
+        matches: matches of the runs with the cell.
+        others: number of configurations of the same cell that are not shown, none of them comparable.
+        label: fields that distinguish it from other comparable configurations.
     """
 
     matches: tuple[PublishedMatch, ...]
@@ -35,22 +35,22 @@ class OwnRuns:
 
     @property
     def records(self) -> list[Record]:
-        """The records of the runs."""
+        """Records of the runs."""
         return [match.record for match in self.matches]
 
     @property
     def completed(self) -> list[Record]:
-        """The records that have scores."""
+        """Records that have scores."""
         return [record for record in self.records if not record.training_failed]
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why their number cannot be compared; the same for all of them."""
+        """Reasons why their scores cannot be compared, equal for all runs."""
         return self.matches[0].reasons
 
     @property
     def task_changes(self) -> list[str]:
-        """What changed between the versions of tasks where these are a reason, a sentence each."""
+        """Changes between versions of tasks that are among the reasons, a sentence each."""
         versions = [reason for reason in self.reasons if isinstance(reason, OtherTaskVersion)]
         return [text for reason in versions for text in between(reason.task, (reason.own, reason.published))]
 
@@ -58,14 +58,15 @@ class OwnRuns:
 def own_runs(
     matches: Iterable[PublishedMatch], keys: Mapping[str, str], exports: Mapping[str, Record]
 ) -> list[OwnRuns]:
-    """Return the configurations of each reading that are to be shown.
+    """Return the configurations of each reading that are shown.
 
-    Runs of one configuration that have other reasons, as one of changed files, stand apart: they spoil no others.
+    Runs of one configuration with different reasons, for instance a run of changed files, are kept apart, so that they
+    do not make the others incomparable.
 
     Args:
-        matches: the runs of a cell.
-        keys: the configuration of each run, by its id.
-        exports: the runs that left weights, by the id of these.
+        matches: runs that match a cell.
+        keys: configuration of each run, by run id.
+        exports: records of runs that exported weights, by the id of the weights.
     """
     readings: dict[Reading, dict[tuple[str, tuple[Reason, ...]], list[PublishedMatch]]] = {}
     for match in matches:
@@ -93,7 +94,7 @@ def _rank(runs: OwnRuns) -> tuple[int, int, str, str]:
 
 
 def _labels(groups: Sequence[OwnRuns], exports: Mapping[str, Record]) -> list[str]:
-    """What tells configurations apart; nothing where there is one."""
+    """Return labels that distinguish configurations; an empty one for a single configuration."""
     if len(groups) == 1:
         return [""]
     contents = [_content(runs.records[0], exports) for runs in groups]
@@ -105,21 +106,21 @@ def _labels(groups: Sequence[OwnRuns], exports: Mapping[str, Record]) -> list[st
 
 
 def _content(record: Record, exports: Mapping[str, Record]) -> dict[str, Any]:
-    """All that can tell its configuration from another one, in one dict."""
+    """Return all fields of a run and of its pretrainings that can distinguish configurations."""
     chain = lineage(record, exports)
-    content = _of_one(record) | {"weights": (chain[-1] if chain else record).weights_id}
+    content = _run_content(record) | {"weights": (chain[-1] if chain else record).weights_id}
     for number, parent in enumerate(chain, 1):
         before = PRETRAINING if number == 1 else f"{PRETRAINING}{number}."
-        content |= {f"{before}{name}": value for name, value in _of_one(parent).items()}
+        content |= {f"{before}{name}": value for name, value in _run_content(parent).items()}
     return content
 
 
-def _of_one(record: Record) -> dict[str, Any]:
+def _run_content(record: Record) -> dict[str, Any]:
     parts = {("backbone" if name == "name" else name): value for name, value in backbone_of(record).items()}
     return parts | displayed_fields(record)
 
 
 def _short(value: Any) -> Any:
-    """The start of a digest; any other value as it is."""
+    """Return the first digits of a digest; any other value unchanged."""
     text = value.removeprefix("sha256:") if isinstance(value, str) else ""
     return text[:_SHORT] if len(text) == 64 and not set(text) - set("0123456789abcdef") else value

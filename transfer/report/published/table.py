@@ -1,17 +1,17 @@
-"""A published table beside one's own numbers: `python -m transfer.report RUNS --paper scaled_relu --table 4`.
+"""Published tables beside the user's own numbers: `python -m transfer.report RUNS --paper scaled_relu --table 4`.
 
-Own numbers are means over seeds, in percent. A verdict is given only where nothing but the seed differs from the full
-tier of the table's sweep; everywhere else what differs is named.
-`docs/concepts/statistics.md` says how verdicts are made.
+Own numbers are means over seeds, in percent. A row has a verdict only if its runs differ from the full tier of the
+table's sweep in nothing but the seed; every other row lists its differences. `docs/concepts/statistics.md` explains how
+verdicts are made.
 """
 
 import math
 from functools import lru_cache
 
 import transfer.report.published.texts
-import transfer.report.tables.verdict_text  # noqa: F401 - and of their verdicts
+import transfer.report.tables.verdict_text  # noqa: F401 - both register the texts of cells
 from backbones.errors import UsageError
-from transfer.published.rows import PublishedTable, paper_names, read_paper, rows_of, table_of
+from transfer.published.rows import PublishedTable, read_paper, table_of
 from transfer.published.verdicts import MARGIN
 from transfer.records.evidence import Evidence
 from transfer.records.protocol import configurations
@@ -25,22 +25,20 @@ from transfer.report.published.own_runs import OwnRuns, own_runs
 from transfer.report.tables.table import Note, NoteKind, Row, Table
 from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
 
-__all__ = ["paper_names", "paper_table", "rows_of"]
-
 
 def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = None) -> Table:
-    """Return the cells of a published table, one row each, with one's own numbers where there are any.
+    """Return the cells of a published table, one row each, with the user's own numbers; of a figure its claims.
 
-    A cell whose printed option can be read in several ways has a row for each reading that was run, and one for each
-    configuration that can be compared. Where none can, the one that differs least from the table's is shown; `others`
-    says how many more there are. Of a figure the claims are listed. See `transfer.report.published.cells.COLUMNS`.
+    A cell has a row for each reading of its printed options that was run, and for each comparable configuration. If
+    none is comparable, the configuration that differs least from the table's is shown; `others` counts the rest. See
+    `transfer.report.published.cells.COLUMNS` for the columns.
 
     Args:
-        margin: within which numbers agree, in points; by default `transfer.published.verdicts.MARGIN`.
+        margin: largest difference at which numbers agree, in points; by default `transfer.published.verdicts.MARGIN`.
 
     Raises:
-        UsageError: an unknown paper or table, a margin that is not above 0, or a file of published numbers that cannot
-            be read.
+        UsageError: the paper or table is unknown, the margin is not above 0, or the file of published numbers cannot be
+            read.
     """
     margin = MARGIN if margin is None else margin
     if not (margin > 0 and math.isfinite(margin)):
@@ -50,7 +48,7 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
 
 
 def _numbers(published: PublishedTable, runs: RunSet, margin: float) -> Table:
-    at_hand = OwnRunInputs(
+    inputs = OwnRunInputs(
         _matcher(published, runs),
         Evidence(_known(runs)),
         dict(zip((record.run_id for record in runs.records), configurations(runs.records, runs.exports), strict=True)),
@@ -60,8 +58,8 @@ def _numbers(published: PublishedTable, runs: RunSet, margin: float) -> Table:
     rows = []
     for row in published.rows:
         for value in row.values:
-            shown: list[OwnRuns | None] = [*own_runs(at_hand.matcher.of(row, value), at_hand.keys, runs.exports)]
-            rows += [cell_row(row, value, own, at_hand) for own in shown or [None]]
+            shown: list[OwnRuns | None] = [*own_runs(inputs.matcher.matches(row, value), inputs.keys, runs.exports)]
+            rows += [cell_row(row, value, of_cell, inputs) for of_cell in shown or [None]]
     cells = [row.cells for row in rows]
     notes = table_notes(published) + rules(cells, margin)
     notes += merged((place, note) for place, row in enumerate(rows) for note in row.notes)
@@ -69,13 +67,13 @@ def _numbers(published: PublishedTable, runs: RunSet, margin: float) -> Table:
 
 
 def _figure(figure: PublishedTable, runs: RunSet) -> Table:
-    """Return what a figure claims, and ratios of hours beside one's own."""
+    """Return the claims of a figure, and its ratios of hours beside the user's own."""
     sweep = f"no legible numbers; `python -m transfer.sweep {figure.sweep}` makes one's own"
     rows: list[Row] = [{"claim": claim} for claim in figure.claims]
     if figure.costs:
         matcher = _matcher(figure, runs)
         rows += [row for cost in figure.costs for row in cost_rows(cost, matcher)]
-    return Table.of(rows, notes=[*table_notes(figure), Note(NoteKind.SOURCE, sweep)])
+    return Table.from_rows(rows, notes=[*table_notes(figure), Note(NoteKind.SOURCE, sweep)])
 
 
 def _matcher(published: PublishedTable, runs: RunSet) -> Matcher:
@@ -83,7 +81,7 @@ def _matcher(published: PublishedTable, runs: RunSet) -> Matcher:
 
 
 def _known(runs: RunSet) -> list[Record]:
-    """The records among which trainings are looked for; of those that broke down only the ones that are shown."""
+    """Return the records among which pretrainings are looked up: completed ones, and shown ones that broke down."""
     shown = {record.run_id for record in runs.records}
     records = (run.record for run in runs.known)
     return [record for record in records if not record.training_failed or record.run_id in shown]

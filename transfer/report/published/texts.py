@@ -1,4 +1,4 @@
-"""The texts of the cells of a table beside a published one, and of the reasons why numbers cannot be compared."""
+"""Texts of the cells beside published numbers, and of the reasons why numbers cannot be compared."""
 
 from collections.abc import Iterable
 from functools import singledispatch
@@ -33,17 +33,17 @@ from transfer.report.published.cell_values import (
 from transfer.report.tables.cell_text import cell_text, full_text
 
 _ID = 40
-"""Characters that are shown of the id of weights."""
+"""Number of characters shown of an id of weights."""
 
 
 @cell_text.register
 def reason_text(reason: Reason) -> str:
-    """Return a reason in words, with the table's value in brackets."""
+    """Return the text of a reason, with the published value in brackets."""
     return f"{reason.step}: {_text(reason)}" if reason.step else _text(reason)
 
 
 def reason_texts(reasons: Iterable[Reason]) -> str:
-    """Return several reasons in words."""
+    """Return the texts of several reasons, joined."""
     return "; ".join(map(reason_text, reasons))
 
 
@@ -109,7 +109,7 @@ def _(reason: OtherMachine) -> str:
 
 
 def _taken(taken: bool) -> str:
-    """Return what stands behind a value of the table's sweep that the paper leaves open."""
+    """Return the suffix of a value that the sweep chose because the paper does not state it."""
     return " taken, not stated" * taken
 
 
@@ -138,20 +138,20 @@ def _(reading: OptionReading) -> str:
 
 @cell_text.register
 def _(failures: Failures) -> str:
-    return ", ".join(f"{status} {count}/{failures.of}" for status, count in failures.statuses)
+    return ", ".join(f"{status} {count}/{failures.total}" for status, count in failures.statuses)
 
 
 @cell_text.register
-def _(own: OwnResult) -> str:
-    failures = [cell_text(own.failures)] if own.failures else []
-    if own.blocked:
+def _(result: OwnResult) -> str:
+    failures = [cell_text(result.failures)] if result.failures else []
+    if result.blocked:
         return f"blocked: {', '.join(failures)}"
-    mean = [] if own.mean is None else [f"{own.mean:.{own.decimals}f}"]
+    mean = [] if result.mean is None else [f"{result.mean:.{result.decimals}f}"]
     texts = [", ".join([*mean, *failures])]
-    if own.lost:
-        texts.append(f"{own.lost} of {own.pretrainings} pretrainings broke down")
-    if own.at_chance is not None:
-        texts.append(f"with these at chance {own.at_chance:.{own.decimals}f}")
+    if result.lost:
+        texts.append(f"{result.lost} of {result.pretrainings} pretrainings broke down")
+    if result.at_chance is not None:
+        texts.append(f"with these at chance {result.at_chance:.{result.decimals}f}")
     return "; ".join(filter(None, texts))
 
 

@@ -1,7 +1,7 @@
-"""How a value of a table's cell is put into words, by its type: the one place where a renderer turns facts into text.
+"""The text of a table's cell by the type of its value.
 
-A module whose values stand in cells may register their texts, too: by `@cell_text.register`, and `@full_text.register`
-where a CSV, which has no notes, says more than a table for people.
+A module that defines further types of values registers their texts with `@cell_text.register`, and with
+`@full_text.register` where CSV, which has no notes, needs a longer text.
 """
 
 from functools import singledispatch
@@ -14,13 +14,13 @@ from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endin
 
 @singledispatch
 def cell_text(value: Any) -> str:
-    """Return the text of a value that is no number, for Markdown, terminals and HTML."""
+    """Return the text of a value that is not a number, for Markdown, terminals and HTML."""
     return str(value)
 
 
 @singledispatch
 def full_text(value: Any) -> str:
-    """Return the text of a value for CSV, where nothing may be explained elsewhere; by default that of `cell_text`."""
+    """Return the text of a value for CSV, which must need no note; by default that of `cell_text`."""
     return cell_text(value)
 
 
@@ -45,21 +45,21 @@ def _(value: Comparability) -> str:
 
 
 def comparability_text(group: Comparability) -> str:
-    """Return the fields of a protocol that tell a group of rows from others: "lr 0.05, epochs 20"."""
+    """Return the protocol fields in which a group of rows differs from other groups: "lr 0.05, epochs 20"."""
     fields = dict(group.fields)
     return content_label(fields, fields) or f"{', '.join(fields)} without effect"
 
 
 @cell_text.register
 def _(value: Endings) -> str:
-    own = [f"{count} {status}" for status, count in value.runs]
-    return ", ".join([*own, *(f"{count} {status} in pretraining" for status, count in value.pretraining)])
+    runs = [f"{count} {status}" for status, count in value.runs]
+    return ", ".join([*runs, *(f"{count} {status} in pretraining" for status, count in value.pretraining)])
 
 
 @cell_text.register
 def _(value: BreakdownRate) -> str:
-    interval = f" ({100 * value.low:.0f} to {100 * value.high:.0f} %)" if value.of > 1 else ""
-    return f"{value.broken} of {value.of}{interval}"
+    interval = f" ({100 * value.low:.0f} to {100 * value.high:.0f} %)" if value.total > 1 else ""
+    return f"{value.broken} of {value.total}{interval}"
 
 
 @cell_text.register
@@ -75,5 +75,5 @@ def _(value: DatasetMean) -> str:
 
 @cell_text.register
 def _(value: Violation) -> str:
-    who = f"{value.seed[0]} {str(value.seed[1])[:15]}: " if value.seed else ""
-    return f"{who}{', '.join(map(value_label, value.trained))} trained above {value.broken:g}, which did not"
+    seed = f"{value.seed[0]} {str(value.seed[1])[:15]}: " if value.seed else ""
+    return f"{seed}{', '.join(map(value_label, value.trained))} trained above {value.broken:g}, which did not"

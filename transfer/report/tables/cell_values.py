@@ -1,4 +1,4 @@
-"""Values of cells that are neither numbers nor texts. `cell_text.py` beside this file puts them into words."""
+"""Values of cells that are neither numbers nor texts. `cell_text.py` beside this file formats them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,49 +10,49 @@ from transfer.statistics.intervals import wilson
 
 @dataclass(frozen=True)
 class Endings:
-    """How many trainings ended in each way, the commonest first.
+    """Number of trainings that ended in each status, the commonest first.
 
     Attributes:
-        runs: of the row's own runs, (status, count).
-        pretraining: of the trainings that the row's weights would have come from, and that left none.
+        runs: (status, count) of the row's runs.
+        pretraining: (status, count) of the pretrainings that broke down and left no weights for the row.
     """
 
     runs: tuple[tuple[str, int], ...]
     pretraining: tuple[tuple[str, int], ...] = ()
 
     @classmethod
-    def of(cls, runs: Iterable[Record], lost: Iterable[Record]) -> "Endings":
-        """Args: lost: the trainings that left no weights."""
-        own, before = (Counter(record.outcome["status"] for record in records) for records in (runs, lost))
-        return cls(tuple(own.most_common()), tuple(before.most_common()))
+    def from_records(cls, runs: Iterable[Record], lost: Iterable[Record]) -> "Endings":
+        """Count the statuses of a row's runs and of the `lost` pretrainings, which left no weights."""
+        counts = (Counter(record.outcome["status"] for record in records) for records in (runs, lost))
+        return cls(*(tuple(of_status.most_common()) for of_status in counts))
 
 
 @dataclass(frozen=True)
 class BreakdownRate:
-    """How many of several trainings broke down, with the 95 % Wilson interval of their rate as a fraction."""
+    """Number of trainings that broke down out of a total, with the 95 % Wilson interval of the rate as a fraction."""
 
     broken: int
-    of: int
+    total: int
     low: float
     high: float
 
     @classmethod
-    def counted(cls, broken: int, of: int) -> "BreakdownRate":
-        """The rate of these counts."""
-        interval = wilson(broken, of)
-        return cls(broken, of, interval.low, interval.high)
+    def from_counts(cls, broken: int, total: int) -> "BreakdownRate":
+        """Return the rate with its interval."""
+        interval = wilson(broken, total)
+        return cls(broken, total, interval.low, interval.high)
 
 
 @dataclass(frozen=True)
 class DatasetMean:
-    """What a mean over data sets is over.
+    """Data sets that a mean over data sets includes.
 
     Attributes:
-        datasets: how many data sets it has in common with the other rows; there is a mean of two or more.
-        marks: what marks the runs, as "smoke".
-        broken: runs that broke down; then there is no mean.
-        lost: pretrainings like its own that broke down.
-        names: the data sets, where they are not the same in all rows.
+        datasets: number of data sets in common with the other rows; with fewer than two there is no mean.
+        marks: marks of the runs, for instance "smoke".
+        broken: number of runs that broke down; with any there is no mean.
+        lost: number of pretrainings of the same configuration that broke down.
+        names: names of the data sets, where rows differ in them.
     """
 
     datasets: int
@@ -64,12 +64,12 @@ class DatasetMean:
 
 @dataclass(frozen=True)
 class Violation:
-    """A seed that trained at values above the first at which it broke down.
+    """Values at which a seed trained although it broke down at a smaller one.
 
     Attributes:
         seed: the kind of the seed and its name, as ("seed", 0); None where the row has one seed.
-        trained: the values at which it trained all the same.
-        broken: the first value at which it broke down.
+        trained: the values above `broken` at which it trained.
+        broken: the smallest value at which it broke down.
     """
 
     seed: tuple[str, object] | None

@@ -8,30 +8,30 @@ from transfer.records.record import Record
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, NoteKind, Table, is_missing
 
 WITH_BREAKDOWNS = "with breakdowns"
-"""Ends the name of the column in which trainings that broke down count as guessing."""
+"""Suffix of the name of a score's column in which trainings that broke down count as chance."""
 OF_GROUP = ("dataset", "backbone", "pretraining", "protocol")
-"""Columns that say which configuration a row is of."""
+"""Columns that identify the configuration of a row."""
 
 
 def group_cells(group: Group) -> dict[str, Any]:
-    """Return the cells that say which configuration a row is of."""
+    """Return the cells that identify the configuration of a row."""
     return {name: getattr(group, name) for name in OF_GROUP}
 
 
 def run_ids(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
-    """Return the cell with the ids of the runs behind a row."""
+    """Return the cell with the ids of a row's runs."""
     return {RUN: tuple(record.run_id for record in records)}
 
 
 def grouping_notes(grouping: Grouping) -> list[Note]:
-    """Return what the letters of the comparability groups stand for, and what versions of a task changed."""
+    """Return the notes that explain the letters of comparability groups and the changes between versions of tasks."""
     comparability = grouping.comparability
     groups = [Note(NoteKind.COMPARABILITY, "equal in", group=group) for group in comparability.groups]
     return groups + [Note(NoteKind.TASK_VERSION, f"protocol {text}") for text in comparability.task_versions]
 
 
 def score_columns(records: Sequence[Record]) -> list[Column]:
-    """Return the columns of the records' scores, their deviations and standard errors."""
+    """Return the columns of the records' scores, their standard deviations and standard errors."""
     columns = []
     for record in records:
         for name in record.scores:
@@ -44,19 +44,19 @@ def score_columns(records: Sequence[Record]) -> list[Column]:
 
 
 def score_unit(records: Iterable[Record], name: str | None = None) -> str:
-    """Return the unit that tables show a score in, by default the primary one; empty where records differ in it."""
+    """Return the unit in which tables show a score, by default the primary one; empty where records differ in it."""
     units = {record.metrics.get(name or record.primary, {}).get("unit", "fraction") for record in records}
     unit = str(units.pop()) if len(units) == 1 else ""
     return "percent" if unit == "fraction" else unit
 
 
 def significant(names: Iterable[str]) -> list[Column]:
-    """Return columns of values of any size, which are shown with four significant digits."""
+    """Return columns whose values are shown with four significant digits."""
     return [Column(name, significant_digits=SIGNIFICANT) for name in names]
 
 
 def without_unused(table: Table) -> Table:
-    """Drop pretraining and protocol where no row has any, and deviations where no row has several seeds."""
+    """Return the table without empty columns of pretraining, protocol, deviations and scores with breakdowns."""
     endings = (" sd", f" {WITH_BREAKDOWNS}")
     unused = [name for name in table.names if name in ("pretraining", "protocol") or name.endswith(endings)]
     return table.without(*(name for name in unused if all(map(is_missing, table[name]))))

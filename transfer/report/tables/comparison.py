@@ -1,13 +1,13 @@
-"""Two backbones, or the four of a 2 x 2, compared on the same samples: `compare` and `interaction`. Imports no torch.
+"""Tables that compare two backbones, or the four of a 2 x 2, on the same samples. Imports no torch.
 
-Numbers are in percent, or in the score's own unit where it is no fraction.
+Scores that are fractions are shown in percent, all others in their own unit.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import transfer.report.tables.verdict_text  # noqa: F401 - the sentences of verdicts in cells
+import transfer.report.tables.verdict_text  # noqa: F401 - registers the sentences of verdicts
 from backbones.errors import UserError
 from transfer.comparison.compare_arms import ComparedScore, Comparison, compared_arms, crossed_arms, judge
 from transfer.comparison.exclusions import BrokenCorners
@@ -33,25 +33,25 @@ from transfer.statistics.intervals import Estimate
 P_VALUES = ("p", "adjusted p")
 NUMBERS = ("difference", "low", "high", "se of seeds", "se of samples")
 LATER = (*NUMBERS, *P_VALUES, "verdict", "seeds", "clusters", "draws")
-"""Columns that stand behind those that say what is compared; each is left out where no row has a value."""
+"""Columns to the right of those that identify the comparison; each is left out where no row has a value."""
 BROKE_DOWN = "broke down"
-"""Starts the names of the columns with the rate of breakdowns, which stand last."""
+"""Prefix of the names of the columns with rates of breakdowns, which stand last."""
 
 
 def compare(runs: RunSet, a: str, b: str, options: Bootstrap | None = None) -> Table:
-    """Return a less b for each task, data set, protocol and score; the notes say what is behind the rows.
+    """Return the table of the differences a - b, a row for each task, data set, protocol and score.
 
-    Runs are paired by the samples' names, and by seeds as far as both arms have the same ones. `se of seeds` and `se of
-    samples` are the two parts of the difference's standard error; one seed says nothing of the first. Runs that broke
-    down have no score; how many they are stands in the row, with the interval of their rate. Where outcomes are
-    missing, damaged or of other samples, a row has the means alone, and a note says why.
+    Runs are paired by the names of their samples, and by their seeds as far as both arms have the same ones. `se of
+    seeds` and `se of samples` are the two components of the difference's standard error; with one seed the first is
+    unknown. Runs that broke down have no score; their rate is in the row with its interval. Where per-sample outcomes
+    are missing, damaged or of other samples, a row has the means alone, and a note gives the reason.
 
     Args:
-        a, b: see `transfer.comparison.selection.select`.
-        options: of the intervals and p values.
+        a, b: selectors of the two arms, see `transfer.comparison.selection.select`.
+        options: options of the intervals and p values.
 
     Raises:
-        UsageError: a selector means nothing, or both mean one run.
+        UsageError: a selector matches no run, or both match one run.
         UserError: nothing can be compared.
     """
     comparison = compared(runs, a, b, options)
@@ -62,15 +62,15 @@ def compare(runs: RunSet, a: str, b: str, options: Bootstrap | None = None) -> T
         Note(NoteKind.PAIRING, f"{arm.text} ({count_of_runs(len(arm.runs))})", letter)
         for letter, arm in zip("ab", comparison.arms, strict=True)
     ]
-    places = _places(comparison)
-    differing = [note for own, rows in zip(comparison.matches, places) for note in differing_note(own, "arms", rows)]
+    matches = [*zip(comparison.matches, _places(comparison), strict=True)]
+    differing = [note for matched, rows in matches for note in differing_note(matched, "arms", rows)]
     excluded = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
-    of_matches = [note for own, rows in zip(comparison.matches, places) for note in notes_of_match(own, rows)]
+    of_matches = [note for matched, rows in matches for note in notes_of_match(matched, rows)]
     return _table(comparison, runs, [*arms, *differing, *excluded, *of_matches])
 
 
 def compared(runs: RunSet, a: str, b: str, options: Bootstrap | None = None) -> Comparison:
-    """Return the same as values; without rows where nothing can be compared."""
+    """Return the comparison behind `compare` as values; without rows where nothing can be compared."""
     options = options or Bootstrap()
     arms = select_arms((a, b), runs)
     matching = match(arms, runs.exports)
@@ -81,17 +81,17 @@ def compared(runs: RunSet, a: str, b: str, options: Bootstrap | None = None) -> 
 
 
 def interaction(runs: RunSet, f: str, g: str, options: Bootstrap | None = None) -> Table:
-    """Return the 2 x 2 of two fields for each task, data set and score: simple effects and interaction.
+    """Return the simple effects and the interaction of two fields for each task, data set and score.
 
-    The interaction is the effect of f at g's first value less that at its second.
+    The interaction is the effect of f at the first value of g minus the effect of f at the second.
 
     Args:
-        f, g: a field with two values among the runs, as stem, or field=value/value.
-        options: of the intervals and p values.
+        f, g: field with two values among the runs, for instance stem, or field=value/value.
+        options: options of the intervals and p values.
 
     Raises:
-        UsageError: there is no such field, or it has not two values.
-        UserError: in no task all four corners have a score.
+        UsageError: there is no such field, or it does not have two values.
+        UserError: no task has scores in all four corners.
     """
     comparison = crossed(runs, f, g, options)
     excluded = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
@@ -106,7 +106,7 @@ def interaction(runs: RunSet, f: str, g: str, options: Bootstrap | None = None) 
 
 
 def crossed(runs: RunSet, f: str, g: str, options: Bootstrap | None = None) -> Comparison:
-    """Return the same as values; without rows where no task has all four corners."""
+    """Return the comparison behind `interaction` as values; without rows where no task has all four corners."""
     options = options or Bootstrap()
     axes = axis(f, runs), axis(g, runs)
     arms, contrasts = corners(*axes, runs), effects(*axes)
@@ -134,7 +134,7 @@ def _joined(notes: Sequence[Note]) -> str:
 
 
 def _places(comparison: Comparison) -> list[tuple[int, ...]]:
-    """Return the places of each match's rows in the table."""
+    """Return the indices of each match's rows in the table."""
     ends = [0]
     for matched in comparison.matches:
         ends.append(ends[-1] + len(matched.rows))
@@ -147,7 +147,7 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     cells = [heads[id(row.matched)] | (_effect(row) if row.effect else _difference(row)) for row in rows]
     more = [*adjustment_notes(comparison), *overall_notes(rows)]
     in_percent = any(row.percent for row in rows)
-    table = Table.of(cells, _columns(in_percent), [*notes, *more])
+    table = Table.from_rows(cells, _columns(in_percent), [*notes, *more])
     table = table.without(*(name for name in LATER if name in table and all(map(is_missing, table[name]))))
     later = [name for name in LATER if name in table]
     last = [name for name in table.names if name.startswith(BROKE_DOWN)]
@@ -175,14 +175,14 @@ def _head(matched: MatchedRuns, runs: RunSet) -> Row:
 def _difference(row: ComparedScore) -> Row:
     """Return the cells of a row of two arms."""
     means = {name: row.scale * mean for name, mean in zip("ab", row.means, strict=False)}
-    rates = {f"{BROKE_DOWN} {arm.arm}": BreakdownRate.counted(arm.broken, arm.of) for arm in row.breakdowns}
+    rates = {f"{BROKE_DOWN} {arm.arm}": BreakdownRate.from_counts(arm.broken, arm.of) for arm in row.breakdowns}
     return {"score": row.score, **means, **_numbers(row), "verdict": row.verdict, **rates}
 
 
 def _effect(row: ComparedScore) -> Row:
     """Return the cells of a row of an effect."""
     means = Means(tuple(row.scale * mean for mean in row.means))
-    rate = BreakdownRate.counted(sum(arm.broken for arm in row.breakdowns), sum(arm.of for arm in row.breakdowns))
+    rate = BreakdownRate.from_counts(sum(arm.broken for arm in row.breakdowns), sum(arm.of for arm in row.breakdowns))
     cells: Row = {"score": row.score, "effect": row.effect, "means": means}
     return cells | {**_numbers(row), "verdict": row.verdict, BROKE_DOWN: rate}
 
@@ -199,7 +199,7 @@ def _numbers(row: ComparedScore) -> dict[str, Any]:
         "se of samples": row.scale * estimate.cluster_error,
         "p": estimate.p,
         "adjusted p": row.p,
-        "seeds": SeedCounts.of(estimate),
+        "seeds": SeedCounts.from_estimate(estimate),
         "clusters": estimate.clusters,
         "draws": estimate.draws,
     }

@@ -1,4 +1,4 @@
-"""Values of a comparison's cells that are neither numbers nor texts, with their texts."""
+"""Values of a comparison's cells that are neither numbers nor texts, and their texts."""
 
 from dataclasses import dataclass
 
@@ -9,25 +9,25 @@ from transfer.statistics.intervals import Estimate
 
 @dataclass(frozen=True)
 class SeedCounts:
-    """How many seeds of each arm an estimate is over.
+    """Number of seeds in each arm of an estimate.
 
     Attributes:
-        counts: of each arm.
-        paired: whether the arms have the seeds in common, so that differences are taken seed by seed.
+        counts: number of seeds in each arm.
+        paired: whether differences are taken seed by seed, since the arms have seeds in common.
     """
 
     counts: tuple[int, ...]
     paired: bool
 
     @classmethod
-    def of(cls, estimate: Estimate) -> "SeedCounts":
-        """Return the seeds of an estimate."""
+    def from_estimate(cls, estimate: Estimate) -> "SeedCounts":
+        """Return the numbers of seeds of an estimate."""
         return cls(tuple(estimate.seeds), estimate.paired)
 
 
 @dataclass(frozen=True)
 class Means:
-    """The means that an effect is made of, in percent or in the score's own unit."""
+    """Means of the corners that an effect is computed from, in percent or in the score's own unit."""
 
     values: tuple[float, ...]
 

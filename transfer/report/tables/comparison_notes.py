@@ -1,4 +1,4 @@
-"""What stands below a comparison: which runs it is over, what is left out, and how its intervals are to be read."""
+"""Notes below a comparison: its runs, what is left out, and the limits of its intervals."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -23,10 +23,10 @@ from transfer.statistics.intervals import Estimate
 
 
 def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
-    """Return what is to be said of the rows of a match.
+    """Return the notes on a match: unshared fields, missing intervals, few clusters, and seeds.
 
     Args:
-        rows: their places in the table.
+        rows: indices of the rows of the match in the table.
     """
     about = match.matched.label
     notes = [Note(NoteKind.PAIRING, text, about, rows) for text in _unshared(match)]
@@ -36,10 +36,11 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
 
 
 def differing_note(match: ComparedMatch, arms: str, rows: tuple[int, ...]) -> list[Note]:
-    """Return in which fields the arms of a match differ.
+    """Return the note on the fields in which the arms of a match differ; empty where there are none.
 
     Args:
-        arms: what they are called, "arms" or "corners".
+        arms: name of the arms in the note, "arms" or "corners".
+        rows: indices of the rows of the match in the table.
     """
     fields = match.matched.differing
     text = f"the {arms} differ in {', '.join(fields)}"
@@ -65,7 +66,7 @@ def _(missing: NoCounterpart) -> str:
 
 @_exclusion_text.register
 def _(unlike: ProtocolsDiffer) -> str:
-    fields = ", ".join(unlike.fields) or "nothing, but a side is missing"
+    fields = ", ".join(unlike.fields) or "nothing, but an arm is missing"
     return f"not compared, since the protocols differ in {fields}"
 
 
@@ -80,7 +81,7 @@ def _(broken: BrokenCorners) -> str:
 
 
 def exclusion_note(exclusion: Exclusion) -> Note:
-    """Return why runs are in no row."""
+    """Return the note on runs that are in no row, with the reason."""
     kind = NoteKind.BREAKDOWNS if isinstance(exclusion, NoCounterpart | BrokenCorners) else NoteKind.PAIRING
     return Note(kind, _exclusion_text(exclusion), exclusion.label)
 
@@ -91,7 +92,7 @@ def count_of_runs(count: int) -> str:
 
 
 def _unshared(match: ComparedMatch) -> Iterator[str]:
-    """Yield what the arms have besides the fields that chose them."""
+    """Yield the text on fields that differ between the arms but were not selected."""
     if match.matched.unshared:
         contents = dict.fromkeys(content_label(content, list(content)) for content in match.matched.unshared)
         yield f"besides, the arms have {' against '.join(contents)}"
@@ -105,20 +106,20 @@ def _no_interval(cause: NoInterval) -> str:
 
 
 def _few_clusters(match: ComparedMatch) -> list[str]:
-    """Return where fewer clusters differ than could show anything, or a few large ones decide; each once."""
+    """Return the distinct texts on estimates with too few discordant clusters, or dominated by a few large clusters."""
     texts: list[str] = []
     for score, result in match.results.items():
         for effect, estimate in result.contrasts.items():
-            texts += _of_clusters(f"{score} ({effect})" if effect else score, estimate)
+            texts += _cluster_limits(f"{score} ({effect})" if effect else score, estimate)
     return list(dict.fromkeys(texts))
 
 
-def _of_clusters(name: str, estimate: Estimate) -> Iterator[str]:
+def _cluster_limits(name: str, estimate: Estimate) -> Iterator[str]:
     if estimate.discordant is None:
         return
     if estimate.effective_clusters is not None and 2 * estimate.effective_clusters < estimate.clusters:
         sizes = f"{estimate.clusters} clusters of so unlike sizes that they count as {estimate.effective_clusters:.0f}"
-        yield f"{sizes}; where most favour one side the interval covers about 92 %"
+        yield f"{sizes}; where most favour one arm the interval covers about 92 %"
     fewest = math.floor(1 - math.log2(1 - estimate.level)) + 1
     if estimate.discordant < fewest:
         differs = f"{name} differs on {estimate.discordant} of {estimate.clusters} clusters"
@@ -126,7 +127,7 @@ def _of_clusters(name: str, estimate: Estimate) -> Iterator[str]:
 
 
 def _seeds(match: ComparedMatch) -> Iterator[tuple[NoteKind, str]]:
-    """Yield what the seeds of a match do not say."""
+    """Yield the notes on seeds: left out, few, repeated, of one pretraining, or averaged."""
     units = match.units
     paired = common_seeds([arm.seeds for arm in units])
     sizes = [len(places) for places in paired] if paired else [len(arm.seeds) for arm in units]
@@ -149,10 +150,10 @@ def _seeds(match: ComparedMatch) -> Iterator[tuple[NoteKind, str]]:
 
 
 def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Sequence[int]]) -> Iterator[str]:
-    """Yield the seeds that have no partner, so that the means are over the others alone.
+    """Yield a text for each seed without a counterpart in the other arms, which the means leave out.
 
     Args:
-        paired: for each arm the places of its seeds that have partners.
+        paired: for each arm the indices of its seeds with a counterpart.
     """
     for name, arm, places in zip(names, units, paired, strict=True):
         for place, label in enumerate(arm.seeds):
@@ -168,20 +169,20 @@ def _unit_text(label: Unit) -> str:
 
 def _why(label: Unit, names: Sequence[str], units: Sequence[Units]) -> str:
     broken = [name for name, arm in zip(names, units, strict=True) if label in arm.arm.absent]
-    return f"which broke down in {' and '.join(broken)}" if broken else "which the other side lacks"
+    return f"which broke down in {' and '.join(broken)}" if broken else "which the other arm lacks"
 
 
 def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
-    """Yield what an interval over so many seeds of each arm is not.
+    """Yield the limits of an interval over few seeds, or over unequal numbers of seeds.
 
     Args:
-        sizes: of the arms, all above 0.
+        sizes: number of seeds of each arm, all above 0.
     """
     if max(sizes) == 1:
         yield "one seed, so the interval is that of these models on other samples"
     elif min(sizes) == 1:
         varied = "if it varied ten times as much, the interval would cover about 70 %"
-        yield f"a side of one seed is taken to vary over seeds as the others do; {varied}"
+        yield f"an arm of one seed is taken to vary over seeds as the others do; {varied}"
     if sum(size - 1 for size in sizes) == 1:
         yield "two seeds are few, and the interval covers about 90 % where seeds vary"
     if set(sizes) == {2}:
@@ -193,7 +194,7 @@ def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
 
 
 def adjustment_notes(comparison: Comparison) -> list[Note]:
-    """Return over which tests p values are adjusted."""
+    """Return the note on the families of tests over which p values are adjusted; empty without a correction."""
     options, families = comparison.options, []
     for primary, name in ((True, "primary"), (False, "other")):
         tests = sum(row.estimate is not None and row.primary == primary for row in comparison.rows)
@@ -206,7 +207,7 @@ def adjustment_notes(comparison: Comparison) -> list[Note]:
 
 
 def overall_notes(rows: Sequence[ComparedScore]) -> list[Note]:
-    """Return the verdicts on the primary scores in one note; none of a table of effects."""
+    """Return one note that counts the verdicts on the primary scores; none for a table of effects."""
     places: dict[str, list[str]] = {}
     numbers = []
     for number, row in enumerate(rows):

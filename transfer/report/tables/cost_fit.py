@@ -1,4 +1,4 @@
-"""Lines through scores against the logarithm of costs."""
+"""Least-squares fits of scores against the logarithm of costs."""
 
 import math
 from collections.abc import Sequence
@@ -9,15 +9,16 @@ import numpy as np
 
 from transfer.report.tables.costs import KIND_OF, CostTable
 
-FEWEST = 4  # points of a fit: three leave its error to one degree of freedom
+FEWEST = 4  # points of a fit: three would leave one degree of freedom for its error
+CURVE_POINTS = 50
 
 
 @dataclass(frozen=True)
 class CostFit:
     """score = intercept + slope * log10(cost) by least squares, with 95 % intervals by Student's t.
 
-    `slope` is in points of percent for ten times the cost. The intervals take the points as independent and their
-    scatter about the line as equal; seeds' own spread does not enter.
+    `slope` is in percentage points per tenfold cost. The intervals assume independent points with equal variance about
+    the line; the spread over seeds is not used.
     """
 
     points: int
@@ -26,15 +27,14 @@ class CostFit:
     slope_low: float
     slope_high: float
     curve: dict[str, list[float]]
-    """`cost score low high`: the line and the interval of its mean, point by point."""
+    """Columns `cost score low high`: the line and the interval of its mean at `CURVE_POINTS` costs."""
 
 
 def cost_fits(rows: CostTable, cost: str = "total_hours") -> dict[tuple[Any, ...], CostFit]:
     """Return a fit for each task, data set, metric, kind of hours and combination of `by` with `FEWEST` points or more.
 
     Args:
-        rows: of `cost_table`.
-        cost: one of `COSTS`; points without it, at 0 or without a score are left out.
+        cost: one of `COSTS`; rows without a positive cost or without a score are left out.
     """
     kind = [KIND_OF[cost]] if cost in KIND_OF else []
     names = ["task", "dataset", "metric", *kind, *rows.by]
@@ -45,8 +45,8 @@ def cost_fits(rows: CostTable, cost: str = "total_hours") -> dict[tuple[Any, ...
     return {key: fit for key, points in series.items() if (fit := fit_log(points)) is not None}
 
 
-def fit_log(points: Sequence[tuple[float, float]], level: float = 0.95, steps: int = 50) -> CostFit | None:
-    """Return the fit through (cost, score) points; None for fewer than `FEWEST` or all at one cost."""
+def fit_log(points: Sequence[tuple[float, float]]) -> CostFit | None:
+    """Return the fit through (cost, score) points; None for fewer than `FEWEST` points or a single cost."""
     from scipy.special import stdtrit
 
     costs, scores = np.array(points, dtype=float).reshape(-1, 2).T
@@ -58,8 +58,8 @@ def fit_log(points: Sequence[tuple[float, float]], level: float = 0.95, steps: i
     residual = scores - scores.mean() - slope * (x - centre)
     freedom = len(x) - 2
     variance = (residual**2).sum() / freedom
-    t = stdtrit(freedom, 0.5 + level / 2)
-    grid = np.linspace(x.min(), x.max(), steps)
+    t = stdtrit(freedom, 0.975)
+    grid = np.linspace(x.min(), x.max(), CURVE_POINTS)
     line = scores.mean() + slope * (grid - centre)
     margin = t * np.sqrt(variance * (1 / len(x) + (grid - centre) ** 2 / spread))
     half = float(t * math.sqrt(variance / spread))

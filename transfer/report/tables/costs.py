@@ -1,6 +1,6 @@
-"""Scores against what they cost: operations, parameters, hours with those of pretraining. Imports no torch.
+"""Scores against their costs: operations, parameters, and hours including pretraining. Imports no torch.
 
-The axis of "Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586, Figure 1), for any task.
+"Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586, Figure 1) plots scores so; here for any task.
 """
 
 import math
@@ -24,13 +24,11 @@ from transfer.statistics.intervals import mean_and_deviation
 COSTS = ("gflops", "params_million", "train_hours", "pretrain_hours", "total_hours", "ms_per_image")
 """Columns that can be the horizontal axis; less is better in each."""
 KIND_OF = {"train_hours": "train_hours_of", "pretrain_hours": "pretrain_hours_of", "total_hours": "hours_of"}
-"""The columns that say of what kind the hours of a cost are; hours of unlike kinds are never set against each other."""
+"""Columns with the kind of device of each column of hours; hours of different kinds are never compared."""
 TIE = 1e-9
-"""Scores that differ by no more points are equal, and so are costs relative to their size: means that are equal on
-paper differ by some 1e-15 as floating-point numbers."""
+"""Largest difference at which two scores, in points, or two costs, relative to their size, count as equal: means that
+are equal in exact arithmetic differ by some 1e-15 as floating-point numbers."""
 _GPU = re.compile(r"nvidia|geforce|tesla|quadro|titan|instinct|radeon|\brtx\b|\b[ahbv]\d{3}\b", re.IGNORECASE)
-
-
 UNITS = {
     "gflops": "GFLOPs",
     "params_million": "millions",
@@ -46,28 +44,35 @@ class CostTable(Table):
     """Scores against costs, a row per configuration.
 
     Attributes:
-        by: the fields that a plot has a series for.
+        by: fields by which a plot groups rows into series.
     """
 
     by: tuple[str, ...] = ()
 
 
 def cost_table(runs: RunSet, by: Sequence[str] = (), *, across: Sequence[str] = ()) -> CostTable:
-    """Return one row per configuration: its primary score and what it took. What is plotted, to the digit.
+    """Return one row per configuration: its primary score and its costs, which are means over the completed runs.
 
-    Columns: `task dataset backbone pretraining protocol`, those of `by`; `metric`, `score` and `score_sd` (percent,
-    over seeds with a score; nan where there is none), `seeds` (of these; what counts as one is said by
-    `transfer.records.evidence.Evidence.arm`), `broke_down` (seeds without one, those included whose pretraining broke
-    down); `gflops` (of one image), `params_million`, `train_hours` (of one run with its evaluation and the extraction
-    of its features, by whichever run that was), `pretrain_hours` (of all runs that the weights come from; 0 for random
-    weights, nan where they are not known), `total_hours`; `hours_of`, `train_hours_of`, `pretrain_hours_of` ("GPU",
-    "core", or "mixed", and then there is no number); `images_per_second` (in training), `ms_per_image` (its inverse);
-    `pareto_<cost>` for each of `COSTS`: whether no row that it can be compared with has a better score for no more, or
-    the same for less; `run` (ids). Costs are means over the runs that completed.
+    Columns:
+        `task dataset backbone pretraining protocol`, and those of `by`;
+        `metric`, `score`, `score_sd`: mean and standard deviation in percent over seeds with a score, nan without any;
+        `seeds`: number of seeds with a score, as `transfer.records.evidence.Evidence.arm` counts them;
+        `broke_down`: number of seeds without a score, including those whose pretraining broke down;
+        `gflops`: for one image;
+        `params_million`;
+        `train_hours`: of one run with its evaluation and feature extraction, even if another run extracted them;
+        `pretrain_hours`: of all runs that produced the weights; 0 for random weights, nan for unknown ones;
+        `total_hours`;
+        `hours_of`, `train_hours_of`, `pretrain_hours_of`: "GPU", "core", or "mixed", for which the hours are nan;
+        `images_per_second`: in training; `ms_per_image` is its inverse;
+        `pareto_<cost>` for each of `COSTS`: whether no comparable row has a better score at no higher cost, or the same
+        score at a lower one;
+        `run`: ids of the runs.
 
     Args:
-        by: fields to have as columns, for a plot's series; see `transfer.records.fields.value_of`.
-        across: options in which rows may differ and yet be compared, as the rate; else they are of equal protocol.
+        by: fields to add as columns, for a plot's series; see `transfer.records.fields.value_of`.
+        across: options in which comparable rows may differ, for instance lr; by default rows are comparable under equal
+            protocol alone.
 
     Raises:
         UsageError: an unknown field in `by` or `across`.
@@ -82,12 +87,12 @@ def cost_table(runs: RunSet, by: Sequence[str] = (), *, across: Sequence[str] = 
     columns += [Column(name, significant_digits=SIGNIFICANT) for name in by]
     columns += [Column(name, UNITS[name], "lower", significant_digits=SIGNIFICANT) for name in COSTS]
     columns.append(Column("images_per_second", "images per second", "higher", significant_digits=SIGNIFICANT))
-    table = Table.of(rows, columns, grouping_notes(grouping) + _feature_notes(runs.records))
+    table = Table.from_rows(rows, columns, grouping_notes(grouping) + _feature_notes(runs.records))
     return CostTable(table.columns, table.rows, table.notes, tuple(by))
 
 
 def _mark_front(groups: Sequence[Group], rows: Sequence[dict[str, Any]], cost: str, across: Sequence[str]) -> None:
-    """Adds to each row whether it is on the Pareto front among the rows that it can be compared with."""
+    """Set `pareto_<cost>` of each row: whether it is on the Pareto front of the rows comparable with it."""
     fronts: dict[Any, list[int]] = {}
     for place, (group, row) in enumerate(zip(groups, rows, strict=True)):
         kind = row.get(KIND_OF.get(cost, ""))
@@ -105,9 +110,9 @@ def _lower_is_better(group: Group) -> bool:
 
 
 def _feature_notes(records: Sequence[Record]) -> list[Note]:
-    """How the hours of runs that found their features in a store are to be read."""
-    hours_found = [found_hours(record) for record in records]
-    unknown, counted = sum(map(math.isnan, hours_found)), sum(hours > 0 for hours in hours_found)
+    """Return the notes on hours of runs that read their features from a store."""
+    stored = [stored_feature_hours(record) for record in records]
+    unknown, counted = sum(map(math.isnan, stored)), sum(hours > 0 for hours in stored)
     texts = [f"hours of {counted} runs are with those that other runs took to extract their features"] * bool(counted)
     why = "their features were in the store, which does not say what they took"
     texts += [f"hours of {unknown} runs are not known: {why}"] * bool(unknown)
@@ -139,15 +144,15 @@ def _row(group: Group, arm: Arm, by: Sequence[str], evidence: Evidence) -> dict[
 
 
 def _hours(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
-    own, before, kinds, kinds_before = [], [], set(), set()
+    of_runs, before, kinds, kinds_before = [], [], set(), set()
     for record in records:
         chain = evidence.lineage(record)
         kinds.add(kind_of_hours(record))
         kinds_before |= {kind_of_hours(run) for run in chain}
-        own.append(hours(record))
+        of_runs.append(hours(record))
         unknown = (chain[-1] if chain else record).weights_id != "random"
         before.append(math.nan if unknown else math.fsum(hours(run) for run in chain))
-    train, pretrain = _of_one_kind(own, kinds), _of_one_kind(before, kinds_before or kinds)
+    train, pretrain = _mean_hours(of_runs, kinds), _mean_hours(before, kinds_before or kinds)
     both = kinds | kinds_before
     return {
         "train_hours": train,
@@ -163,25 +168,25 @@ def _kind(kinds: Collection[str]) -> str:
     return "mixed" if len(kinds) > 1 else next(iter(kinds))
 
 
-def _of_one_kind(values: Sequence[float], kinds: Collection[str]) -> float:
-    """The mean of hours, nan where some are of GPUs and some of cores."""
+def _mean_hours(values: Sequence[float], kinds: Collection[str]) -> float:
+    """Return the mean of hours, nan for a mixture of GPU and core hours."""
     return math.nan if len(kinds) > 1 else math.fsum(values) / len(values)
 
 
 def hours(record: Record) -> float:
-    """GPU hours of a run, or core hours where it ran on CPUs: threads and loader processes of each rank count.
+    """Return the GPU hours of a run; on CPUs the core hours, over threads and loader processes of each rank.
 
-    What other runs took to extract features that this one found in the store counts as its own.
+    The hours in which other runs extracted features that this run read from a store are included.
     """
     recorded = record.cost.get("device_hours")
     of_devices = math.nan if recorded is None else float(recorded)
     environment = record.environment
     cores = (environment.get("threads") or 1) + (environment.get("workers") or 0)
-    return of_devices * (1 if kind_of_hours(record) == "GPU" else cores) + found_hours(record)
+    return of_devices * (1 if kind_of_hours(record) == "GPU" else cores) + stored_feature_hours(record)
 
 
-def found_hours(record: Record) -> float:
-    """Of `hours`, those that other runs took to extract its features; nan where that is not known."""
+def stored_feature_hours(record: Record) -> float:
+    """Return the hours in which other runs extracted the features of a run; nan where they are not recorded."""
     if "found_hours" in record.cost:
         recorded = record.cost["found_hours"]
         return math.nan if recorded is None else float(recorded)
@@ -191,7 +196,7 @@ def found_hours(record: Record) -> float:
 
 
 def kind_of_hours(record: Record) -> str:
-    """ "GPU" or "core", by the kind of device; by its name where the record does not say the kind."""
+    """Return "GPU" or "core", by the type of the device, or by its name where the record has no type."""
     kind = record.environment.get("device_type")
     on_gpu = kind == "cuda" if kind else bool(_GPU.search(str(record.environment.get("device"))))
     return "GPU" if on_gpu else "core"
@@ -202,15 +207,17 @@ def _mean(values: Sequence[float | None]) -> float:
 
 
 def pareto(scores: Sequence[float], costs: Sequence[float]) -> list[bool]:
-    """For each point whether none has a higher score at no more cost, or the same score at less; nan is never on it.
+    """Return for each point whether it is on the Pareto front; a point with nan never is.
 
-    Numbers within `TIE` of each other are the same.
+    A point is on the front if no other has a higher score at no higher cost, or the same score at a lower cost. Numbers
+    within `TIE` of each other count as equal.
     """
     score, cost = np.asarray(scores, dtype=float), np.asarray(costs, dtype=float)
     flags = []
-    for own, price in zip(score, cost, strict=True):
-        same, level = np.abs(score - own) <= TIE, np.abs(cost - price) <= TIE * np.abs(price)
-        higher, less = (score > own) & ~same, (cost < price) & ~level
-        beaten = (higher & (less | level)) | ((same | higher) & less)
-        flags.append(not (beaten.any() or np.isnan(own) or np.isnan(price)))
+    for point_score, point_cost in zip(score, cost, strict=True):
+        same_score = np.abs(score - point_score) <= TIE
+        same_cost = np.abs(cost - point_cost) <= TIE * np.abs(point_cost)
+        higher, less = (score > point_score) & ~same_score, (cost < point_cost) & ~same_cost
+        beaten = (higher & (less | same_cost)) | ((same_score | higher) & less)
+        flags.append(not (beaten.any() or np.isnan(point_score) or np.isnan(point_cost)))
     return flags

@@ -1,4 +1,4 @@
-"""Means over data sets of tasks whose scores are meant to be averaged. Scores are in percent."""
+"""Means over data sets for tasks whose metrics are declared as averaged. Scores are in percent."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ from transfer.report.tables.scores import standard_error
 from transfer.report.tables.table import Note, NoteKind, Table, is_missing
 
 Key = tuple[str, str]
-"""The protocol of a row, and the row: digests of all but the data set"""
+"""Digests of a row's protocol, and of the row, both without the data set."""
 Members = Mapping[str, Record]
-"""The record of a row on each data set, by the data set's name"""
+"""Record of a row on each data set, by the name of the data set."""
 
 
 def over_datasets(runs: RunSet) -> Table:
     """Return the unweighted mean over data sets of runs that differ in nothing else.
 
-    There is one row per backbone, seed and set of options; of seeds that change nothing the first. The mean is over the
-    data sets that all rows of its protocol have, which a note names with those that are left out. Of several records of
-    a data set (it was stored in another form, or mended) the latest counts. Where a data set's run broke down there is
-    no mean, and `data sets` says how many did. The standard error is that of the mean, the data sets' own being
-    independent.
+    There is one row per backbone, seed and set of options; of seeds without effect the first alone. The mean is over
+    the data sets that all rows of its protocol have; a note names them, and those that are left out. Of several records
+    of a data set (it was stored in another format, or repaired) the latest counts. Where the run of a data set broke
+    down there is no mean, and `data sets` has the number of breakdowns. The standard error of the mean takes the
+    errors of the data sets as independent.
     """
     members = _by_row(runs.records)
     several = {key: of_name for key, of_name in members.items() if len(of_name) > 1}
@@ -40,7 +40,7 @@ def over_datasets(runs: RunSet) -> Table:
     for (key, _), of_name, first in zip(several, several.values(), firsts, strict=True):
         names = common[key]
         rows.append(_row([of_name[name] for name in names], first, group_of[id(first)], runs, names if apart else ()))
-    table = Table.of(rows, score_columns(runs.records), grouping_notes(grouping) + _notes(members, common))
+    table = Table.from_rows(rows, score_columns(runs.records), grouping_notes(grouping) + _notes(members, common))
     table = without_unused(table.without_empty())
     if "pretraining seed" in table and len({seed for seed in table["pretraining seed"] if not is_missing(seed)}) == 1:
         table = table.without("pretraining seed")
@@ -48,7 +48,7 @@ def over_datasets(runs: RunSet) -> Table:
 
 
 def _by_row(records: Sequence[Record]) -> dict[Key, dict[str, Record]]:
-    """The records of each row, the latest of each data set."""
+    """Return the latest record of each row and data set."""
     members: dict[Key, dict[str, Record]] = {}
     for record in sorted(records, key=lambda record: (str(record.environment.get("started") or ""), -record.seed)):
         if any(metric.get("averaged") for metric in record.metrics.values()):
@@ -57,7 +57,7 @@ def _by_row(records: Sequence[Record]) -> dict[Key, dict[str, Record]]:
 
 
 def _common(members: Mapping[Key, Members]) -> dict[str, list[str]]:
-    """For each protocol the data sets that all of its rows have, in order of name."""
+    """Return for each protocol the names of the data sets that all of its rows have, sorted."""
     common: dict[str, set[str]] = {}
     for (key, _), of_name in members.items():
         common[key] = common.get(key, {*of_name}) & {*of_name}
@@ -65,7 +65,7 @@ def _common(members: Mapping[Key, Members]) -> dict[str, list[str]]:
 
 
 def _notes(members: Mapping[Key, Members], common: Mapping[str, Sequence[str]]) -> list[Note]:
-    """Which data sets the means are over, and which are left out."""
+    """Return the notes on the data sets in the means, and on those left out."""
     over = [f"means are over {', '.join(names)}" for names in {*map(tuple, common.values())} if names]
     alone = [name for (key, _), of_name in members.items() if len(of_name) == 1 and key in common for name in of_name]
     lacking = [
@@ -77,7 +77,13 @@ def _notes(members: Mapping[Key, Members], common: Mapping[str, Sequence[str]]) 
 
 
 def _row(members: Sequence[Record], first: Record, group: Group, runs: RunSet, names: Sequence[str]) -> dict[str, Any]:
-    """Args: members: the records of the data sets in common. first: any of the row's, which these need not be among."""
+    """Return a row.
+
+    Args:
+        members: records of the data sets in common.
+        first: any record of the row, in `members` or not.
+        names: names of the data sets, where rows differ in them.
+    """
     broken, lost = sum(record.training_failed for record in members), len(runs.evidence.lost(members))
     parent = pretraining(first, runs.exports)
     row: dict[str, Any] = {"task": first.task, "backbone": group.backbone, "pretraining": group.pretraining}
@@ -96,7 +102,7 @@ def _row(members: Sequence[Record], first: Record, group: Group, runs: RunSet, n
 
 
 def _all_but_dataset(record: Record) -> Key:
-    """What the rows of one protocol have in common, and what tells them apart."""
+    """Return the digest of what the rows of one protocol share, and the digest that identifies the row."""
     content = protocol(record)
     content = {name: value for name, value in content.items() if name not in ("dataset", "skipped")}
     content = {name: value for name, value in content.items() if not name.startswith(OF_DATA)}

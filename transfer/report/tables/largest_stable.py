@@ -1,7 +1,8 @@
-"""The largest stable values of a stability map: for each row of it the largest `x` below the first that breaks down."""
+"""Largest stable values of a stability map: for each row of the map the largest `x` below the first breakdown."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median_high, median_low
 from typing import Any
 
 from backbones.errors import UsageError
@@ -13,25 +14,24 @@ from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import RUN, Note, NoteKind, Row, Table, is_number
 
 
-def largest_stable(rows: StabilityMap, tolerated: float = 0.5) -> Table:
-    """Return, for each panel of a map and each `y`, the largest `x` below the first that breaks down.
+def largest_stable(rows: StabilityMap) -> Table:
+    """Return for each panel of a map and each `y` the largest `x` below the first that breaks down.
 
-    Each seed has such a value of its own, by the cells that it was run in; what is given is their median, which, unlike
-    the largest `x` that all seeds bear, does not fall with their number.
+    The value is determined for each seed, from the cells that it was run in. The table has the median over seeds:
+    unlike the largest `x` at which all seeds train, it does not fall with their number.
 
-    Columns: those of `PANEL`, `by` and `y`; `largest` (nan where for half of the seeds the smallest `x` breaks down
-    already), `largest_low` and `largest_high` (its range over the seeds; nan likewise); `broken` (the median of the
-    first `x` that breaks down; nan where for half of the seeds none did, so that `largest` is only the largest tried);
-    `cells`; `seeds`; `violations` (of each seed that trained at values above its first breakdown all the same); `run`
-    (ids).
-
-    Args:
-        rows: the map, `x` a number.
-        tolerated: share of the seeds whose own value may be smaller: another quantile than the median. 0 is what all of
-            them bear.
+    Columns:
+        those of `PANEL`, `by` and `y`;
+        `largest`: nan where half of the seeds break down at the smallest `x` already;
+        `largest_low`, `largest_high`: range of `largest` over the seeds, nan likewise;
+        `broken`: median of the first `x` that breaks down; nan where half of the seeds never broke down, so that
+        `largest` is only the largest `x` tried;
+        `cells`, `seeds`: their numbers;
+        `violations`: a `Violation` for each seed that trained above its first breakdown;
+        `run`: ids of the runs.
 
     Raises:
-        UsageError: `x` is no number everywhere.
+        UsageError: a value of `x` is not a number.
     """
     x, y = rows.x, rows.y
     if not all(map(is_number, rows[x])):
@@ -43,18 +43,15 @@ def largest_stable(rows: StabilityMap, tolerated: float = 0.5) -> Table:
     lines = []
     for cells in panels.values():
         same = {name: cells[0][name] for name in names}
-        lines.append(same | _edges(sorted(cells, key=lambda cell: float(cell[x])), x, rows.endings, tolerated))
+        lines.append(same | _edges(sorted(cells, key=lambda cell: float(cell[x])), x, rows.endings))
     notes = [note for note in rows.notes if note.kind in (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)]
-    which = "medians" if tolerated == 0.5 else f"{tolerated:g} quantiles"
-    text = f"{which} over the seeds, each judged by itself"
+    text = "medians over the seeds, each judged by itself"
     notes.append(Note(NoteKind.READING, text, "largest, broken", columns=("largest", "broken")))
-    return Table.of(lines, significant([*rows.by, y, "largest", "largest_low", "largest_high", "broken"]), notes)
+    return Table.from_rows(lines, significant([*rows.by, y, "largest", "largest_low", "largest_high", "broken"]), notes)
 
 
-def _edges(
-    cells: Sequence[Row], x: str, endings: Mapping[tuple[str, ...], Mapping[Unit, str]], tolerated: float
-) -> dict[str, Any]:
-    """Of the cells of one row of a map, in rising `x`."""
+def _edges(cells: Sequence[Row], x: str, endings: Mapping[tuple[str, ...], Mapping[Unit, str]]) -> dict[str, Any]:
+    """Return the columns of one row of a map, whose cells are in ascending order of `x`."""
     tried: dict[Unit, list[tuple[float, bool]]] = {}
     for cell in cells:
         for label, status in endings[cell[RUN]].items():
@@ -62,10 +59,10 @@ def _edges(
     edges = {label: _edge(points) for label, points in tried.items()}
     lows, highs = [low for low, _ in edges.values()], [high for _, high in edges.values()]
     return {
-        "largest": _quantile(lows, tolerated),
+        "largest": _median(lows),
         "largest_low": _finite(min(lows)),
         "largest_high": _finite(max(lows)),
-        "broken": _quantile(highs, tolerated),
+        "broken": _median(highs),
         "cells": len(cells),
         "seeds": len(edges),
         "violations": tuple(_violations(tried, edges)),
@@ -74,9 +71,15 @@ def _edges(
 
 
 def _edge(points: Sequence[tuple[float, bool]]) -> tuple[float, float]:
-    """Of one seed, in rising order: the largest value below its first breakdown, and that; infinite without one."""
-    broken = next((at for at, trains in points if not trains), math.inf)
-    return max((at for at, _ in points if at < broken), default=-math.inf), broken
+    """Return the largest value below the first breakdown of a seed, and the value of that breakdown.
+
+    Args:
+        points: (value, whether the seed trained) in ascending order.
+
+    Without a smaller value the first is minus infinity; without a breakdown the second is infinity.
+    """
+    broken = next((value for value, trains in points if not trains), math.inf)
+    return max((value for value, _ in points if value < broken), default=-math.inf), broken
 
 
 def _violations(
@@ -84,20 +87,16 @@ def _violations(
 ) -> Iterator[Violation]:
     for label, points in tried.items():
         broken = edges[label][1]
-        if above := tuple(at for at, trains in points if trains and at > broken):
+        if above := tuple(value for value, trains in points if trains and value > broken):
             yield Violation(label if len(tried) > 1 else None, above, broken)
 
 
-def _quantile(values: Sequence[float], share: float) -> float:
-    """Between two values on a logarithmic scale, on a plain one where they are not positive; nan where it is open."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low, high, part = ordered[math.floor(place)], ordered[math.ceil(place)], place % 1
-    if low == high or not part:
+def _median(values: Sequence[float]) -> float:
+    """Return the median, nan if infinite; of two middle values the geometric mean, or if not positive the mean."""
+    low, high = median_low(values), median_high(values)
+    if low == high:
         return _finite(low)
-    if low > 0:
-        return _finite(low ** (1 - part) * high**part)
-    return _finite(low + part * (high - low))
+    return _finite(low**0.5 * high**0.5 if low > 0 else low + 0.5 * (high - low))
 
 
 def _finite(value: float) -> float:

@@ -1,6 +1,4 @@
-"""How a table is shown in LaTeX, for the package booktabs. Knows no statistics."""
-
-import re
+"""Tables in LaTeX, for the package booktabs."""
 
 from transfer.report.tables.render import note_texts, texts_of, values
 from transfer.report.tables.table import Table, is_number
@@ -19,11 +17,11 @@ _SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
 }
-"""Characters that mean something to LaTeX, and how they are printed."""
+"""LaTeX of the characters that have a meaning in LaTeX."""
 
 
 def latex(table: Table) -> str:
-    """Return an environment `tabular`: texts left, numbers right, notes below as comments."""
+    """Return an environment `tabular`: texts aligned left, numbers right, notes below as comments."""
     columns = [texts_of(table, column) for column in table.columns]
     alignment = "".join("r" if any(map(is_number, values(table, column.name))) else "l" for column in table.columns)
     lines = [" & ".join(map(escaped, row)) + r" \\" for row in zip(*columns, strict=True)]
@@ -34,5 +32,5 @@ def latex(table: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text as LaTeX prints it."""
-    return re.sub(r"[\\{}&%$#_~^<>]", lambda found: _SPECIAL[found[0]], text)
+    """Return the LaTeX that prints a text."""
+    return "".join(_SPECIAL.get(character, character) for character in text)

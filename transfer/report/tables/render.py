@@ -1,4 +1,4 @@
-"""How a table is shown: as Markdown, in a terminal, and as CSV. Knows no statistics."""
+"""Tables as Markdown, which terminals show too, and as CSV."""
 
 import csv as csv_format
 import io
@@ -9,9 +9,9 @@ from transfer.report.tables.cell_text import cell_text, comparability_text, full
 from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Table, is_missing, is_number
 
 PROTOCOL = "protocol"
-"""Column of the `Comparability` of each row."""
+"""Name of the column with the `Comparability` of each row."""
 IN_CSV = (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)
-"""Kinds of notes on what the column of the protocol says in full in CSV."""
+"""Kinds of notes that CSV does without, since its column `protocol` has all fields."""
 
 
 def markdown(table: Table) -> str:
@@ -27,9 +27,9 @@ def markdown(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """Return comma-separated values with all digits, and every value in full where a table for people has a letter.
+    """Return comma-separated values with all digits, and with the full text of values that Markdown abbreviates.
 
-    With a # in a value all texts are quoted, since readers would take it for the start of a comment.
+    If a value has a #, all texts are quoted, since readers would take it for the start of a comment.
     """
     columns = [[_csv_value(name, value) for value in values(table, name)] for name in table.names]
     rows = [table.names, *zip(*columns, strict=True)]
@@ -38,14 +38,14 @@ def csv(table: Table) -> str:
 
 
 def comments(table: Table, title: str, note: str = "") -> list[str]:
-    """Return title and notes of a table as comment lines above its `csv`, without those that explain letters."""
+    """Return title and notes of a table as comment lines for its `csv`, without notes that explain letters."""
     notes = [shown for shown in table.notes if PROTOCOL not in table or shown.kind not in IN_CSV]
     lines = [*note_texts(notes), *filter(str.strip, note.splitlines())]
     return [f"# {' '.join(line.splitlines())}" for line in (title, *lines)]
 
 
 def note_texts(notes: Iterable[Note]) -> list[str]:
-    """Return the sentences of notes; what is said of several rows or settings stands once, behind all of these."""
+    """Return the sentences of notes; equal texts on several rows or settings are merged into one sentence."""
     subjects: dict[str, list[str]] = {}
     for about, text in dict.fromkeys(map(_note_parts, notes)):
         subjects.setdefault(text, []).append(about)
@@ -53,7 +53,7 @@ def note_texts(notes: Iterable[Note]) -> list[str]:
 
 
 def note_text(note: Note) -> str:
-    """Return the sentence of a note, behind what it is about."""
+    """Return the sentence of a note, after the rows or settings it is about."""
     about, text = _note_parts(note)
     return f"{about}: {text}" if about else text
 
@@ -65,7 +65,7 @@ def _note_parts(note: Note) -> tuple[str, str]:
 
 
 def values(table: Table, name: str) -> list[Any]:
-    """Return the values of a column as they are shown: whole numbers beside fractions or gaps as fractions."""
+    """Return the values of a column for display; if some are floats or missing, integers become floats."""
     column = [None if is_missing(value) and not isinstance(value, str) else value for value in table[name]]
     numbers = [value for value in column if value is not None]
     if all(map(is_number, numbers)) and not all(isinstance(value, int) for value in column):
@@ -74,7 +74,7 @@ def values(table: Table, name: str) -> list[Any]:
 
 
 def texts_of(table: Table, column: Column) -> list[str]:
-    """Return the texts of a column's cells, with the digits that the column asks for."""
+    """Return the texts of a column's cells, with the digits of the column."""
     return [_text(value, column) for value in values(table, column.name)]
 
 
@@ -88,7 +88,7 @@ def _text(value: Any, column: Column) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return a text that cannot leave its cell."""
+    """Return a text without line breaks and with escaped bars, so that it stays in its cell."""
     return " ".join(text.splitlines()).replace("|", "\\|")
 
 

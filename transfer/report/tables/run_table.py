@@ -1,4 +1,4 @@
-"""The tables that `transfer.run` prints of the runs that it made or found."""
+"""The tables that `transfer.run` prints of its runs, new and existing."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ from transfer.report.tables.table import RUN
 
 
 def run_table(records: Sequence[Record]) -> str:
-    """Return a row per record, of the standard errors that of the primary score alone.
+    """Return a table with a row per record, and means over seeds and data sets where there are several.
 
-    Below it stand means over seeds and over data sets, where there are several.
+    Of the standard errors only the primary score's is shown.
     """
     runs = RunSet.of_records(records)
     rows = each_run(runs)

@@ -1,4 +1,4 @@
-"""Scores of single runs as a table. Scores are in percent."""
+"""Table of the scores of single runs, in percent."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ TRAIN_SECONDS = Column("train_seconds", "seconds", "lower")
 
 
 def each_run(runs: RunSet) -> Table:
-    """Return one row per run: what it is, how it ended, its scores in percent, what it cost.
+    """Return one row per run: its configuration, outcome, scores in percent and training time in seconds.
 
-    Backbone, pretraining and protocol are named as in `summary`; the last two only where rows differ in them.
+    Backbone, pretraining and protocol are named as in `summary`; the last two are left out where all rows agree.
     """
     grouping = runs.grouping
     group_of = {id(record): group for group in grouping.groups for record in group.records}
@@ -37,11 +37,11 @@ def each_run(runs: RunSet) -> Table:
             }
         )
     columns = [*score_columns(runs.records), TRAIN_SECONDS]
-    return without_unused(Table.of(rows, columns, grouping_notes(grouping)))
+    return without_unused(Table.from_rows(rows, columns, grouping_notes(grouping)))
 
 
 def _scores(record: Record) -> dict[str, float]:
-    """The scores in percent, each with the standard error over its draws, where it has several."""
+    """Return the scores in percent, each with its standard error over draws if it has several draws."""
     values: dict[str, float] = {}
     for name in record.scores:
         values[name] = record.shown(name)
@@ -52,6 +52,6 @@ def _scores(record: Record) -> dict[str, float]:
 
 
 def standard_error(record: Record, name: str) -> float | None:
-    """Return the standard error of a score over its draws, in the score's own unit; None where it has one draw."""
+    """Return the standard error of a score over its draws, in the score's unit; None for a single draw."""
     details = record.details.get(name)
     return details.get("standard_error") if isinstance(details, dict) else None

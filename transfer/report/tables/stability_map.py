@@ -1,4 +1,4 @@
-"""Stability maps: how trainings ended over two axes, mostly rate and warm-up. Imports no torch.
+"""Stability maps: outcomes of trainings over two fields, usually learning rate and warm-up. Imports no torch.
 
 A map is a table with a row for each cell that was run; `transfer.report.figures.stability_map` draws it.
 """
@@ -25,18 +25,18 @@ from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, NoteKin
 from transfer.statistics.intervals import mean_and_deviation, wilson
 
 PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
-"""Columns that, with those of `by`, say which map a cell belongs to."""
+"""Columns that, with those of `by`, identify the map that a cell belongs to."""
 _LAST = ("last_loss", "last_grad_norm")
 
 
 @dataclass
 class StabilityMap(Table):
-    """One row per cell of one or several maps.
+    """Table with one row per cell of one or several maps.
 
     Attributes:
-        x, y: the columns that are the axes.
-        by: further columns that there is a map for each value of.
-        endings: how each seed of a cell ended, by the ids of the cell's runs.
+        x, y: names of the columns that are the axes.
+        by: names of further columns; there is a map for each combination of their values.
+        endings: status of each seed of a cell, by the ids of the cell's runs.
     """
 
     x: str = ""
@@ -46,40 +46,42 @@ class StabilityMap(Table):
 
     @property
     def panel(self) -> tuple[str, ...]:
-        """Columns that say which map a cell belongs to."""
+        """Columns that identify the map that a cell belongs to."""
         return (*PANEL, *self.by)
 
     @property
-    def broke(self) -> bool:
+    def has_breakdowns(self) -> bool:
         """Whether any training broke down."""
         return any(self["breakdown_rate"])
 
 
-def stability_map(
-    runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Sequence[str] = (), *, histories: bool = False
-) -> StabilityMap:
-    """Return one row per cell: the runs of one `x` and one `y` that differ in seeds alone.
+def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Sequence[str] = ()) -> StabilityMap:
+    """Return one row per cell: the runs with one `x` and one `y` that differ in their seeds alone.
 
-    Failed processes have no record.
+    Processes that failed leave no record, and are not counted.
 
-    Columns: those of `PANEL` and `by` (one map for each of their combinations); `x` and `y` under their own names;
-    `seeds` (what counts as one is said by `transfer.records.evidence.Evidence.arm`), `completed nonfinite diverged
-    collapsed at_chance` (how many ended so); `lost` (seeds that never got here, as the training before broke down;
-    where an axis is of that training they count among the endings); `outcome` (the commonest way of breaking down where
-    at least half of the seeds did, else `completed`; of equally common ones the worse); `first_bad_step` (earliest step
-    at which a run was judged broken); `breakdown_rate breakdown_low breakdown_high` (fractions of the seeds, 95 %
-    Wilson interval); `metric`, `score` and `score_sd` (percent, over the seeds that have one); with `histories` also
-    `last_loss last_grad_norm` (mean over the runs of the last finite values in the history); `run` (ids).
+    Columns:
+        those of `PANEL` and `by`, one map for each of their combinations; `x` and `y` under their own names;
+        `seeds`: number of seeds, as `transfer.records.evidence.Evidence.arm` counts them;
+        `completed nonfinite diverged collapsed at_chance`: number of seeds that ended in each status;
+        `lost`: number of seeds without a run, since their pretraining broke down; if an axis is a field of that
+        pretraining they count in the statuses instead;
+        `outcome`: the commonest breakdown if at least half of the seeds broke down, otherwise `completed`; of equally
+        common ones the worst;
+        `first_bad_step`: earliest step at which a run was judged broken;
+        `breakdown_rate breakdown_low breakdown_high`: fraction of the seeds with its 95 % Wilson interval;
+        `metric`, `score`, `score_sd`: mean and standard deviation in percent over the seeds with a score;
+        `last_loss last_grad_norm`: mean over the runs of the last finite values in their histories;
+        `run`: ids of the runs.
 
-    A seed of several runs, fine-tunings of one pretraining, ended as its runs did, by the same rule as the cell.
+    The status of a seed with several runs, fine-tunings of one pretraining, follows from theirs as `outcome` does.
 
     Args:
-        runs: of tasks or of pretraining.
+        runs: runs of tasks or of pretraining.
         x, y, by: names of fields, see `transfer.records.fields.value_of`.
-        histories: whether to look into the histories in the runs' folders.
 
     Raises:
-        UsageError: an unknown field, one that is named twice, or no run with both axes.
+        UsageError: a field is unknown or named twice, or no run has both axes.
     """
     names = [x, y, *by]
     check_fields(names, runs.records, runs.exports)
@@ -91,18 +93,17 @@ def stability_map(
     if not placed:
         raise UsageError(f"no run has both '{x}' and '{y}'")
     grouping = runs.grouping_of(placed, ["name" if name == "backbone" else name for name in names])
-    # what was a part of the backbone in its pretraining as well may be to blame for how that ended
+    # a field that the pretraining shares may have caused its breakdown
     of_before = any(name.startswith(PRETRAINING) or name in record.backbone for name in names for record in placed)
-    folders = runs.folders if histories else None
     rows, endings = [], {}
     for group in grouping.groups:
         for values, arm in _cells(group, names, runs.evidence, of_before):
             ended = _endings(arm, of_before)
-            rows.append(_row(group, names, values, arm, ended, folders))
+            rows.append(_row(group, names, values, arm, ended, runs.folders))
             endings[rows[-1][RUN]] = ended
     rows.sort(key=lambda row: [order(_sortable(row[name])) for name in (*PANEL, *by, y, x)])
     notes = grouping_notes(grouping) + _notes(rows, len(runs) - len(placed), (x, y))
-    table = Table.of(rows, _columns(names, placed), notes)
+    table = Table.from_rows(rows, _columns(names, placed), notes)
     return StabilityMap(table.columns, table.rows, table.notes, x, y, tuple(by), endings)
 
 
@@ -134,9 +135,9 @@ def _row(
     values: Sequence[Any],
     arm: Arm,
     endings: Mapping[Unit, str],
-    folders: Mapping[str, Path] | None,
+    folders: Mapping[str, Path],
 ) -> Row:
-    shown = [_named(group.first, name, value) for name, value in zip(names, values, strict=True)]
+    shown = [_displayed(group.first, name, value) for name, value in zip(names, values, strict=True)]
     panel: Row = {"task": group.first.task, **group_cells(group)}
     axes = dict(zip([*names[2:], *names[:2]], [*shown[2:], *shown[:2]], strict=True))
     return panel | axes | _counts(arm, endings) | _score(arm) | _last(arm.records, folders) | run_ids(arm.records)
@@ -145,7 +146,10 @@ def _row(
 def _cells(
     group: Group, names: Sequence[str], evidence: Evidence, of_before: bool
 ) -> Iterator[tuple[tuple[Any, ...], Arm]]:
-    """The cells of a group. What is a seed is the same in all of them, but where they differ in what came before."""
+    """Yield the values of the fields and the arm of each cell of a group.
+
+    Seeds are labelled over the whole group, or within a cell if the cells differ in their pretraining.
+    """
     whole = evidence.arm(group.records)
     cells: dict[tuple[Any, ...], tuple[list[Record], list[Unit]]] = {}
     for record, label in zip(whole.records, whole.labels, strict=True):
@@ -157,7 +161,7 @@ def _cells(
 
 
 def _endings(arm: Arm, lost: bool) -> dict[Unit, str]:
-    """How each seed ended."""
+    """Return the status of each seed, with `lost` also of those whose pretraining broke down."""
     statuses: dict[Unit, list[str]] = {}
     for record, label in zip(arm.records, arm.labels, strict=True):
         statuses.setdefault(label, []).append(record.outcome["status"])
@@ -167,15 +171,15 @@ def _endings(arm: Arm, lost: bool) -> dict[Unit, str]:
 
 
 def ending(statuses: Sequence[str]) -> str:
-    """The commonest way of breaking down, if at least half did, else completed; of equally common ones the worse."""
+    """Return the commonest breakdown if at least half broke down, otherwise completed; of equals the worst."""
     counts = Counter(statuses)
     if 2 * counts["completed"] > len(statuses):
         return "completed"
     return max((status for status in STATUSES if status != "completed"), key=lambda status: counts[status])
 
 
-def _named(record: Record, name: str, value: Any) -> Any:
-    """A value; of a user's part the name of its file and the start of its digest."""
+def _displayed(record: Record, name: str, value: Any) -> Any:
+    """Return a value; for user code the name of its file and the start of its digest."""
     if name not in (record.backbone.get("files") or {}):
         return value
     return f"{Path(str(record.backbone[name])).name} {str(value).removeprefix('sha256:')[:8]}"
@@ -204,9 +208,7 @@ def _score(arm: Arm) -> dict[str, Any]:
     return {"metric": metric, "score": mean, "score_sd": deviation}
 
 
-def _last(records: Sequence[Record], folders: Mapping[str, Path] | None) -> dict[str, float]:
-    if folders is None:
-        return {}
+def _last(records: Sequence[Record], folders: Mapping[str, Path]) -> dict[str, float]:
     finals = [last_statistics(folders[record.run_id]) for record in records if record.run_id in folders]
     return {
         column: mean_and_deviation([last[name] for last in finals if (name := column.removeprefix("last_")) in last])[0]
@@ -215,7 +217,7 @@ def _last(records: Sequence[Record], folders: Mapping[str, Path] | None) -> dict
 
 
 def last_statistics(folder: Path) -> dict[str, float]:
-    """The last finite `loss` and `grad_norm` of a run's history; empty where there is none, as for probes."""
+    """Return the last finite `loss` and `grad_norm` in a run's history; empty without one, as for probes."""
     try:
         lines = (folder / HISTORY).read_bytes().splitlines()
     except OSError:
@@ -224,7 +226,7 @@ def last_statistics(folder: Path) -> dict[str, float]:
     for line in reversed(lines):
         try:
             entry = json.loads(line)
-        except ValueError:  # torn, as the process was killed
+        except ValueError:  # incomplete, since the process was killed
             continue
         for name in ("loss", "grad_norm"):
             value = entry.get(name) if isinstance(entry, dict) else None

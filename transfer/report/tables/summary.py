@@ -1,4 +1,4 @@
-"""Scores of configurations: means over seeds, and how many of these broke down. Scores are in percent."""
+"""Scores of configurations: means over seeds in percent, and rates of breakdowns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,11 +23,11 @@ from transfer.statistics.intervals import mean_and_deviation
 def summary(runs: RunSet) -> Table:
     """Return one row per configuration (backbone, pretraining, protocol): mean and deviation of scores over its seeds.
 
-    `transfer.records.evidence.Evidence.arm` says what counts as one seed; fine-tunings of one pretraining are averaged
-    where there are several pretrainings. A run that broke down has no score: `outcomes` counts each way of ending, and
-    that of trainings that the row's weights would have come from; `broke down` has the rate of seeds without a score
-    with its 95 % Wilson interval, and the score's mean with these at chance stands beside that of the survivors. Rows
-    of a task with different protocols have different values of `Comparability`.
+    `transfer.records.evidence.Evidence.arm` defines what counts as one seed; fine-tunings of one pretraining are
+    averaged if there are several pretrainings. A run that broke down has no score: `outcomes` counts the statuses of
+    the runs and of the pretrainings that left no weights; `broke down` has the rate of seeds without a score with its
+    95 % Wilson interval; and a mean that counts these at chance is shown beside the mean of the survivors. Rows of a
+    task with different protocols have different values of `Comparability`.
     """
     grouping, records = runs.grouping, runs.records
     arms = [runs.evidence.arm(group.records) for group in grouping.groups]
@@ -35,7 +35,7 @@ def summary(runs: RunSet) -> Table:
     rates = any(len(arm.units) > 1 for arm in arms) and any(arm.absent for arm in arms)
     rows = [_row(group, arm, scores, rates) for group, arm in zip(grouping.groups, arms, strict=True)]
     notes = grouping_notes(grouping) + _unit_notes(grouping.groups, arms, rates)
-    return without_unused(Table.of(rows, score_columns(records), notes))
+    return without_unused(Table.from_rows(rows, score_columns(records), notes))
 
 
 def _unit_notes(groups: Sequence[Group], arms: Sequence[Arm], rates: bool) -> list[Note]:
@@ -61,9 +61,9 @@ def _why(arm: Arm) -> str:
 
 def _row(group: Group, arm: Arm, scores: Sequence[str], rates: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"task": group.first.task, **group_cells(group)}
-    row |= {"seeds": len(arm.units), "outcomes": Endings.of(group.records, arm.lost)}
+    row |= {"seeds": len(arm.units), "outcomes": Endings.from_records(group.records, arm.lost)}
     if rates:
-        row["broke down"] = BreakdownRate.counted(*arm.breakdowns)
+        row["broke down"] = BreakdownRate.from_counts(*arm.breakdowns)
         counted = arm.with_breakdowns(group.first.primary)
         row[f"{group.first.primary} {WITH_BREAKDOWNS}"] = mean_and_deviation(counted)[0]
     for name in scores:

@@ -1,8 +1,8 @@
-"""`Table`: rows of typed values, columns that say what they hold, and notes that say what they belong to.
+"""`Table`: rows of typed values, columns with their units, and notes with the rows and columns they belong to.
 
-Everything that a report shows as a table is one of these. The functions that make tables work with facts; sentences,
-digits and letters are chosen by the renderers (`render.py` beside this file, and `report/page/html.py`). Imports
-neither torch nor pandas.
+Every table of a report is a `Table`. The functions that make tables fill in values; renderers (`render.py` and
+`latex.py` beside this file, and `report/page/html.py`) choose sentences, digits and letters. Imports neither torch nor
+pandas.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 RUN = "run"
 """Name of the column with the ids of the runs behind a row, a tuple of texts."""
 RUN_COLUMNS = (RUN, "runs")
-"""Names that this column may have."""
+"""Names of columns with ids of runs."""
 
 Row = dict[str, Any]
-"""Column name -> text, number, bool, None where there is no value, a tuple of texts (run ids in the column `RUN`), or a
-value of a type that `cell_text.py` beside this file knows, as `Comparability`."""
+"""Column name -> text, number, bool, None for no value, a tuple of texts (run ids in the column `RUN`), or a value of
+a type that is registered with `cell_text`, for instance `Comparability`."""
 
 
 SIGNIFICANT = 4
-"""Significant digits of values whose size is not known beforehand."""
+"""Significant digits of values whose magnitude is not known beforehand."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """What the values of a column are.
+    """Name, unit and number format of a column.
 
     Attributes:
-        name: heading and key of the rows.
+        name: heading, and key of the column in each row.
         unit: "percent", "seconds", "hours", "GFLOPs", "millions"; empty for texts and counts.
-        direction: whether more or less of it is better; empty where neither is.
-        digits: decimals that a renderer shows of fractions; None shows the value as it is.
-        significant_digits: shown instead of decimals, for values of any size; None for decimals.
+        direction: whether higher or lower values are better; empty for neither.
+        digits: number of decimals of a float; None shows the value as it is.
+        significant_digits: number of significant digits of a float; None rounds to `digits` decimals instead.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Column:
 
 
 class NoteKind(Enum):
-    """What a note is about."""
+    """Subject of a note."""
 
     COMPARABILITY = "what the letter of a group of rows stands for"
     TASK_VERSION = "what versions of a task changed"
@@ -71,10 +71,10 @@ class Note:
     """A remark on a table.
 
     Attributes:
-        kind: lets readers choose notes without reading their text.
+        kind: its subject, by which notes are filtered.
         text: one sentence, without a full stop.
-        about: the rows or settings it is about, as a reader calls them; notes of one text are folded by the renderer.
-        rows: places of the rows that it belongs to, from 0; empty for all.
+        about: name of the rows or settings it is about; renderers merge notes of equal text.
+        rows: indices of the rows that it belongs to, from 0; empty for all.
         columns: names of the columns that it belongs to; empty for all.
         group: the group that a note of kind COMPARABILITY explains.
     """
@@ -96,8 +96,12 @@ class Table:
     notes: list[Note] = field(default_factory=list)
 
     @classmethod
-    def of(cls, rows: Iterable[Row], columns: Collection[Column] = (), notes: Iterable[Note] = ()) -> "Table":
-        """A table of these rows: columns in order of appearance, described by `columns` where these name them."""
+    def from_rows(cls, rows: Iterable[Row], columns: Collection[Column] = (), notes: Iterable[Note] = ()) -> "Table":
+        """Return the table of some rows, its columns in order of appearance.
+
+        Args:
+            columns: unit, direction and digits of columns; any other column has those of `Column` by default.
+        """
         rows = list(rows)
         described = {column.name: column for column in columns}
         names = dict.fromkeys(name for row in rows for name in row)
@@ -108,36 +112,36 @@ class Table:
         )
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return len(self.rows)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a column of this name."""
+        """Return whether the table has a column of this name."""
         return any(column.name == name for column in self.columns)
 
     def __getitem__(self, name: str) -> list[Any]:
-        """The values of a column. Raises KeyError where there is none of this name."""
+        """Return the values of a column. Raises KeyError for a name that the table does not have."""
         if name not in self:
             raise KeyError(name)
         return [row[name] for row in self.rows]
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns, in order."""
+        """Names of the columns, in order."""
         return [column.name for column in self.columns]
 
     def without(self, *names: str) -> "Table":
-        """The table without some columns; names that it does not have are passed over."""
+        """Return the table without some columns; names that it does not have are ignored."""
         return self.select([name for name in self.names if name not in names])
 
     def select(self, names: Sequence[str]) -> "Table":
-        """The table with these columns alone, in this order. Raises KeyError for a name that it does not have."""
+        """Return the table with the named columns alone, in this order. Raises KeyError for a name it does not have."""
         described = {column.name: column for column in self.columns}
         rows = [{name: row[name] for name in names} for row in self.rows]
         return replace(self, columns=[described[name] for name in names], rows=rows)
 
     def where(self, keep: Callable[[Row], bool]) -> "Table":
-        """The table with the rows that `keep` accepts; notes on single rows follow them."""
+        """Return the table with the rows that `keep` accepts; the places in notes on single rows are updated."""
         places = [place for place, row in enumerate(self.rows) if keep(row)]
         new = {old: place for place, old in enumerate(places)}
         notes = [
@@ -148,13 +152,13 @@ class Table:
         return replace(self, rows=[self.rows[place] for place in places], notes=notes)
 
     def without_empty(self) -> "Table":
-        """The table without the columns that have no value in any row, see `is_missing`."""
+        """Return the table without the columns that have no value in any row, see `is_missing`."""
         return self.without(*(name for name in self.names if all(map(is_missing, self[name]))))
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the table as a pandas DataFrame: numbers with all their digits, every other value as its text.
 
-        The ids of a row's runs become one text, with blanks.
+        The ids of a row's runs are joined by blanks.
         """
         import pandas as pd
 
@@ -169,10 +173,10 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell has no value: None, an empty text or tuple, or nan."""
+    """Return whether a cell has no value: None, an empty text or tuple, or nan."""
     return value is None or value in ("", ()) or (isinstance(value, float) and value != value)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a cell holds a number; a bool is none."""
+    """Return whether a cell holds a number; a bool is not one."""
     return isinstance(value, Real) and not isinstance(value, bool)

@@ -14,30 +14,29 @@ LAYER = ("similarity", "operator_norm", "smallest_norm", "bound", "norm", "effec
 ATTENTION = ("row_sum", "entropy")
 NORMS = ("pearson", "spearman", "inverse_pearson", "inverse_spearman", "balance")
 
-Looks = Mapping[str, Sequence[Mapping[str, Any]]]
-"""By run id the lines of its history that have `layers`: what was seen of the tokens while it trained."""
+LayerHistories = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Lines with `layers` of each run's history, by run id: diagnostics that were measured during training."""
 Values = dict[tuple[Any, ...], Mapping[str, Any]]
-"""What was measured, by epoch (of looks alone) and by place or reading."""
+"""Measured values by epoch (during training alone), and by place or reading of W_c."""
 
 
-def layer_table(runs: RunSet, looks: Looks | None = None) -> Table:
-    """Return a row for each configuration and place: the mean over seeds of what `tasks.tokens` measured there.
+def layer_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> Table:
+    """Return a row for each configuration and place: means over seeds of the diagnostics of `tasks.tokens`.
 
-    With `looks` there is a row for each epoch besides, of what was seen during training. `row_sum` and `entropy` are
-    those of a block's attention. Configurations are named as in `transfer.report.tables.summary.summary`.
+    With `layer_histories` the values are those measured during training, with a row for each epoch. `row_sum` and
+    `entropy` describe the attention of a block. Configurations are named as in `summary`.
     """
-    table = _table(runs, looks, "place", _layers, (*LAYER, *ATTENTION))
-    return table.without(*(name for name in table.names if all(map(_is_nan, table[name]))))
+    return _table(runs, layer_histories, "place", _layers, (*LAYER, *ATTENTION)).without_empty()
 
 
-def norm_table(runs: RunSet, looks: Looks | None = None) -> Table:
-    """Return how the weights behind the stem's last activation agree with scale and shift before it (theorem 1).
+def norm_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> Table:
+    """Return how the weights after the stem's last activation agree with scale and shift before it (theorem 1).
 
     There is a row for each configuration and reading of W_c (`tasks.token_diagnostics.stem`), each value with its
-    standard deviation over seeds where there are several. The table is empty where no stem has both. `looks` as in
-    `layer_table`.
+    standard deviation over seeds if there are several. The table is empty if no stem has such weights and scales.
+    `layer_histories` is used as in `layer_table`.
     """
-    table = _table(runs, looks, "weights W_c", _norms, NORMS, deviations=True)
+    table = _table(runs, layer_histories, "weights W_c", _norms, NORMS, deviations=True)
     table.notes += [_reading(NORMS[:4], CORRELATION), _reading(NORMS[4:], BALANCE)] if len(table) else []
     return table
 
@@ -55,7 +54,7 @@ def _reading(columns: Sequence[str], text: str) -> Note:
 
 def _table(
     runs: RunSet,
-    looks: Looks | None,
+    layer_histories: LayerHistories | None,
     title: str,
     measured: Callable[[Mapping[str, Any]], dict[str, Any]],
     names: Sequence[str],
@@ -63,12 +62,12 @@ def _table(
     deviations: bool = False,
 ) -> Table:
     def values_of(record: Record) -> Values:
-        if looks is None:
+        if layer_histories is None:
             return {(name,): value for name, value in measured(record.details).items()}
-        lines = looks.get(record.run_id, ())
+        lines = layer_histories.get(record.run_id, ())
         return {(line["epoch"], name): value for line in lines for name, value in measured(line).items()}
 
-    titles = (title,) if looks is None else ("epoch", title)
+    titles = (title,) if layer_histories is None else ("epoch", title)
     rows = [
         group_cells(group)
         | {"seeds": len(group.records)}
@@ -79,11 +78,7 @@ def _table(
         for key, several in _together(values_of(record) for record in group.records).items()
     ]
     columns = significant(column for name in names for column in (name, f"{name} sd"))
-    return without_unused(Table.of(rows, columns, grouping_notes(runs.grouping)))
-
-
-def _is_nan(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    return without_unused(Table.from_rows(rows, columns, grouping_notes(runs.grouping)))
 
 
 def _together(several: Iterable[Values]) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
@@ -95,7 +90,7 @@ def _together(several: Iterable[Values]) -> dict[tuple[Any, ...], list[Mapping[s
 
 
 def _means(several: Sequence[Mapping[str, Any]], names: Sequence[str], deviations: bool) -> dict[str, float]:
-    """The mean over seeds of each value, nan where a seed has none."""
+    """Return the mean over seeds of each value, nan if a seed has none."""
     cells: dict[str, float] = {}
     for name in names:
         values = [value for measured in several if (value := measured.get(name)) is not None]

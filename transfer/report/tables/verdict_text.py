@@ -1,6 +1,6 @@
-"""The sentence of every verdict: on two arms, on effects, and on published numbers. Numbers are as tables print them.
+"""Sentences of verdicts: on two arms, on effects, and on published numbers, with numbers as tables print them.
 
-Tables hold the verdicts themselves; this is the one place where they become words.
+The cells of tables hold the verdicts as values.
 """
 
 import math
@@ -34,7 +34,7 @@ def verdict_in_short(verdict: Verdict) -> str:
 
 
 def _conclusion(verdict: Verdict) -> str:
-    """Return the sentence without what it says of breakdowns."""
+    """Return the sentence without the numbers of breakdowns."""
     kind = verdict.kind
     if kind in _BROKEN:
         return f"nothing to compare: {_BROKEN[kind]} broke down"
@@ -55,7 +55,7 @@ def _number(value: float, verdict: Verdict) -> str:
 
 
 def _advice(verdict: Verdict) -> str:
-    """Return how many seeds more would show a difference of one point, where seeds matter."""
+    """Return the number of further seeds that would show a difference of one point, where seeds matter."""
     if not verdict.seeds:
         return ""
     if verdict.seeds < 0:
@@ -65,7 +65,7 @@ def _advice(verdict: Verdict) -> str:
 
 @cell_text.register
 def published_verdict_text(verdict: PublishedVerdict) -> str:
-    """Return the sentence of a verdict on a published number; its reasons stand in a column of their own."""
+    """Return the sentence of a verdict on a published number, without its reasons, which have their own column."""
     if verdict.kind is PublishedKind.NOT_COMPARABLE:
         return str(verdict.kind.value)
     head, details = _published_head(verdict), _published_details(verdict)
@@ -73,7 +73,7 @@ def published_verdict_text(verdict: PublishedVerdict) -> str:
 
 
 def _published_head(verdict: PublishedVerdict) -> str:
-    """Return the conclusion, and what it is limited to."""
+    """Return the conclusion and its scope."""
     kind, counts = verdict.kind, verdict.counts
     head = kind.value
     if kind is PublishedKind.AGREES:
@@ -92,7 +92,7 @@ def _published_head(verdict: PublishedVerdict) -> str:
 
 
 def _published_details(verdict: PublishedVerdict) -> list[str]:
-    """Return what is left open, and what broke down."""
+    """Return the differences that are not excluded, and the counts of breakdowns."""
     counts, details = verdict.counts, []
     if verdict.excluded is not None:
         details.append(f"differences up to {verdict.excluded:.1f} points not excluded")

@@ -33,7 +33,7 @@ def make_run(seed: int = 0, folder: Path = Path("none"), **given: Any) -> Run:
 
 def table_of(columns: Mapping[str, Iterable[Any]]) -> Table:
     """A table of these columns."""
-    return Table.of(dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
+    return Table.from_rows(dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
 
 
 def stability_rows() -> StabilityMap:
@@ -51,7 +51,7 @@ def stability_rows() -> StabilityMap:
                 | {"outcome": ending, "metric": "mAP", "score": 10.0 * place if completed else None}
                 | {"score_sd": 1.0, "run": ("one", "two", "three")}
             )
-    return StabilityMap(Table.of(rows).columns, rows, x="lr", y="warmup_epochs", by=("stem",))
+    return StabilityMap(Table.from_rows(rows).columns, rows, x="lr", y="warmup_epochs", by=("stem",))
 
 
 def ranked_run(folder: Path, *, draw: int = 0) -> Run:

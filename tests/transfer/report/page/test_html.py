@@ -209,7 +209,9 @@ def test_five_hundred_runs_make_a_small_page() -> None:
     assert text.count("package 7") == 1
 
 
-@pytest.mark.parametrize("table", [Table.of([]), Table([Column("run")], []), Table.of([{"a": None}, {"a": math.nan}])])
+@pytest.mark.parametrize(
+    "table", [Table.from_rows([]), Table([Column("run")], []), Table.from_rows([{"a": None}, {"a": math.nan}])]
+)
 def test_tables_with_nothing_in_them(table: Table) -> None:
     found = Parsed(page("t", [Section(title="s", table=table)], RunSet.of([])))
     assert len(found.all("table")) == 1

@@ -19,7 +19,7 @@ from transfer.records.record import RunKey
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.records.task_versions import latest
-from transfer.report.published.differences import processes
+from transfer.report.published.differences import process_count
 from transfer.report.published.table import paper_table
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.render import note_text
@@ -61,7 +61,7 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
     data |= {"counts": facts.counts, "digest": "0" * 64, "skipped": 0} | given.pop("dataset", {})
     precisions = {"precision": "bf16" if options.get("precision") == "auto" else options.get("precision")}
     environment = {"dirty": False, **precisions, "eval_precision": "fp32", "started": f"2026-11-22T0{cell.seed}"}
-    environment |= {"world_size": processes(cell.step) or 1, "sequence_parallel": 1}
+    environment |= {"world_size": process_count(cell.step) or 1, "sequence_parallel": 1}
     options |= given.pop("changed", {})
     values: dict[str, Any] = {
         "task": cell.step.task,

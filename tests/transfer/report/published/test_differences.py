@@ -15,7 +15,7 @@ from transfer.records.protocol import protocol
 from transfer.records.store import Run
 from transfer.records.task_versions import CHANGES
 from transfer.report.published.cells import _run_notes
-from transfer.report.published.differences import of_processes, processes, unstated_processes
+from transfer.report.published.differences import process_count, process_count_differences, unstated_processes
 from transfer.report.published.matching import Matcher, PublishedMatch
 from transfer.report.published.own_runs import OwnRuns
 from transfer.report.tables.render import note_text
@@ -155,7 +155,9 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
     assert {"erase", "batch", "epochs"} <= recipe & set(protocol(run_of(cell, tmp_path / "as it is", 798).record))
     for name in recipe:
         run = run_of(cell, tmp_path / name, changed={name: 9.25})
-        found = Matcher(full("scaled_relu_table1"), read_paper("scaled_relu"), {}, [run.record]).of(row, row.values[0])
+        found = Matcher(full("scaled_relu_table1"), read_paper("scaled_relu"), {}, [run.record]).matches(
+            row, row.values[0]
+        )
         if name in ("lr", "sam", "warmup_epochs"):
             assert not found, f"{name}: with others it belongs to another row"
         else:
@@ -184,7 +186,7 @@ def test_every_part_of_the_backbone_counts(tmp_path: Path, name: str, value: Any
 
 def test_the_number_of_processes_counts_where_each_sees_to_its_own_part(tmp_path: Path) -> None:
     cell = cell_of("1", "ViT_c, 1e-3, AdamW, warm-up 5", "deit")
-    assert processes(cell.step) == 8
+    assert process_count(cell.step) == 8
     for world, sharing, reason in (
         (8, 1, ""),
         (2, 1, "world_size 2 (8)"),
@@ -204,9 +206,9 @@ def test_the_number_of_processes_counts_where_each_sees_to_its_own_part(tmp_path
 def test_where_the_table_states_no_processes_theirs_are_a_note(tmp_path: Path) -> None:
     cell = cell_of("1", "ViT_c, 1e-3, AdamW, warm-up 5", "deit")
     run = run_of(cell, tmp_path, 819, environment={"world_size": 2})
-    assert processes(replace(cell.step, resources={"gpus": 4, "nodes": 2})) == 8
+    assert process_count(replace(cell.step, resources={"gpus": 4, "nodes": 2})) == 8
     unsaid = replace(cell.step, resources={})
-    assert of_processes(run.record, unsaid) == []
+    assert process_count_differences(run.record, unsaid) == []
     assert unstated_processes(run.record, unsaid) == 2
     assert unstated_processes(run.record, cell.step) is None
     own = OwnRuns((PublishedMatch(run.record, (), processes=2),))

@@ -57,7 +57,9 @@ def test_every_volo_row_expects_token_labels(tmp_path: Path, paper: str, table: 
         for labels, told in ((None, ["no token labels"]), ("/data/maps", [])):
             run = run_of(cell, tmp_path / f"{number}-{bool(labels)}", 800, changed={"token_labels": labels})
             matcher = Matcher(full(found.sweep), read_paper(paper), {}, [run.record])
-            assert [reason_text(reason) for match in matcher.of(row, row.values[0]) for reason in match.reasons] == told
+            assert [
+                reason_text(reason) for match in matcher.matches(row, row.values[0]) for reason in match.reasons
+            ] == told
 
 
 OPEN: list[tuple[str, str, str, dict[str, Any], dict[str, Any], str]] = [

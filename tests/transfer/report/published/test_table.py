@@ -10,11 +10,11 @@ import pytest
 
 from backbones.errors import UsageError
 from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of, shown_table
-from transfer.published.rows import PublishedTable, read_paper, table_of
+from transfer.published.rows import PublishedTable, paper_names, read_paper, table_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.cells import COLUMNS
-from transfer.report.published.table import paper_names, paper_table
+from transfer.report.published.table import paper_table
 from transfer.report.tables.render import csv
 from transfer.sweep.definition.grid import expand
 

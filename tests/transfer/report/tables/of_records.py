@@ -53,7 +53,7 @@ def map_of(
     at = folders or {}
     runs = [Run(at.get(record.run_id, Path(record.run_id)), record) for record in records]
     whole = None if known is None else RunSet.of_records(known)
-    return stability_map.stability_map(RunSet.of(runs, whole), x, y, by, histories=folders is not None)
+    return stability_map.stability_map(RunSet.of(runs, whole), x, y, by)
 
 
 def only(table: Table) -> Row:

@@ -140,7 +140,7 @@ def test_seeds_that_most_have_in_common_are_paired_and_the_others_said(tmp_path:
     assert [found[name] for name in ("seeds", "a", "low", "high")] == [
         paired[name] for name in ("seeds", "a", "low", "high")
     ]
-    assert "left out of the means is seed 9 of a, which the other side lacks" in notes(table)
+    assert "left out of the means is seed 9 of a, which the other arm lacks" in notes(table)
     apart = [made(tmp_path / "q", "conv", seed=seed) for seed in range(3)]
     apart += [made(tmp_path / "q", "patchify", seed=seed) for seed in range(2, 6)]
     assert row(compare(apart, "stem=conv", "stem=patchify", draws=200), score="top1")["seeds"] == "3, 4"
@@ -347,9 +347,7 @@ def test_clusters_of_very_unlike_sizes_are_said(tmp_path: Path) -> None:
         outcomes["cluster"] = np.maximum(np.arange(IMAGES) - 200, 0)  # 201 images of one, 99 by themselves
         np.savez(run.folder / "outcomes.npz", **outcomes)
     said = notes(compare(runs, "stem=conv", "stem=patchify", draws=200, scores=["top1"]))
-    assert (
-        "100 clusters of so unlike sizes that they count as 2; where most favour one side the interval covers" in said
-    )
+    assert "100 clusters of so unlike sizes that they count as 2; where most favour one arm the interval covers" in said
     assert "unlike sizes" not in notes(compare(both(tmp_path / "b"), "stem=conv", "stem=patchify", draws=50))
 
 

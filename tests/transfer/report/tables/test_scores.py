@@ -72,7 +72,7 @@ def test_break_downs_are_rates_with_their_interval() -> None:
     interval = wilson(1, 2)
     assert rows["broke down"][1] == BreakdownRate(1, 2, interval.low, interval.high)
     assert texts(rows, "broke down") == ["0 of 3 (0 to 56 %)", "1 of 2 (9 to 91 %)"]
-    assert cell_text(BreakdownRate.counted(1, 1)) == "1 of 1"
+    assert cell_text(BreakdownRate.from_counts(1, 1)) == "1 of 1"
 
 
 def test_seeds_of_pretraining_are_averaged_over() -> None:
@@ -109,12 +109,12 @@ def test_the_printed_table_has_means_only_over_several_seeds() -> None:
 
 
 def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None:
-    rows = Table.of(
+    rows = Table.from_rows(
         [{"a": "x", "number": 1.0, "n": 1, "none": None}, {"a": "longer text", "number": np.nan, "n": 2, "none": "y"}]
     )
     shown = rows.to_frame().assign(number=["1.00", ""], none=["", "y"])
     assert markdown(rows) == shown.to_markdown(index=False, disable_numparse=True)
-    hostile = markdown(Table.of([{"a": "x | y\nz"}]))
+    hostile = markdown(Table.from_rows([{"a": "x | y\nz"}]))
     assert len(hostile.splitlines()) == 3
     assert "x \\| y z" in hostile
 
