@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 CONFIG, WEIGHTS, PRETRAIN = "config.json", "model.safetensors", "pretrain.json"
+REQUIRES, REGISTRATION = "requires_import", "backbones.vit"
+"the entry of `CONFIG` that names the module to import before timm knows the architecture, and its value for ours"
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 "names that weights have in a folder, first come first served"
 
@@ -74,7 +76,8 @@ def _write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
     if size is not None:
         described["input_size"] = (getattr(model, "in_chans", 3), *size)
-    save_config_for_hf(model, str(path), data_config=described)
+    registered = {REQUIRES: REGISTRATION} if type(model).__module__.startswith("backbones.") else {}
+    save_config_for_hf(model, str(path), data_config=described, model_config=registered)
 
 
 def export_folder(weights: str) -> Path | None:

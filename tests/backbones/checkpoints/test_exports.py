@@ -1,6 +1,8 @@
 """Exported folders: read by timm and by us, whole or absent."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import timm
@@ -107,3 +109,15 @@ def test_a_damaged_configuration(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UserError, match=r"config\.json"):
         read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("vit_tiny", "backbones.vit"), ("volo_tiny", "backbones.vit"), ("test_vit", None)]
+)
+def test_the_configuration_names_the_module_that_registers_the_architecture(name, module, tmp_path):
+    folder = export(timm.create_model(name), tmp_path / "out")
+    assert read_config(folder).get("requires_import") == module
+    code = (
+        f"import timm; {f'import {module};' if module else ''} timm.create_model('local-dir:{folder}', pretrained=True)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
