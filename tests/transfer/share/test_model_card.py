@@ -141,6 +141,8 @@ def test_the_hubs_layout_gives_equal_features_in_timm_and_here(exported: Run, tm
         "model.safetensors",
         "pretrain.json",
     ]
+    assert "import backbones.vit" in (folder / "README.md").read_text()
+    assert json.loads((folder / "config.json").read_text())["requires_import"] == "backbones.vit"
     assert "/home" not in "".join(path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md"))
     assert json.loads((folder / "pretrain.json").read_text())["options"] == {"lr": 0.1}
     images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
