@@ -1,6 +1,6 @@
-"""Few-shot probes anew: features in float64, or those that the store holds, and every draw's probe solved plainly.
+"""Recompute few-shot probes: features in float64 or from the feature store, and every draw's probe solved plainly.
 
-Letters: S test images looked at, M training images, D channels, C classes.
+Letters: S recomputed test images, M training images, D channels, C classes.
 """
 
 from dataclasses import dataclass
@@ -15,54 +15,54 @@ from torch import Tensor
 from backbones.backbone import Backbone
 from backbones.data.splits.split import Split
 from tasks.probing.shards import DamagedShard, read_shard
-from tasks.reference.metrics.accuracy import top, top_bounds
+from tasks.reference.metrics.accuracy import top_k, top_k_bounds
 from tasks.reference.metrics.knn import similarities, votes
-from tasks.reference.metrics.probes import Linear, logistic, ridge
-from tasks.reference.recomputed import ERRORS, Recomputed, Row, Values, compare
-from tasks.reference.run_inputs import InputsUnavailable, RunInputs, rows
+from tasks.reference.metrics.probes import LinearProbe, logistic, ridge
+from tasks.reference.recomputed import FEATURE_ERRORS, Recomputed, SampleScores, ScoreComparison, compare_mean
+from tasks.reference.run_inputs import InputsUnavailable, RunInputs, encode_images
 
 UNCONVERGED = 0.05
-"""Tolerance of the log-odds of logistic regression: the suite's fit ends before its last digits are right."""
+"""Tolerance of the log-odds of logistic regression: the fit of a run ends before its last digits are right."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Of the images that are needed."""
+    """Features of the training and test images that the draws use."""
 
     train: dict[int, NDArray[Any]]
-    """Index among the training images -> [D]."""
+    """Feature [D] of each training image, by its index."""
     test: NDArray[Any]
-    """[S, D]."""
+    """Features [S, D] of the test images."""
     error: float
-    """As a share of their length, against those of the run."""
+    """Error of the run's features as a fraction of their norm."""
 
 
 def recompute(run: RunInputs) -> Recomputed:
-    """`accuracy_<k>shot` over the draws."""
+    """Recompute `accuracy_<k>shot` over the draws."""
     options = run.options
     sets = options.support_sets(run.dataset)
-    if run.weights:
-        features, source = _computed(run, sets.needed()), run.weights
+    if run.weights_description:
+        features, source = _computed(run, sets.needed()), run.weights_description
     else:
         features, source = _stored(run, sets), "features of the store"
-    found: list[Row] = []
+    comparisons: list[ScoreComparison] = []
     for shots in options.shots:
-        name, values = f"accuracy_{shots}shot", Values()
+        name, values = f"accuracy_{shots}shot", SampleScores()
         of_draws = [_draw(run, features, sets, draw, shots) for draw in range(options.draws)]
         for column in zip(*of_draws):
             values.add(*(float(np.mean(kind)) for kind in zip(*column)))
         per_sample = run.outcomes[f"correct_{shots}shot"].mean(1)
-        found += compare(
-            name, run.scores.get(name), per_sample, values, run.places(), run.outcomes["sample"], run.precision
+        comparisons += compare_mean(
+            name, run.scores.get(name), per_sample, values, run.sample_indices(), run.outcomes["sample"], run.precision
         )
-        found += _strengths(run, features, sets, shots)
-    return Recomputed(f"{source}: {options.draws} draws, {len(run.places())} images", found)
+        comparisons += _strengths(run, features, sets, shots)
+    return Recomputed(f"{source}: {options.draws} draws, {len(run.sample_indices())} images", comparisons)
 
 
 def _computed(run: RunInputs, needed: NDArray[Any]) -> Features:
-    """From the images."""
+    """Compute the features of the needed training images and of the test images."""
     options = run.options
-    backbone, steps = run.frozen(options.size), options.features().steps()
+    backbone, steps = run.initial_backbone(options.size), options.features().steps()
 
     def pixels(split: Split, place: int) -> Tensor:
         image = split.read(place)
@@ -73,13 +73,13 @@ def _computed(run: RunInputs, needed: NDArray[Any]) -> Features:
     def encode(images: Tensor) -> Tensor:
         return _pooled(backbone, images, options.block)
 
-    train = rows(encode, lambda place: pixels(run.dataset.train, place), needed, "training images")
-    test = rows(encode, lambda place: pixels(run.dataset.val, place), run.places(), "images")
-    return Features(dict(zip(needed.tolist(), train)), test, run.error)
+    train = encode_images(encode, lambda place: pixels(run.dataset.train, place), needed, "training images")
+    test = encode_images(encode, lambda place: pixels(run.dataset.val, place), run.sample_indices(), "images")
+    return Features(dict(zip(needed.tolist(), train)), test, run.feature_error)
 
 
 def _pooled(backbone: Backbone, images: Tensor, block: int | None) -> Tensor:
-    """[B, D]: the network's own features, or tokens behind a block, pooled as at its end; the mean in other models."""
+    """Return pooled features [B, D] of the network or, if given, of a block (their mean in other models than ViTs)."""
     if block is None:
         return backbone.pooled(images)
     if isinstance(backbone.model, VisionTransformer):
@@ -88,21 +88,21 @@ def _pooled(backbone: Backbone, images: Tensor, block: int | None) -> Tensor:
 
 
 def _stored(run: RunInputs, sets: object) -> Features:
-    """Those that the run probed, from the store. Raises InputsUnavailable."""
+    """Read the features that the run probed from the store. Raises InputsUnavailable."""
     entries = run.details.get("features", {}).get("entries", [])
     if run.store is None or len(entries) != 2:
-        raise InputsUnavailable(run.note)
+        raise InputsUnavailable(run.missing_weights)
     train, test = (_entry(run, entry, contents) for entry, contents in zip(entries, (sets.train, sets.test)))  # type: ignore[attr-defined]
     needed = sets.needed().tolist()  # type: ignore[attr-defined]
     try:
-        found = np.stack([test[place] for place in run.places().tolist()])
-        return Features({place: train[place] for place in needed}, found, ERRORS["fp64"])
+        tested = np.stack([test[place] for place in run.sample_indices().tolist()])
+        return Features({place: train[place] for place in needed}, tested, FEATURE_ERRORS["fp64"])
     except KeyError:
-        raise InputsUnavailable(f"{run.note}; nor are its features whole in {run.store}") from None
+        raise InputsUnavailable(f"{run.missing_weights}; nor are its features whole in {run.store}") from None
 
 
 def _entry(run: RunInputs, name: str, contents: tuple[bytes, ...]) -> dict[int, NDArray[Any]]:
-    """Image -> feature, of an entry, whose rows are the different contents in order."""
+    """Read the features of an entry by image index; the rows of an entry are the distinct contents in sorted order."""
     of_content: dict[bytes, NDArray[Any]] = {}
     order = sorted({*contents})
     assert run.store is not None
@@ -116,66 +116,69 @@ def _entry(run: RunInputs, name: str, contents: tuple[bytes, ...]) -> dict[int, 
 
 
 def _support(run: RunInputs, features: Features, places: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the features [M, D] and labels [M] of training images by their indices."""
     return np.stack([features.train[place] for place in places.tolist()]), run.dataset.train.labels[places]
 
 
 def _draw(run: RunInputs, features: Features, sets: object, draw: int, shots: int) -> list[tuple[float, float, float]]:
-    """Of every test image whether it is right, and at worst and best, under the strength that the run took."""
+    """Return whether each test image is classified correctly, with bounds, at the strength that the run chose."""
     support, labels = _support(run, features, sets.support(draw, shots))  # type: ignore[attr-defined]
     strength = run.details[f"accuracy_{shots}shot"]["strengths"][draw]
-    return _right(run, features.error, support, labels, strength, features.test, run.dataset.val.labels[run.places()])
+    return _correct_with_bounds(
+        run, features.error, support, labels, strength, features.test, run.dataset.val.labels[run.sample_indices()]
+    )
 
 
-def _right(
+def _correct_with_bounds(
     run: RunInputs,
     error: float,
     support: NDArray[Any],
     labels: NDArray[Any],
     strength: float,
-    tested: NDArray[Any],
+    test: NDArray[Any],
     truth: NDArray[Any],
 ) -> list[tuple[float, float, float]]:
-    """(found, low, high) of every tested image."""
+    """Return (correct, low, high) of every tested image."""
     options, classes = run.options, len(run.dataset.classes)
-    found = []
+    results = []
     if options.probe == "knn":
         k = min(int(strength), len(support))
-        for feature, label in zip(tested, truth):
+        for feature, label in zip(test, truth):
             cosines, shift = similarities(support, feature), np.where(labels == label, 2, -2) * error
             kinds = [votes(cosines + s * shift, labels, k, options.temperature, classes).argmax() for s in (0, -1, 1)]
             exact, low, high = (float(kind == label) for kind in kinds)
-            found.append((exact, min(exact, low), max(exact, high)))
-        return found
+            results.append((exact, min(exact, low), max(exact, high)))
+        return results
     probe = (ridge if options.probe == "ridge" else logistic)(support, labels, strength, classes)
     floor = UNCONVERGED if options.probe == "logistic" else 1e-9
-    for feature, label in zip(tested, truth):
-        outputs, off = probe.outputs(feature), _off(probe, support, feature, error) + floor
-        exact, bounds = float(outputs.argmax() == label), top_bounds(outputs, int(label), 1, off)
+    for feature, label in zip(test, truth):
+        outputs, off = probe.outputs(feature), _output_error(probe, support, feature, error) + floor
+        exact, bounds = float(outputs.argmax() == label), top_k_bounds(outputs, int(label), 1, off)
         low, high = (float(np.floor(bounds[0])), float(np.ceil(bounds[1])))
-        found.append((exact, low, high) if top(outputs, int(label), 1) in (0, 1) else (exact, 0.0, 1.0))
-    return found
+        results.append((exact, low, high) if top_k(outputs, int(label), 1) in (0, 1) else (exact, 0.0, 1.0))
+    return results
 
 
-def _off(probe: Linear, support: NDArray[Any], feature: NDArray[Any], error: float) -> float:
-    """By how much an output may be off: through the feature itself, and through those that the probe was fitted to."""
+def _output_error(probe: LinearProbe, support: NDArray[Any], feature: NDArray[Any], error: float) -> float:
+    """Return a bound on the error of an output, from the errors of the feature and of the support features."""
     longest = np.sqrt(max((support**2).sum(1).max(), (feature**2).sum()))
-    return float(4 * error * longest * probe.steepness)
+    return float(4 * error * longest * probe.lipschitz)
 
 
-def _strengths(run: RunInputs, features: Features, sets: object, shots: int) -> list[Row]:
-    """A row where a draw took a strength that is not the best on its selection images."""
+def _strengths(run: RunInputs, features: Features, sets: object, shots: int) -> list[ScoreComparison]:
+    """Return a comparison for each draw whose strength is not the best on its selection images."""
     strengths = run.options.strengths
     if len(strengths) < 2:
         return []
-    found = []
+    comparisons = []
     for draw, taken in enumerate(run.details[f"accuracy_{shots}shot"]["strengths"]):
         support, labels = _support(run, features, sets.support(draw, shots))  # type: ignore[attr-defined]
         chosen, truth = _support(run, features, sets.selection(draw))  # type: ignore[attr-defined]
-        hits = {s: _right(run, features.error, support, labels, s, chosen, truth) for s in strengths}
+        hits = {s: _correct_with_bounds(run, features.error, support, labels, s, chosen, truth) for s in strengths}
         counts = {s: [sum(kind) for kind in zip(*right)] for s, right in hits.items()}
         best = sorted(s for s, (exact, _, _) in counts.items() if exact == max(count[0] for count in counts.values()))
         middle = best[(len(best) - 1) // 2]
         unsure = any(low < high for right in hits.values() for _, low, high in right)
         if taken != middle and not (unsure and counts[taken][2] >= max(count[1] for count in counts.values())):
-            found.append(Row(f"strength of draw {draw}, {shots} shots", taken, middle, 0.0))
-    return found
+            comparisons.append(ScoreComparison(f"strength of draw {draw}, {shots} shots", taken, middle, 0.0))
+    return comparisons

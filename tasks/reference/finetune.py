@@ -1,16 +1,16 @@
-"""A trained classifier's validation anew, from the export of its run: fine-tuning, and supervised pretraining."""
+"""Recompute the validation of a fine-tuned or supervised-pretrained classifier from the export of its run."""
 
 from backbones.pretrain.augment import View, eval_transform
-from tasks.reference.outputs import of_backbone
+from tasks.reference.outputs import compare_classifier
 from tasks.reference.recomputed import Recomputed
 from tasks.reference.run_inputs import RunInputs
 
 
 def recompute(run: RunInputs) -> Recomputed:
-    """Top-1 and top-5 of the validation images looked at."""
+    """Recompute top-1 and top-5 accuracy on the validation images."""
     options = run.options
-    backbone = run.exported(options.size, classes="trained")
+    backbone = run.exported_backbone(options.size, classes="trained")
     view: View = "area" if options.augment == "bigvision" else "bicubic"
     transform = eval_transform(options.size, options.resize, view=view)
-    found = of_backbone(run, backbone, run.dataset.val, transform)
-    return Recomputed(f"weights: {len(run.places())} images", found)
+    comparisons = compare_classifier(run, backbone, run.dataset.val, transform)
+    return Recomputed(f"weights: {len(run.sample_indices())} images", comparisons)

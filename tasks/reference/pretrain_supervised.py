@@ -1,4 +1,4 @@
-"""The last validation of a supervised pretraining anew."""
+"""Recompute the last validation of a supervised pretraining."""
 
 from tasks.reference.finetune import recompute
 

@@ -1,4 +1,4 @@
-"""What is at hand of a run that is computed anew, and features of its images in float64 on the CPU.
+"""Inputs of a recomputation (a run's options, data, weights, results), and features of its images in float64.
 
 Letters: S images, D channels.
 """
@@ -20,73 +20,73 @@ from backbones.engine.learner_weights import LEARNER
 from backbones.errors import UserError
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.reference.recomputed import ERRORS
+from tasks.reference.recomputed import FEATURE_ERRORS
 
 BATCH = 16
-"""Images that go through a network at a time."""
+"""Number of images in one forward pass."""
 
 
 class InputsUnavailable(UserError):
-    """What is missing, so that a run cannot be computed anew."""
+    """A file or folder that the recomputation needs is missing or unusable; the text names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunInputs:
-    """A run, its data and its weights."""
+    """Options, data, weights, scores and per-sample results of one run."""
 
     folder: Path
     options: Any
-    """The options of the task."""
+    """Options of the task."""
     dataset: Any
-    """The data set, as the task opens it."""
+    """Data set, as the task opens it."""
     spec: BackboneSpec
-    """Fully resolved, as the run had it; `weights` are those it started from, where they lie here."""
-    weights: str
-    """What these are, in words; empty where they are not here."""
+    """Resolved backbone of the run; its `weights` are the initial ones if they were found."""
+    weights_description: str
+    """Description of the initial weights for the report; empty if they were not found."""
     export: Path | None
-    """Folder of what the run exported, where it is here."""
+    """Folder of the exported weights; None if it is missing."""
     store: Path | None
-    """The feature store that the run used."""
+    """Folder of the feature store that the run used; None if it used none."""
     seed: int
     precision: str
-    """The precision in which the run scored."""
+    """Precision in which the run was scored."""
     scores: dict[str, float]
     details: dict[str, Any]
     outcomes: dict[str, NDArray[Any]]
     subset: int | None
-    """How many samples are looked at; None: all."""
-    note: str = ""
-    """Why the weights that the run started from are not here."""
+    """Number of samples to recompute; None means all."""
+    missing_weights: str = ""
+    """Reason why the initial weights were not found."""
 
     @property
-    def error(self) -> float:
-        """Of the features that the run scored, as a share of their length."""
-        return ERRORS[self.precision]
+    def feature_error(self) -> float:
+        """Return the error of the run's features as a fraction of their norm."""
+        return FEATURE_ERRORS[self.precision]
 
-    def places(self, total: int | None = None) -> NDArray[Any]:
-        """Of the samples looked at among all, evenly spaced."""
+    def sample_indices(self, total: int | None = None) -> NDArray[Any]:
+        """Return the evenly spaced indices [S] of the samples to recompute among `total` (default: all)."""
         total = len(self.outcomes["sample"]) if total is None else total
         count = min(self.subset or total, total)
         return np.arange(count) * total // count
 
-    def frozen(self, size: Any) -> Backbone:
-        """The backbone that the run started from, in float64. Raises InputsUnavailable."""
-        if not self.weights:
-            raise InputsUnavailable(self.note)
+    def initial_backbone(self, size: Any) -> Backbone:
+        """Return the backbone with its initial weights, in float64. Raises InputsUnavailable."""
+        if not self.weights_description:
+            raise InputsUnavailable(self.missing_weights)
         seed_torch(self.seed)  # random weights are those that the run drew first
-        backbone: Backbone = exact(create(self.spec, img_size=size))
+        backbone: Backbone = in_float64(create(self.spec, img_size=size))
         return backbone
 
-    def exported(self, size: Any, classes: str | None = None) -> Backbone:
-        """The backbone that the run left, in float64. Raises InputsUnavailable."""
+    def exported_backbone(self, size: Any, classes: str | None = None) -> Backbone:
+        """Return the backbone with the exported weights, in float64. Raises InputsUnavailable."""
         if self.export is None:
             raise InputsUnavailable(f"the run's weights: there is no {self.folder / 'export'} here")
         spec = replace(self.spec, weights=str(self.export), load="strict")
-        backbone: Backbone = exact(create(spec, img_size=size, classes=classes))  # type: ignore[arg-type]
+        backbone: Backbone = in_float64(create(spec, img_size=size, classes=classes))  # type: ignore[arg-type]
         return backbone
 
-    def learned(self) -> dict[str, Tensor]:
-        """The tensors of what the run trained, by name. Raises InputsUnavailable."""
+    def trained_tensors(self) -> dict[str, Tensor]:
+        """Read the trained tensors by name. Raises InputsUnavailable."""
         from safetensors.torch import load_file
 
         path = self.folder / LEARNER
@@ -97,18 +97,18 @@ class RunInputs:
         return dict(load_file(path))
 
     @property
-    def built(self) -> BackboneSpec:
-        """The backbone without its weights, for those that the run learned."""
+    def spec_without_weights(self) -> BackboneSpec:
+        """Return the backbone with random weights, into which trained tensors are loaded."""
         return replace(self.spec, weights="random", load="strict")
 
 
-def exact(model: Any) -> Any:
-    """The same in float64 and in evaluation mode."""
+def in_float64(model: Any) -> Any:
+    """Convert a model to float64 on the CPU, frozen and in evaluation mode."""
     return model.cpu().double().eval().requires_grad_(False)
 
 
-def load_all(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Puts tensors into a model, one for one. Raises InputsUnavailable when they are those of another."""
+def load_strictly(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Load tensors into a model. Raises InputsUnavailable unless names and shapes all match."""
     try:
         model.load_state_dict(tensors, strict=True)
     except RuntimeError as error:
@@ -116,19 +116,21 @@ def load_all(model: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 
 @torch.inference_mode()
-def rows(encode: Callable[[Tensor], Tensor], images: Callable[[int], Tensor], places: Iterable[int], label: str) -> Any:
-    """`encode` of images, BATCH at a time, as float64 [S, ...].
+def encode_images(
+    encode: Callable[[Tensor], Tensor], read: Callable[[int], Tensor], indices: Iterable[int], label: str
+) -> Any:
+    """Apply `encode` to images, BATCH at a time, and return the float64 outputs [S, ...].
 
     Args:
-        encode: float64 [B, 3, H, W] in [0, 1] -> rows [B, ...].
-        images: place -> float [3, H, W].
-        places: of the S images.
-        label: for the progress on stderr.
+        encode: maps float64 images [B, 3, H, W] in [0, 1] to outputs [B, ...].
+        read: maps an index to a float image [3, H, W].
+        indices: the indices of the S images.
+        label: the label of the progress bar on stderr.
     """
-    order: Sequence[int] = [int(place) for place in places]
+    order: Sequence[int] = [int(index) for index in indices]
     starts = range(0, len(order), BATCH)
-    found = []
+    outputs = []
     for start in tqdm(starts, label, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False):
-        batch = torch.stack([images(place).double() for place in order[start : start + BATCH]])
-        found.append(encode(batch).numpy())
-    return np.concatenate(found)
+        batch = torch.stack([read(index).double() for index in order[start : start + BATCH]])
+        outputs.append(encode(batch).numpy())
+    return np.concatenate(outputs)

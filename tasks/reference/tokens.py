@@ -1,4 +1,4 @@
-"""Token diagnostics anew: tokens and attention weights in float64, looked at image by image."""
+"""Recompute token diagnostics: tokens and attention weights in float64, image by image."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,111 +10,116 @@ from torch import Tensor
 
 from backbones.backbone import Backbone
 from backbones.pretrain.augment import eval_transform
-from tasks.reference.metrics.tokens import attention_facts, facts, similarity
-from tasks.reference.recomputed import Recomputed, Row, Values, close, compare
+from tasks.reference.metrics.tokens import attention_facts, similarity, token_facts
+from tasks.reference.recomputed import Recomputed, SampleScores, ScoreComparison, compare_mean, first_difference
 from tasks.reference.run_inputs import BATCH, RunInputs
 from tasks.token_diagnostics.attention import weights_shown
 from tasks.token_diagnostics.hook_points import HookPoint, find_hook_points
 
 SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
-Found = dict[str, list[dict[str, float]]]
-"""Place -> what is found of each image."""
+Facts = dict[str, list[dict[str, float]]]
+"""Measurements of each image, by the name of the place."""
 
 
 def recompute(run: RunInputs) -> Recomputed:
-    """The three similarities of the images looked at; of all images also the means at every place."""
+    """Recompute the three similarities, and the means at every place if no image is left out."""
     options, split = run.options, run.dataset.val
-    backbone = run.frozen(options.size)
+    backbone = run.initial_backbone(options.size)
     transform = eval_transform(options.size, options.resize)
     total = options.images or len(split)
-    chosen = (np.arange(total) * len(split) // total)[run.places(total)]
-    tokens: Found = {}
-    weights: Found = {}
+    chosen = (np.arange(total) * len(split) // total)[run.sample_indices(total)]
+    tokens: Facts = {}
+    weights: Facts = {}
     with ExitStack() as hooks, torch.inference_mode():
         last = _watch(backbone, options.class_token, tokens, weights, run, hooks)
         for start in range(0, len(chosen), BATCH):
             backbone(
                 torch.stack([transform(split.read(int(place))).double() for place in chosen[start : start + BATCH]])
             )
-    found: list[Row] = []
+    comparisons: list[ScoreComparison] = []
     for kind, name in SCORED.items():
         if name not in run.outcomes:
             continue
-        values, off = Values(), 4 * run.error
-        for one in tokens[last[kind]]:
-            values.add(one["similarity"], one["similarity"] - off, one["similarity"] + off)
-        places = run.places(total)
-        if not np.isnan(values.found).all():
+        values, error = SampleScores(), 4 * run.feature_error
+        for measured in tokens[last[kind]]:
+            cosine = measured["similarity"]
+            values.add(cosine, cosine - error, cosine + error)
+        places = run.sample_indices(total)
+        if not np.isnan(values.scores).all():
             per_sample = run.outcomes[name]
-            found += compare(
+            comparisons += compare_mean(
                 name, run.scores.get(name), per_sample, values, places, run.outcomes["sample"], run.precision
             )
     if len(chosen) < total:
-        return Recomputed(f"{run.weights}: {len(chosen)} images", found, ["the means at every place: they are of all"])
-    return Recomputed(f"{run.weights}: {total} images", found + _places(run, tokens, weights))
+        return Recomputed(
+            f"{run.weights_description}: {len(chosen)} images",
+            comparisons,
+            ["the means at every place: they are of all"],
+        )
+    return Recomputed(f"{run.weights_description}: {total} images", comparisons + _compare_places(run, tokens, weights))
 
 
 def _watch(
-    backbone: Backbone, class_token: bool, tokens: Found, weights: Found, run: RunInputs, hooks: ExitStack
+    backbone: Backbone, class_token: bool, tokens: Facts, weights: Facts, run: RunInputs, hooks: ExitStack
 ) -> dict[str, str]:
-    """Has a forward pass fill in what is found; returns for each kind of place the last one's name."""
+    """Register hooks that fill in the measurements; return the name of the last place of each kind."""
     last = {}
     for place in find_hook_points(backbone):
         last[place.kind] = place.name
         if place.kind == "activation":
-            show = _shower(place, f"{place.name} before", class_token, tokens)
-            hooks.callback(place.module.register_forward_pre_hook(_input(show)).remove)
+            record = _token_recorder(place, f"{place.name} before", class_token, tokens)
+            hooks.callback(place.module.register_forward_pre_hook(_input(record)).remove)
         after = " after" if place.kind == "activation" else ""
-        show = _shower(place, f"{place.name}{after}", class_token, tokens)
-        hooks.callback(place.module.register_forward_hook(_output(show)).remove)
-        if any(about["place"] == place.name for about in run.details.get("attention", [])):
-            hooks.enter_context(weights_shown(place.module.attn, _weights(place.name, weights)))
+        record = _token_recorder(place, f"{place.name}{after}", class_token, tokens)
+        hooks.callback(place.module.register_forward_hook(_output(record)).remove)
+        if any(entry["place"] == place.name for entry in run.details.get("attention", [])):
+            hooks.enter_context(weights_shown(place.module.attn, _attention_recorder(place.name, weights)))
     return last
 
 
-def _input(show: Callable[[Tensor], None]) -> Callable[..., None]:
-    return lambda module, inputs: show(inputs[0])
+def _input(record: Callable[[Tensor], None]) -> Callable[..., None]:
+    return lambda module, inputs: record(inputs[0])
 
 
-def _output(show: Callable[[Tensor], None]) -> Callable[..., None]:
-    return lambda module, inputs, output: show(output)
+def _output(record: Callable[[Tensor], None]) -> Callable[..., None]:
+    return lambda module, inputs, output: record(output)
 
 
-def _shower(place: HookPoint, name: str, class_token: bool, tokens: Found) -> Callable[[Tensor], None]:
-    def show(x: Tensor) -> None:
-        found = place.tokens(x, class_token)
-        for image in [] if found is None else found.numpy():
-            tokens.setdefault(name, []).append({"similarity": similarity(image), **facts(image)})
+def _token_recorder(place: HookPoint, name: str, class_token: bool, tokens: Facts) -> Callable[[Tensor], None]:
+    def record(x: Tensor) -> None:
+        place_tokens = place.tokens(x, class_token)
+        for image in [] if place_tokens is None else place_tokens.numpy():
+            tokens.setdefault(name, []).append({"similarity": similarity(image), **token_facts(image)})
 
-    return show
-
-
-def _weights(name: str, weights: Found) -> Callable[[Tensor], None]:
-    def saw(found: Tensor) -> None:
-        weights.setdefault(name, []).extend(attention_facts(image) for image in found.double().numpy())
-
-    return saw
+    return record
 
 
-def _places(run: RunInputs, tokens: Found, weights: Found) -> list[Row]:
-    """A row for each place at which a mean is another one."""
-    share, found = 100 * run.error, []
+def _attention_recorder(name: str, weights: Facts) -> Callable[[Tensor], None]:
+    def record(attention: Tensor) -> None:
+        weights.setdefault(name, []).extend(attention_facts(image) for image in attention.double().numpy())
+
+    return record
+
+
+def _compare_places(run: RunInputs, tokens: Facts, weights: Facts) -> list[ScoreComparison]:
+    """Return a comparison for each place at which a recomputed mean differs from the recorded one."""
+    share, comparisons = 100 * run.feature_error, []
     for kind, recorded, images in (
         ("tokens", run.details["layers"], tokens),
         ("attention", run.details["attention"], weights),
     ):
-        for about in recorded:
-            mine = images.get(about["place"], [])
-            if len(mine) != len(run.outcomes["sample"]):
-                continue  # a module that an image passes more than once, or that is no set of tokens
-            means = {name: _mean(name, [one[name] for one in mine]) for name in mine[0]}
-            if difference := close(about, means, means, share):
-                found.append(Row(f"{kind} of {about['place']}", None, None, share, difference))
-    return found
+        for entry in recorded:
+            measured = images.get(entry["place"], [])
+            if len(measured) != len(run.outcomes["sample"]):
+                continue  # an image passes this module more than once, or its output has no tokens
+            means = {name: _mean(name, [image[name] for image in measured]) for name in measured[0]}
+            if difference := first_difference(entry, means, means, share):
+                comparisons.append(ScoreComparison(f"{kind} of {entry['place']}", None, None, share, difference))
+    return comparisons
 
 
 def _mean(name: str, values: list[float]) -> Any:
-    """Over the images; of the smallest and largest row sum the extremes."""
+    """Return the mean over images; the extreme for the smallest and largest row sum."""
     extreme = {"row_sum_smallest": np.min, "row_sum_largest": np.max}.get(name)
     if extreme:
         return float(extreme(values))

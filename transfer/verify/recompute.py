@@ -23,7 +23,7 @@ from transfer.records.task_versions import between
 from transfer.verify.checks import PRETRAIN, found_weights, task_of
 
 if TYPE_CHECKING:
-    from tasks.reference.recomputed import Recomputed, Row
+    from tasks.reference.recomputed import Recomputed, ScoreComparison
     from tasks.reference.run_inputs import RunInputs
 
 
@@ -62,7 +62,7 @@ def recompute(folder: Path, record: Record, search: Search) -> Outcome:
         return Outcome(missing=f"not computed anew: {str(error).splitlines()[0]}")
     seconds = time.monotonic() - start
     lines = [f"computed anew in float64 from {computed.source} ({seconds:.1f} s)", *_table(record, computed)]
-    lines += [f"not computed anew: {score}" for score in computed.left]
+    lines += [f"not computed anew: {score}" for score in computed.not_recomputed]
     if (precision := _scored_in(record)) not in ("fp32", "fp64"):
         lines.append(f"scored in {precision}, whose rounding moves scores as well: only errors beyond it can be told")
     wrong = [_difference_text(row) for row in computed.rows if not row.agrees]
@@ -112,8 +112,8 @@ def _run_inputs(folder: Path, record: Record, search: Search) -> "RunInputs":
         options=options,
         dataset=_dataset(record, task, options, search.data),
         spec=spec,
-        weights=weights,
-        note=note,
+        weights_description=weights,
+        missing_weights=note,
         export=export if (export / WEIGHTS).is_file() and (export / CONFIG).is_file() else None,
         store=Path(store) if store else None,
         seed=record.seed,
@@ -211,17 +211,17 @@ def _table(record: Record, recomputed: "Recomputed") -> list[str]:
     ]
 
 
-def _line(row: "Row", width: int) -> str:
+def _line(row: "ScoreComparison", width: int) -> str:
     recorded, anew = ("none" if value is None else f"{value:.6f}" for value in (row.recorded, row.recomputed))
     return f"{row.name:{width}}  {recorded:>10}  {anew:>10}  {row.difference:10.1e}  {row.tolerance:9.1e}"
 
 
-def _difference_text(row: "Row") -> str:
-    if row.samples and row.recorded is None:
-        return f"{row.name}: {row.samples}"
+def _difference_text(row: "ScoreComparison") -> str:
+    if row.differing_samples and row.recorded is None:
+        return f"{row.name}: {row.differing_samples}"
     values = f"{row.recorded} in the record, {row.recomputed} computed anew"
     if row.difference <= row.tolerance:
-        return f"{row.name}: scored differently in {row.samples}"
+        return f"{row.name}: scored differently in {row.differing_samples}"
     return f"{row.name}: {values}, {row.difference:.2g} apart for {row.tolerance:.2g}" + (
-        f"; {row.samples}" if row.samples else ""
+        f"; {row.differing_samples}" if row.differing_samples else ""
     )

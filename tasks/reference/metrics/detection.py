@@ -13,7 +13,7 @@ NAMES = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs
 def coco_numbers(
     truth: dict[str, Any], results: list[dict[str, Any]], kind: str, images: Collection[int]
 ) -> dict[str, float]:
-    """The numbers in [0, 1] of some images, by the names of `NAMES`; those that are not defined are left out.
+    """Return the numbers in [0, 1] of the given images by their `NAMES`; undefined ones are left out.
 
     Args:
         truth, results: in COCO's formats. Boxes of results are dropped for masks, whose own areas then count.
@@ -25,7 +25,9 @@ def coco_numbers(
 
     dropped = "bbox" if kind == "segm" else "segmentation"
     kept = [
-        {name: value for name, value in one.items() if name != dropped} for one in results if one["image_id"] in images
+        {name: value for name, value in result.items() if name != dropped}
+        for result in results
+        if result["image_id"] in images
     ]
     with contextlib.redirect_stdout(io.StringIO()):
         objects = COCO()
@@ -44,11 +46,12 @@ def coco_numbers(
     return {name: float(value) for name, value in zip(NAMES, evaluated.stats) if value > -1 and np.isfinite(value)}
 
 
-def overlap(one: list[float], other: list[float]) -> float:
-    """Intersection over union of two boxes x, y, width, height."""
+def box_iou(first: list[float], second: list[float]) -> float:
+    """Return the intersection over union of two boxes x, y, width, height."""
     sides = [
-        min(one[axis] + one[axis + 2], other[axis] + other[axis + 2]) - max(one[axis], other[axis]) for axis in (0, 1)
+        min(first[axis] + first[axis + 2], second[axis] + second[axis + 2]) - max(first[axis], second[axis])
+        for axis in (0, 1)
     ]
     shared = max(sides[0], 0) * max(sides[1], 0)
-    union = one[2] * one[3] + other[2] * other[3] - shared
-    return shared / union if union > 0 else float(one == other)
+    union = first[2] * first[3] + second[2] * second[3] - shared
+    return shared / union if union > 0 else float(first == second)

@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 
 
 def similarities(train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
-    """Cosines [M] of training features [M, D] with one test feature [D]."""
+    """Return the cosines [M] of training features [M, D] with one test feature [D]."""
     norms = np.sqrt((train**2).sum(1)) * np.sqrt((test**2).sum())
     similarities: NDArray[Any] = np.divide((train * test).sum(1), norms, out=np.zeros(len(train)), where=norms > 0)
     return similarities
 
 
 def votes(similarity: NDArray[Any], labels: NDArray[Any], k: int, temperature: float, classes: int) -> NDArray[Any]:
-    """[C]: sum of exp((cosine - largest) / temperature) over the k nearest; of equally near ones the earlier."""
+    """Return the votes [C]: sums of exp((cosine - largest) / temperature) over the k nearest; of ties the earlier."""
     nearest = np.argsort(-similarity, kind="stable")[:k]
-    found = np.zeros(classes)
+    totals = np.zeros(classes)
     for place in nearest.tolist():
-        found[labels[place]] += np.exp((similarity[place] - similarity.max()) / temperature)
-    return found
+        totals[labels[place]] += np.exp((similarity[place] - similarity.max()) / temperature)
+    return totals
 
 
-def place(found: NDArray[Any], label: int, top: int) -> int:
-    """Place of the true class by votes, of equal ones the lower number first; `top` where it is not before that."""
-    order: Sequence[int] = np.argsort(-found, kind="stable")[:top].tolist()
+def class_rank(votes: NDArray[Any], label: int, top: int) -> int:
+    """Return the rank from 0 of the true class by votes, ties by class number; `top` if it is not among the first."""
+    order: Sequence[int] = np.argsort(-votes, kind="stable")[:top].tolist()
     return order.index(label) if label in order else top

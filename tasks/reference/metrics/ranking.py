@@ -12,33 +12,33 @@ from numpy.typing import NDArray
 RANKS = (1, 5, 10)
 
 
-class Listed(NamedTuple):
-    """What one ranked list scores; each in [0, 1]."""
+class ListScores(NamedTuple):
+    """Scores of one ranked list, each in [0, 1]."""
 
     ap: float
     inp: float
     cmc: tuple[float, ...]
-    """The chance of a match at rank 1, 5, 10 or before."""
+    """Chances of a match at rank 1, 5, 10 or before."""
 
 
-class Group(NamedTuple):
-    """The gallery images at one distance that hold a match."""
+class TieGroup(NamedTuple):
+    """Counts of a group of gallery images at one distance, with a match among them."""
 
     before: int
-    """Images nearer than these."""
+    """Number of images nearer than the group."""
     size: int
     matches_before: int
     matches: int
 
 
 def junk(query_id: object, query_camera: object, ids: NDArray[Any], cameras: NDArray[Any]) -> NDArray[Any]:
-    """bool: which gallery images do not count for a query."""
+    """Return a mask [G] of the gallery images that do not count for a query."""
     junk: NDArray[Any] = (ids == query_id) & (cameras == query_camera)
     return junk
 
 
-def listed(distances: NDArray[Any], match: NDArray[Any], rule: str) -> Listed | None:
-    """Scores of a list by distances [G], with bool [G] matches; None without a match.
+def score_list(distances: NDArray[Any], match: NDArray[Any], rule: str) -> ListScores | None:
+    """Score a list by distances [G] with a mask [G] of matches; return None without a match.
 
     Args:
         rule: "rectangle": precision at each match; "trapezoid": its mean with the precision one rank earlier, which is
@@ -49,20 +49,20 @@ def listed(distances: NDArray[Any], match: NDArray[Any], rule: str) -> Listed | 
         return None
     total = int(match.sum())
     ap = sum(_precisions(group, rule) for group in groups) / total
-    return Listed(ap, _inp(groups[-1], total), tuple(chance_by(groups[0], rank) for rank in RANKS))
+    return ListScores(ap, _inp(groups[-1], total), tuple(expected_cmc(groups[0], rank) for rank in RANKS))
 
 
-def _groups(distances: NDArray[Any], match: NDArray[Any]) -> list[Group]:
-    """The gallery in order of distance."""
-    found = []
+def _groups(distances: NDArray[Any], match: NDArray[Any]) -> list[TieGroup]:
+    """Return the tie groups that hold a match, nearest first."""
+    groups = []
     for value in sorted({*distances[match].tolist()}):
         at, nearer = distances == value, distances < value
-        found.append(Group(int(nearer.sum()), int(at.sum()), int((nearer & match).sum()), int((at & match).sum())))
-    return found
+        groups.append(TieGroup(int(nearer.sum()), int(at.sum()), int((nearer & match).sum()), int((at & match).sum())))
+    return groups
 
 
-def _precisions(group: Group, rule: str) -> float:
-    """The expected sum of precisions at the matches of a group.
+def _precisions(group: TieGroup, rule: str) -> float:
+    """Return the expected sum of precisions at the matches of a group.
 
     A match stands at each place u = 1 ... size with the same chance; (u - 1) (matches - 1) / (size - 1) of the group's
     other matches are then expected before it.
@@ -78,14 +78,14 @@ def _precisions(group: Group, rule: str) -> float:
     return total * group.matches / group.size
 
 
-def chance_by(first: Group, rank: int) -> float:
-    """The chance of a match up to a rank, from the group of the first: 1 less that of none before it."""
+def expected_cmc(first: TieGroup, rank: int) -> float:
+    """Return the chance of a match up to a rank, from the tie group of the first match."""
     places = min(max(rank - first.before, 0), first.size)
     return 1 - comb(first.size - first.matches, places) / comb(first.size, places)
 
 
-def _inp(last: Group, total: int) -> float:
-    """Matches over the expected inverse rank of the last of them.
+def _inp(last: TieGroup, total: int) -> float:
+    """Return the matches over the expected inverse rank of the last of them.
 
     It stands at place x of its group with the chance C(x - 1, matches - 1) / C(size, matches).
     """

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 
 def similarity(tokens: NDArray[Any]) -> float:
-    """Mean cosine over all pairs of tokens [n, d] that are not zero; nan where fewer than two are not."""
+    """Return the mean cosine over all pairs of non-zero tokens [n, d]; nan with fewer than two."""
     units = np.array([token / np.sqrt((token**2).sum()) for token in tokens if token.any()])
     if len(units) < 2:
         return float("nan")
     return float((units @ units.T)[np.triu_indices(len(units), 1)].mean())
 
 
-def facts(tokens: NDArray[Any]) -> dict[str, float]:
-    """Of tokens [n, d]: operator norm, smallest row, bound of inequality (6), mean norm, effective rank, zero rows."""
+def token_facts(tokens: NDArray[Any]) -> dict[str, float]:
+    """Measure tokens [n, d]: operator norm, smallest row, bound (6), mean norm, effective rank, share of zero rows."""
     norms = np.array([np.sqrt((token**2).sum()) for token in tokens])
     there = norms[norms > 0]
     values = np.linalg.svd(tokens, compute_uv=False)
@@ -35,7 +35,7 @@ def facts(tokens: NDArray[Any]) -> dict[str, float]:
 
 
 def attention_facts(weights: NDArray[Any]) -> dict[str, float]:
-    """Of weights [heads, N, L]: sums of rows, the entropy of their absolute values as shares, rows without weight."""
+    """Measure weights [heads, N, L]: row sums, entropy of the normalised absolute rows, fraction of zero rows."""
     sums, entropies, empty = [], [], 0
     for row in weights.reshape(-1, weights.shape[-1]):
         sums.append(row.sum())

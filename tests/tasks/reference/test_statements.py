@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from tasks.reference.metrics.accuracy import top, top_bounds
-from tasks.reference.metrics.detection import NAMES, coco_numbers, overlap
-from tasks.reference.metrics.knn import place, similarities, votes
+from tasks.reference.metrics.accuracy import top_k, top_k_bounds
+from tasks.reference.metrics.detection import NAMES, box_iou, coco_numbers
+from tasks.reference.metrics.knn import class_rank, similarities, votes
 from tasks.reference.metrics.probes import logistic, ridge
-from tasks.reference.metrics.ranking import RANKS, listed
+from tasks.reference.metrics.ranking import RANKS, score_list
 from tasks.reference.metrics.reranking import reranked
-from tasks.reference.metrics.tokens import attention_facts, facts, similarity
+from tasks.reference.metrics.tokens import attention_facts, similarity, token_facts
 from tests.test_imports import ROOT, imported, module_of
 
 ROOM = Path("tasks/reference")
@@ -43,13 +43,13 @@ def test_ties_score_the_mean_over_all_their_orders(seed: int, rule: str) -> None
     match[0] = True
     orders = [order for order in itertools.permutations(range(7)) if (np.diff(distances[list(order)]) >= 0).all()]
     expected = np.mean([in_order(match[list(order)], rule) for order in orders], axis=0)
-    found = listed(distances, match, rule)
+    found = score_list(distances, match, rule)
     assert found
     np.testing.assert_allclose([found.ap, found.inp, *found.cmc], expected, atol=1e-12)
 
 
 def test_a_list_without_a_match_has_no_score() -> None:
-    assert listed(np.arange(3.0), np.zeros(3, bool), "rectangle") is None
+    assert score_list(np.arange(3.0), np.zeros(3, bool), "rectangle") is None
 
 
 @pytest.mark.parametrize("k", [1, 5])
@@ -58,13 +58,13 @@ def test_equal_outputs_share_the_first_places(k: int) -> None:
     for label in range(8):
         others = np.delete(outputs, label)
         orders = range((others > outputs[label]).sum(), (others >= outputs[label]).sum() + 1)
-        assert top(outputs, label, k) == pytest.approx(np.mean([rank < k for rank in orders]))
-        low, high = top_bounds(outputs, label, k, 0.6)
+        assert top_k(outputs, label, k) == pytest.approx(np.mean([rank < k for rank in orders]))
+        low, high = top_k_bounds(outputs, label, k, 0.6)
         shifts = np.random.default_rng(label).choice([-0.6, 0, 0.6], size=(500, 8))
-        found = [top(outputs + shift, label, k) for shift in shifts]
+        found = [top_k(outputs + shift, label, k) for shift in shifts]
         assert low <= min(found) <= max(found) <= high
         away = np.where(np.arange(8) == label, -0.6, 0.6)
-        assert (low, high) == (top(outputs + away, label, k), top(outputs - away, label, k))
+        assert (low, high) == (top_k(outputs + away, label, k), top_k(outputs - away, label, k))
 
 
 def test_votes_of_neighbours() -> None:
@@ -73,7 +73,7 @@ def test_votes_of_neighbours() -> None:
     np.testing.assert_allclose(cosines, [1, 0.6, 0, 0])
     found = votes(cosines, np.array([1, 0, 0, 2]), 3, 0.5, 3)
     np.testing.assert_allclose(found, [np.exp(-0.8) + np.exp(-2), 1, 0])
-    assert [place(found, label, 2) for label in range(3)] == [1, 0, 2]
+    assert [class_rank(found, label, 2) for label in range(3)] == [1, 0, 2]
     assert votes(cosines, np.array([1, 0, 0, 2]), 4, 1e-3, 3).argmax() == 1  # and nothing underflows
 
 
@@ -96,7 +96,7 @@ def test_tokens_and_weights() -> None:
     pairs = [0, 1 / np.sqrt(2), 1 / np.sqrt(2)]
     assert similarity(tokens) == pytest.approx(np.mean(pairs))
     assert np.isnan(similarity(tokens[2:]))
-    found = facts(tokens)
+    found = token_facts(tokens)
     values = np.sqrt(np.linalg.eigvalsh(tokens.T @ tokens))
     shares = values / values.sum()
     assert found["operator_norm"] == pytest.approx(values.max())
@@ -134,7 +134,7 @@ def test_detections_that_are_the_truth_score_one_and_none_score_nothing() -> Non
     assert coco_numbers(truth, results, "bbox", [1])["AP"] == pytest.approx(1)
     assert set(coco_numbers(truth, results, "bbox", [1])) == {*NAMES} - {"APs", "ARs"}
     assert coco_numbers(truth, [], "bbox", [1])["AP"] == 0
-    assert overlap([0, 0, 2, 2], [1, 0, 2, 2]) == pytest.approx(1 / 3)
+    assert box_iou([0, 0, 2, 2], [1, 0, 2, 2]) == pytest.approx(1 / 3)
 
 
 def test_the_statements_know_nothing_that_scores() -> None:
