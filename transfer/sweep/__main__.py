@@ -72,10 +72,10 @@ class SweepOptions:
     machine."""
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("gpus", 0)):
+        for name, minimum in (("workers", 1), ("gpus", 0)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"--{name} {value}: must be at least {least}")
+            if value is not None and value < minimum:
+                raise UsageError(f"--{name} {value}: must be at least {minimum}")
         if self.speed is not None and self.speed <= 0:
             raise UsageError(f"--speed {self.speed}: must be above 0")
 
@@ -94,10 +94,10 @@ def _main(argv: list[str]) -> int:
     if argv[0] == "--list":
         print("sweeps:\n  " + "\n  ".join(sweep_names()))
         return 0
-    name, words = ("", ["--help"]) if argv[0] == "--help-all" else (argv[0], argv[1:])
+    name, arguments = ("", ["--help"]) if argv[0] == "--help-all" else (argv[0], argv[1:])
     if name.startswith("-"):
         raise UsageError(f"the sweep comes first, before {name}\n{USAGE}")
-    options = parse(SweepOptions, words, prog="python -m transfer.sweep NAME")
+    options = parse(SweepOptions, arguments, prog="python -m transfer.sweep NAME")
     return _sweep(_read(name, options), options)
 
 
@@ -112,10 +112,10 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
         return sweep
     if len(parts) != 1 or not options.against:
         raise UsageError(f"sweep {name}: give the part to compare and others, as --stem mine.py:Stem --against conv")
-    ((part, mine),) = parts.items()
-    if mine in options.against or len({*options.against}) < len(options.against):
+    ((part, value),) = parts.items()
+    if value in options.against or len({*options.against}) < len(options.against):
         raise UsageError("--against: name others, each once")
-    return sweep.comparing(part, mine, options.against)
+    return sweep.comparing(part, value, options.against)
 
 
 def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
@@ -136,7 +136,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
         return 0
     sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus, recheck=options.recheck)
     if searches:
-        sweeper.ended = searches.next_jobs
+        sweeper.on_end = searches.next_jobs
     sweeper.add(jobs)
     if not _run(sweeper):
         print(f"stopped; the same command goes on from {out}", file=sys.stderr)
@@ -167,15 +167,15 @@ def _run(sweeper: "Sweeper") -> bool:
         raise KeyboardInterrupt
 
     # a closed terminal stops the sweep as well, unless it was started with nohup
-    ends = [signal.SIGTERM, *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else [])]
-    before = {number: signal.signal(number, stop) for number in ends}
+    signals = [signal.SIGTERM, *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else [])]
+    previous = {number: signal.signal(number, stop) for number in signals}
     try:
         sweeper.run()
         return True
     except KeyboardInterrupt:
         return False
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 

@@ -8,12 +8,12 @@ reported.
 
 import itertools
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 TO_CONFIRM = 2
-"""The number of runs that confirm that a further seed has the bracket of the one before."""
+"""The number of runs that confirm that a seed has the same bracket as the seed before."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,6 @@ class Bracket:
     high: float
     """The smallest rate above it at which the training failed; infinite if it never did."""
 
-    @property
-    def ratio(self) -> float:
-        """The ratio high / low, infinite without a stable rate."""
-        return self.high / self.low if self.low else math.inf
-
 
 @dataclass(frozen=True)
 class SearchResult:
@@ -52,7 +47,7 @@ class SearchResult:
 
     @property
     def estimate(self) -> float:
-        """The estimated median limit over the seeds: the geometric mean of its bounds; nan if a bound is missing.
+        """Estimated median limit over the seeds: the geometric mean of its bounds; nan if a bound is missing.
 
         The median limit lies between the median of the lower ends and the median of the upper ends, so a seed whose
         bracket is open on one side still contributes by its other side.
@@ -64,13 +59,13 @@ class SearchResult:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The range over the seeds: the smallest and the largest rate at which the limit of some seed can lie."""
+        """Smallest and largest rate at which the limit of some seed can lie."""
         return min(b.low for b in self.brackets), max(b.high for b in self.brackets)
 
 
 @dataclass
 class Search:
-    """Plans one training after the other and is sent the result of each.
+    """A search that plans one training after the other and is sent the result of each.
 
     The first seed bisects [low, high] on a logarithmic scale until the ends of its bracket differ by at most `ratio`.
     Each other seed starts from the bracket of the seed before and, if its limit lies elsewhere, moves outwards in steps
@@ -99,51 +94,47 @@ class Search:
     def plan(self) -> Generator[tuple[float, int], bool, SearchResult]:
         """Yield (rate, seed), be sent whether the training was stable, and return the result of the search."""
         brackets: list[Bracket] = []
-        for place, seed in enumerate(self.seeds):
-            left, over = len(self.seeds) - place - 1, self.budget - len(self.probes)
-            allowance = max(over - TO_CONFIRM * left, min(over, TO_CONFIRM))
+        for index, seed in enumerate(self.seeds):
+            later_seeds, remaining = len(self.seeds) - index - 1, self.budget - len(self.probes)
+            allowance = max(remaining - TO_CONFIRM * later_seeds, min(remaining, TO_CONFIRM))
             if allowance <= 0:
                 break
             brackets.append((yield from self._bracket(seed, brackets[-1] if brackets else None, allowance)))
         return SearchResult(tuple(brackets), tuple(self.probes), tuple(_violations(self.probes)))
 
     def _bracket(self, seed: int, near: Bracket | None, allowance: int) -> Generator[tuple[float, int], bool, Bracket]:
-        before = len(self.probes)
-        share, looked = before + allowance, False
-        for rate in self._rates(near):
+        """Search the limit of one seed, starting from the bracket `near` of the seed before, and return its bracket."""
+        first = len(self.probes)
+        share, searches_gaps = first + allowance, False
+        for rate in _finite_ends(near):
             # both ends are tried: a stable one above a failed one contradicts a single limit
             if len(self.probes) < share:
                 yield from self._try(rate, seed)
         downwards = self.budget - self.budget // 3
         step = self.ratio**2 if near else math.inf
-        while len(self.probes) < (self.budget if looked or self._nothing_by(share) else share):
-            own = self.probes[before:]
-            stable, broken = _limits(own)
-            middle = self._next(stable, broken, step) if stable or len(own) < downwards else None
+        while len(self.probes) < (self.budget if searches_gaps or self._none_stable(share) else share):
+            probes = self.probes[first:]
+            stable, broken = _limits(probes)
+            middle = self._next_rate(stable, broken, step) if stable or len(probes) < downwards else None
             if middle is None and not stable:
-                middle, looked = self._between(own), True
+                middle, searches_gaps = self._middle_of_widest_gap(probes), True
             step *= step
             if middle is None or middle in (stable, broken):  # the same in four digits
                 break
             yield from self._try(middle, seed)
-        return Bracket(seed, *_limits(self.probes[before:]))
+        return Bracket(seed, *_limits(self.probes[first:]))
 
-    def _nothing_by(self, runs: int) -> bool:
+    def _none_stable(self, runs: int) -> bool:
         """Return whether none of the first runs was stable, whatever their seeds."""
         return not any(probe.stable for probe in self.probes[:runs])
 
-    def _between(self, own: Sequence[Probe]) -> float | None:
+    def _middle_of_widest_gap(self, probes: Sequence[Probe]) -> float | None:
         """Return the middle of the widest gap between the rates tried, or None when all gaps are narrow."""
-        marks = sorted({self.low, self.high, *(probe.rate for probe in own)})
-        width, below, above = max((round(math.log(b / a), 2), a, b) for a, b in itertools.pairwise(marks))
+        rates = sorted({self.low, self.high, *(probe.rate for probe in probes)})
+        width, below, above = max((round(math.log(b / a), 2), a, b) for a, b in itertools.pairwise(rates))
         return _rounded(math.sqrt(below * above)) if width > 2 * math.log(self.ratio) else None
 
-    def _rates(self, near: Bracket | None) -> Iterator[float]:
-        """Yield the ends of another seed's bracket."""
-        if near is not None:
-            yield from (rate for rate in (near.low, near.high) if 0 < rate < math.inf)
-
-    def _next(self, stable: float, broken: float, step: float) -> float | None:
+    def _next_rate(self, stable: float, broken: float, step: float) -> float | None:
         """Return the middle of the open range, at most a step outside the bracket, or None when it is narrow enough."""
         below, above = stable or self.low, min(broken, self.high)
         if (stable == 0 and broken <= self.low) or (broken == math.inf and stable >= self.high):
@@ -155,10 +146,16 @@ class Search:
         middle = math.sqrt(below * above)
         return _rounded(min(middle, stable * step) if stable else max(middle, broken / step))
 
-    def _try(self, rate: float, seed: int) -> Generator[tuple[float, int], bool, bool]:
+    def _try(self, rate: float, seed: int) -> Generator[tuple[float, int], bool, None]:
+        """Ask for one training and remember its result."""
         stable = yield rate, seed
         self.probes.append(Probe(rate, seed, stable))
-        return stable
+
+
+def _finite_ends(bracket: Bracket | None) -> Iterator[float]:
+    """Yield the rates at the ends of a bracket that bound it."""
+    if bracket is not None:
+        yield from (rate for rate in (bracket.low, bracket.high) if 0 < rate < math.inf)
 
 
 def _limits(probes: Sequence[Probe]) -> tuple[float, float]:
@@ -172,22 +169,11 @@ def _rounded(rate: float) -> float:
     return float(f"{rate:.4g}")
 
 
-def search_largest_stable(search: Search, probe: Callable[[float, int], bool]) -> SearchResult:
-    """Run a whole search; `probe(rate, seed)` returns whether the training at a rate is stable."""
-    plan = search.plan()
-    try:
-        asked = next(plan)
-        while True:
-            asked = plan.send(probe(*asked))
-    except StopIteration as end:
-        result: SearchResult = end.value
-        return result
-
-
 def _violations(probes: Sequence[Probe]) -> Iterator[str]:
+    """Yield a sentence for each stable rate above one that failed with the same seed."""
     for seed in dict.fromkeys(probe.seed for probe in probes):
-        mine = [probe for probe in probes if probe.seed == seed]
-        broken = [probe.rate for probe in mine if not probe.stable]
-        for probe in mine:
+        seed_probes = [probe for probe in probes if probe.seed == seed]
+        broken = [probe.rate for probe in seed_probes if not probe.stable]
+        for probe in seed_probes:
             if probe.stable and broken and probe.rate > min(broken):
                 yield f"seed {seed}: {probe.rate:g} is stable, {min(broken):g} below it broke down"

@@ -33,15 +33,19 @@ def plan(
     searches: "Searches | None",
     built: Built,
 ) -> str:
-    """The jobs of a sweep with their commands and predicted cost, as text.
+    """Return the jobs of a sweep with their commands and predicted cost, as text.
 
     Args:
-        built: the result of building their models.
+        sweep: the sweep.
+        jobs: its jobs; with searches, the first ones.
+        out: the folder of the sweep.
         extra: arguments that every command gets besides its own.
-        gpus: the number of GPUs of a job; None means what its step says.
-        speed: TFLOP/s that a device sustains; None: measured here.
+        gpus: the number of GPUs of a job; None means the number in its step.
+        speed: TFLOP/s that a device sustains; None means that it is measured here.
+        searches: the searches of the sweep, if it has any.
+        built: the result of building the models.
     """
-    how = "--speed" if speed else f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
+    source = "--speed" if speed else f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
     speed = speed or _sustained()
     predictions = [_predicted(job) for job in jobs]
     table = Table.from_rows(
@@ -59,14 +63,14 @@ def plan(
     )
     hours = sum(operations or 0.0 for operations, _ in predictions) / (speed * 3.6e15)
     unknown = sum(operations is None for operations, _ in predictions)
-    besides = f" and those of {unknown} cells without a prediction" if unknown else ""
+    unpredicted = f" and those of {unknown} cells without a prediction" if unknown else ""
     lines = [
         f"sweep {sweep.name}, tier {sweep.tier}: {len(jobs)} cells, "
-        f"{hours:.3g} device hours{besides} at {speed:.3g} TFLOP/s ({how})",
+        f"{hours:.3g} device hours{unpredicted} at {speed:.3g} TFLOP/s ({source})",
         f"{len(jobs) - len(built.failed)} of {len(jobs)} cells can be built: {built.models} models, on the meta "
         f"device, in {built.seconds:.1f} s.",
         "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data, start-up.",
-        *dict.fromkeys(f"without a prediction: {why}" for _, why in predictions if why),
+        *dict.fromkeys(f"without a prediction: {reason}" for _, reason in predictions if reason),
     ]
     if searches:
         budget = searches.groups[0].search.budget
@@ -76,9 +80,9 @@ def plan(
 
 def _command(job: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
     """Return the command line that a person would type for a job."""
-    wanted = job.step.resources.get("gpus", 1) if gpus is None else gpus
-    work = ProcessSpec((*job.words(out), *extra), out)
-    return shlex.join(["python", *python_command(work, int(wanted))[1:]])
+    count = job.step.resources.get("gpus", 1) if gpus is None else gpus
+    process = ProcessSpec((*job.argv(out), *extra), out)
+    return shlex.join(["python", *python_command(process, int(count))[1:]])
 
 
 def _predicted(job: SweepJob) -> tuple[float | None, str]:
@@ -104,14 +108,15 @@ def job_operations(job: SweepJob) -> float | None:
     per_image = 0.0
     for size, times in views_of(recipe):
         per_image += times * operations_at(job, size)
-    whole = operations_at(job, side_of(recipe))
+    evaluated = operations_at(job, side_of(recipe))
     if not epochs:
-        return whole * (train + (test or 0))
-    rounds = 2 if recipe.get("sam", "none") != "none" else 1
-    return epochs * train * per_image * rounds + whole * (test or 0)
+        return evaluated * (train + (test or 0))
+    passes = 2 if recipe.get("sam", "none") != "none" else 1  # SAM takes a second gradient in each step
+    return epochs * train * per_image * passes + evaluated * (test or 0)
 
 
 def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
+    """Return the number of images in these splits; None if the data set's facts count none of them."""
     counted = [
         counts[split]["images"] for split in splits if isinstance(counts.get(split), dict) and "images" in counts[split]
     ]
@@ -129,10 +134,10 @@ def _sustained() -> float:
     a = torch.randn(side, side, device=device, dtype=torch.bfloat16)
     best = float("inf")
     for _ in range(5):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         product = a @ a
         if device == "cuda":
             torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - start)
     del product
     return UTILISATION * 2 * side**3 / best / 1e12

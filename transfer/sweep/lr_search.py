@@ -16,14 +16,15 @@ from transfer.sweep.runner import Progress
 
 
 @dataclass
-class _Group:
-    """One search: the job that it varies, its plan, and its result."""
+class _RunningSearch:
+    """One search: the job whose rate it varies, its plan, and its result."""
 
     job: SweepJob
     plan: Generator[tuple[float, int], bool, SearchResult]
     search: Search
-    found: SearchResult | None = None
+    result: SearchResult | None = None
     failed: str = ""
+    """The reason why the search cannot go on; empty if it can."""
     endings: list[str] = field(default_factory=list)
     """The status of each training that failed."""
 
@@ -33,27 +34,28 @@ class Searches:
     """All searches of a sweep whose YAML has `search`; `Sweeper` calls `next_jobs` when a job has ended."""
 
     sweep: SweepFile
-    groups: list[_Group] = field(default_factory=list)
-    asked: dict[str, _Group] = field(default_factory=dict)
+    groups: list[_RunningSearch] = field(default_factory=list)
+    group_of_job: dict[str, _RunningSearch] = field(default_factory=dict)
+    """The search that asked for a job, by the name of the job."""
 
     def __post_init__(self) -> None:
-        given = self.sweep.search or {}
+        settings = self.sweep.search or {}
         try:
-            self.option = str(given.get("option", "lr"))
-            low, high = float(given["low"]), float(given["high"])
-            budget, ratio = int(given.get("budget", 12)), float(given.get("ratio", 1.5))
+            self.option = str(settings.get("option", "lr"))
+            low, high = float(settings["low"]), float(settings["high"])
+            budget, ratio = int(settings.get("budget", 12)), float(settings.get("ratio", 1.5))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(
                 f"sweep {self.sweep.name}: search: `low`, `high`, `budget` and `ratio` are numbers ({error})"
             ) from None
-        seeds = parse_seeds(as_list(given.get("seeds", [0, 1, 2])), f"sweep {self.sweep.name}: search")
+        seeds = parse_seeds(as_list(settings.get("seeds", [0, 1, 2])), f"sweep {self.sweep.name}: search")
         if budget < 2 * len(seeds) - 1:
             raise UsageError(f"sweep {self.sweep.name}: search: `budget` {budget} is too small for {len(seeds)} seeds")
         if not (0 < low < high < math.inf and ratio > 1 and budget >= 1 and seeds):
             raise UsageError(
                 f"sweep {self.sweep.name}: search: needs 0 < low < high, ratio above 1, a budget and seeds"
             )
-        step = str(given.get("step", list(self.sweep.steps)[-1]))
+        step = str(settings.get("step", list(self.sweep.steps)[-1]))
         if step not in self.sweep.steps:
             raise UsageError(f"sweep {self.sweep.name}: search: there is no step {step!r}")
         if later := [later_step.name for later_step in self.sweep.steps.values() if later_step.after == step]:
@@ -63,22 +65,22 @@ class Searches:
             _check_rate(self.option, self.sweep.steps[step])
         except UsageError as error:
             raise UsageError(f"sweep {self.sweep.name}: search: {error}") from None
-        self.first: list[SweepJob] = []
+        self.prerequisites: list[SweepJob] = []
         for job in expand(self.sweep):
             if job.step.name != step:
-                self.first.append(job)
-            elif not any(_alike(job, group.job, self.option) for group in self.groups):
+                self.prerequisites.append(job)
+            elif not any(_in_same_search(job, group.job, self.option) for group in self.groups):
                 search = Search(low, high, seeds, budget, ratio)
-                self.groups.append(_Group(job, search.plan(), search))
+                self.groups.append(_RunningSearch(job, search.plan(), search))
 
     def start(self) -> list[SweepJob]:
         """Return the first jobs: those that the searched step needs, and the first training of every search."""
-        return [*self.first, *(self._job(group, next(group.plan)) for group in self.groups)]
+        return [*self.prerequisites, *(self._job(group, next(group.plan)) for group in self.groups)]
 
     def next_jobs(self, progress: Progress) -> Sequence[SweepJob]:
         """Return the next training of the search to which a finished job belongs."""
-        group = self.asked.get(progress.job.name)
-        if group is None or group.found is not None:
+        group = self.group_of_job.get(progress.job.name)
+        if group is None or group.result is not None:
             return ()
         if progress.record is None:
             group.failed = f"{progress.job.name} {progress.status}: {progress.reason}"
@@ -87,23 +89,23 @@ class Searches:
         try:
             return [self._job(group, group.plan.send(not progress.training_failed))]
         except StopIteration as end:
-            group.found = end.value
+            group.result = end.value
             return ()
 
     def table(self) -> Table:
-        """One row per search: the largest stable rate, its range over the seeds, runs taken, contradictions."""
+        """Return one row per search: largest stable rate, its range over the seeds, number of runs, contradictions."""
         columns = [Column(f"largest stable {self.option}", significant_digits=3)]
         return Table.from_rows((self._row(group) for group in self.groups), columns)
 
-    def _row(self, group: _Group) -> dict[str, Any]:
-        job, result = group.job, group.found
-        line: dict[str, Any] = {"sweep": job.label or job.step.name, "backbone": job.backbone}
-        line |= {"data set": job.dataset, "options": _options(job, self.option)}
+    def _row(self, group: _RunningSearch) -> dict[str, Any]:
+        job, result = group.job, group.result
+        row: dict[str, Any] = {"sweep": job.label or job.step.name, "backbone": job.backbone}
+        row |= {"data set": job.dataset, "options": _options(job, self.option)}
         if result is None:
-            return line | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
+            return row | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
         low, high = result.interval
         each = tuple(f"seed {b.seed}: {b.low:.3g} to {b.high:.3g}" for b in result.brackets)
-        return line | {
+        return row | {
             f"largest stable {self.option}": result.estimate,
             "range over seeds": f"{low:.3g} to {high:.3g}",
             "each seed": each,
@@ -111,14 +113,14 @@ class Searches:
             "note": tuple(_remarks(group, result)),
         }
 
-    def _job(self, group: _Group, asked: tuple[float, int]) -> SweepJob:
-        rate, seed = asked
+    def _job(self, group: _RunningSearch, rate_and_seed: tuple[float, int]) -> SweepJob:
+        rate, seed = rate_and_seed
         old = group.job
         options = old.options | {self.option: rate}
         job = make_job(
             old.step, old.backbone, old.dataset, seed, options, (*_axes(old), self.option), old.parent, old.label
         )
-        self.asked[job.name] = group
+        self.group_of_job[job.name] = group
         return job
 
 
@@ -129,7 +131,7 @@ def _check_rate(option: str, step: Step) -> None:
         raise UsageError(f"`{option}` is no number (it is {value!r} in the recipe {step.recipe}), so it has no range")
 
 
-def _remarks(group: _Group, result: SearchResult) -> Iterator[str]:
+def _remarks(group: _RunningSearch, result: SearchResult) -> Iterator[str]:
     """Yield the reasons why the estimate is open or doubtful, each with the fix."""
     low, high = group.search.low, group.search.high
     for bracket in result.brackets:
@@ -148,17 +150,22 @@ def _remarks(group: _Group, result: SearchResult) -> Iterator[str]:
     yield from result.violations
 
 
-def _alike(job: SweepJob, other: SweepJob, option: str) -> bool:
+def _in_same_search(job: SweepJob, other: SweepJob, option: str) -> bool:
     """Return whether two jobs belong to the same search: they differ in nothing but the seed and the rate."""
-    ours, theirs = ({k: v for k, v in item.options.items() if k != option} for item in (job, other))
-    return (job.backbone, job.dataset, job.parent, ours) == (other.backbone, other.dataset, other.parent, theirs)
+    first, second = (
+        (item.backbone, item.dataset, item.parent, {k: v for k, v in item.options.items() if k != option})
+        for item in (job, other)
+    )
+    return first == second
 
 
 def _axes(job: SweepJob) -> tuple[str, ...]:
+    """Return the names of the options of a job that its grid or the row of a part varies."""
     varied = dict.fromkeys((*job.step.varied, "stem", "attention", "ffn"))
     return tuple(name for name in varied if name in job.options)
 
 
 def _options(job: SweepJob, option: str) -> str:
+    """Return the varied options of a job as text, without the searched one."""
     shown = {name: job.options[name] for name in dict.fromkeys(_axes(job)) if name != option}
     return ", ".join(f"{name}={value}" for name, value in shown.items())

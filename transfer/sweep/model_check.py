@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
 Overrides = tuple[tuple[str, Any], ...]
 DETECT = "detect"
-AROUND = ("detector", "pyramid", "taps", "window", "window_padding", "global_blocks", "relative", "size", "checkpoint")
+DETECTOR_OPTIONS = (
+    "detector",
+    "pyramid",
+    "taps",
+    "window",
+    "window_padding",
+    "global_blocks",
+    "relative",
+    "size",
+    "checkpoint",
+)
 """The options of detection that determine the model around a backbone."""
 PASSES = 3  # a training step costs one forward pass and a backward pass of twice the operations
 
@@ -30,8 +40,9 @@ class Built:
     """The result of building the models of a sweep."""
 
     models: int
+    """The number of different models."""
     seconds: float
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str]
     """The reason of each failure by the name of its job."""
 
     def raise_if_any(self) -> None:
@@ -43,16 +54,15 @@ class Built:
 
 def build_all(jobs: Sequence[SweepJob]) -> Built:
     """Build the model of every job, equal models once, and run an image through those with a user's code."""
-    begin, known = time.perf_counter(), dict[str, str]()
-    built = Built(0, 0.0)
+    start, reasons = time.perf_counter(), dict[str, str]()
+    failed = {}
     for job in jobs:
-        key = _model_of(job)
-        if key not in known:
-            known[key] = _reason(job)
-        if known[key]:
-            built.failed[job.name] = known[key]
-    built.models, built.seconds = len(known), time.perf_counter() - begin
-    return built
+        key = _model_key(job)
+        if key not in reasons:
+            reasons[key] = _reason(job)
+        if reasons[key]:
+            failed[job.name] = reasons[key]
+    return Built(len(reasons), time.perf_counter() - start, failed)
 
 
 def _reason(job: SweepJob) -> str:
@@ -63,15 +73,15 @@ def _reason(job: SweepJob) -> str:
                 if _model(job.backbone, size, _overrides(job), padded=False).spec.files:
                     operations_at(job, size)
         if job.step.kind == "run":
-            _build_around(job)
+            _build_task_model(job)
     except UserError as error:
         return str(error)
-    except Exception as error:  # of a user's part
+    except Exception as error:  # raised by a user's code
         return f"a part of {job.backbone} raised {type(error).__name__}: {error}"
     return ""
 
 
-def _build_around(job: SweepJob) -> None:
+def _build_task_model(job: SweepJob) -> None:
     """Build what the task of a job's command adds around the backbone, with the options of the command."""
     from tasks.task import Task, load_task
     from transfer.cli.command import read_command
@@ -79,18 +89,18 @@ def _build_around(job: SweepJob) -> None:
     task = load_task(job.step.recipe)
     if type(task).build is Task.build:
         return
-    command = read_command(job.step.source, task.options, list(job.words(Path()))[2:])
+    command = read_command(job.step.source, task.options, list(job.argv(Path()))[2:])
     spec = command.resolved(task.from_scratch, weights="random", load="strict")
     command.check_flags(spec)
     task.check_words(spec, command.options)
     _on_meta(lambda: task.build(spec, command.options), spec)
 
 
-def _model_of(job: SweepJob) -> str:
+def _model_key(job: SweepJob) -> str:
     """Return a key that is equal for jobs with the same model; how it is trained does not matter."""
     recipe = recipe_of(job)
-    around = [recipe.get(name) for name in AROUND] if job.step.recipe == DETECT else views_of(recipe)
-    return json.dumps([job.step.recipe == DETECT, job.backbone, _overrides(job), around], default=str)
+    shape = [recipe.get(name) for name in DETECTOR_OPTIONS] if job.step.recipe == DETECT else views_of(recipe)
+    return json.dumps([job.step.recipe == DETECT, job.backbone, _overrides(job), shape], default=str)
 
 
 def _overrides(job: SweepJob) -> Overrides:
@@ -98,11 +108,11 @@ def _overrides(job: SweepJob) -> Overrides:
 
     All exponents other than 1 are treated as one value, because they change neither tensors nor operations.
     """
-    named = {name: hashable(job.options[name]) for name in sorted(job.options) if name in BACKBONE_OPTIONS}
-    alpha = named.get("alpha", 1)
+    overrides = {name: hashable(job.options[name]) for name in sorted(job.options) if name in BACKBONE_OPTIONS}
+    alpha = overrides.get("alpha", 1)
     if alpha not in (None, 1):
-        named["alpha"] = "learned" if parse_field("alpha", alpha) == "learned" else 0.5
-    return tuple((name, value) for name, value in named.items() if name not in ("weights", "load"))
+        overrides["alpha"] = "learned" if parse_field("alpha", alpha) == "learned" else 0.5
+    return tuple((name, value) for name, value in overrides.items() if name not in ("weights", "load"))
 
 
 def operations_at(job: SweepJob, size: Any) -> float:

@@ -36,19 +36,19 @@ class SweepReport:
 
     @cached_property
     def runs(self) -> RunSet:
-        """The runs of the jobs, without duplicates."""
+        """Runs of the jobs, without duplicates."""
         store = Store(self.sweeper.out / "runs")
         records = [progress.record for progress in self.sweeper.jobs.values() if progress.record]
         return RunSet.of({record.run_id: Run(store.folder(record.run_id), record) for record in records}.values())
 
     @cached_property
     def first(self) -> list[Section]:
-        """How the jobs ended, the results of searches, and the parts that the sweep's YAML requests."""
+        """First sections: how the jobs ended, results of searches, and the sections that the sweep's YAML requests."""
         parts = [_cells(self.sweeper)]
         parts += [Section(title="Largest stable rates", table=self.searches.table())] if self.searches else []
-        for wanted in _wanted(self.sweep):
+        for request in _requests(self.sweep):
             try:
-                parts += sections(self.runs, wanted)
+                parts += sections(self.runs, request)
             except UserError as error:
                 self.missing.append(f"not shown: {error}")
         broken = broken_arms(self.sweep, list(self.sweeper.jobs.values()))
@@ -61,8 +61,8 @@ class SweepReport:
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""
-        wanted = ReportRequest(everything=True, pictures=True)
-        parts = [*self.first, *(sections(self.runs, wanted) if len(self.runs) else [])]
+        request = ReportRequest(everything=True, pictures=True)
+        parts = [*self.first, *(sections(self.runs, request) if len(self.runs) else [])]
         parts += [Section(title="Not shown", note="\n".join(self.missing))] if self.missing else []
         tier = f", {self.sweep.tier}" if self.sweep.tiers else ""
         content = page(f"{self.sweep.name}{tier}: {self.sweep.about}", parts, self.runs)
@@ -70,7 +70,8 @@ class SweepReport:
         return self.sweeper.out / PAGE
 
 
-def _wanted(sweep: SweepFile) -> list[ReportRequest]:
+def _requests(sweep: SweepFile) -> list[ReportRequest]:
+    """Return the requests for the sections that the sweep's YAML names."""
     options: dict[str, Any] = sweep.report
     requests = [ReportRequest(paper=sweep.paper)] if sweep.paper else []
     requests += [ReportRequest(compare=[(str(a), str(b))]) for a, b in options.get("compare", ())]
@@ -93,16 +94,18 @@ def _row(progress: Progress) -> dict[str, str]:
 
 
 def broken_arms(sweep: SweepFile, ends: Sequence[Progress]) -> list[str]:
-    """Return a line for each compared arm and task in which its training failed."""
-    sides = [str(side).partition("=") for pair in sweep.report.get("compare", ()) for side in pair]
+    """Return a line for each compared arm and each task in which its training failed."""
+    arms = [str(arm).partition("=") for pair in sweep.report.get("compare", ()) for arm in pair]
     lines = []
-    for key, _, value in dict.fromkeys(sides):
+    for key, _, value in dict.fromkeys(arms):
         groups: dict[str, list[Progress]] = {}
         for end in ends:
             if str(end.job.options.get(key)) == value:
-                groups.setdefault(_place(end.job), []).append(end)
+                groups.setdefault(_task_label(end.job), []).append(end)
         lines += [
-            f"{_arm(value)} broke down in {where}: {_how(group)}" for where, group in groups.items() if _how(group)
+            f"{_arm(value)} broke down in {task}: {text}"
+            for task, group in groups.items()
+            if (text := _failures(group))
         ]
     return lines
 
@@ -112,13 +115,13 @@ def _arm(value: str) -> str:
     return Path(value.partition(".py:")[0]).name if ".py:" in value else value
 
 
-def _place(job: SweepJob) -> str:
+def _task_label(job: SweepJob) -> str:
     """Return the task of a job, with its data set if its step has several."""
     task = "pretraining" if job.step.kind == "pretrain" else job.step.recipe
     return f"{task} on {Path(job.dataset).stem}" if len(job.step.dataset) > 1 else task
 
 
-def _how(group: Sequence[Progress]) -> str:
+def _failures(group: Sequence[Progress]) -> str:
     """Return how an arm's failed trainings of one task ended; empty if none failed."""
     broken = [
         (end.status, end.record.outcome["step"], end.job.seed) for end in group if end.record and end.training_failed

@@ -22,8 +22,8 @@ from transfer.records.store import Record, Store
 from transfer.sweep.definition.grid import SweepJob, result_file
 
 POLL_SECONDS = 0.2
-TRIED_AGAIN = 1  # how often a failed job is started again
-WRONG_WORDS, STOPPED = 2, 143
+RETRIES = 1  # how often a failed job is started again
+WRONG_ARGUMENTS, STOPPED = 2, 143  # exit statuses of a job's command
 
 
 @dataclass
@@ -37,20 +37,22 @@ class Progress:
     attempts: int = 0
     record: Record | None = None
     reused: bool = False
-    looked: bool = False
-    """Whether a record of an earlier sweep was looked for."""
+    searched: bool = False
+    """Whether a record of an earlier start of the sweep was searched for."""
     process: Job | None = None
-    began: float = 0.0
+    started: float = 0.0
+    """The time of the last start, in seconds of the monotonic clock."""
     seconds: float = 0.0
+    """The duration of all attempts."""
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, in whatever way."""
+        """Whether the job has ended: completed, failed, blocked, or with a failed training."""
         return self.status not in ("waiting", "running")
 
     @property
     def training_failed(self) -> bool:
-        """Whether its training failed, which is a result with a record."""
+        """Whether the job's training failed, which is a result with a record."""
         return self.record is not None and self.record.training_failed
 
 
@@ -62,21 +64,21 @@ class Sweeper:
         out: the folder of the sweep with `runs`, `weights`, `features`, and `jobs` for the logs.
         launcher: starts the processes.
         extra: arguments that every job's command gets besides its own.
-        ended: is called with every job that has ended, and returns further jobs to run.
-        gpus: the number of GPUs of a job; None means what its step says.
+        on_end: is called with every job that has ended, and returns further jobs to run.
+        gpus: the number of GPUs of a job; None means the number in its step.
         recheck: whether commands of finished jobs are started too; they find their records by the data's contents.
     """
 
     out: Path
     launcher: Launcher
     extra: tuple[str, ...] = ()
-    ended: Callable[[Progress], Sequence[SweepJob]] = lambda progress: ()
+    on_end: Callable[[Progress], Sequence[SweepJob]] = lambda progress: ()
     gpus: int | None = None
     recheck: bool = False
     jobs: dict[str, Progress] = field(default_factory=dict)
 
     def add(self, jobs: Sequence[SweepJob]) -> None:
-        """Add jobs that are not there yet."""
+        """Add jobs whose names are new."""
         for job in jobs:
             self.jobs.setdefault(job.name, Progress(job))
 
@@ -88,49 +90,51 @@ class Sweeper:
         """
         check_writable(self.out / "cells", "--out")
         for progress in self.jobs.values():
-            self.launcher.fits(self._work(progress))  # raises for one that never can
+            self.launcher.fits(self._process_spec(progress))  # raises for a job that can never start
         with locked(self.out):
             try:
                 while not all(progress.ended for progress in self.jobs.values()):
-                    self._look()
-                    self._start()
+                    self._update()
+                    self._start_ready()
                     time.sleep(POLL_SECONDS)
             finally:
                 self.launcher.close()
 
-    def _look(self) -> None:
+    def _update(self) -> None:
+        """Take the results of processes that have ended; block or reuse waiting jobs."""
         for progress in list(self.jobs.values()):
             if progress.status == "waiting":
                 self._block_or_reuse(progress)
             elif progress.status == "running" and progress.process is not None:
                 status = progress.process.poll()
                 if status is not None:
-                    progress.seconds += time.monotonic() - progress.began
+                    progress.seconds += time.monotonic() - progress.started
                     self._finish(progress, status)
 
     def _block_or_reuse(self, progress: Progress) -> None:
         parent = self._parent(progress)
         if parent is not None and parent.ended and parent.status != "completed":
-            how = f"broke down ({parent.status})" if parent.training_failed else parent.status
-            self._end(progress, "blocked", f"{parent.job.name} {how}")
+            ending = f"broke down ({parent.status})" if parent.training_failed else parent.status
+            self._end(progress, "blocked", f"{parent.job.name} {ending}")
         elif parent is None or parent.ended:
-            record = None if self.recheck or progress.looked else self._done(progress.job)
-            progress.looked = True
+            record = None if self.recheck or progress.searched else self._earlier_record(progress.job)
+            progress.searched = True
             if record is not None:
                 progress.reused = True
                 self._record(progress, record)
 
-    def _start(self) -> None:
+    def _start_ready(self) -> None:
+        """Start the jobs that wait for nothing, as far as the launcher has room."""
         ready = [progress for progress in self.jobs.values() if self._ready(progress)]
         if self.launcher.slots is None:
-            alike: dict[str, list[Progress]] = {}
+            by_resources: dict[str, list[Progress]] = {}
             for progress in ready:  # jobs with equal resources form one array, which Slurm accepts or refuses as one
-                alike.setdefault(repr(self._work(progress).resources), []).append(progress)
-            for group in alike.values():
+                by_resources.setdefault(repr(self._process_spec(progress).resources), []).append(progress)
+            for group in by_resources.values():
                 self._launch(group)
             return
         for progress in ready:
-            if self.launcher.fits(self._work(progress)):
+            if self.launcher.fits(self._process_spec(progress)):
                 self._launch([progress])
 
     def _ready(self, progress: Progress) -> bool:
@@ -141,35 +145,35 @@ class Sweeper:
         for progress in ready:
             result_file(self.out, progress.job.name).unlink(missing_ok=True)
         try:
-            processes = self.launcher.start([self._work(progress) for progress in ready])
+            processes = self.launcher.start([self._process_spec(progress) for progress in ready])
         except UserError as error:  # refused: the other jobs go on
             for progress in ready:
                 self._end(progress, "failed", str(error))
             return
         for progress, process in zip(ready, processes, strict=True):
-            progress.process, progress.status, progress.began = process, "running", time.monotonic()
+            progress.process, progress.status, progress.started = process, "running", time.monotonic()
             progress.attempts += 1
-            self.say(progress, "starts" if progress.attempts == 1 else "is tried again")
+            self._print(progress, "starts" if progress.attempts == 1 else "is tried again")
 
-    def _work(self, progress: Progress) -> ProcessSpec:
+    def _process_spec(self, progress: Progress) -> ProcessSpec:
         job = progress.job
-        words = (*job.words(self.out), *self.extra)
+        argv = (*job.argv(self.out), *self.extra)
         resources = job.step.resources if self.gpus is None else {**job.step.resources, "gpus": self.gpus}
-        return ProcessSpec(words, self.out / "cells" / f"{job.name}.log", resources)
+        return ProcessSpec(argv, self.out / "cells" / f"{job.name}.log", resources)
 
     def _finish(self, progress: Progress, status: int) -> None:
         """Take the record that an ended process left; without one the job has failed, and is tried once more."""
-        left = command_result.read(result_file(self.out, progress.job.name))
-        record = self._read(left.runs) if left else None
+        result = command_result.read(result_file(self.out, progress.job.name))
+        record = self._read(result.runs) if result else None
         if record is not None and status >= 0:
             self._remember(progress.job, record)
             self._record(progress, record)
             return
         reason = _reason(status, self.out / "cells" / f"{progress.job.name}.log")
-        if status in (WRONG_WORDS, STOPPED) or progress.attempts > TRIED_AGAIN:
+        if status in (WRONG_ARGUMENTS, STOPPED) or progress.attempts > RETRIES:
             self._end(progress, "failed", reason)
         else:
-            self.say(progress, f"failed: {reason}")
+            self._print(progress, f"failed: {reason}")
             progress.status, progress.reason = "waiting", reason
 
     def _record(self, progress: Progress, record: Record) -> None:
@@ -178,22 +182,21 @@ class Sweeper:
 
     def _end(self, progress: Progress, status: str, reason: str = "") -> None:
         progress.status, progress.reason = status, reason
-        self.say(progress, _ending(progress))
-        self.add(self.ended(progress))
+        self._print(progress, _ending(progress))
+        self.add(self.on_end(progress))
 
-    def say(self, progress: Progress, text: str) -> None:
-        """Print a line about a job to stderr, with how many jobs have ended."""
+    def _print(self, progress: Progress, text: str) -> None:
+        """Print a line about a job to stderr, with the number of jobs that have ended."""
         ended = sum(item.ended for item in self.jobs.values())
         print(f"[{ended}/{len(self.jobs)}] {progress.job.name} {text}", file=sys.stderr, flush=True)
 
     def _parent(self, progress: Progress) -> Progress | None:
         return self.jobs[progress.job.parent.name] if progress.job.parent else None
 
-    # A job that has ended need not be started again to find its record.
-
-    def _done(self, job: SweepJob) -> Record | None:
+    def _earlier_record(self, job: SweepJob) -> Record | None:
+        """Return the record of a job that ended in an earlier start of the sweep, without starting its command."""
         try:
-            content = json.loads(self._memory(job).read_text(encoding="utf-8"))
+            content = json.loads(self._done_file(job).read_text(encoding="utf-8"))
             runs, key = content["runs"], content["key"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -203,14 +206,14 @@ class Sweeper:
     def _has_weights(self, job: SweepJob, record: Record) -> bool:
         """Return whether the weights that a pretraining left for later jobs are still in their place."""
         folder = self.out / "weights" / job.name
-        whose = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
-        return record.export is None or job.step.kind != "pretrain" or whose == record.run_key
+        run_key = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
+        return record.export is None or job.step.kind != "pretrain" or run_key == record.run_key
 
     def _remember(self, job: SweepJob, record: Record) -> None:
         content = {"runs": [record.run_id], "key": self._key(job)}
-        write_atomic(self._memory(job), json.dumps(content).encode())
+        write_atomic(self._done_file(job), json.dumps(content).encode())
 
-    def _memory(self, job: SweepJob) -> Path:
+    def _done_file(self, job: SweepJob) -> Path:
         return self.out / "cells" / f"{job.name}.done.json"
 
     def _key(self, job: SweepJob) -> str:
@@ -220,7 +223,7 @@ class Sweeper:
         """
         parent = self.jobs[job.parent.name].record if job.parent else None
         data = os.environ.get("TRANSFER_DATA") if "--data" not in self.extra else None
-        parts = [job.words(Path()), self.extra, data, parent.export if parent else _weights_there(job)]
+        parts = [job.argv(Path()), self.extra, data, parent.export if parent else _weights_states(job)]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _read(self, runs: Sequence[str]) -> Record | None:
@@ -231,14 +234,15 @@ class Sweeper:
         return None
 
 
-def _weights_there(job: SweepJob) -> list[tuple[int, int]]:
+def _weights_states(job: SweepJob) -> list[tuple[int, int]]:
     """Return the size and modification time of the weights that a job finds by path or by its backbone's name."""
-    named = Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
-    states = [path.stat() for path in (named, named / exports.WEIGHTS) if path.is_file()]
+    weights = Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
+    states = [path.stat() for path in (weights, weights / exports.WEIGHTS) if path.is_file()]
     return [(state.st_size, state.st_mtime_ns) for state in states]
 
 
 def _ending(progress: Progress) -> str:
+    """Return how a job ended, as text for its user."""
     record, reason = progress.record, f": {progress.reason}" if progress.reason else ""
     if record is None:
         return progress.status + reason
@@ -252,18 +256,18 @@ def _ending(progress: Progress) -> str:
 def _reason(status: int, log: Path) -> str:
     """Return why a process failed: the signal that ended it, or the last error in its log."""
     if status < 0:
-        killer = "; the system's memory limit does that" if status == -9 else ""
-        return f"killed by signal {-status}{killer}; see {log}"
+        hint = "; the system's memory limit does that" if status == -9 else ""
+        return f"killed by signal {-status}{hint}; see {log}"
     if status == STOPPED:
         return "stopped by a signal from outside, its state saved; the same command goes on"
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
     except OSError:
         lines = []
-    texts = [text for line in lines if (text := re.sub(r"[\u2500-\u257f]", "", line).strip())]
+    texts = [text for line in lines if (text := re.sub(r"[\u2500-\u257f]", "", line).strip())]  # without boxes
     errors = [line for line in texts if line.startswith("error:")]
-    if errors or status != WRONG_WORDS:
-        last = (errors or texts or ["it left no word"])[-1].removeprefix("error: ")
+    if errors or status != WRONG_ARGUMENTS:
+        last = (errors or texts or ["its log is empty"])[-1].removeprefix("error: ")
     else:  # a flag's error is several lines
         last = " ".join(line for line in texts if not line.startswith("For full helptext"))[-300:]
     return f"exit status {status}: {last[:300]}; see {log}"

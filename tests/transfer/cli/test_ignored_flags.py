@@ -66,7 +66,7 @@ def test_a_sweep_passes_over_what_is_idle_in_a_cell() -> None:
     cells = [cell for cell in expand(read_sweep("theorem1", "smoke")) if cell.options.get("weight_decay") == 0]
     method = load_method("supervised")
     for cell in cells[:1]:
-        _, recipe, *words = cell.words(Path("out"))
+        _, recipe, *words = cell.argv(Path("out"))
         command = read_command(pretraining_recipe(recipe), method.options, words, PretrainRunOptions)
         assert "no_decay" in ignored_options(rule_inputs(command.recorded_task, plain(command.options)))
         command.run.idle_flags = "refuse"

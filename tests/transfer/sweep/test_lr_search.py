@@ -26,13 +26,13 @@ def searches(folder: Path, **given: Any) -> Searches:
 
 def test_the_limit_of_a_real_training_is_bracketed_within_the_budget(tmp_path: Path) -> None:
     found = searches(tmp_path)
-    sweeper = Sweeper(tmp_path / "out", InThisProcess(), ended=found.next_jobs)
+    sweeper = Sweeper(tmp_path / "out", InThisProcess(), on_end=found.next_jobs)
     sweeper.add(found.start())
     sweeper.run()
     (group,) = found.groups
-    assert group.found is not None
-    (bracket,) = group.found.brackets
-    assert len(group.found.probes) == len(sweeper.jobs) <= 6
+    assert group.result is not None
+    (bracket,) = group.result.brackets
+    assert len(group.result.probes) == len(sweeper.jobs) <= 6
     by_rate = {progress.job.options["lr"]: progress for progress in sweeper.jobs.values()}
     assert by_rate[bracket.low].status == "completed"
     assert by_rate[bracket.high].training_failed

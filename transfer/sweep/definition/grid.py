@@ -32,19 +32,23 @@ class SweepJob:
     label: str = field(default="", compare=False)
     """The label of the first row that it belongs to."""
 
-    def words(self, out: Path) -> tuple[str, ...]:
-        """What stands after `python -m`; runs, weights and features go below `out`."""
-        where: dict[str, Any] = {"out": out / "runs", "result_file": result_file(out, self.name), "idle_flags": "pass"}
+    def argv(self, out: Path) -> tuple[str, ...]:
+        """Return the module and its arguments as `python -m` takes them; runs, weights and features go below `out`."""
+        outputs: dict[str, Any] = {
+            "out": out / "runs",
+            "result_file": result_file(out, self.name),
+            "idle_flags": "pass",
+        }
         if self.step.kind == "pretrain":
-            # the folder is the sweep's own: what is there of this job was trained on other contents
-            where |= {"name": self.name, "weights_to": out / "weights", "replace": True}
+            # the folder is the sweep's own, so weights of this name there were trained on other data
+            outputs |= {"name": self.name, "weights_to": out / "weights", "replace": True}
         else:
-            where |= {"features": out / "features"}
+            outputs |= {"features": out / "features"}
         if self.parent is not None:
-            where |= {"weights": out / "weights" / self.parent.name}
+            outputs |= {"weights": out / "weights" / self.parent.name}
         module = "transfer.pretrain" if self.step.kind == "pretrain" else "transfer.run"
-        named = {"backbone": self.backbone, "dataset": self.dataset, "seeds": self.seed}
-        return (module, self.step.recipe, *_flags(named), *_flags(self.options), *_flags(where))
+        inputs = {"backbone": self.backbone, "dataset": self.dataset, "seeds": self.seed}
+        return (module, self.step.recipe, *_flags(inputs), *_flags(self.options), *_flags(outputs))
 
 
 def result_file(out: Path, name: str) -> Path:
@@ -70,16 +74,17 @@ def expand(sweep: SweepFile) -> list[SweepJob]:
 def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
     """Yield the jobs of the steps that a row names and of those that they need; of all steps if it names none."""
     named = [name for name in row if name in sweep.steps]
-    wanted = set(sweep.steps) if not named else _with_ancestors(sweep.steps, named)
-    made: dict[str, list[SweepJob]] = {}
+    needed = set(sweep.steps) if not named else _with_ancestors(sweep.steps, named)
+    jobs: dict[str, list[SweepJob]] = {}
     for name, step in sweep.steps.items():
-        if name in wanted:
-            parents = made[step.after] if step.after else [None]
-            made[name] = [job for parent in parents for job in _step_jobs(step, row, parent)]
-            yield from made[name]
+        if name in needed:
+            parents = jobs[step.after] if step.after else [None]
+            jobs[name] = [job for parent in parents for job in _step_jobs(step, row, parent)]
+            yield from jobs[name]
 
 
 def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
+    """Return the names of steps and of all steps from whose weights they start, directly or indirectly."""
     ancestors: set[str] = set()
     for name in names:
         step: str | None = name
@@ -91,13 +96,13 @@ def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
 
 def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
     """Yield a job for each backbone, data set, seed and combination of the grid."""
-    given = row.get(step.name) or {}
+    row_options = row.get(step.name) or {}
     inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
     if parent and parent.options.get("smoke") and "smoke" not in step.options:
         inherited["smoke"] = True  # a run that starts from a smoke run's weights is a smoke run
     backbones = step.backbone or ((parent.backbone,) if parent else ())
     seeds = step.seeds if step.seeds is not None else (parent.seed if parent else 0,)
-    axes = {**step.grid, **{name: _used(value) for name, value in given.items()}}
+    axes = {**step.grid, **{name: _readings(value) for name, value in row_options.items()}}
     varied = tuple(dict.fromkeys(name for axis in axes for name in options_of(axis)))
     fixed = inherited | {name: value for name, value in step.options.items() if name not in varied}
     for backbone, dataset, seed in product(backbones, step.dataset, seeds):
@@ -111,6 +116,7 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
 
 
 def _spread(names: tuple[str, ...], value: Any) -> list[tuple[str, Any]]:
+    """Return (option, value) for each option that a value of an axis sets."""
     return [(names[0], value)] if len(names) == 1 else list(zip(names, value, strict=True))
 
 
@@ -126,27 +132,27 @@ def make_job(
 ) -> SweepJob:
     """Return a job with the unique name `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
     flags = _flags({name: options[name] for name in sorted(options)})
-    whole = [step.kind, step.recipe, backbone, dataset, seed, flags, parent.name if parent else None]
-    contents = [_content(word) for word in (step.recipe, backbone, dataset, *flags)]
-    digest = hashlib.sha256(repr([*whole, contents]).encode()).hexdigest()[:8]
+    content = [step.kind, step.recipe, backbone, dataset, seed, flags, parent.name if parent else None]
+    files = [_content(argument) for argument in (step.recipe, backbone, dataset, *flags)]
+    digest = hashlib.sha256(repr([*content, files]).encode()).hexdigest()[:8]
     inherited = [name for name in parent.options if name in BACKBONE_OPTIONS and name not in axes] if parent else []
     varied = [str(options[name]) for name in (*inherited, *axes) if name in options]
-    words = [step.name, Path(dataset).stem, Path(backbone).stem, *varied, f"s{seed}"]
-    slug = "-".join(re.sub(r"[^A-Za-z0-9_.+@,=]+", "_", Path(word).name or word).strip("._") for word in words)
+    labels = [step.name, Path(dataset).stem, Path(backbone).stem, *varied, f"s{seed}"]
+    slug = "-".join(re.sub(r"[^A-Za-z0-9_.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
     return SweepJob(f"{slug[:100]}-{digest}", step, backbone, dataset, seed, options, parent, label)
 
 
-def _used(value: Any) -> list[Any]:
+def _readings(value: Any) -> list[Any]:
     """Return the values of an option in a row: a single one, or the readings of a printed one. A list is one value."""
     return [number(item) for item in value["used"]] if isinstance(value, dict) else [number(value)]
 
 
-def _content(word: str, folder: Path = Path(), depth: int = 3) -> str:
+def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:
     """Return the sha256 of the user's file that an argument names, or "" if it names none.
 
     Changed files thus give new jobs. A YAML file includes the files that it names, relative to its own folder.
     """
-    path = folder / (word.rpartition(":")[0] if ".py:" in word else word)
+    path = folder / (argument.rpartition(":")[0] if ".py:" in argument else argument)
     if path.suffix not in (".py", ".yaml", ".yml") or not path.is_file():
         return ""
     inner = "".join(_content(text, path.parent, depth - 1) for text in _texts(path)) if depth else ""
@@ -168,14 +174,14 @@ def _texts(path: Path) -> Iterator[str]:
 
 def _flags(options: dict[str, Any]) -> list[str]:
     """Return options as command-line arguments."""
-    words: list[str] = []
+    arguments: list[str] = []
     for name, value in options.items():
         flag = name.replace("_", "-")
         # options of the backbone take a value, because they may also be unset
         if isinstance(value, bool) and name not in BACKBONE_OPTIONS:
-            words.append(f"--{'' if value else 'no-'}{flag}")
+            arguments.append(f"--{'' if value else 'no-'}{flag}")
         elif isinstance(value, list | tuple):
-            words += [f"--{flag}", *map(str, value)]
+            arguments += [f"--{flag}", *map(str, value)]
         else:
-            words += [f"--{flag}", str(value)]
-    return words
+            arguments += [f"--{flag}", str(value)]
+    return arguments

@@ -17,8 +17,8 @@ def read_rows(
     Args:
         content: the sweep's YAML.
         steps: the parsed steps of the tier.
-        readings: how many readings of ambiguously printed options to use, "one" or "both"; None takes what the file
-            says, by default one for a published table and both for the file's own rows.
+        readings: how many readings of ambiguously printed options to use, "one" or "both"; None takes the file's
+            setting, by default one for a published table and both for the file's own rows.
         where: the file's name for error messages.
 
     Raises:
@@ -29,13 +29,14 @@ def read_rows(
     return rows if both else [_first_reading(row) for row in rows]
 
 
-def _readings(content: dict[str, Any], rows: Sequence[dict[str, Any]], given: str | None, where: str) -> str:
+def _readings(content: dict[str, Any], rows: Sequence[dict[str, Any]], requested: str | None, where: str) -> str:
+    """Return the readings to use, "one" or "both": as requested, else as the file says. Raises UsageError."""
     stated = content.get("readings", "one" if "table" in content else "both")
     if stated not in READINGS:
         raise UsageError(f"{where}: `readings` is one or both, not {stated!r}{did_you_mean(str(stated), READINGS)}")
-    if given == "both" and all(_first_reading(row) == row for row in rows):
+    if requested == "both" and all(_first_reading(row) == row for row in rows):
         raise UsageError(f"--readings both: nothing in {where} is printed so that it can be read in two ways")
-    return given or str(stated)
+    return requested or str(stated)
 
 
 def _first_reading(row: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from backbones.errors import UsageError, did_you_mean
 from backbones.settings import read_yaml
 from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
 from transfer.cli.options import MINIMUM, RESOURCES, BackboneOptions, PretrainRunOptions
+from transfer.published.checks import check_keys
 
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
@@ -39,12 +40,12 @@ class Step:
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """The names of the options that its grid varies."""
+        """Names of the options that the step's grid varies."""
         return tuple(option for axis in self.grid for option in options_of(axis))
 
     @property
     def source(self) -> Recipe:
-        """The recipe from which its command takes values."""
+        """Recipe from which the step's command takes values."""
         return (task_recipe if self.kind == "run" else pretraining_recipe)(self.recipe)
 
     def on_a_gpu(self) -> "Step":
@@ -53,7 +54,7 @@ class Step:
 
     @property
     def task(self) -> str:
-        """The task of its records: `pretrain-METHOD` for a pretraining, else the task itself."""
+        """Task in the records of the step: `pretrain-METHOD` for a pretraining, else the task itself."""
         if self.kind == "run":
             return self.recipe
         return f"pretrain-{read_yaml(self.source.path).get('method')}"
@@ -62,7 +63,7 @@ class Step:
 def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:
     """Parse the step `name` of a sweep's YAML. Raises UsageError that names the place."""
     where = f"{file}: steps.{name}"
-    check_known(content, STEP_KEYS, where)
+    check_keys(content, STEP_KEYS, where)
     if not isinstance(name, str):
         raise UsageError(f"{where}: the name of a step is a word, not {name!r}")
     kinds = [kind for kind in ("pretrain", "run") if kind in content]
@@ -74,11 +75,11 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     if not dataset:
         raise UsageError(f"{where}: `dataset` is missing (shipped: {', '.join(dataset_names())})")
     resources = shared | mapping(content.get("resources") or {}, f"{where}: resources")
-    check_known(resources, (*RESOURCES, "extra"), f"{where}: resources")
-    for key, least in MINIMUM.items():
+    check_keys(resources, (*RESOURCES, "extra"), f"{where}: resources")
+    for key, minimum in MINIMUM.items():
         value = resources.get(key)
-        if value is not None and (type(value) is not int or value < least):
-            raise UsageError(f"{where}: resources: `{key}` is a whole number, not {value!r} (at least {least})")
+        if value is not None and (type(value) is not int or value < minimum):
+            raise UsageError(f"{where}: resources: `{key}` is a whole number, not {value!r} (at least {minimum})")
     memory = resources.get("memory_gb")
     if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int | float) or memory <= 0):
         raise UsageError(f"{where}: resources: `memory_gb` is a number above 0, not {memory!r}")
@@ -118,11 +119,12 @@ def _grid(content: dict[str, Any], where: str) -> dict[str, list[Any]]:
 
 
 def options_of(axis: str) -> tuple[str, ...]:
-    """The options that an axis of a grid varies: mostly one, or several together."""
+    """Return the options that an axis of a grid varies: usually one, or several together."""
     return tuple(name.strip() for name in axis.split(","))
 
 
 def _together(value: Any, options: tuple[str, ...], where: str) -> tuple[Any, ...]:
+    """Return one value for each option of an axis. Raises UsageError unless there are as many."""
     if not isinstance(value, list) or len(value) != len(options):
         raise UsageError(f"{where}: `{', '.join(options)}` takes lists of {len(options)} values, not {value!r}")
     return tuple(map(number, value))
@@ -179,13 +181,6 @@ def number(value: Any) -> Any:
 def plain_numbers(options: dict[str, Any]) -> dict[str, Any]:
     """Convert the numbers among option values that YAML reads as text."""
     return {name: number(value) for name, value in options.items()}
-
-
-def check_known(content: dict[str, Any], known: tuple[str, ...], where: str) -> None:
-    """Raise UsageError for a key that is not among the known ones."""
-    for key in content:
-        if key not in known:
-            raise UsageError(f"{where}: unknown key {key!r}{did_you_mean(str(key), known)} (known: {', '.join(known)})")
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:

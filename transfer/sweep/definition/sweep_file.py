@@ -26,13 +26,13 @@ from typing import Any
 from backbones.errors import UsageError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
 from backbones.spec import FIELDS
+from transfer.published.checks import check_keys
 from transfer.published.rows import table_of
 from transfer.sweep.definition.rows import read_rows
 from transfer.sweep.definition.step import (
     STEP_KEYS,
     Step,
     as_list,
-    check_known,
     mapping,
     options_of,
     parse_step,
@@ -80,19 +80,19 @@ class SweepFile:
     vary: str | None = None
     """The step whose part `--stem`, `--attention` and `--ffn` vary."""
 
-    def comparing(self, part: str, mine: str, others: Sequence[str]) -> "SweepFile":
+    def comparing(self, part: str, value: str, others: Sequence[str]) -> "SweepFile":
         """Return the sweep with a row for each value of a part of the backbone, and comparisons of one with the others.
 
         Args:
             part: stem, attention or ffn.
-            mine: the value that is compared with each of the others.
+            value: the value that is compared with each of the others.
             others: the other values.
         """
         assert self.vary
         rows = tuple(
-            {"label": value, **{step: {} for step in self.steps}, self.vary: {part: value}} for value in (mine, *others)
+            {"label": item, **{step: {} for step in self.steps}, self.vary: {part: item}} for item in (value, *others)
         )
-        pairs = [[f"{part}={mine}", f"{part}={other}"] for other in others]
+        pairs = [[f"{part}={value}", f"{part}={other}"] for other in others]
         return replace(self, rows=rows, report={**self.report, "compare": pairs})
 
 
@@ -108,7 +108,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
         name: the name of a shipped sweep, or a YAML file.
         tier: full, reduced or smoke.
         settings: `STEP.KEY=VALUE` texts that replace values of the file.
-        readings: one or both, in place of what the file says; see `transfer.sweep.definition.rows.read_rows`.
+        readings: one or both, in place of the file's setting; see `transfer.sweep.definition.rows.read_rows`.
 
     Raises:
         UsageError: a name, key, value or tier is unknown, or a grid is empty; the message names place and fix.
@@ -116,12 +116,12 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
     path = _path(name)
     content = read_yaml(path)
     where = str(path)
-    check_known(content, KEYS, where)
+    check_keys(content, KEYS, where)
     steps = content.get("steps")
     if not isinstance(steps, dict) or not steps:
         raise UsageError(f"{where}: `steps` is missing: a mapping of names to steps")
-    over = _tier(content, tier, where)
-    merged = _laid_over(steps, over, where)
+    overrides = _tier(content, tier, where)
+    merged = _merge(steps, overrides, where)
     for text in settings:
         _set(merged, text)
     shared = mapping(content.get("resources") or {}, f"{where}: resources")
@@ -136,13 +136,13 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
         raise UsageError(f"{where}: `vary`: there is no step {vary!r}{did_you_mean(str(vary), parsed)}")
     search = content.get("search")
     if search is not None:
-        check_known(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search")
+        check_keys(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search")
     return SweepFile(
         name=path.stem,
         tier=tier,
         about=str(content.get("about", "")),
         steps=parsed,
-        rows=tuple(_without(rows, {*_of_tier(over), *_of_command(settings)})),
+        rows=tuple(_without(rows, {*_options_in_tier(overrides), *_options_in_settings(settings)})),
         report=_report(content.get("report") or {}, parsed, f"{where}: report"),
         search=search,
         paper=paper,
@@ -160,25 +160,25 @@ def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
     return (str(content["paper"]), table_of(str(content["paper"]), named[0]).name) if named else None
 
 
-def _of_command(settings: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _options_in_settings(settings: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (step, option) of each setting."""
     for text in settings:
         step, _, option = text.partition("=")[0].partition(".")
         yield step, option
 
 
-def _of_tier(over: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _options_in_tier(overrides: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (step, option) of each option and axis that a tier sets."""
-    for step, values in over.items():
+    for step, values in overrides.items():
         for key in ("options", "grid"):
             yield from ((step, option) for option in (values or {}).get(key) or {})
 
 
-def _without(rows: Sequence[dict[str, Any]], given: Collection[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+def _without(rows: Sequence[dict[str, Any]], replaced: Collection[tuple[str, str]]) -> Iterator[dict[str, Any]]:
     """Yield the rows without the options that a tier or a setting replaces."""
     for row in rows:
         yield {
-            key: {name: item for name, item in value.items() if (key, name) not in given}
+            key: {name: item for name, item in value.items() if (key, name) not in replaced}
             if isinstance(value, dict)
             else value
             for key, value in row.items()
@@ -188,7 +188,7 @@ def _without(rows: Sequence[dict[str, Any]], given: Collection[tuple[str, str]])
 def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
     """Check what the report shows besides its tables, and return it in the form that `transfer.sweep.report` takes."""
     parts = dict(mapping(content, where))
-    check_known(parts, REPORT_KEYS, where)
+    check_keys(parts, REPORT_KEYS, where)
     pairs = parts.get("compare", [])
     if not isinstance(pairs, list):
         raise UsageError(f"{where}: `compare` takes two, as [{', '.join(EXAMPLES['compare'])}], not {pairs!r}")
@@ -217,6 +217,7 @@ def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
 
 
 def _path(name: str) -> Path:
+    """Return the path of a shipped sweep or of a user's file. Raises UsageError for an unknown name."""
     if Path(name).suffix in (".yaml", ".yml"):
         return Path(name)
     if name not in sweep_names():
@@ -228,18 +229,19 @@ def _path(name: str) -> Path:
 
 
 def _tier(content: dict[str, Any], tier: str, where: str) -> dict[str, Any]:
+    """Return the values by step that a tier sets. Raises UsageError if the sweep has no such tier."""
     tiers = mapping(content.get("tiers", {}), f"{where}: tiers")
-    check_known(tiers, TIERS, f"{where}: tiers")
+    check_keys(tiers, TIERS, f"{where}: tiers")
     if tier == "full" or tier in tiers:
         return mapping(tiers.get(tier) or {}, f"{where}: tiers.{tier}")
     raise UsageError(f"{where}: has no tier {tier!r} (full{''.join(f', {name}' for name in tiers)})")
 
 
-def _laid_over(steps: dict[str, Any], over: dict[str, Any], where: str) -> dict[str, Any]:
+def _merge(steps: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the steps with a tier's values; `options` and `grid` are merged by key, null removes a step."""
     merged = {name: dict(mapping(step, f"{where}: steps.{name}")) for name, step in steps.items()}
-    check_known(over, tuple(steps), f"{where}: the tier")
-    for name, values in over.items():
+    check_keys(overrides, tuple(steps), f"{where}: the tier")
+    for name, values in overrides.items():
         if values is None:
             merged[name] = None  # type: ignore[assignment]
             continue
@@ -253,15 +255,15 @@ def _laid_over(steps: dict[str, Any], over: dict[str, Any], where: str) -> dict[
 
 def _set(steps: dict[str, Any], text: str) -> None:
     """Apply a setting such as `pretrain.epochs=5` to a key of a step or one of its options; a list becomes an axis."""
-    left, equals, right = text.partition("=")
-    step, dot, key = left.partition(".")
+    target_text, equals, value_text = text.partition("=")
+    step, dot, key = target_text.partition(".")
     if not (equals and dot and key):
         raise UsageError(f"--set {text}: give STEP.KEY=VALUE, as pretrain.epochs=5")
     if step not in steps or steps[step] is None:
         raise UsageError(
             f"--set {text}: there is no step {step!r}{did_you_mean(step, steps)} (steps: {', '.join(steps)})"
         )
-    value, target = read_value(right, f"--set {text}"), steps[step]
+    value, target = read_value(value_text, f"--set {text}"), steps[step]
     options, grid = (target.get(name) or {} for name in ("options", "grid"))
     if key in ("options", "grid"):
         raise UsageError(f"--set {text}: give one option, as --set {step}.epochs=5; a list of values is an axis")
@@ -278,11 +280,12 @@ def _set(steps: dict[str, Any], text: str) -> None:
 
 
 def _check_order(steps: dict[str, Step], where: str) -> None:
-    before: list[str] = []
+    """Raise UsageError for a step that comes before the one that it starts from."""
+    earlier: list[str] = []
     for step in steps.values():
-        if step.after is not None and step.after not in before:
+        if step.after is not None and step.after not in earlier:
             raise UsageError(
                 f"{where}: steps.{step.name}: `after: {step.after}` is no earlier "
-                f"step{did_you_mean(step.after, before)}"
+                f"step{did_you_mean(step.after, earlier)}"
             )
-        before.append(step.name)
+        earlier.append(step.name)

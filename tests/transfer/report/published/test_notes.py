@@ -14,7 +14,7 @@ from transfer.records.run_set import RunSet
 from transfer.report.__main__ import main
 from transfer.report.page.sections import sections
 from transfer.sweep.definition.sweep_file import read_sweep
-from transfer.sweep.report import _wanted
+from transfer.sweep.report import _requests
 
 EVERY = [
     one for name in paper_names() for kind in ("tables", "figures") for one in getattr(read_paper(name), kind).values()
@@ -118,6 +118,6 @@ def _replaced() -> set[str]:
 def test_the_report_of_a_sweep_shows_the_notes(name: str) -> None:
     sweep = read_sweep(name, "smoke")
     assert sweep.paper
-    found = [part.note for wanted in _wanted(sweep) if wanted.paper for part in sections(RunSet.of([]), wanted)]
+    found = [part.note for request in _requests(sweep) if request.paper for part in sections(RunSet.of([]), request)]
     assert len(found) == 1
     assert all(note in found[0] for note in table_of(*sweep.paper).notes)

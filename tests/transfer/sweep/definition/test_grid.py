@@ -16,7 +16,7 @@ def jobs_of(folder: Path, content: dict[str, Any], tier: str = "smoke") -> list[
 
 
 def value(job: SweepJob, flag: str) -> str:
-    words = job.words(Path("out"))
+    words = job.argv(Path("out"))
     return words[words.index(flag) + 1]
 
 
@@ -31,7 +31,7 @@ def test_a_later_step_takes_weights_parts_and_seed_of_the_cell_before(tmp_path: 
         assert value(after, "--stem") == value(before, "--stem") == "conv"
         assert value(after, "--backbone") == "tiny"
         assert value(after, "--seeds") == value(before, "--seeds") == str(before.seed)
-        assert "--smoke" in after.words(Path("out")), "what starts from a smoke run's weights is one"
+        assert "--smoke" in after.argv(Path("out")), "what starts from a smoke run's weights is one"
 
 
 def test_seeds_and_axes_multiply(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_values_become_the_words_of_a_person(tmp_path: Path) -> None:
         "gate": "silu",
     }
     job, *_ = jobs_of(tmp_path, changed("steps.pretrain.options", options))
-    words = " ".join(job.words(Path("out")))
+    words = " ".join(job.argv(Path("out")))
     assert "--decay-norm --no-local-bn --clip-grad None --global-area 0.5 1 --weights random --gate silu" in words
 
 
