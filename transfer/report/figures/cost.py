@@ -1,4 +1,4 @@
-"""Scores against what they cost: a panel for each task and data set, with its Pareto front and a fit."""
+"""Scores against their costs: a panel for each task and data set, with its Pareto front and a fit."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ UNITS = {"gflops": "GFLOPs of an image", "params_million": "parameters in millio
 
 
 def cost_plot(rows: CostTable, cost: str = "total_hours") -> Plot:
-    """Draws a cost table: score against cost on a logarithmic axis, the points of the Pareto front ringed and joined.
+    """Draw a cost table: score against cost on a logarithmic axis, the points of the Pareto front ringed and joined.
 
-    A fit (see `transfer.report.tables.cost_fit.cost_fits`) stands with its 95 % interval where there are points enough.
-    The CSV has the rows that are drawn: those with a positive cost and a score.
+    A fit (see `transfer.report.tables.cost_fit.cost_fits`) is drawn with its 95 % interval if there are enough points.
+    The CSV has the rows that are drawn, which are those with a positive cost and a score.
 
     Args:
         cost: one of `transfer.report.tables.costs.COSTS`.
@@ -29,17 +29,19 @@ def cost_plot(rows: CostTable, cost: str = "total_hours") -> Plot:
     series = list(rows.by) or ["backbone"]
     kept = rows.where(lambda row: not is_missing(row[cost]) and row[cost] > 0 and not is_missing(row["score"]))
     kept.rows.sort(key=lambda row: (row[cost], row["score"]))
-    every = _panels(kept, [*PANEL, *([KIND_OF[cost]] if cost in KIND_OF else [])])
-    panels = dict(list(every.items())[:PANELS])
+    all_panels = _panels(kept, [*PANEL, *([KIND_OF[cost]] if cost in KIND_OF else [])])
+    panels = dict(list(all_panels.items())[:PANELS])
     fits = cost_fits(rows, cost)
     labels = {key: number for number, key in enumerate(dict.fromkeys(_series(row, series) for row in kept.rows))}
     across = min(max(len(panels), 1), 2)
-    with canvas(4.6 * across + 2.4, 3.9 * -(-max(len(panels), 1) // across), max(len(panels), 1), across) as made:
-        figure, all_axes = made
+    with canvas(4.6 * across + 2.4, 3.9 * -(-max(len(panels), 1) // across), max(len(panels), 1), across) as (
+        figure,
+        all_axes,
+    ):
         for axes, (key, points) in zip(all_axes, panels.items()):
             _panel(axes, points, cost, series, labels)
-            mine = {fit_key[len(key) :]: fit for fit_key, fit in fits.items() if fit_key[: len(key)] == key}
-            for of_series, fit in mine.items():
+            of_panel = {fit_key[len(key) :]: fit for fit_key, fit in fits.items() if fit_key[: len(key)] == key}
+            for of_series, fit in of_panel.items():
                 name = plain(" ".join(map(str, of_series)), 40)
                 colour = COLOURS[labels[name] % len(COLOURS)] if of_series else INK
                 axes.plot(fit.curve["cost"], fit.curve["score"], color=colour, linewidth=1.3)
@@ -49,12 +51,12 @@ def cost_plot(rows: CostTable, cost: str = "total_hours") -> Plot:
             axes.set_ylabel(plain(key[2]))
             logarithmic(axes.xaxis, [row[cost] for row in points])
         finish(figure, all_axes)
-        note_omitted(figure, len(panels), len(every), "panels")
+        note_omitted(figure, len(panels), len(all_panels), "panels")
         return Plot(to_svg(figure, f"cost-{re.sub('[^a-z0-9]+', '-', cost.lower())}"), csv(kept))
 
 
 def _panels(rows: Table, names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
-    """The rows of each panel, in order of appearance."""
+    """Return the rows of each panel, in order of appearance."""
     panels: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows.rows:
         panels.setdefault(tuple(row[name] for name in names), []).append(row)
@@ -62,23 +64,23 @@ def _panels(rows: Table, names: Sequence[str]) -> dict[tuple[Any, ...], list[Row
 
 
 def _series(row: Row, names: Sequence[str]) -> str:
-    """The name of a row's series."""
+    """Return the name of a row's series."""
     return plain(" ".join(str(row[name]) for name in names), 40)
 
 
 def _panel(axes: Any, points: Sequence[Row], cost: str, series: Sequence[str], labels: Mapping[str, int]) -> None:
     for label in dict.fromkeys(_series(row, series) for row in points):
-        number, mine = labels[label], [row for row in points if _series(row, series) == label]
+        number, of_series = labels[label], [row for row in points if _series(row, series) == label]
         shape = SHAPES[number // len(COLOURS) % len(SHAPES)]
         colour = COLOURS[number % len(COLOURS)]
-        at, scores = [row[cost] for row in mine], [row["score"] for row in mine]
-        deviations = [0.0 if is_missing(row["score_sd"]) else row["score_sd"] for row in mine]
-        axes.errorbar(at, scores, yerr=deviations, fmt="none", ecolor=colour, alpha=0.6)
-        axes.scatter(at, scores, s=42, color=colour, marker=shape, label=label, zorder=3)
+        costs, scores = [row[cost] for row in of_series], [row["score"] for row in of_series]
+        deviations = [0.0 if is_missing(row["score_sd"]) else row["score_sd"] for row in of_series]
+        axes.errorbar(costs, scores, yerr=deviations, fmt="none", ecolor=colour, alpha=0.6)
+        axes.scatter(costs, scores, s=42, color=colour, marker=shape, label=label, zorder=3)
     best = [row for row in points if row[f"pareto_{cost}"]]
     for protocol in dict.fromkeys(cell_text(row["protocol"]) for row in best):
         front = [row for row in best if cell_text(row["protocol"]) == protocol]
-        at, scores = [row[cost] for row in front], [row["score"] for row in front]
-        axes.plot(at, scores, color=INK, linewidth=1.1, drawstyle="steps-post")
+        costs, scores = [row[cost] for row in front], [row["score"] for row in front]
+        axes.plot(costs, scores, color=INK, linewidth=1.1, drawstyle="steps-post")
     ringed = {"facecolors": "none", "edgecolors": INK, "zorder": 4, "label": "Pareto front"}
     axes.scatter([row[cost] for row in best], [row["score"] for row in best], s=110, **ringed)

@@ -1,10 +1,11 @@
-"""A stability map drawn: a panel for each group, a cell for each rate and warm-up, breakdowns hatched and named."""
+"""Stability maps as heat maps: a panel for each map, a cell for each rate and warm-up, breakdowns hatched and named."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transfer.records.fields import order
 from transfer.report.figures.svg import INK, Plot, canvas, note_omitted, plain, to_svg
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.render import csv
@@ -17,17 +18,17 @@ ENDINGS = {
     "collapsed": ("#cc79a7", "..", "collapsed"),
     "at_chance": ("#a6a6a6", "--", "at chance"),
 }
-"""Colour, hatch and word of each way of breaking down: two of the three are enough to tell them apart."""
+"""Colour, hatch and label of each kind of breakdown, any two of which distinguish it."""
 LOW, HIGH = (0.87, 0.92, 0.97), (0.03, 0.27, 0.52)
-"""Colours of the lowest and the highest score, red, green and blue in [0, 1]."""
+"""Colours of the lowest and the highest score: red, green and blue in [0, 1]."""
 UNIT_X, UNIT_Y = 1.02, 0.52
-"""Inches of a cell."""
+"""Width and height of a cell in inches."""
 PANELS = 24
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """From scores to colours, the same for all panels of one metric."""
+    """Linear map from scores to colours, shared by all panels of one metric."""
 
     low: float
     high: float
@@ -38,15 +39,15 @@ class _Scale:
 
 
 def heat_map(rows: StabilityMap) -> Plot:
-    """Draws a map.
+    """Draw a stability map.
 
-    A cell that completed has the colour of its score and says it, in percent; one that broke down has the colour and
-    the hatch of its ending and says its word. Where seeds ended unlike each other, a second line counts those that
-    broke down, and of a cell that most completed a band as high as their share has the look of the commonest breakdown
-    among them. Cells that were not run stay empty.
+    A completed cell has the colour and the text of its score in percent; a cell that broke down has the colour, hatch
+    and label of its outcome. If some seeds completed and others broke down, a second line counts the latter. In a cell
+    that completed a band shows the commonest breakdown, with the share of broken seeds as its height. Cells that were
+    not run stay empty.
     """
-    every = _groups(rows)
-    groups = every[:PANELS]
+    all_groups = _groups(rows)
+    groups = all_groups[:PANELS]
     values = {axis: _ordered([_value(value) for value in rows[axis]]) for axis in (rows.x, rows.y)}
     across = max(min(len(groups), int(11 / (UNIT_X * len(values[rows.x]) + 1))), 1)
     width = across * (UNIT_X * max(len(values[rows.x]), 2) + 1.0)
@@ -56,15 +57,15 @@ def heat_map(rows: StabilityMap) -> Plot:
         for number, (axis, (title, cells)) in enumerate(zip(axes, groups)):
             _panel(axis, number, cells, (rows.x, rows.y), values, scales)
             axis.set_title(plain(title, int(width / across * 11)))
-        partly = (_partly(cell) for _, cells in groups for cell in cells)
-        _legend(figure, {*rows["outcome"], *filter(None, partly)})
-        note_omitted(figure, len(groups), len(every), "maps")
+        breakdowns = (_commonest_breakdown(cell) for _, cells in groups for cell in cells)
+        _legend(figure, {*rows["outcome"], *filter(None, breakdowns)})
+        note_omitted(figure, len(groups), len(all_groups), "maps")
         name = "map-" + re.sub("[^a-z0-9]+", "-", f"{rows.x}-{rows.y}".lower())
         return Plot(to_svg(figure, name), csv(rows))
 
 
 def _scales(rows: StabilityMap) -> dict[str, _Scale]:
-    """The scale of each metric, over the cells that completed."""
+    """Return the scale of each metric, over the completed cells."""
     scores: dict[str, list[float]] = {}
     for row in rows.rows:
         if row["outcome"] == "completed" and _value(row["score"]) is not None:
@@ -73,29 +74,27 @@ def _scales(rows: StabilityMap) -> dict[str, _Scale]:
 
 
 def _groups(rows: StabilityMap) -> list[tuple[str, list[Row]]]:
-    """The cells of each panel under its title: what tells it from the others, or what it is if there is no other."""
-    telling = [name for name in rows.panel if len({*map(cell_text, rows[name])}) > 1]
+    """Return (title, cells) of each panel, titled with the fields in which panels differ, or its names if alone."""
+    differing = [name for name in rows.panel if len({*map(cell_text, rows[name])}) > 1]
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in rows.rows:
-        panels.setdefault(tuple(cell_text(row[name]) for name in telling), []).append(row)
-    if not telling:
+        panels.setdefault(tuple(cell_text(row[name]) for name in differing), []).append(row)
+    if not differing:
         titles = [str(rows[name][0]) for name in ("task", "dataset", "backbone")] if len(rows) else []
         return [(" · ".join(titles), cells) for cells in panels.values()]
-    speaking = {"task", "dataset", "backbone", "pretraining"}  # columns whose values say what they are
+    unnamed = {"task", "dataset", "backbone", "pretraining"}  # columns whose values need no name
     return [
-        (" · ".join(value if name in speaking else f"{name} {value}" for name, value in zip(telling, key)), cells)
+        (
+            " · ".join(value if name in unnamed else f"{name} {value}" for name, value in zip(differing, key)),
+            cells,
+        )
         for key, cells in panels.items()
     ]
 
 
 def _ordered(values: Sequence[Any]) -> list[Any]:
-    """The distinct values: numbers by size, then texts, None first."""
-
-    def key(value: Any) -> tuple[int, float, str]:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return (0 if value is None else 1 if number else 2, float(value) if number else 0.0, str(value))
-
-    return sorted(dict.fromkeys(values), key=key)
+    """Return the distinct values: None first, then numbers by size, then texts."""
+    return sorted(dict.fromkeys(values), key=lambda value: (value is not None, order(value)))
 
 
 def _panel(
@@ -121,7 +120,7 @@ def _panel(
 
 
 def _value(value: Any) -> Any:
-    """A table's value, None for its ways of saying that there is none."""
+    """Return a value of a cell, None for nan."""
     return None if value is None or value != value else value
 
 
@@ -129,14 +128,14 @@ def _label(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
-def _partly(cell: dict[str, Any]) -> str | None:
-    """The commonest way of breaking down of some seeds of a cell that most completed."""
+def _commonest_breakdown(cell: dict[str, Any]) -> str | None:
+    """Return the commonest breakdown among the seeds of a completed cell; None without any."""
     kinds = [kind for kind in ENDINGS if cell.get(kind)]
     return max(kinds, key=lambda kind: cell[kind]) if kinds and cell["outcome"] == "completed" else None
 
 
 def _band(axes: Any, corner: tuple[float, float], share: float, gid: str, ending: str) -> None:
-    """At the foot of a cell, as high as the share of the seeds that broke down."""
+    """Draw a band at the bottom of a cell whose height is the share of the seeds that broke down."""
     from matplotlib.patches import Rectangle
 
     back, hatch, _ = ENDINGS[ending]
@@ -146,7 +145,7 @@ def _band(axes: Any, corner: tuple[float, float], share: float, gid: str, ending
 
 
 def _cell(axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], scales: dict[Any, _Scale]) -> None:
-    """One cell with its words."""
+    """Draw a cell with its text."""
     from matplotlib.patches import Rectangle
 
     corner = (place[0] - 0.47, place[1] - 0.46)
@@ -164,17 +163,17 @@ def _cell(axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], sca
         ink = "#000000"
     patch.set_gid(gid)
     axes.add_patch(patch)
-    partly = _partly(cell)
-    if partly:
-        _band(axes, corner, broken / seeds, gid.replace("cell", "band"), partly)
+    breakdown = _commonest_breakdown(cell)
+    if breakdown:
+        _band(axes, corner, broken / seeds, gid.replace("cell", "band"), breakdown)
     mixed = f"\n{broken} of {seeds} broke" if 0 < broken < seeds else ""
     shown = axes.text(*place, plain(word, 14) + mixed, ha="center", va="center", color=ink, fontsize=8.5)
-    if ending != "completed" or partly:
+    if ending != "completed" or breakdown:
         shown.set_bbox({"facecolor": patch.get_facecolor(), "edgecolor": "none", "pad": 1.2})
 
 
 def _legend(figure: Any, endings: set[str]) -> None:
-    """The kinds of breakdown that the map shows."""
+    """Draw the legend of the outcomes that the map shows."""
     from matplotlib.patches import Patch
 
     shown = [

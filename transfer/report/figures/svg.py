@@ -1,6 +1,6 @@
-"""How plots become SVG: text stays text, ink takes the page's colour, the same rows give the same bytes.
+"""Figures as SVG: text stays text, lines take the text colour of the page, equal rows give equal bytes.
 
-matplotlib is imported where something is drawn.
+matplotlib is imported when a figure is drawn.
 """
 
 import io
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#1b2733"
-"""Drawn as the text colour of wherever the SVG stands."""
+"""Colour that becomes the text colour of the page that holds the SVG."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
-"""Okabe and Ito's, which every eye tells apart; without the yellow, which is faint on white."""
+"""Okabe and Ito's palette, distinct to colour-blind readers; without its yellow, which is faint on white."""
 STYLES = ("-", "--", "-.", ":")
 LINES = 24
-"""Curves that one plot can take."""
+"""Largest number of curves in a plot."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing, and what it shows."""
+    """Figure as SVG, and the values that it shows as CSV."""
 
     svg: str
     csv: str
 
 
 def plain(value: object, most: int = 60) -> str:
-    """Any text as a label: one line without control characters, and not longer than `most` characters."""
+    """Return a text as a label: one line of at most `most` characters, without control characters."""
     shown = "".join(
         character if unicodedata.category(character)[0] != "C" else " " for character in str(value)
     )  # also lone surrogates, which no file can hold
@@ -43,7 +43,7 @@ def plain(value: object, most: int = 60) -> str:
 
 @contextmanager
 def canvas(width: float, height: float, panels: int = 1, across: int = 1) -> Iterator[tuple["Figure", list[Any]]]:
-    """A figure of this size in inches and its axes, drawn without a screen; `$` and `\\` in labels mean themselves."""
+    """Yield a figure of a size in inches and its axes, drawn without a screen; `$` and `\\` in labels are literal."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -66,7 +66,7 @@ def canvas(width: float, height: float, panels: int = 1, across: int = 1) -> Ite
         **dict.fromkeys(("xtick.color", "ytick.color", "hatch.color"), INK),
     }
     with matplotlib.rc_context(), warnings.catch_warnings():
-        matplotlib.rcdefaults()  # whatever style the user has set up
+        matplotlib.rcdefaults()  # the user's own style must not apply
         matplotlib.rcParams.update(settings)
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has other fonts
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -78,24 +78,24 @@ def canvas(width: float, height: float, panels: int = 1, across: int = 1) -> Ite
 
 
 def to_svg(figure: "Figure", name: str) -> str:
-    """The figure as an <svg> element; `name` begins its ids, so that several stand in one page."""
+    """Return the figure as an <svg> element; `name` prefixes its ids, so that a page can hold several."""
     buffer = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     drawn = buffer.getvalue().decode()
     drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")
-    # The rule would hold for the whole page.
+    # the style rule would apply to the whole page
     drawn = re.sub(r"<style[^>]*>.*?</style>", "", drawn, count=1, flags=re.DOTALL)
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", drawn)
 
 
 def look(number: int) -> dict[str, Any]:
-    """Colour and dashes of a curve, different for the first 32."""
+    """Return colour and dashes of a curve, distinct for the first 32."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number // len(COLOURS) % len(STYLES)]}
 
 
 def logarithmic(axis: Any, values: Sequence[float]) -> None:
-    """A logarithmic scale whose ticks are plain numbers: matplotlib would write powers as formulas."""
+    """Set a logarithmic scale whose ticks are plain numbers: matplotlib would write powers as formulas."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     span = max(values) / min(values)
@@ -105,10 +105,10 @@ def logarithmic(axis: Any, values: Sequence[float]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def finish(figure: "Figure", every: Sequence[Any]) -> None:
-    """A faint grid, and one legend for all axes beside them."""
+def finish(figure: "Figure", all_axes: Sequence[Any]) -> None:
+    """Draw a faint grid, and one legend for all axes beside them."""
     shown: dict[str, Any] = {}
-    for axes in every:
+    for axes in all_axes:
         axes.grid(True, color=INK, alpha=0.14, linewidth=0.7)
         axes.set_axisbelow(True)
         handles, labels = axes.get_legend_handles_labels()
@@ -117,7 +117,7 @@ def finish(figure: "Figure", every: Sequence[Any]) -> None:
         figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=8.5)
 
 
-def note_omitted(figure: "Figure", shown: int, total: int, what: str) -> None:
-    """A line above that says what is not drawn, if anything."""
+def note_omitted(figure: "Figure", shown: int, total: int, name: str) -> None:
+    """Draw a line above the axes with the number of panels or curves shown, if some are not."""
     if shown < total:
-        figure.suptitle(f"the first {shown} of {total} {what}", fontsize=9.5)
+        figure.suptitle(f"the first {shown} of {total} {name}", fontsize=9.5)

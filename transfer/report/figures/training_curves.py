@@ -1,7 +1,6 @@
-"""Training histories of runs as a plot."""
+"""Training curves of runs."""
 
 import math
-import re
 
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, history
@@ -9,14 +8,16 @@ from transfer.report.figures.svg import LINES, Plot, canvas, finish, logarithmic
 from transfer.report.tables.render import csv
 from transfer.report.tables.table import Column, Table
 
+POINTS = 200  # largest number of points of a curve
 
-def histories(runs: RunSet, name: str = "loss", *, points: int = 200) -> Plot:
-    """A value of the training histories against the step, thinned to about `points` of each run.
 
-    A cross marks the last finite value of a training that broke down. Columns of the CSV: run, status, step and `name`.
+def training_curves(runs: RunSet) -> Plot:
+    """Plot the loss of each run against the step, thinned to `POINTS` values.
+
+    A cross marks the last finite loss of a training that broke down. Columns of the CSV: run, status, step, loss.
     """
-    curves = [(run, _history(run, name, points)) for run in runs.runs[:LINES]]
-    columns = [Column("run"), Column("status"), Column("step"), Column(name)]
+    curves = [(run, _losses(run)) for run in runs.runs[:LINES]]
+    columns = [Column("run"), Column("status"), Column("step"), Column("loss")]
     with canvas(8.5, 4.2) as (figure, (axes,)):
         for number, (run, curve) in enumerate(curves):
             if not curve:
@@ -32,24 +33,24 @@ def histories(runs: RunSet, name: str = "loss", *, points: int = 200) -> Plot:
         if values and min(values) > 0 and max(values) > 100 * min(values):
             logarithmic(axes.yaxis, values)
         axes.set_xlabel("step")
-        axes.set_ylabel(plain(name))
+        axes.set_ylabel("loss")
         note_omitted(figure, len(curves), len(runs), "runs")
         finish(figure, [axes])
         rows = [
-            {"run": run.record.run_id, "status": run.record.outcome["status"], "step": step, name: value}
+            {"run": run.record.run_id, "status": run.record.outcome["status"], "step": step, "loss": value}
             for run, curve in curves
             for step, value in curve
         ]
-        return Plot(to_svg(figure, f"history-{re.sub('[^a-z0-9]+', '-', name.lower())}"), csv(Table(columns, rows)))
+        return Plot(to_svg(figure, "history-loss"), csv(Table(columns, rows)))
 
 
-def _history(run: Run, name: str, points: int) -> list[tuple[int, float]]:
-    """Finite (step, value) pairs, the first and the last among them; none where there is no history."""
+def _losses(run: Run) -> list[tuple[int, float]]:
+    """Return at most `POINTS` finite (step, loss) pairs of a run, including the first and the last."""
     pairs = []
     for entry in history(run.folder):
-        step, value = entry.get("step"), entry.get(name)
+        step, value = entry.get("step"), entry.get("loss")
         if isinstance(step, int) and isinstance(value, (int, float)) and math.isfinite(value):
             pairs.append((step, float(value)))
-    if len(pairs) <= points:
+    if len(pairs) <= POINTS:
         return pairs
-    return [pairs[round(place * (len(pairs) - 1) / (points - 1))] for place in range(points)]
+    return [pairs[round(place * (len(pairs) - 1) / (POINTS - 1))] for place in range(POINTS)]

@@ -1,4 +1,4 @@
-"""The records of a page as one JSON block. A fact that several runs share stands there once. Imports no torch."""
+"""The records of a page as one JSON block, in which values shared by several runs are stored once. Imports no torch."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,23 +7,25 @@ from typing import Any
 from transfer.records.store import Record, Run
 
 LONGEST = 2000
-"""Characters of a fact; longer ones are in record.json alone."""
-# Where the files of one machine lie says nothing about a number.
+"""Number of characters of a value up to which it is embedded; longer values are in record.json alone."""
+# folders of one machine have no effect on a score
 PATHS = ("data", "out", "features", "config", "weights_to")
 
 
 def marks_of(record: Record) -> list[str]:
-    """What a reader must see beside every number of a run: smoke, dirty, subset, those of its weights, a breakdown."""
+    """Return the marks shown beside every number of a run: smoke, dirty, subset, those of its weights, breakdown."""
     subset = [f"subset {record.subset}"] if record.subset is not None else []
     broken = [record.outcome["status"]] if record.training_failed else []
-    own = ["smoke"] * record.smoke + ["dirty"] * record.dirty + subset
-    return own + [f"pretraining {mark}" for mark in record.origin_marks if mark not in own] + broken
+    marks = ["smoke"] * record.smoke + ["dirty"] * record.dirty + subset
+    return marks + [f"pretraining {mark}" for mark in record.origin_marks if mark not in marks] + broken
 
 
 def run_facts(runs: Sequence[Run]) -> dict[str, Any]:
-    """`runs` their ids, `marks` of each, `facts` as [group, name, distinct values], `which` of them each run has.
+    """Return the values of all records, each distinct value once.
 
-    A value is a text, or None where a run has no such fact. `which` leaves out the facts with one value.
+    Keys: `runs`, the ids; `marks`, the marks of each run; `facts`, a list of [group, name, distinct values], where a
+    value is a text, or None for runs without the fact; `which`, for each run the indices of its values, without the
+    facts that have a single value.
     """
     records = [run.record for run in runs]
     exports = {record.export: record.run_id for record in records if record.export}
@@ -48,7 +50,7 @@ def run_facts(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _facts(record: Record, exports: dict[str, str]) -> Iterator[tuple[tuple[str, str], str]]:
-    """((group, name), value) of everything in a record but paths."""
+    """Yield ((group, name), value) of everything in a record except paths."""
     for name, score in record.scores.items():
         in_percent = record.metrics.get(name, {}).get("unit") == "fraction"
         yield ("scores", name), f"{100 * score:.2f} %  ({score!r})" if in_percent else repr(score)
@@ -84,6 +86,6 @@ def _flat(group: str, values: dict[str, Any], prefix: str = "") -> Iterator[tupl
 
 
 def json_block(content: Any) -> str:
-    """JSON that no element or comment of HTML can begin or end in, whatever stands in it."""
+    """Return JSON in which no HTML element or comment can begin or end."""
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -15,45 +15,48 @@ from transfer.records.store import Run
 from transfer.report.page.section_types import Gallery, Picture, RankedImage, Section
 
 RUNS, QUERIES, IMAGES = 12, 6, 12
-"""At most: runs shown, queries of a run, and pictures of a detection run."""
+"""Largest numbers of runs shown, of queries of a run, and of pictures of a detection run."""
 MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
 
 
-def galleries(run: Run, *, pictures: bool, most: int = QUERIES) -> list[Gallery]:
-    """Ranked lists of a ReID run: with `pictures` those that were drawn, else some evenly spaced over the queries.
+def galleries(run: Run, *, pictures: bool) -> list[Gallery]:
+    """Return ranked lists of a ReID run, evenly spaced over its queries.
+
+    Args:
+        pictures: whether to choose among the queries that have a picture, where there are any.
 
     Raises:
-        UserError: the run's folder holds no ranked lists, or damaged ones.
+        UserError: the run's folder has no ranked lists, or damaged ones.
     """
     lists = RankedLists.load(run.folder / RANKED)
     rows = [row for row in range(len(lists.query)) if (run.folder / PICTURES / picture_name(row)).is_file()]
     drawn = bool(pictures and rows)
-    chosen = [rows[place] for place in evenly(len(rows), most)] if drawn else evenly(len(lists.query), most)
+    chosen = [rows[place] for place in evenly(len(rows), QUERIES)] if drawn else evenly(len(lists.query), QUERIES)
     precisions = _precisions(run, lists)
     return [_gallery(run, lists, row, precisions[row], drawn) for row in chosen]
 
 
 def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, drawn: bool) -> Gallery:
-    places = tuple(
+    images = tuple(
         RankedImage(
-            f"{number}: {_who(lists.gallery, lists.gallery_identity, lists.gallery_camera, place)}", bool(right)
+            f"{number}: {_image_name(lists.gallery, lists.gallery_identity, lists.gallery_camera, place)}", bool(right)
         )
         for number, (place, right) in enumerate(zip(lists.places[row], lists.right[row]), start=1)
         if place >= 0
     )
-    about = _who(lists.query, lists.query_identity, lists.query_camera, row)
+    about = _image_name(lists.query, lists.query_identity, lists.query_camera, row)
     about += "" if precision is None else f" · AP {100 * precision:.1f} %"
-    name = f"the query {lists.query[row]} and its first {len(places)} gallery images"
+    name = f"the query {lists.query[row]} and its first {len(images)} gallery images"
     picture = _read(run, run.folder / PICTURES / picture_name(row), name) if drawn else None
-    return Gallery(run.record.run_id, about, places, picture)
+    return Gallery(run.record.run_id, about, images, picture)
 
 
-def _who(names: NDArray[Any], identities: NDArray[Any], cameras: NDArray[Any], place: int) -> str:
+def _image_name(names: NDArray[Any], identities: NDArray[Any], cameras: NDArray[Any], place: int) -> str:
     return f"{names[place]} (identity {identities[place]}, camera {cameras[place]})"
 
 
 def _precisions(run: Run, lists: RankedLists) -> list[float | None]:
-    """The average precision of each query; None for one without a match, or where the outcomes are not at hand."""
+    """Return the average precision of each query; None without a match, or if the outcomes cannot be read."""
     try:
         with np.load(run.folder / OUTCOMES, allow_pickle=False) as file:
             values, names = file["ap"], file["sample"]
@@ -64,10 +67,10 @@ def _precisions(run: Run, lists: RankedLists) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in values]
 
 
-def detections(run: Run, most: int = IMAGES) -> list[Picture]:
-    """The pictures that a detection run left in its folder. Raises UserError when one cannot be read."""
+def detections(run: Run) -> list[Picture]:
+    """Return the pictures in a detection run's folder. Raises UserError if one cannot be read."""
     files = sorted(path for path in (run.folder / PICTURES).glob("*") if path.suffix in MEDIA)
-    return [_read(run, path, path.stem) for path in files[:most]]
+    return [_read(run, path, path.stem) for path in files[:IMAGES]]
 
 
 def _read(run: Run, path: Path, about: str) -> Picture:
@@ -80,7 +83,7 @@ def _read(run: Run, path: Path, about: str) -> Picture:
 
 
 def picture_sections(runs: Sequence[Run], *, pictures: bool) -> list[Section]:
-    """The galleries of the ReID runs and the pictures of the detection runs, of one seed of each configuration."""
+    """Return sections with galleries of ReID runs and pictures of detection runs, one seed of each configuration."""
     return [*_gallery_section(runs, pictures), *_detection_section(runs, pictures)]
 
 
@@ -137,7 +140,7 @@ def _left_out(runs: Sequence[Run]) -> str:
 
 def _how_to_draw(task: str, count: str) -> str:
     return (
-        f"For pictures, give a finished run's command again with --save-pictures {count} (python -m "
-        f"transfer.run {task} "
-        f"--config RUN/options.yaml --out RUNS --save-pictures {count}), and the report --pictures."
+        f"For pictures, give a finished run's command again with --save-pictures {count} "
+        f"(python -m transfer.run {task} --config RUN/options.yaml --out RUNS --save-pictures {count}), "
+        "and the report --pictures."
     )

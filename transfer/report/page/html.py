@@ -1,6 +1,6 @@
-"""The report as one self-contained page: tables, plots, pictures, and the record behind every number.
+"""The report as one self-contained HTML page: tables, figures, pictures, and the record behind every number.
 
-Nothing on it comes from elsewhere, and its security policy forbids that anything does. All text is escaped.
+The page loads nothing from elsewhere, which its security policy forbids. All text is escaped.
 """
 
 import base64
@@ -10,31 +10,28 @@ import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from transfer.records.run_set import RunSet
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
-from transfer.report.page.section_types import Section
+from transfer.report.page.section_types import Gallery, Picture, Section
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.render import note_texts, values
 from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
 
-if TYPE_CHECKING:
-    from transfer.report.page.section_types import Gallery, Picture
-
 CELLS = 6000
-"""Cells of all tables together that are laid out at once; the rest waits for a click."""
+"""Number of cells of all tables that are laid out at once; a click shows the others."""
 WIDE = 48
-"""Characters of a cell from which its text may wrap."""
+"""Number of characters of a cell beyond which its text wraps."""
 
 
 def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
-    """Return the page. `runs` are those whose records it holds: a table may name others, which then have no link."""
+    """Return the page, with the records of `runs`. Other runs that a table names have no link."""
     marks = {run.record.run_id: marks_of(run.record) for run in runs}
     columns = sum(len(section.table.columns) for section in sections if section.table is not None)
     rows = min(max(CELLS // max(columns, 1), 10), 100)
-    style, script = _part("page.css"), _part("page.js")
+    style, script = _asset("page.css"), _asset("page.js")
     links = "".join(f'<li><a href="#part-{n}">{text(section.title)}</a></li>' for n, section in enumerate(sections))
     body = "\n".join(_section(section, f"part-{number}", marks, rows) for number, section in enumerate(sections))
     return f"""<!doctype html>
@@ -68,23 +65,23 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
 
 
 def text(value: object) -> str:
-    """Any text as HTML, in an element or between quotes. What no file can hold is replaced."""
+    """Return a text as HTML, for an element or between quotes; characters that UTF-8 cannot encode are replaced."""
     return escape(str(value).encode("utf-8", "replace").decode())
 
 
-def _part(name: str) -> str:
+def _asset(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def _policy(script: str) -> str:
-    """No address but that of the page itself; only this script runs, whatever got into the text."""
+    """Return the content security policy: no other address is loaded, and no other script runs."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 
 def _extent(marks: dict[str, list[str]]) -> str:
-    """How many runs there are, and how many of them carry a mark."""
+    """Return the number of runs, and of runs with each mark, as HTML."""
     counts: dict[str, int] = {}
     for of_run in marks.values():
         for mark in of_run:
@@ -128,12 +125,12 @@ def _download(section: Section) -> str:
 
 
 def _table(table: Table, title: str, marks: dict[str, list[str]], most: int) -> str:
-    """The first `most` rows, and the others in a template, which costs no layout."""
+    """Return a table as HTML: the first `most` rows, and the others in a template, which is not laid out."""
     names = sorted(table.names, key=lambda name: name not in RUN_COLUMNS)
     numeric = [_is_numeric(table[name]) for name in names]
     columns = [
-        _numbers(table[name]) if is_number else [_words(name, value, marks) for value in values(table, name)]
-        for name, is_number in zip(names, numeric)
+        _numbers(table[name]) if of_numbers else [_text_cell(name, value, marks) for value in values(table, name)]
+        for name, of_numbers in zip(names, numeric)
     ]
     named = [table[name] for name in names if name in RUN_COLUMNS]
     lines = [
@@ -144,8 +141,8 @@ def _table(table: Table, title: str, marks: dict[str, list[str]], most: int) -> 
         for place, cells in enumerate(zip(*columns))
     ]
     heads = "".join(
-        f'<th scope="col" aria-sort="none"{" class=n" * is_number}><button type="button">{text(name)}</button></th>'
-        for name, is_number in zip(names, numeric)
+        f'<th scope="col" aria-sort="none"{" class=n" * of_numbers}><button type="button">{text(name)}</button></th>'
+        for name, of_numbers in zip(names, numeric)
     )
     rest = f"<template>{''.join(lines[most:])}</template>" if lines[most:] else ""
     return (
@@ -155,12 +152,12 @@ def _table(table: Table, title: str, marks: dict[str, list[str]], most: int) -> 
 
 
 def _is_numeric(column: Sequence[Any]) -> bool:
-    """Whether a column holds numbers alone, and any number."""
+    """Return whether a column has numbers and None alone, and at least one number."""
     return all(value is None or is_number(value) for value in column) and any(value is not None for value in column)
 
 
 def _row(cells: list[str], marks: list[str]) -> str:
-    """A row; its marks stand in its first cell, whose value stays what it was."""
+    """Return a row with its marks in the first cell; `data-v` keeps that cell's value for sorting."""
     marks = [mark for mark in marks if mark in ("smoke", "dirty")]
     if not marks:
         return f"<tr>{''.join(cells)}</tr>\n"
@@ -172,32 +169,27 @@ def _row(cells: list[str], marks: list[str]) -> str:
 
 
 def _numbers(values: list[Any]) -> list[str]:
-    """Cells of numbers: whole ones as they are, others with two decimals, or four digits where some are tiny."""
-    real = [_plain(value) for value in values]
-    whole = all(value is None or value.is_integer() for value in real)
-    tiny = any(value and abs(value) < 0.01 for value in real)
+    """Return the cells of a column of numbers: whole numbers, else two decimals, or four digits if some are tiny."""
+    numbers = [None if value is None or math.isnan(value) else float(value) for value in values]
+    whole = all(value is None or value.is_integer() for value in numbers)
+    tiny = any(value and abs(value) < 0.01 for value in numbers)
     cells = []
-    for value in real:
+    for value in numbers:
         shown = "" if value is None else f"{value:.0f}" if whole else f"{value:.4g}" if tiny else f"{value:.2f}"
         exact = "" if value is None else f"{value:.10g}"
         cells.append(f"<td class=n>{shown}</td>" if exact == shown else f'<td class=n data-v="{exact}">{shown}</td>')
     return cells
 
 
-def _plain(value: Any) -> float | None:
-    """A number, or None where there is none or nan."""
-    return None if value is None or math.isnan(value) else float(value)
-
-
 def runs_in(value: Any) -> list[str]:
-    """The runs that a cell names."""
+    """Return the ids of the runs in a cell."""
     if isinstance(value, str):
         return value.split()
     return [str(run) for run in value] if isinstance(value, (list, tuple)) else []
 
 
-def _words(name: str, value: Any, marks: dict[str, list[str]]) -> str:
-    """A cell of text, of the name of a run or of several."""
+def _text_cell(name: str, value: Any, marks: dict[str, list[str]]) -> str:
+    """Return a cell of text, or with links to the runs that it names."""
     if name in RUN_COLUMNS and (runs := runs_in(value)):
         links = " ".join(_link(run, run.rpartition("-")[2], marks) for run in runs)
         return f'<td data-v="{text(" ".join(runs))}">{links}</td>'
@@ -208,28 +200,28 @@ def _words(name: str, value: Any, marks: dict[str, list[str]]) -> str:
 
 
 def _link(run: str, shown: str, marks: dict[str, list[str]]) -> str:
-    """A link that opens the record, where the page has it."""
+    """Return a link that opens the record of a run, or plain text if the page has no such record."""
     if run not in marks:
         return text(shown)
     address = quote(run.encode("utf-8", "replace"), safe="")
     return f'<a href="#run={address}" title="the record of {text(run)}">{text(shown)}</a>'
 
 
-def _gallery(gallery: "Gallery", marks: dict[str, list[str]]) -> str:
-    """A query and the marks of its first gallery images, with their picture where there is one."""
+def _gallery(gallery: Gallery, marks: dict[str, list[str]]) -> str:
+    """Return a query and the marks of its first gallery images, with their picture if there is one."""
     kinds = {True: ("right", "✓"), False: ("wrong", "✗")}
-    marked = ((place, *kinds[place.right]) for place in gallery.places)
-    places = "".join(f'<li class="{kind}" title="{text(place.about)}">{mark}</li>' for place, kind, mark in marked)
+    marked = ((image, *kinds[image.right]) for image in gallery.images)
+    places = "".join(f'<li class="{kind}" title="{text(image.about)}">{mark}</li>' for image, kind, mark in marked)
     caption = f"{text(gallery.about)} · {_link(gallery.run_id, gallery.run_id, marks)}"
-    image = _image(gallery.picture) if gallery.picture else ""
-    return f'<figure><figcaption>{caption}</figcaption><ol class="places">{places}</ol>{image}</figure>'
+    picture = _image(gallery.picture) if gallery.picture else ""
+    return f'<figure><figcaption>{caption}</figcaption><ol class="places">{places}</ol>{picture}</figure>'
 
 
-def _figure(picture: "Picture", marks: dict[str, list[str]]) -> str:
+def _figure(picture: Picture, marks: dict[str, list[str]]) -> str:
     link = _link(picture.run_id, picture.run_id, marks)
     return f"<figure>{_image(picture)}<figcaption>{text(picture.about)} · {link}</figcaption></figure>"
 
 
-def _image(picture: "Picture") -> str:
+def _image(picture: Picture) -> str:
     address = f"data:{picture.media_type};base64,{base64.b64encode(picture.content).decode()}"
     return f'<img decoding="async" alt="{text(picture.about)}" src="{address}">'

@@ -1,4 +1,4 @@
-"""One part of the page: a table, a plot, pictures or text, under a title."""
+"""Sections of a report: a table, a figure, pictures or text, under a title."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,26 +6,9 @@ from dataclasses import dataclass
 from transfer.report.tables.table import Table
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """One part of the page; what is None or empty is left out."""
-
-    title: str
-    table: Table | None = None
-    """A column of `RUN_COLUMNS` names the runs behind a row; it is shown first."""
-    note: str = ""
-    """Plain text, a paragraph per line."""
-    figure: str | None = None
-    """SVG of `transfer.report.figures.training_curves`, or of a source that is trusted as much: it goes in as it is."""
-    data: str | None = None
-    """CSV of what the figure shows."""
-    galleries: "Sequence[Gallery]" = ()
-    pictures: "Sequence[Picture]" = ()
-
-
 @dataclass(frozen=True)
 class Picture:
-    """An image that the page holds."""
+    """Encoded image with its caption and the run it belongs to."""
 
     about: str
     media_type: str
@@ -35,7 +18,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class RankedImage:
-    """One place of a ranked list."""
+    """Image in a ranked list, and whether it shows the identity of the query."""
 
     about: str
     right: bool
@@ -43,9 +26,26 @@ class RankedImage:
 
 @dataclass(frozen=True)
 class Gallery:
-    """A query, and whether the images at the first places of its list show the same identity."""
+    """Query with the first images of its ranked list."""
 
     run_id: str
     about: str
-    places: tuple[RankedImage, ...]
+    images: tuple[RankedImage, ...]
     picture: Picture | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Section of a report; fields that are None or empty are left out."""
+
+    title: str
+    table: Table | None = None
+    """Table whose column in `RUN_COLUMNS`, if any, is shown first."""
+    note: str = ""
+    """Plain text, a paragraph per line."""
+    figure: str | None = None
+    """SVG from `transfer.report.figures`, which is inserted without escaping."""
+    data: str | None = None
+    """CSV of the values that the figure shows."""
+    galleries: Sequence[Gallery] = ()
+    pictures: Sequence[Picture] = ()

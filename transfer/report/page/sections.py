@@ -1,7 +1,7 @@
-"""What a report shows of runs, part by part: tables, comparisons, published numbers, maps, costs, curves, pictures."""
+"""The sections of a report: tables, comparisons, published numbers, maps, costs, training curves, pictures."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from backbones.errors import UserError
 from transfer.comparison.bootstrap import AP_DRAWS
@@ -12,13 +12,13 @@ from transfer.report.page.section_types import Section
 from transfer.report.tables.render import comments, csv, markdown, note_text
 from transfer.report.tables.table import RUN_COLUMNS, Note, NoteKind, is_missing, is_number
 
-CURVES = 12  # runs of a task whose training curves are drawn
+CURVES = 12  # largest number of runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRequest:
-    """Which parts are asked for besides the tables of scores."""
+    """Sections to show besides the tables of scores; each field is explained at its option in `ReportOptions`."""
 
     each: bool = False
     paper: tuple[str, str] | None = None
@@ -33,50 +33,47 @@ class ReportRequest:
     layers: bool = False
     pictures: bool = False
     everything: bool = False
-    """Also what was not asked for and can be shown: maps of rates that vary, similarity, curves, galleries."""
-    extra: Sequence[Section] = field(default=())
+    """Also show sections that were not asked for: maps over varied rates, token similarity, curves, galleries."""
 
     @property
     def bootstrap(self) -> Bootstrap:
-        """How comparisons make intervals and p values; of COCO's scores with no more draws than can be waited for."""
+        """Options of the intervals and p values of comparisons, with fewer resamples for COCO's slow scores."""
         return Bootstrap(self.draws, min(self.draws, AP_DRAWS), self.correction, margin=self.margin)
 
     @property
-    def special(self) -> bool:
-        """Whether a part is asked for by name."""
+    def names_sections(self) -> bool:
+        """Whether sections are asked for by name."""
         return bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.layers)
 
 
-def sections(runs: RunSet, wanted: ReportRequest) -> list[Section]:
-    """Return the parts of a report in the order of reading.
+def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
+    """Return the sections of a report in the order in which they are shown.
 
     Raises:
-        UserError: what is asked for cannot be had from these runs.
+        UserError: a section was asked for that cannot be made from the runs.
     """
-    parts = list(wanted.extra)
-    if wanted.paper:
-        parts.append(_paper(runs, wanted.paper, wanted.margin))
-    parts += _comparisons(runs, wanted)
-    if wanted.interaction:
-        parts.append(_interaction(runs, wanted.interaction, wanted))
-    if wanted.map:
-        parts += _map(runs, wanted.map, wanted.by, "Stability map")
-    if wanted.everything or not wanted.special:
-        parts += _tables(runs, wanted.each)
-    if wanted.cost or wanted.everything:
-        parts += _asked(wanted.cost, _cost(runs), "--cost: none of these runs has a score")
-    if wanted.layers or wanted.everything:
+    parts = [_paper(runs, request.paper, request.margin)] if request.paper else []
+    parts += _comparisons(runs, request)
+    if request.interaction:
+        parts.append(_interaction(runs, request.interaction, request))
+    if request.map:
+        parts += _map(runs, request.map, request.by, "Stability map")
+    if request.everything or not request.names_sections:
+        parts += _tables(runs, request.each)
+    if request.cost or request.everything:
+        parts += _asked(request.cost, _cost(runs), "--cost: none of these runs has a score")
+    if request.layers or request.everything:
         none = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
-        parts += _asked(wanted.layers, _layers(runs), none)
-    if wanted.everything:
-        if not wanted.map:
+        parts += _asked(request.layers, _layers(runs), none)
+    if request.everything:
+        if not request.map:
             parts += _varying(runs)
-        parts += [*_similarity(runs), *_curves(runs), *_pictures(runs, wanted.pictures)]
+        parts += [*_similarity(runs), *_curves(runs), *_pictures(runs, request.pictures)]
     return parts
 
 
 def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Section]:
-    """Return the parts. Raises UserError where they were asked for by name and there are none."""
+    """Return the sections. Raises UserError if they were asked for by name and there are none."""
     made = list(parts)
     if asked and not made:
         raise UserError(otherwise)
@@ -84,7 +81,7 @@ def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Sectio
 
 
 def _tables(runs: RunSet, each: bool) -> Iterator[Section]:
-    """Scores, a table per task."""
+    """Yield a table of scores for each task."""
     from transfer.report.tables.dataset_means import over_datasets
     from transfer.report.tables.scores import each_run
     from transfer.report.tables.summary import summary
@@ -99,7 +96,7 @@ def _tables(runs: RunSet, each: bool) -> Iterator[Section]:
 
 
 def _norms(runs: RunSet) -> Iterator[Section]:
-    """What the first theorem of arXiv 2109.03810 is about, where a stem has it."""
+    """Yield the norms of the first theorem of arXiv 2109.03810, if a stem has them."""
     from transfer.report.tables.tokens import norm_table
 
     table = norm_table(runs.where(lambda record: record.details.get("stem")))
@@ -116,22 +113,22 @@ def _paper(runs: RunSet, paper: tuple[str, str], margin: float | None) -> Sectio
     return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=replace(table, notes=[]), note=note)
 
 
-def _comparisons(runs: RunSet, wanted: ReportRequest) -> Iterator[Section]:
-    """Each pair of backbones; p values are adjusted over the table of a pair."""
-    if not wanted.compare:
+def _comparisons(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
+    """Yield a table for each pair of backbones, over which its p values are adjusted."""
+    if not request.compare:
         return
     from transfer.report.tables.comparison import compare
 
-    for a, b in wanted.compare:
-        table = compare(runs, a, b, wanted.bootstrap)
+    for a, b in request.compare:
+        table = compare(runs, a, b, request.bootstrap)
         yield Section(title=f"{a} against {b}", table=table)
 
 
-def _interaction(runs: RunSet, fields: tuple[str, str], wanted: ReportRequest) -> Section:
+def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) -> Section:
     from transfer.report.tables.comparison import interaction
 
     first, second = fields
-    table = interaction(runs, first, second, wanted.bootstrap)
+    table = interaction(runs, first, second, request.bootstrap)
     return Section(title=f"Interaction of {first} and {second}", table=table)
 
 
@@ -152,7 +149,7 @@ def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> 
 
 
 def _varying(runs: RunSet) -> Iterator[Section]:
-    """Maps of the tasks whose rate was varied, over the warm-up too."""
+    """Yield stability maps over rate and warm-up of the tasks with several rates."""
     for task in runs.tasks:
         of_task = runs.of_task(task)
         rates, warmups = ({record.options.get(name) for record in of_task.records} for name in STABILITY)
@@ -172,21 +169,21 @@ def _cost(runs: RunSet) -> Iterator[Section]:
 
 
 def _layers(runs: RunSet) -> Iterator[Section]:
-    """Tables by layer of the task tokens and of trainings with `--tokens-at`."""
+    """Yield tables by layer of the task tokens and of trainings with `--tokens-at`."""
     from transfer.report.tables.tokens import layer_table, norm_table
 
     with_layers = runs.where(lambda record: record.details.get("layers"))
     if len(with_layers):
         yield Section(title="tokens: by layer", table=layer_table(with_layers))
-    watched = runs.where(lambda record: record.details.get("tokens_at"))
-    looks = {run.record.run_id: history(run.folder, "layers") for run in watched}
-    if any(looks.values()):
+    diagnosed = runs.where(lambda record: record.details.get("tokens_at"))
+    layer_histories = {run.record.run_id: history(run.folder, "layers") for run in diagnosed}
+    if any(layer_histories.values()):
         from transfer.report.figures.tokens import similarity_by_epoch
 
-        plot = similarity_by_epoch(watched, looks)
-        table = layer_table(watched, looks)
+        plot = similarity_by_epoch(diagnosed, layer_histories)
+        table = layer_table(diagnosed, layer_histories)
         yield Section(title="Tokens while training: by layer", table=table, figure=plot.svg, data=plot.csv)
-        norms = norm_table(watched, looks)
+        norms = norm_table(diagnosed, layer_histories)
         if len(norms):
             title = "Tokens while training: weights, scale and shift of the stem's last activation"
             yield Section(title=title, table=norms)
@@ -202,12 +199,12 @@ def _similarity(runs: RunSet) -> Iterator[Section]:
 
 
 def _curves(runs: RunSet) -> Iterator[Section]:
-    from transfer.report.figures.training_curves import histories
+    from transfer.report.figures.training_curves import training_curves
 
     for task in runs.tasks:
         trained = [run for run in runs.of_task(task) if (run.folder / HISTORY).exists()]
         if trained:
-            plot = histories(runs.select(trained[:CURVES]))
+            plot = training_curves(runs.select(trained[:CURVES]))
             left = f"The first {CURVES} of {len(trained)} runs." if len(trained) > CURVES else ""
             yield Section(title=f"{task}: training", figure=plot.svg, data=plot.csv, note=left)
 
@@ -219,7 +216,7 @@ def _pictures(runs: RunSet, pictures: bool) -> list[Section]:
 
 
 def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
-    """The tables of a report, titled, for a terminal or a paper; `ids` are the names of their runs."""
+    """Return the tables of a report as Markdown, under titles; with `ids` they have the columns of run ids."""
     return "\n\n".join(_text(part, ids) for part in parts if part.table is not None or part.figure is None)
 
 
@@ -231,9 +228,9 @@ def _text(part: Section, ids: bool) -> str:
 
 
 def as_csv(parts: Sequence[Section]) -> str:
-    """The tables of a report as comma-separated values, with a blank line between them.
+    """Return the tables of a report as comma-separated values, with a blank line between them.
 
-    Lines of title and notes begin with #: pandas reads one table with `comment="#"`.
+    Lines with titles and notes begin with #: pandas reads a single table with `comment="#"`.
     """
     return "\n\n".join(
         "\n".join([*comments(part.table, part.title, part.note), csv(part.table)])

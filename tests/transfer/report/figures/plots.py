@@ -16,7 +16,7 @@ from transfer.report.figures.cost import cost_plot
 from transfer.report.figures.stability_map import heat_map
 from transfer.report.figures.svg import Plot
 from transfer.report.figures.tokens import similarity_plot
-from transfer.report.figures.training_curves import histories
+from transfer.report.figures.training_curves import training_curves
 from transfer.report.tables.costs import CostTable
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -73,4 +73,4 @@ def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
     named = [row | dict.fromkeys(("backbone", "dataset", "metric"), name) for name in names for row in cost_rows().rows]
     costs = replace(cost_rows(), rows=named)
     shown = RunSet.of(runs)
-    return [heat_map(table), similarity_plot(shown), histories(shown), cost_plot(costs, "gflops")]
+    return [heat_map(table), similarity_plot(shown), training_curves(shown), cost_plot(costs, "gflops")]

@@ -6,7 +6,7 @@ from tests.transfer.report.figures.plots import rows, words
 from tests.transfer.report.page.pages import make_run, write_history
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import LINES
-from transfer.report.figures.training_curves import histories
+from transfer.report.figures.training_curves import POINTS, training_curves
 
 BROKEN = {"status": "nonfinite", "reason": "", "step": 3}
 
@@ -18,11 +18,11 @@ def history_runs(folder: Path) -> RunSet:
 
 
 def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> None:
-    table = rows(histories(history_runs(tmp_path)))
+    table = rows(training_curves(history_runs(tmp_path)))
     assert table.groupby("status")["loss"].last().to_dict() == {"completed": 3.0, "nonfinite": 5e6}
     write_history(tmp_path / "long", [1.0 + step for step in range(5000)])
-    table = rows(histories(RunSet.of([make_run(3, tmp_path / "long"), make_run(4, tmp_path / "none")]), points=50))
-    assert len(table) == 50
+    table = rows(training_curves(RunSet.of([make_run(3, tmp_path / "long"), make_run(4, tmp_path / "none")])))
+    assert len(table) == POINTS
     assert (table["step"].iloc[0], table["step"].iloc[-1]) == (1, 5000)
     assert ((table["loss"] - table["step"]) == 0).all()
 
@@ -30,5 +30,5 @@ def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> N
 def test_what_is_not_drawn_is_said(tmp_path: Path) -> None:
     write_history(tmp_path, [1.0, 2.0])
     assert f"the first {LINES} of 30 runs" in words(
-        histories(RunSet.of(make_run(seed, tmp_path) for seed in range(30)))
+        training_curves(RunSet.of(make_run(seed, tmp_path) for seed in range(30)))
     )
