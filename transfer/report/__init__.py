@@ -1,5 +1,5 @@
 """`python -m transfer.report`: records as tables, figures and a page.
 
-Each part makes a `Table` or a figure from a `RunSet`; the renderers of text, CSV and HTML come last. Statistics live in
-`transfer/statistics`, pairing in `transfer/comparison`.
+The modules here make a `Table` or a figure from a `RunSet`, which renderers turn into text, CSV or HTML. Statistics are
+in `transfer/statistics`, pairing of runs in `transfer/comparison`.
 """

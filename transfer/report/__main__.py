@@ -1,4 +1,4 @@
-"""`python -m transfer.report RUNS [...]`: the records in folders of runs as tables, comparisons, maps and a page."""
+"""`python -m transfer.report RUNS [...]`: show the records of runs as tables, comparisons, maps, or a page."""
 
 import gc
 import sys
@@ -18,10 +18,10 @@ from transfer.records.store import Run, merged, store_in
 
 @dataclass(kw_only=True)
 class ReportOptions:
-    """Which records to read, and what to show of them."""
+    """Records to read, and what to show of them."""
 
     runs: Positional[tuple[Path, ...]] = (Path("runs"),)
-    """Folders of runs, as --out of the commands that made them, or of sweeps."""
+    """Folders of runs (--out of the commands that made them) or of sweeps."""
     format: Literal["markdown", "csv", "html"] = "markdown"
     """Tables as text, or one self-contained page with plots, maps and galleries."""
     output: Path | None = None
@@ -33,11 +33,11 @@ class ReportOptions:
     each: bool = False
     """One row per run instead of means over seeds."""
     paper: str | None = None
-    """A paper of configs/published, beside whose numbers the own ones stand; with --table or --figure."""
+    """Paper in configs/published whose numbers are shown beside your own; needs --table or --figure."""
     table: str | None = None
-    """The table of that paper."""
+    """Number or name of the table in that paper."""
     figure: str | None = None
-    """The figure of that paper: what it claims, with notes, and costs beside one's own."""
+    """Number or name of the figure in that paper: shows its claims with notes, and its costs beside your own."""
     compare: tuple[str, str] | None = None
     """Two backbones: each a name, a run, or FIELD=VALUE[,FIELD=VALUE]; the difference is paired by sample."""
     correction: Literal["holm", "bh", "none"] = "holm"
@@ -45,18 +45,18 @@ class ReportOptions:
     bootstrap_samples: int = 10_000
     """Samples of the bootstrap; at most 1,000 for COCO's scores, which take longer."""
     margin: float | None = None
-    """Differences that are smaller do not matter, in points: with it a comparison can find two backbones equivalent.
-    Of --paper the margin within which a number agrees with the printed one, 1 by default."""
+    """Largest difference that does not matter, in points: with it a comparison can find two backbones equivalent.
+    With --paper the largest difference at which a number agrees with the printed one, 1 by default."""
     interaction: tuple[str, str] | None = None
-    """Two fields, as stem attention: whether one changes what the other does."""
+    """Two fields, for instance stem attention: tests whether the effect of one depends on the other."""
     map: tuple[str, str] | None = None
-    """Two fields, as lr warmup_epochs: the ends and scores of trainings over both."""
+    """Two fields, for instance lr warmup_epochs: shows outcomes and scores of trainings over both."""
     by: tuple[str, ...] = ()
-    """Fields that a map has a panel for."""
+    """Fields for whose values --map has separate panels."""
     cost: bool = False
     """Scores against operations and hours, with the Pareto front."""
     layers: bool = False
-    """What the task tokens measured, layer by layer."""
+    """Diagnostics of the task tokens, layer by layer."""
     pictures: bool = False
     """Embed the pictures of the runs (made by --save-pictures) in the page."""
     bundle: Path | None = None
@@ -66,7 +66,7 @@ class ReportOptions:
     card: str | None = None
     """Print the model card of a run."""
     hub: str | None = None
-    """Write a run's weights and card to the folder --output, as the Hugging Face hub has models."""
+    """Write a run's weights and card to the folder --output, in the layout of a model on the Hugging Face hub."""
     weights: Path | None = None
     """Folder of the weights for --hub; by default the run's own export."""
 
@@ -81,29 +81,29 @@ class ReportOptions:
             raise UsageError(f"--margin {self.margin:g}: a difference in points, above 0")
         if self.hub and not self.output:
             raise UsageError("--hub: name the folder to write with --output")
-        self._check_idle()
+        self._check_ignored()
 
     @property
     def published(self) -> tuple[str, str] | None:
-        """The paper and the name of what is shown of it."""
+        """Names of the paper and of its table or figure; None without --paper."""
         table = f"figure{self.figure}" if self.figure is not None else self.table
         return (self.paper, table) if self.paper is not None and table is not None else None
 
-    def _check_idle(self) -> None:
-        """Raises UsageError for a flag that changes nothing."""
+    def _check_ignored(self) -> None:
+        """Raise UsageError for an option that would have no effect."""
         shows = bool(
             self.paper or self.compare or self.interaction or self.map or self.cost or self.layers or self.each
         )
         actions = {"bundle": self.bundle, "import": self.import_, "card": self.card, "hub": self.hub}
-        given = [f"--{name}" for name, value in actions.items() if value]
-        if len(given) > 1:
-            raise UsageError(f"{' and '.join(given)} exclude each other")
+        chosen = [f"--{name}" for name, value in actions.items() if value]
+        if len(chosen) > 1:
+            raise UsageError(f"{' and '.join(chosen)} exclude each other")
         if self.output and (self.bundle or self.import_):
-            raise UsageError(f"--output: has no effect with {given[0]}")
+            raise UsageError(f"--output: has no effect with {chosen[0]}")
         if self.import_ and len(self.runs) > 1:
             raise UsageError("--import: name one folder of runs, to which they are added")
-        elsewhere = bool(given)
-        for name, idle, needs in (
+        no_action = "none of --bundle, --import, --card, --hub"
+        for name, ignored, needs in (
             ("--by", self.by and not self.map, "--map"),
             ("--pictures", self.pictures and self.format != "html", "--format html"),
             ("--weights", self.weights and not self.hub, "--hub"),
@@ -114,19 +114,15 @@ class ReportOptions:
                 self.bootstrap_samples != 10_000 and not (self.compare or self.interaction),
                 "--compare",
             ),
-            (
-                "--paper, --compare, --map ...",
-                shows and elsewhere,
-                "none of --bundle, --import, --card, --hub",
-            ),
-            ("--format", self.format != "markdown" and elsewhere, "none of --bundle, --import, --card, --hub"),
+            ("--paper, --compare, --map ...", shows and chosen, no_action),
+            ("--format", self.format != "markdown" and chosen, no_action),
         ):
-            if idle:
+            if ignored:
                 raise UsageError(f"{name}: has an effect only with {needs}")
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command; return its exit status."""
     return exit_on_user_error(_main, argv)
 
 
@@ -137,7 +133,7 @@ def _main(argv: list[str]) -> int:
     if options.import_:
         return _import(options.import_, options.runs[0])
     known = read_runs(options.runs)
-    gc.freeze()  # records stay to the end: the collector need not go through them again and again
+    gc.freeze()  # records live until the end, so the collector need not traverse them
     try:
         return _report(options, known)
     finally:
@@ -159,30 +155,30 @@ def _report(options: ReportOptions, known: Sequence[Run]) -> int:
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """The finished runs in folders of runs or of sweeps; what is unreadable or unfinished is said on stderr.
+    """Return the finished runs in folders of runs or of sweeps, with messages on stderr about all other runs.
 
     Raises:
-        UserError: there is no such folder.
+        UserError: a folder does not exist.
     """
-    found: list[Run] = []
+    finished: list[Run] = []
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no such folder of runs")
         store = store_in(folder)
         runs, problems = store.runs()
-        found += runs
+        finished += runs
         for problem in problems:
             print(f"left out: {problem}", file=sys.stderr)
-        for one in store.unfinished():
-            print(f"{one.folder}: {one.state}{f' ({one.reason})' if one.reason else ''}", file=sys.stderr)
-    runs, disputes = merged(found)
+        for run in store.unfinished():
+            print(f"{run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}", file=sys.stderr)
+    runs, disputes = merged(finished)
     for dispute in disputes:
         print(dispute, file=sys.stderr)
     return runs
 
 
 def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:
-    """The runs that are not left out. Raises UserError when none is left."""
+    """Return the runs to show: smoke and dirty ones only if asked for. Raises UserError if none is left."""
     shown = [run for run in known if options.smoke or not run.record.smoke]
     if len(shown) < len(known):
         print(f"{_runs(len(known) - len(shown))} of --smoke left out; --smoke shows them", file=sys.stderr)
@@ -201,7 +197,7 @@ def _runs(count: int) -> str:
 def _render(runs: RunSet, options: ReportOptions) -> str:
     from transfer.report.page.sections import ReportRequest, as_csv, as_markdown, sections
 
-    wanted = ReportRequest(
+    request = ReportRequest(
         each=options.each,
         paper=options.published,
         compare=(options.compare,) if options.compare else (),
@@ -216,7 +212,7 @@ def _render(runs: RunSet, options: ReportOptions) -> str:
         pictures=options.pictures,
         everything=options.format == "html",
     )
-    parts = sections(runs, wanted)
+    parts = sections(runs, request)
     if options.format == "html":
         from transfer.report.page.html import page
 
@@ -244,19 +240,19 @@ def _share(options: ReportOptions, known: Sequence[Run]) -> int:
     from transfer.share.model_card import hub_layout, model_card
 
     name = options.card or options.hub
-    found = [run for run in known if name in (run.record.run_id, str(run.folder), run.folder.name)]
-    if not found:
+    run = next((run for run in known if name in (run.record.run_id, str(run.folder), run.folder.name)), None)
+    if run is None:
         raise UserError(f"there is no run {name!r} in {', '.join(map(str, options.runs))}")
     if options.hub:
         assert options.output
-        print(hub_layout(found[0], options.weights, options.output, known))
+        print(hub_layout(run, options.weights, options.output, known))
         return 0
-    _print(model_card(found[0], known), options.output)
+    _print(model_card(run, known), options.output)
     return 0
 
 
 def command() -> None:
-    """Entry point of the console script."""
+    """Run the console script."""
     sys.exit(main(sys.argv[1:]))
 
 
