@@ -5,9 +5,9 @@
 
 VERSION is that of the installed timm. The tests that timm runs on each of its models, `tests/test_models.py`, run on
 ours, and some that it runs on a few models alone; three models of timm's own run beside them. Prints how many pass of
-each test, then the failures by reason; exits with 1 where one of ours has no reason among `REASONS`. Two minutes on a
-core; `vit_b` and `vit_l`, which differ from `vit_s` in nothing but numbers, take ten more, and run where `--models`
-names them.
+each test, then the failures by reason; exits with 1 where one of ours has no reason among `REASONS`. Takes three
+minutes on a core. `vit_b` and `vit_l`, which differ from `vit_s` in nothing but numbers, take longer, and run where
+`--models` names them.
 """
 
 import argparse
