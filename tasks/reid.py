@@ -207,7 +207,7 @@ class Reid(Task):
                 [(dataset.name_of(sample), sample.identity, sample.camera) for sample in samples]
                 for samples in (dataset.query, dataset.gallery)
             )
-            RankedLists.of(ranking.nearest, query, gallery).save(context.folder / RANKED)
+            RankedLists.from_ranking(ranking.nearest, query, gallery).save(context.folder / RANKED)
         return self.rescore(outcomes), outcomes
 
     def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:

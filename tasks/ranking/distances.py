@@ -17,11 +17,11 @@ from torch import Tensor
 from backbones.runtime.precision import scoring_precision
 
 BLOCK_BYTES = 64 << 20
-CACHED_ROWS = 256  # of features that are summed at a time
+CACHED_ROWS = 256  # number of features that are summed at a time
 
 
 def as_matrix(values: Tensor | NDArray[Any], name: str) -> Tensor:
-    """`values` [rows, columns] as a detached float32 or float64 tensor, uncopied where they are one already.
+    """Return `values` [rows, columns] as a detached float32 or float64 tensor, without a copy if they are one already.
 
     Raises:
         ValueError: naming `name`, if `values` is empty, not two-dimensional, not floating-point, or not finite.
@@ -48,15 +48,15 @@ def as_matrix(values: Tensor | NDArray[Any], name: str) -> Tensor:
 class Distances:
     """Squared Euclidean distances of queries [Q, D] to a gallery [G, D], up to a constant per query.
 
-    They do not change when one vector is subtracted from all features: the gallery's mean, formed in float64. What is
-    left of features that are nearly parallel is as small as their differences, and so is what the product rounds off.
+    The gallery's mean, computed in float64, is subtracted from all features, which changes no distance. Nearly parallel
+    features become as small as their differences, and so do the rounding errors of their products.
     |g|^2 - 2 q g orders the gallery as |q - g|^2 does. Equal gallery features get equal values.
 
     Error: with u = 2^-24 (2^-53 for float64 features), norms of the centred features, and c = sqrt(D) + 8,
     a value is off by less than u max|g| (2 c |q| + 6 (|q| + max|g|)): D roundings of random sign of partial sums that
     are as large as |q| |g| at most. `slack` takes less where the product itself is small, for its partial sums are,
-    too. The largest of 800,000 errors of products of 64 to 2,048 channels was a third of that bound. What lies closer
-    than `slack` is decided by `exact`, from the features as given.
+    too. The largest of 800,000 errors of products of 64 to 2,048 channels was a third of that bound. Images closer
+    than `slack` are ordered by `exact`, from the original features.
 
     Raises:
         ValueError: if channels or devices differ, or squares overflow.
@@ -69,25 +69,25 @@ class Distances:
                 f"and {gallery.shape[1]} on {gallery.device}"
             )
         dtype = torch.promote_types(query.dtype, gallery.dtype)
-        self.given = query.to(dtype), gallery.to(dtype)
-        self.first, self.copies = distinct(self.given[1])
+        self.original = query.to(dtype), gallery.to(dtype)
+        self.first, self.copies = distinct(self.original[1])
         self.all_differ = len(self.first) == len(gallery)
-        unique = self.given[1] if self.all_differ else self.given[1][self.first]
+        unique = self.original[1] if self.all_differ else self.original[1][self.first]
         self.mean = centre(unique)
-        self.query, self.unique = (features - self.mean.to(dtype) for features in (self.given[0], unique))
+        self.query, self.unique = (features - self.mean.to(dtype) for features in (self.original[0], unique))
         self.norms = self.unique.square().sum(1)
         self.query_norms, self.largest = self.query.norm(dim=1), self.norms.max().sqrt()
         if max(self.largest, self.query_norms.max()) > torch.finfo(dtype).max ** 0.5 / 4:
             raise ValueError(f"squared distances of the features overflow {dtype}: normalise them")
 
-    def of(self, rows: slice) -> Tensor:
-        """The values [b, G] of a block of queries; they may be overwritten."""
+    def block(self, rows: slice) -> Tensor:
+        """Return the values [b, G] of a block of queries, which the caller may overwrite."""
         return self._spread(torch.addmm(self.norms, self.query[rows], self.unique.T, alpha=-2))
 
     def slack(self, rows: slice, columns: Tensor, values: Tensor) -> Tensor:
-        """How close to the values [b, M] of these gallery columns another one may come that is not surely on one side.
+        """Return the differences [b, M] up to which the order of a value and those of `columns` [b, M] is uncertain.
 
-        It is twice the error that a value has at most.
+        It is twice the largest error of a value.
         """
         u, root, query = torch.finfo(values.dtype).eps / 2, self.query.shape[1] ** 0.5, self.query_norms[rows, None]
         scale = query * self.largest
@@ -98,19 +98,19 @@ class Distances:
         return bound
 
     def exact(self, row: int, columns: NDArray[Any]) -> NDArray[Any]:
-        """Squared distances, float64, of one query to gallery columns, from the features as given."""
-        query, gallery = self.given
+        """Return the squared distances, in float64, of one query to gallery columns, from the original features."""
+        query, gallery = self.original
         chosen = torch.from_numpy(columns).to(gallery.device)
         squared: NDArray[Any] = (gallery[chosen].double() - query[row].double()).square_().sum(1).cpu().numpy()
         return squared
 
-    def whole(self, rows: list[int]) -> Tensor:
-        """Values [len(rows), G] of queries by products in float64.
+    def rows_in_float64(self, rows: list[int]) -> Tensor:
+        """Return the values [len(rows), G] of queries by products in float64.
 
-        The mean is rounded here to a power of two that the features differ by, so that features of few bits keep few,
-        and equal distances stay equal.
+        The mean is rounded to the scale of the features' differences (a power of two), so that features of few bits
+        keep few, and equal distances stay equal.
         """
-        query, (unique, norms) = self.given[0][rows].double() - self._coarse_mean, self._doubled
+        query, (unique, norms) = self.original[0][rows].double() - self._coarse_mean, self._unique_in_float64
         return self._spread(torch.addmm(norms, query, unique.T, alpha=-2))
 
     def _spread(self, values: Tensor) -> Tensor:
@@ -122,21 +122,21 @@ class Distances:
         return (self.mean / step).round() * step if step > 0 else self.mean
 
     @cached_property
-    def _doubled(self) -> tuple[Tensor, Tensor]:
-        unique = self.given[1][self.first].double() - self._coarse_mean
+    def _unique_in_float64(self) -> tuple[Tensor, Tensor]:
+        unique = self.original[1][self.first].double() - self._coarse_mean
         return unique, unique.square().sum(1)
 
 
 def centre(features: Tensor) -> Tensor:
-    """The mean [D], float64, of features [G, D]."""
-    parts = [part.double().sum(0) for part in features.split(CACHED_ROWS)]
-    return torch.stack(parts).sum(0) / len(features)
+    """Return the mean [D], in float64, of features [G, D]."""
+    sums = [rows.double().sum(0) for rows in features.split(CACHED_ROWS)]
+    return torch.stack(sums).sum(0) / len(features)
 
 
 def blocks(rows: int, row_bytes: int) -> list[slice]:
-    """Blocks of about equal length and of BLOCK_BYTES at most, but of at least 32 rows where there are as many.
+    """Return slices of about equal length and at most BLOCK_BYTES, but of at least 32 of `rows` if there are as many.
 
-    BLAS may round the product of a few rows otherwise than that of many: with 32, the length leaves no trace.
+    BLAS may round the product of a few rows differently from that of many; from 32 rows on the length has no effect.
     """
     count = -(-rows // max(BLOCK_BYTES // row_bytes, 64))
     edges = [rows * block // count for block in range(count + 1)]
@@ -144,9 +144,9 @@ def blocks(rows: int, row_bytes: int) -> list[slice]:
 
 
 def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
-    """The first row of each distinct feature [U], and for each row [G] the place of its feature among these.
+    """Return the first row of each distinct feature [U], and the index [G] of each row's feature among them.
 
-    BLAS may round the same product otherwise at the edge of a matrix than inside it (5 equal gallery rows against
+    BLAS may round the same product differently at the edge of a matrix than inside it (5 equal gallery rows against
     16,000 queries gave unequal distances), so ties of equal features are only sure if each is multiplied once.
     """
     # + 0.0 turns -0.0, an equal number with other bytes, into 0.0
@@ -165,6 +165,6 @@ def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def full_precision(device_type: str) -> Iterator[None]:
-    """Keeps matrix products of float32 free of TF32, bfloat16 and autocast, whatever training has switched on."""
+    """Disable TF32, bfloat16 and autocast in matrix products of float32, whatever training has switched on."""
     with scoring_precision("fp32", torch.device(device_type)), torch.inference_mode():
         yield

@@ -1,6 +1,6 @@
-"""The first gallery images of every query, kept with a run, and drawn as pictures with right and wrong marked.
+"""The first gallery images of every query, saved with a run, and drawn as pictures with marks for matches.
 
-Letters: Q queries, U gallery images that stand in some list, k places of a list.
+Letters: Q queries, U gallery images in any of the lists, k places of a list.
 """
 
 from collections.abc import Sequence
@@ -19,44 +19,48 @@ from tasks.picture_checksums import PICTURES, write_sums
 
 RANKED = "ranked.npz"  # in a run's folder
 PLACES = 10
-RIGHT, WRONG, QUERY = "#0072b2", "#d55e00", "#555555"  # told apart by any eye; the marks differ in shape as well
+RIGHT, WRONG, QUERY = (
+    "#0072b2",
+    "#d55e00",
+    "#555555",
+)  # safe for colour-blind readers; the marks differ in shape as well
 HEIGHT, WIDEST, FRAME, GAP, BAND = 128, 192, 3, 6, 16  # pixels
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RankedLists:
-    """Who stands at the first places of every query's list. Gallery images that do not count for it are left out."""
+    """First places of every query's ranked list, without its junk images."""
 
     query: NDArray[Any]
-    """[Q] file names relative to the data set's folder"""
+    """File names [Q] relative to the data set's folder."""
     query_identity: NDArray[Any]
-    """[Q]"""
+    """Identities [Q]."""
     query_camera: NDArray[Any]
-    """[Q]"""
+    """Cameras [Q]."""
     gallery: NDArray[Any]
-    """[U] file names"""
+    """File names [U]."""
     gallery_identity: NDArray[Any]
-    """[U]"""
+    """Identities [U]."""
     gallery_camera: NDArray[Any]
-    """[U]"""
+    """Cameras [U]."""
     places: NDArray[Any]
-    """[Q, k] index into the gallery's arrays, nearest first; -1 behind the end of a list"""
+    """Indices [Q, k] into the gallery's arrays, nearest first; -1 after the end of a list."""
 
     @property
     def right(self) -> NDArray[Any]:
-        """bool [Q, k] whether the image at a place shows the query's identity."""
+        """Return the mask [Q, k] of the places whose image shows the query's identity."""
         right: NDArray[Any] = (self.gallery_identity[self.places] == self.query_identity[:, None]) & (self.places >= 0)
         return right
 
     @classmethod
-    def of(
+    def from_ranking(
         cls, nearest: NDArray[Any], query: Sequence[tuple[str, int, int]], gallery: Sequence[tuple[str, int, int]]
     ) -> "RankedLists":
-        """The lists of a ranking.
+        """Create the lists from a ranking.
 
         Args:
-            nearest: [Q, k] as `tasks.ranking.metrics.Ranking` keeps it.
-            query, gallery: name, identity and camera of every image.
+            nearest: gallery indices [Q, k], `Ranking.nearest`.
+            query, gallery: the file name, identity and camera of every image.
         """
         used = np.unique(nearest[nearest >= 0])
         places = np.where(nearest >= 0, np.searchsorted(used, nearest), -1)
@@ -65,29 +69,29 @@ class RankedLists:
         return cls(**dict(zip(_NAMES, columns)), places=places.astype(np.int32))
 
     def save(self, path: Path) -> None:
-        """Writes a .npz file. Raises UserError when it cannot be written."""
+        """Write a .npz file. Raises UserError if it cannot be written."""
         with atomic_replacement(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **{name: getattr(self, name) for name in (*_NAMES, "places")})
 
     @classmethod
     def load(cls, path: Path) -> "RankedLists":
-        """Reads what `save` wrote.
+        """Read a file written by `save`.
 
         Raises:
-            UserError: it is not there, or is something else.
+            UserError: the file is missing or has another content.
         """
         try:
             with np.load(path, allow_pickle=False) as file:
-                found = cls(**{name: file[name] for name in (*_NAMES, "places")})
-            found._check()
-            return found
+                lists = cls(**{name: file[name] for name in (*_NAMES, "places")})
+            lists._check()
+            return lists
         except FileNotFoundError:
             raise UserError(f"{path} is gone; remove the folder to run it again") from None
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise UserError(f"{path}: no ranked lists ({error}); remove the folder to run it again") from None
 
     def _check(self) -> None:
-        """Raises ValueError where arrays do not fit together."""
+        """Raise ValueError if the sizes of the arrays disagree."""
         sizes = [len({len(getattr(self, name)) for name in _NAMES if name.startswith(side)}) for side in ("q", "g")]
         inside = self.places.ndim == 2 and self.places.min(initial=-1) >= -1
         if sizes != [1, 1] or not inside or len(self.places) != len(self.query):
@@ -100,16 +104,16 @@ _NAMES = [item.name for item in fields(RankedLists) if item.name != "places"]
 
 
 def evenly(total: int, count: int) -> list[int]:
-    """`count` places, or all, evenly spaced over a list: a choice that is nobody's taste."""
+    """Return `count` indices, or all, evenly spaced over a list of `total`."""
     return [int(place) for place in np.linspace(0, total - 1, min(count, total)).round()]
 
 
 def save_pictures(folder: Path, root: Path, count: int) -> None:
-    """Draws the lists of `count` queries of a run into its folder `pictures`.
+    """Draw the lists of `count` queries of a run into its folder `pictures`.
 
     Args:
-        folder: of the run.
-        root: of the data set's images.
+        folder: the run's folder.
+        root: the folder of the data set's images.
 
     Raises:
         UserError: the lists are gone, an image cannot be read, or a picture cannot be written.
@@ -126,12 +130,12 @@ def save_pictures(folder: Path, root: Path, count: int) -> None:
 
 
 def picture_name(row: int) -> str:
-    """The file of a query's picture, by its place among the queries."""
+    """Return the file name of a query's picture, from its index among the queries."""
     return f"query-{row:05d}.jpg"
 
 
 def picture(lists: RankedLists, row: int, root: Path) -> Image.Image:
-    """A query and, beside it, its list: each image in a frame, with a tick or a cross below. Raises UserError."""
+    """Draw a query and its list beside it, with a tick or a cross below each image. Raises UserError."""
     tiles = [_tile(root / str(lists.query[row]), QUERY, None)]
     for place, right in zip(lists.places[row], lists.right[row]):
         if place >= 0:
@@ -146,7 +150,7 @@ def picture(lists: RankedLists, row: int, root: Path) -> Image.Image:
 
 
 def _tile(path: Path, colour: str, right: bool | None) -> Image.Image:
-    """An image in its frame, over a band that says whether it is right; the query's band is plain."""
+    """Draw an image in a frame over a band with a tick if `right`, else a cross; None leaves the band plain."""
     from backbones.data.loading.images import read_image
 
     image = read_image(str(path))

@@ -1,4 +1,4 @@
-"""Which gallery images match a query or are left out.
+"""Matches and junk images of every query in the gallery.
 
 Letters: Q queries, G gallery images, b queries of one block, M gallery images of a query's identity.
 """
@@ -15,7 +15,7 @@ Labels = Sequence[int] | Sequence[str] | NDArray[Any] | Tensor
 
 
 class Matches:
-    """Where in the gallery the matches and the left-out entries of each query stand."""
+    """Positions in the gallery of the matches and the left-out (junk) images of each query."""
 
     def __init__(
         self,
@@ -36,18 +36,18 @@ class Matches:
             torch.from_numpy(array).to(device) for array in (by_id, start, self.counts, cameras, gallery_cameras)
         )
 
-    def of(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a block of b queries: [b, M] gallery columns of the same identity, and which are matches or left out."""
+    def block(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gallery columns [b, M] of each query's identity, and masks of matches and left-out images."""
         count = self.count[rows, None]
         place = torch.arange(max(int(count.max()), 1), device=count.device)
         columns = self.by_id[(self.start[rows, None] + place).clamp_(max=len(self.by_id) - 1)]
         same_camera = self.gallery_cameras[columns] == self.query_cameras[rows, None]
-        real = place < count
-        return columns, real & ~same_camera, real & same_camera
+        is_entry = place < count
+        return columns, is_entry & ~same_camera, is_entry & same_camera
 
 
 def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Both sides' labels as integers that are equal where the labels are.
+    """Return both arrays of labels as integers that are equal where the labels are equal.
 
     Raises:
         ValueError: if labels are of the wrong number or type.

@@ -26,33 +26,33 @@ AP_RULES = ("rectangle", "trapezoid")
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """What the ranked lists of Q queries score. Kept per query, so that any score is recomputed to the bit.
+    """Scores of the ranked lists of Q queries, kept per query, so that any score is recomputed to the bit.
 
     Raises:
         ValueError: if no query has a match.
     """
 
     ap: NDArray[Any]
-    """[Q] average precision in [0, 1]; nan without a match"""
+    """Average precision [Q] in [0, 1]; nan without a match."""
     ap_worst: NDArray[Any]
-    """[Q] the same if ties fell against the matches"""
+    """Average precision [Q] with the matches last in every tie."""
     ap_best: NDArray[Any]
-    """[Q] the same if ties fell for the matches"""
+    """Average precision [Q] with the matches first in every tie."""
     inp: NDArray[Any]
-    """[Q] inverse negative penalty in [0, 1]; nan without a match"""
+    """Inverse negative penalty [Q] in [0, 1]; nan without a match."""
     before: NDArray[Any]
-    """[Q] entries nearer than the first match"""
+    """Number [Q] of entries nearer than the first match."""
     tied: NDArray[Any]
-    """[Q] entries at the first match's distance, itself included; 0 without a match"""
+    """Number [Q] of entries at the first match's distance, itself included; 0 without a match."""
     hits: NDArray[Any]
-    """[Q] matches among the tied; 0 without a match"""
+    """Number [Q] of matches among the tied entries; 0 without a match."""
     kept: NDArray[Any]
-    """[Q] gallery entries ranked, those of the same identity and camera left out"""
+    """Number [Q] of ranked gallery entries, without those of the same identity and camera."""
     max_rank: int = 50
-    """ranks of the CMC curve"""
+    """Number of ranks of the CMC curve."""
     nearest: NDArray[Any] | None = None
-    """[Q, k] the gallery images at the first k places, -1 where fewer are ranked; equal distances in the gallery's
-    order. None unless asked for; no score depends on it"""
+    """Gallery indices [Q, k] at the first k places, -1 if fewer are ranked; ties in the gallery's order. None unless
+    `keep` was given; no score depends on it."""
 
     def __post_init__(self) -> None:
         if not self.valid.any():
@@ -60,58 +60,58 @@ class Ranking:
 
     @cached_property
     def valid(self) -> NDArray[Any]:
-        """[Q] whether the query has a match."""
+        """Return the mask [Q] of the queries with a match."""
         return self.hits > 0
 
     @property
     def mAP(self) -> float:
-        """Mean average precision over valid queries, in [0, 1]."""
+        """Return the mean average precision over valid queries, in [0, 1]."""
         return float(self.ap[self.valid].mean())
 
     @property
     def mAP_interval(self) -> tuple[float, float]:
-        """mAP if every tie fell against the matches, and if every tie fell for them."""
+        """Return the mAP with the matches last in every tie, and with the matches first."""
         return float(self.ap_worst[self.valid].mean()), float(self.ap_best[self.valid].mean())
 
     @property
     def mINP(self) -> float:
-        """Mean inverse negative penalty over valid queries, in [0, 1]."""
+        """Return the mean inverse negative penalty over valid queries, in [0, 1]."""
         return float(self.inp[self.valid].mean())
 
     @property
     def first(self) -> NDArray[Any]:
-        """[Q] the expected rank, from 1, of the first match; nan without a match."""
+        """Return the expected rank [Q], from 1, of the first match; nan without a match."""
         return np.where(self.valid, self.before + (self.tied + 1) / (self.hits + 1), np.nan)
 
     @cached_property
     def cmc_of_queries(self) -> NDArray[Any]:
-        """[Q, max_rank] the chance that a match stands at rank 1, 2, ... or before; nan without a match."""
+        """Return the chances [Q, max_rank] of a match at rank 1, 2, ... or before; nan without a match."""
         curves = expected_cmc(self.before, self.tied, self.hits, self.max_rank)
         return np.where(self.valid[:, None], curves, np.nan)
 
     @cached_property
     def cmc(self) -> NDArray[Any]:
-        """[max_rank] the cumulative matching characteristic over valid queries, in [0, 1]."""
+        """Return the cumulative matching characteristic [max_rank] over valid queries, in [0, 1]."""
         cmc: NDArray[Any] = self.cmc_of_queries[self.valid].mean(axis=0)
         return cmc
 
     @property
     def degenerate(self) -> bool:
-        """Whether every valid query finds all of its gallery at one distance, so that the order says nothing."""
+        """Return whether every valid query is equally far from its whole gallery, so that the order is random."""
         return bool((self.tied == self.kept)[self.valid].all() and (self.kept[self.valid] > 1).any())
 
     def scores(self) -> dict[str, float]:
-        """The scores of the suite's ReID task, in [0, 1]; ranks beyond `max_rank` are left out."""
+        """Return the scores of task `reid`, in [0, 1], without ranks beyond `max_rank`."""
         ranks = {f"rank{rank}": float(self.cmc[rank - 1]) for rank in (1, 5, 10) if rank <= self.max_rank}
         return {"mAP": self.mAP, **ranks, "mINP": self.mINP}
 
     def outcomes(self) -> dict[str, NDArray[Any]]:
-        """The arrays per query [Q] that `from_outcomes` needs."""
+        """Return the arrays [Q] per query that `from_outcomes` reads."""
         return {name: getattr(self, name) for name in OUTCOMES}
 
     @classmethod
     def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], max_rank: int = 50) -> "Ranking":
-        """The ranking that `outcomes` was taken from; every score is the same to the bit.
+        """Rebuild a ranking from its `outcomes`; every score is the same to the bit.
 
         Raises:
             ValueError: if an array is missing, or no query has a match.
@@ -136,20 +136,19 @@ def rank(
     ap: str = "rectangle",
     keep: int = 0,
 ) -> Ranking:
-    """Ranks the gallery for each query by squared Euclidean distance of the features as given.
+    """Rank the gallery for each query by the squared Euclidean distance of the features.
 
     Products are taken of centred features, in float32 (float64 where features are), blocks of queries at a time, on the
-    features' device. Whatever stands closer to a match than their error, whose bound
-    `tasks.ranking.distances.Distances` states, is decided by its distance in float64: a tie is one of float64, of the
-    features as given.
+    features' device. Images closer to a match than the error bound of `tasks.ranking.distances.Distances` are ordered
+    by their distance in float64: two images tie if these distances of the original features are equal.
 
     Args:
-        query: [Q, D] features.
-        gallery: [G, D] features.
-        query_ids, gallery_ids, query_cameras, gallery_cameras: [Q] or [G] integers or strings.
-        max_rank: ranks of the CMC curve.
+        query: features [Q, D].
+        gallery: features [G, D].
+        query_ids, gallery_ids, query_cameras, gallery_cameras: integers or strings [Q] or [G].
+        max_rank: the number of ranks of the CMC curve.
         ap: "rectangle" (torchreid, TransReID, fast-reid) or "trapezoid" (the code published with Market-1501).
-        keep: places of each list that are kept, as `Ranking.nearest`.
+        keep: the number of places of each list to keep in `Ranking.nearest`.
 
     Raises:
         ValueError: if shapes, types or values do not fit, features are not finite, or no query has a match.
@@ -171,41 +170,44 @@ def rank_distances(
     ap: str = "rectangle",
     keep: int = 0,
 ) -> Ranking:
-    """Ranks the gallery by given distances [Q, G], of any scale and sign, the smallest first. Otherwise as `rank`."""
-    given = as_matrix(distances, "distances")
+    """Rank the gallery by distances [Q, G] of any scale and sign, the smallest first; otherwise like `rank`."""
+    matrix = as_matrix(distances, "distances")
     matches = Matches(
-        query_ids, gallery_ids, query_cameras, gallery_cameras, (given.shape[0], given.shape[1]), given.device
+        query_ids, gallery_ids, query_cameras, gallery_cameras, (matrix.shape[0], matrix.shape[1]), matrix.device
     )
-    return _rank(ExactDistances(given), matches, max_rank, ap, keep)
+    return _rank(ExactDistances(matrix), matches, max_rank, ap, keep)
 
 
 def _rank(source: DistanceSource, matches: Matches, max_rank: int, ap: str, keep: int) -> Ranking:
-    """Scores blocks of queries."""
+    """Score the queries block by block."""
     if ap not in AP_RULES:
         raise ValueError(f"ap must be one of {', '.join(AP_RULES)}, not {ap!r}")
     if max_rank < 1:
         raise ValueError(f"max_rank must be at least 1, not {max_rank}")
-    parts = []
+    scored_blocks = []
     queries, gallery = matches.sizes
     for rows in blocks(queries, row_bytes=8 * gallery + 64 * int(matches.counts.max())):
-        columns, match, left_out = matches.of(rows)
-        distances = source.of(rows)
+        columns, match, left_out = matches.block(rows)
+        distances = source.block(rows)
         distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
-        first = {"nearest": top_ranked(source, rows, distances, keep)} if keep else {}
+        nearest = {"nearest": top_ranked(source, rows, distances, keep)} if keep else {}
         groups, kept = tie_groups(source, rows, distances, columns, match, left_out)
-        parts.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept} | first)
-    return Ranking(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, max_rank=max_rank)
+        scored_blocks.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept} | nearest)
+    return Ranking(
+        **{name: np.concatenate([block[name] for block in scored_blocks]) for name in scored_blocks[0]},
+        max_rank=max_rank,
+    )
 
 
 def _score(groups: list[NDArray[Any]], matches: NDArray[Any], ap: str) -> dict[str, NDArray[Any]]:
-    """The arrays of `Ranking`, but `kept`, of a block of queries from the tie groups of their matches."""
+    """Return the arrays of `Ranking` except `kept` for a block of queries, from the tie groups of their matches."""
     valid = np.flatnonzero(matches)
     rows, places = np.nonzero(np.arange(groups[0].shape[1]) < matches[:, None])
     flat = [group[rows, places] for group in groups]
     shares = zip(("ap", "ap_worst", "ap_best"), expected_ap(*flat, rule=ap))
     scores = {name: np.full(len(matches), np.nan) for name in ("ap", "ap_worst", "ap_best", "inp")}
     for name, share in shares:
-        # bincount adds in the order of the matches, so the padding of the block leaves no trace in the last bit
+        # bincount adds in the order of the matches, so the padding of the block changes no bit
         scores[name][valid] = np.bincount(rows, share, len(matches))[valid] / matches[valid]
     b, n, _, k = (group[valid, matches[valid] - 1] for group in groups)
     scores["inp"][valid] = expected_inp(b, n, k, matches[valid])

@@ -1,7 +1,7 @@
-"""k-reciprocal re-ranking of a gallery (Zhong et al. 2017, arXiv 1701.08398), in bounded memory beside its result.
+"""k-reciprocal re-ranking of a gallery (Zhong et al. 2017, arXiv 1701.08398), in bounded memory apart from its result.
 
 Letters: Q queries, G gallery images, N = Q + G images, D channels.
-The sets and vectors of the paper are sparse matrices [N, N]: row i holds what belongs to image i.
+The sets and vectors of the paper are sparse matrices [N, N]: row i belongs to image i.
 """
 
 from typing import Any
@@ -23,22 +23,22 @@ def rerank(
     k2: int = 6,
     lambda_value: float = 0.3,
 ) -> NDArray[Any]:
-    """Re-ranked distances: lambda d + (1 - lambda) Jaccard distance of the k-reciprocal encodings (equation 12).
+    """Return re-ranked distances: lambda d + (1 - lambda) Jaccard distance of k-reciprocal encodings (equation 12).
 
-    d is the squared Euclidean distance of the features as given, divided by the image's largest. Before that
+    d is the squared Euclidean distance of the features, divided by the image's largest. Before that
     division it is off by less than u (sqrt(D) + 20) (|q| + |g|)^2, with u = 2^-24 (2^-53 for float64 features) and
-    norms of features less the gallery's mean. Neighbourhoods whose edge lies closer than that are found in float64,
-    from the features as given. Where distances tie there, which images enter is not defined.
+    norms of features less the gallery's mean. Neighbourhoods whose last and next image are closer than that
+    are computed in float64, from the original features. If these tie as well, it is undefined which of them enters.
 
     Args:
-        query: [Q, D] features.
-        gallery: [G, D] features.
-        k1: size of the neighbourhoods whose reciprocal part encodes an image.
-        k2: size of the neighbourhood over which encodings are averaged; 1 for none.
-        lambda_value: weight of the original distance, in [0, 1].
+        query: features [Q, D].
+        gallery: features [G, D].
+        k1: the size of the neighbourhoods whose reciprocal neighbours encode an image.
+        k2: the size of the neighbourhood over which encodings are averaged; 1 for none.
+        lambda_value: the weight of the original distance, in [0, 1].
 
     Returns:
-        [Q, G] float32, for `tasks.ranking.metrics.rank_distances`.
+        float32 [Q, G], for `tasks.ranking.metrics.rank_distances`.
 
     Raises:
         ValueError: if shapes, types or values do not fit, or features are not finite.
@@ -51,12 +51,12 @@ def rerank(
     features = torch.cat([query, gallery])
     if len(distinct(features)[0]) == 1:
         return np.zeros((len(query), len(gallery)), dtype=np.float32)
-    # distances stay, and what products round off becomes as small as they are
-    given, mean = features, centre(gallery)
-    features = given - mean.to(given.dtype)
+    # subtracting the mean keeps distances, and makes the rounding errors of products as small as they are
+    original, mean = features, centre(gallery)
+    features = original - mean.to(original.dtype)
     with full_precision(features.device.type):
         edges = sorted({count for count in (k1 + 1, _half(k1 + 1), k2) if count < len(features)})
-        nearest, largest, distances = _neighbours(features, (given, mean), max(k1 + 1, k2), edges, len(query))
+        nearest, largest, distances = _neighbours(features, (original, mean), max(k1 + 1, k2), edges, len(query))
         encodings = _encodings(features, nearest[:, : k1 + 1], largest)
     if k2 > 1:
         encodings = _relation(nearest[:, :k2]) @ encodings / nearest[:, :k2].shape[1]
@@ -64,58 +64,58 @@ def rerank(
 
 
 def _neighbours(
-    features: Tensor, given: tuple[Tensor, Tensor], count: int, edges: list[int], queries: int
+    features: Tensor, original: tuple[Tensor, Tensor], count: int, edges: list[int], queries: int
 ) -> tuple[NDArray[Any], Tensor, NDArray[Any]]:
-    """The nearest images [N, count] of each, itself first; its largest distance [N]; and d of the queries [Q, G].
+    """Return the nearest images [N, count] of each, itself first, its largest distance [N], and d of queries [Q, G].
 
     Args:
-        features: less the gallery's mean. given: features as they came, and that mean.
-        edges: sizes of neighbourhoods, below N.
+        features: features [N, D] minus the gallery's mean. original: the original features, and that mean.
+        count: the number of nearest images. edges: sizes of neighbourhoods, less than N. queries: Q.
     """
     norms = features.square().sum(1)
     nearest = np.empty((len(features), min(count, len(features))), dtype=np.int64)
     largest = torch.empty_like(norms)
     distances = np.empty((queries, len(features) - queries), dtype=np.float32)
     for rows in blocks(len(features), row_bytes=8 * len(features)):
-        # squared distances less the row's own norm, which is added only where their size counts
+        # squared distances without the norm of the row, which does not change their order
         order = torch.addmm(norms, features[rows], features.T, alpha=-2)
         largest[rows] = order.amax(1) + norms[rows]
-        of_queries = order[: max(queries - rows.start, 0), queries:]
-        own = slice(rows.start, rows.start + len(of_queries))
-        scaled = (of_queries + norms[own, None]).clamp_(min=0) / largest[own, None]
-        distances[own] = scaled.cpu().numpy()
+        query_values = order[: max(queries - rows.start, 0), queries:]
+        query_rows = slice(rows.start, rows.start + len(query_values))
+        scaled = (query_values + norms[query_rows, None]).clamp_(min=0) / largest[query_rows, None]
+        distances[query_rows] = scaled.cpu().numpy()
         order.diagonal(rows.start).fill_(-torch.inf)
-        found = order.topk(min(count + 1, len(features)), largest=False)
-        unsure = _unsure(found.values, norms[rows], norms.max(), features.shape[1], edges)
-        places = found.indices[:, :count]
-        if len(unsure):
-            places[unsure] = _nearest_in_float64(*given, rows.start + unsure, count)
+        smallest = order.topk(min(count + 1, len(features)), largest=False)
+        uncertain = _uncertain(smallest.values, norms[rows], norms.max(), features.shape[1], edges)
+        places = smallest.indices[:, :count]
+        if len(uncertain):
+            places[uncertain] = _nearest_in_float64(*original, rows.start + uncertain, count)
         nearest[rows] = places.cpu().numpy()
     return nearest, largest, distances
 
 
-def _unsure(values: Tensor, norms: Tensor, largest: Tensor, channels: int, edges: list[int]) -> Tensor:
-    """The rows of rising `values` [b, count + 1] that are as close at an edge as what a product rounds off."""
+def _uncertain(values: Tensor, norms: Tensor, largest: Tensor, channels: int, edges: list[int]) -> Tensor:
+    """Return the rows of ascending `values` [b, count + 1] whose step at an edge is within the rounding error."""
     steps = values[:, edges] - values[:, [edge - 1 for edge in edges]]
     error = (channels**0.5 + 20) * (norms.sqrt() + largest.sqrt()).square() * torch.finfo(values.dtype).eps
     rows: Tensor = (steps <= error[:, None]).any(1).nonzero().flatten()
     return rows
 
 
-def _nearest_in_float64(given: Tensor, mean: Tensor, rows: Tensor, count: int) -> Tensor:
-    """The `count` nearest images of these, each itself first, by products in float64."""
-    own = given[rows].double() - mean
-    parts = (part.double() - mean for part in given.split(CACHED_ROWS))
-    order = torch.cat([torch.addmm(part.square().sum(1), own, part.T, alpha=-2) for part in parts], dim=1)
+def _nearest_in_float64(features: Tensor, mean: Tensor, rows: Tensor, count: int) -> Tensor:
+    """Return the `count` nearest images of `rows`, each itself first, by products in float64."""
+    centred = features[rows].double() - mean
+    chunks = (block.double() - mean for block in features.split(CACHED_ROWS))
+    order = torch.cat([torch.addmm(block.square().sum(1), centred, block.T, alpha=-2) for block in chunks], dim=1)
     order[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
-    return order.topk(min(count, len(given)), largest=False).indices
+    return order.topk(min(count, len(features)), largest=False).indices
 
 
 def _encodings(features: Tensor, nearest: NDArray[Any], largest: Tensor) -> csr_array:
-    """The k-reciprocal encodings: exp(-d) over the expanded reciprocal neighbours, of sum 1 (equations 3 and 7)."""
+    """Return encodings [N, N]: exp(-d) over the expanded reciprocal neighbours, of sum 1 (equations 3 and 7)."""
     reciprocal = _reciprocal(nearest)
     half = _reciprocal(nearest[:, : _half(nearest.shape[1])])
-    # equation 5: a neighbour's own half-sized set joins if more than two thirds of it are here already
+    # equation 5: a neighbour's half-sized set joins if more than two thirds of it are in the set already
     overlap = ((reciprocal @ half.T) * reciprocal).tocoo()
     sizes = half.sum(axis=1)
     joins = 3 * overlap.data > 2 * sizes[overlap.col]
@@ -127,47 +127,47 @@ def _encodings(features: Tensor, nearest: NDArray[Any], largest: Tensor) -> csr_
 
 
 def _half(count: int) -> int:
-    """Of a neighbourhood of k1 + 1 images, the image itself among them, the size of the half-sized one."""
+    """Return the size of the half-sized neighbourhood of one of k1 + 1 images, the image itself included."""
     return round((count - 1) / 2) + 1
 
 
 def _reciprocal(nearest: NDArray[Any]) -> csr_array:
-    """1 where two images are among each other's nearest."""
+    """Return a matrix [N, N] with 1 where two images are among each other's nearest."""
     relation = _relation(nearest)
     return relation * relation.T.tocsr()
 
 
 def _relation(nearest: NDArray[Any]) -> csr_array:
-    """1 from each image to its nearest [N, k]."""
+    """Return a matrix [N, N] with 1 from each image to its nearest [N, k]."""
     images, count = nearest.shape
     places = np.arange(0, images * count + 1, count)
     return csr_array((np.ones(images * count), nearest.reshape(-1), places), shape=(images, images))
 
 
 def _distances_of_pairs(features: Tensor, first: NDArray[Any], second: NDArray[Any], largest: Tensor) -> NDArray[Any]:
-    """d between images `first` and `second`, divided by the largest of `first`."""
+    """Return d between images `first` and `second`, divided by the largest distance of `first`."""
     distances = np.empty(len(first))
-    for part in blocks(len(first), row_bytes=64 * features.shape[1]):  # few enough to stay in the cache
-        one, other = (torch.from_numpy(index[part]).to(features.device) for index in (first, second))
-        squared = (features[one] - features[other]).square_().sum(1)
-        distances[part] = (squared / largest[one]).cpu().numpy()
+    for rows in blocks(len(first), row_bytes=64 * features.shape[1]):  # few enough to stay in the cache
+        left, right = (torch.from_numpy(index[rows]).to(features.device) for index in (first, second))
+        squared = (features[left] - features[right]).square_().sum(1)
+        distances[rows] = (squared / largest[left]).cpu().numpy()
     return distances
 
 
 def _blend(distances: NDArray[Any], encodings: csr_array, lambda_value: float) -> NDArray[Any]:
-    """lambda d + (1 - lambda) (1 - sum of minima / sum of maxima) (equations 10 and 12), over `distances` [Q, G].
+    """Overwrite d [Q, G] by lambda d + (1 - lambda) (1 - sum of minima / sum of maxima) (equations 10 and 12).
 
     Encodings sum to 1, so their maxima sum to 2 less the sum of their minima.
     """
     queries, gallery = distances.shape
     columns = csc_array(encodings[queries:])
     for row, values in enumerate(distances):
-        own = slice(encodings.indptr[row], encodings.indptr[row + 1])
-        starts = columns.indptr[encodings.indices[own]]
-        counts = columns.indptr[encodings.indices[own] + 1] - starts
-        # the entries of all columns where the query has weight, end to end
+        entries = slice(encodings.indptr[row], encodings.indptr[row + 1])
+        starts = columns.indptr[encodings.indices[entries]]
+        counts = columns.indptr[encodings.indices[entries] + 1] - starts
+        # the concatenated entries of all columns in which the query has weight
         places = np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)
-        smaller = np.minimum(columns.data[places], np.repeat(encodings.data[own], counts))
+        smaller = np.minimum(columns.data[places], np.repeat(encodings.data[entries], counts))
         shared = np.bincount(columns.indices[places], smaller, gallery)
         values[:] = lambda_value * values + (1 - lambda_value) * (1 - shared / (2 - shared))
     return distances

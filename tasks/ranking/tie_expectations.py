@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 def expected_ap(
     b: NDArray[Any], n: NDArray[Any], m: NDArray[Any], k: NDArray[Any], *, rule: str = "rectangle"
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """What one match of the group adds to the sum of precisions: in expectation, at worst and at best.
+    """Return the precision that one match of the group contributes: expected, at worst and at best.
 
-    Averaged over a query's matches this is AP. `rule` says how the area under precision and recall is taken:
+    Averaged over a query's matches this is AP. `rule` is the rule for the area under precision and recall:
     "rectangle" is the precision at the match; "trapezoid" its mean with the precision one rank earlier, which is 1
     before the first rank (the evaluation code published with Market-1501).
 
     Returns:
-        Three arrays shaped like `b`. At worst (best) the group's matches stand behind (before) its other entries.
+        Three arrays shaped like `b`. At worst (best) the group's matches stand after (before) its other entries.
     """
     # before place u of the group, u (k - 1) / (n - 1) of the other k - 1 matches are expected, given a match at u
     slope = (k - 1) / np.maximum(n - 1, 1)
@@ -43,7 +43,7 @@ def expected_ap(
 def _precision(
     hits: NDArray[Any], rank: NDArray[Any], slope: NDArray[Any] | float, count: NDArray[Any]
 ) -> NDArray[Any]:
-    """The mean of (hits + slope u) / (rank + u) over u = 0 ... count - 1, where 0 / 0 is 1."""
+    """Return the mean of (hits + slope u) / (rank + u) over u = 0 ... count - 1, where 0 / 0 is 1."""
     harmonic = _harmonic(1 << int((rank + count).max(initial=1)).bit_length())  # few sizes, so the cache serves
     before = np.maximum(rank - 1, 0)
     total = (harmonic[before + count] - harmonic[before]).astype(np.float64)
@@ -54,15 +54,15 @@ def _precision(
 
 @lru_cache(maxsize=1)
 def _harmonic(size: int) -> NDArray[Any]:
-    """The harmonic numbers H_0 ... H_size. Extended precision: differences of neighbours are multiplied by ranks."""
+    """Return the harmonic numbers H_0 ... H_size in extended precision: ranks multiply differences of neighbours."""
     return np.concatenate([[0], np.cumsum(1 / np.arange(1, size + 1, dtype=np.longdouble))])
 
 
 def expected_cmc(b: NDArray[Any], n: NDArray[Any], k: NDArray[Any], max_rank: int) -> NDArray[Any]:
-    """The chance that a match stands at rank 1 ... max_rank or before; the group is that of the first match, m = 0.
+    """Return the chance of a match at rank 1 ... max_rank or before; the group is that of the first match, m = 0.
 
     Returns:
-        [Q, max_rank], never falling along a row.
+        Chances [Q, max_rank], never falling along a row.
     """
     place = np.arange(max_rank) - b[:, None]  # entries of the group that stand before each rank
     left = n[:, None] - place
@@ -71,22 +71,22 @@ def expected_cmc(b: NDArray[Any], n: NDArray[Any], k: NDArray[Any], max_rank: in
 
 
 def expected_inp(b: NDArray[Any], n: NDArray[Any], k: NDArray[Any], matches: NDArray[Any]) -> NDArray[Any]:
-    """The inverse negative penalty, matches / rank of the last match (Ye et al. 2020, arXiv 2001.04193, section 4).
+    """Return matches / rank of the last match, the inverse negative penalty (arXiv 2001.04193, section 4).
 
     The group is that of the last match. Its last match stands at place x with the chance C(x - 1, k - 1) / C(n, k).
     """
-    # The last match is the last of its group wherever the group holds matches alone.
+    # in a group of matches only, the last match is the last entry
     inp: NDArray[Any] = matches / (b + n)
     mixed = np.flatnonzero(n > k)
     if mixed.size:
-        groups, which = np.unique(np.stack([b, n, k])[:, mixed], axis=1, return_inverse=True)
+        groups, group_of = np.unique(np.stack([b, n, k])[:, mixed], axis=1, return_inverse=True)
         means = np.array([_mean_inverse_last(*group) for group in groups.T.tolist()])
-        inp[mixed] = matches[mixed] * means[which.reshape(-1)]
+        inp[mixed] = matches[mixed] * means[group_of.reshape(-1)]
     return inp
 
 
 def _mean_inverse_last(b: int, n: int, k: int) -> float:
-    """The mean of 1 / (b + x), x the place of the last of k matches among n entries."""
+    """Return the mean of 1 / (b + x), x the place of the last of k matches among n entries."""
     place = np.arange(n, k - 1, -1)
     # chance(n) = k / n and chance(x - 1) / chance(x) = (x - k) / (x - 1): no binomial that could overflow
     ratio = (place[:-1] - k) / (place[:-1] - 1)

@@ -27,7 +27,7 @@ NEAREST = np.array([[2, 0, 3], [3, 2, -1]])
 
 
 def lists() -> RankedLists:
-    return RankedLists.of(NEAREST, QUERIES, GALLERY)
+    return RankedLists.from_ranking(NEAREST, QUERIES, GALLERY)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_right_is_the_querys_identity_and_nothing_stands_behind_the_end() -> Non
 
 
 def test_an_end_is_never_right_even_where_the_last_image_would_be() -> None:
-    found = RankedLists.of(np.array([[0, -1]]), [("q", 7, 1)], [("g", 7, 2)])
+    found = RankedLists.from_ranking(np.array([[0, -1]]), [("q", 7, 1)], [("g", 7, 2)])
     assert found.right.tolist() == [[True, False]]
 
 

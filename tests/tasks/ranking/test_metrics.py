@@ -354,7 +354,7 @@ def test_values_are_off_by_less_than_the_slack_says():
     names = labels(64, 800, identities=20, cameras=4)
     query, gallery = (torch.from_numpy(part) for part in nearly_parallel(1 - 1e-4, names[:2], dim=384))
     source, rows = distances_module.Distances(query, gallery), slice(0, 64)
-    values, columns = source.of(rows), torch.arange(800).expand(64, 800)
+    values, columns = source.block(rows), torch.arange(800).expand(64, 800)
     exact = torch.from_numpy(by_queries(query.numpy(), gallery.numpy()))
     off = values.double() - exact  # a constant per query, and the errors
     errors = (off - off.median(1, keepdim=True).values).abs()
