@@ -68,14 +68,14 @@ class Differs(Reason):
         name: name of the option, of the backbone's part, or of a fact about the data set.
         own: value of the own run.
         published: value of the table.
-        taken: whether the paper leaves the value open, so that the table's value is the shipped sweep's.
+        assumed: whether the paper leaves the value open, so that the table's value is the shipped sweep's.
         option: see `is_option`.
     """
 
     name: str
     own: Any
     published: Any
-    taken: bool = False
+    assumed: bool = False
     option: bool = False
 
     @property
@@ -114,12 +114,12 @@ class OtherWeights(Reason):
     Attributes:
         weights_id: id of the run's weights; empty for an own pretraining.
         published: weights of the table.
-        taken: see `Differs`.
+        assumed: see `Differs`.
     """
 
     weights_id: str
     published: str
-    taken: bool = False
+    assumed: bool = False
 
 
 @dataclass(frozen=True)

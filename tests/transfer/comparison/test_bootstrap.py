@@ -20,17 +20,17 @@ from transfer.statistics.contrasts import contrast
 Outcomes = dict[str, np.ndarray]
 
 
-def run_of(folder: Path, task: str, outcomes: Outcomes, found: dict[str, float], **given: Any) -> Run:
-    """A finished run in a folder, of which only its record and outcomes are there."""
+def run_of(folder: Path, task: str, outcomes: Outcomes, scores: dict[str, float], **fields: Any) -> Run:
+    """Return a finished run in a folder that holds its record and outcomes only."""
     folder.mkdir(parents=True)
     np.savez(folder / "outcomes.npz", **outcomes)
-    primary = next(iter(found), "mAP")
+    primary = next(iter(scores), "mAP")
     run_key = RunKey({**CONTENT, "folder": folder.name})
-    return Run(folder, record(run_key, run_id=folder.name, task=task, scores=found, primary=primary, **given))
+    return Run(folder, record(run_key, run_id=folder.name, task=task, scores=scores, primary=primary, **fields))
 
 
 def ranked(seed: int = 0, queries: int = 60) -> Outcomes:
-    """Queries of 20 identities with tied distances; those of the last identity have no match."""
+    """Return outcomes of queries of 20 identities with tied distances; queries of the last identity have no match."""
     rng = np.random.default_rng(seed)
     run_key = np.repeat(np.arange(20), queries // 20)
     gallery = rng.integers(0, 19, 200)
@@ -43,7 +43,7 @@ def ranked(seed: int = 0, queries: int = 60) -> Outcomes:
 
 
 def images(**columns: np.ndarray) -> Outcomes:
-    """Outcomes of a classification, every image a cluster."""
+    """Return outcomes of a classification in which every image is a cluster."""
     size = len(next(iter(columns.values())))
     return {"sample": np.array([f"{place}.jpg" for place in range(size)]), "cluster": np.arange(size), **columns}
 
@@ -83,14 +83,14 @@ def test_draws_are_the_score_of_the_clusters_that_were_drawn(tmp_path: Path) -> 
     """Two clusters: every draw is the score of one, of the other, or of both."""
     outcomes = ranked()
     outcomes["cluster"] = (outcomes["cluster"] > 9).astype(int)
-    found = load_task("reid").rescore(outcomes)
-    drawn = resample([run_of(tmp_path / "a", "reid", outcomes, found)], ["mAP", "rank5"], draws=200)
+    recorded = load_task("reid").rescore(outcomes)
+    results = resample([run_of(tmp_path / "a", "reid", outcomes, recorded)], ["mAP", "rank5"], draws=200)
     for name in ("mAP", "rank5"):
         values = per_sample(name, outcomes)
         parts = [np.nanmean(values[outcomes["cluster"] == side]) for side in (0, 1)]
         expected = sorted([*parts, np.nanmean(values)])
-        assert np.unique(np.round(drawn[name].bootstrap_scores, 12)) == pytest.approx(expected)
-        assert drawn[name].clusters == 2
+        assert np.unique(np.round(results[name].bootstrap_scores, 12)) == pytest.approx(expected)
+        assert results[name].clusters == 2
 
 
 @pytest.mark.parametrize("task", ["reid", "fewshot"])
@@ -100,71 +100,72 @@ def test_the_order_of_samples_does_not_matter(tmp_path: Path, task: str) -> None
     shuffled = {name: values[order] for name, values in outcomes.items()}
     if task == "fewshot":
         shuffled["cluster"] = np.arange(len(order))  # as the task numbers them
-    found = load_task(task).rescore(outcomes)
-    runs = [run_of(tmp_path / name, task, one, found) for name, one in (("a", outcomes), ("b", shuffled))]
-    for one in resample(runs, list(found), draws=100).values():
-        np.testing.assert_allclose(one.bootstrap_scores[0], one.bootstrap_scores[1], rtol=1e-12)
-        assert len(np.unique(one.bootstrap_scores[0])) > 20
+    recorded = load_task(task).rescore(outcomes)
+    runs = [run_of(tmp_path / name, task, arrays, recorded) for name, arrays in (("a", outcomes), ("b", shuffled))]
+    for resampled in resample(runs, list(recorded), draws=100).values():
+        first, second = resampled.bootstrap_scores
+        np.testing.assert_allclose(first, second, rtol=1e-12)
+        assert len(np.unique(first)) > 20
 
 
 def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> Run:
-    """Args: without: an image of which nothing is found."""
+    """Return a run of a detector; with `without`, it detects nothing on the image of this index."""
     truth, results = drawn_coco(seed)
     if without is not None:
-        results = [one for one in results if one["image_id"] != truth["images"][without]["id"]]
+        results = [result for result in results if result["image_id"] != truth["images"][without]["id"]]
     outcomes: Outcomes = {}
-    found: dict[str, float] = {}
+    recorded: dict[str, float] = {}
     for kind in ("bbox", "segm"):
         matches = evaluate(truth, results, kind)
         outcomes |= matches.outcomes()
-        found |= scores(matches)
+        recorded |= scores(matches)
     outcomes["cluster"] = np.arange(12)
     if reverse:  # as if the images' ids rose the other way
         outcomes["sample"] = outcomes["sample"][::-1].copy()
         for name in [name for name in outcomes if name.endswith("_image")]:
             outcomes[name] = 11 - outcomes[name]
-    return run_of(folder, "detect", outcomes, found)
+    return run_of(folder, "detect", outcomes, recorded)
 
 
 def test_average_precision_is_computed_again_for_every_draw(tmp_path: Path) -> None:
     run = coco_run(tmp_path / "a", 0)
     names = ["box_AP", "mask_AP50", "mask_ARs"]
-    found = resample([run], names, ap_draws=30)
-    assert list(found) == names
+    results = resample([run], names, ap_draws=30)
+    assert list(results) == names
     weights = np.random.default_rng(0).multinomial(12, np.full(12, 1 / 12), size=30)
     outcomes = read_outcomes(run)
-    for place, one in enumerate(weights):
+    for index, times in enumerate(weights):
         for name in names:
             kind = "bbox" if name.startswith("box") else "segm"
-            again = scores(Matches.from_outcomes(outcomes, kind), weights=one)
-            assert found[name].bootstrap_scores[0, place] == again[name]
-    assert found["box_AP"].scores[0] == run.record.scores["box_AP"]
+            again = scores(Matches.from_outcomes(outcomes, kind), weights=times)
+            assert results[name].bootstrap_scores[0, index] == again[name]
+    assert results["box_AP"].scores[0] == run.record.scores["box_AP"]
 
 
 def test_images_are_paired_by_name_for_average_precision_too(tmp_path: Path) -> None:
     runs = [coco_run(tmp_path / "a", 0), coco_run(tmp_path / "b", 0, reverse=True)]
-    found = resample(runs, ["box_AP50"], ap_draws=20)["box_AP50"]
+    resampled = resample(runs, ["box_AP50"], ap_draws=20)["box_AP50"]
     np.testing.assert_allclose(
-        found.bootstrap_scores[0], found.bootstrap_scores[1], atol=0.02
+        resampled.bootstrap_scores[0], resampled.bootstrap_scores[1], atol=0.02
     )  # orders of tied scores differ
-    assert found.bootstrap_scores[0].std() > 0.04
+    assert resampled.bootstrap_scores[0].std() > 0.04
 
 
 def test_detectors_that_differ_on_one_image_prove_nothing(tmp_path: Path) -> None:
     runs = [coco_run(tmp_path / "a", 0), coco_run(tmp_path / "b", 0, without=4)]
-    found = resample(runs, ["box_AP50"], ap_draws=50)["box_AP50"]
-    assert found.contributions is not None
-    assert found.differences_only
-    apart = found.contributions.sums[0] - found.contributions.sums[1]
-    assert np.count_nonzero(apart) == 1
-    difference = found.scores[0] - found.scores[1]
-    assert apart.sum() == pytest.approx(difference, rel=0.5)  # to first order
-    parts = [found.contributions.select([place]) for place in (0, 1)]
-    given = [found.scores[[place]] for place in (0, 1)], [found.bootstrap_scores[[place]] for place in (0, 1)]
-    estimate = contrast(*given, (1, -1), clusters=12, parts=parts, bounds=(0.0, 1.0))
+    resampled = resample(runs, ["box_AP50"], ap_draws=50)["box_AP50"]
+    assert resampled.contributions is not None
+    assert resampled.differences_only
+    differences = resampled.contributions.sums[0] - resampled.contributions.sums[1]
+    assert np.count_nonzero(differences) == 1
+    difference = resampled.scores[0] - resampled.scores[1]
+    assert differences.sum() == pytest.approx(difference, rel=0.5)  # to first order
+    parts = [resampled.contributions.select([index]) for index in (0, 1)]
+    arms = [resampled.scores[[index]] for index in (0, 1)], [resampled.bootstrap_scores[[index]] for index in (0, 1)]
+    estimate = contrast(*arms, (1, -1), clusters=12, parts=parts, bounds=(0.0, 1.0))
     assert (estimate.p, estimate.discordant) == (1.0, 1)
     assert estimate.low < 0 < estimate.high
-    assert contrast(*given, (1, -1), clusters=12).p < 0.5
+    assert contrast(*arms, (1, -1), clusters=12).p < 0.5
     unlike = [coco_run(tmp_path / "c", 0), coco_run(tmp_path / "d", 1)]
     parts_of_all = resample(unlike, ["box_AP"], ap_draws=9)["box_AP"].contributions
     assert parts_of_all is not None
@@ -175,51 +176,51 @@ def test_without_each_cluster_in_turn_a_mean_falls_into_its_parts() -> None:
     values = np.random.default_rng(0).random((2, 9))
     values[1, 3:] = values[0, 3:]  # equal but for three
     left_out = np.stack([np.delete(values, place, axis=1).mean(axis=1) for place in range(3)], axis=1)
-    found = _jackknife(values.mean(axis=1), left_out, np.arange(3), 9)
-    assert found is not None
-    np.testing.assert_allclose(found.sums[:, :3], values[:, :3] / 9)
-    np.testing.assert_allclose(found.sums.sum(axis=1), values.mean(axis=1))
-    assert (found.sums[0, 3:] == found.sums[1, 3:]).all()
+    contributions = _jackknife(values.mean(axis=1), left_out, np.arange(3), 9)
+    assert contributions is not None
+    np.testing.assert_allclose(contributions.sums[:, :3], values[:, :3] / 9)
+    np.testing.assert_allclose(contributions.sums.sum(axis=1), values.mean(axis=1))
+    assert (contributions.sums[0, 3:] == contributions.sums[1, 3:]).all()
     left_out[0, 0] = np.nan
     assert _jackknife(values.mean(axis=1), left_out, np.arange(3), 9) is None
 
 
-def changed(outcomes: Outcomes, **given: np.ndarray) -> Outcomes:
-    return {**outcomes, **given}
+def changed(outcomes: Outcomes, **arrays: np.ndarray) -> Outcomes:
+    return {**outcomes, **arrays}
 
 
 def test_other_samples_are_an_error_that_counts_them(tmp_path: Path) -> None:
     outcomes = outcomes_of("knn")
     names = outcomes["sample"].copy()
     names[:3] = ["x", "y", "z"]
-    found = load_task("knn").rescore(outcomes)
+    recorded = load_task("knn").rescore(outcomes)
     runs = [
-        run_of(tmp_path / "a", "knn", outcomes, found),
-        run_of(tmp_path / "b", "knn", changed(outcomes, sample=names), found),
+        run_of(tmp_path / "a", "knn", outcomes, recorded),
+        run_of(tmp_path / "b", "knn", changed(outcomes, sample=names), recorded),
     ]
     with pytest.raises(UserError, match=r"3 samples of a are missing in b, 3 the other way \(0.jpg"):
         resample(runs, ["top1"])
     doubled = outcomes["sample"].copy()
     doubled[1] = doubled[0]
     twice = [
-        run_of(tmp_path / name, "knn", changed(outcomes, sample=order), found)
+        run_of(tmp_path / name, "knn", changed(outcomes, sample=order), recorded)
         for name, order in (("c", doubled), ("d", doubled[::-1].copy()))
     ]
     with pytest.raises(UserError, match="several samples have one name"):
         resample(twice, ["top1"])
     with pytest.raises(UserError, match="several samples have one name"):
         resample(twice[:1] * 2, ["top1"])
-    none = run_of(tmp_path / "e", "knn", {name: values[:0] for name, values in outcomes.items()}, found)
+    none = run_of(tmp_path / "e", "knn", {name: values[:0] for name, values in outcomes.items()}, recorded)
     with pytest.raises(UserError, match="has no samples"):
         resample([none, none], ["top1"])
 
 
 def test_other_clusters_are_an_error(tmp_path: Path) -> None:
     outcomes = ranked()
-    found = load_task("reid").rescore(outcomes)
+    recorded = load_task("reid").rescore(outcomes)
     renamed, other = outcomes["cluster"][::-1].copy(), outcomes["cluster"] // 2
     runs = [
-        run_of(tmp_path / name, "reid", changed(outcomes, cluster=cluster), found)
+        run_of(tmp_path / name, "reid", changed(outcomes, cluster=cluster), recorded)
         for name, cluster in (("a", outcomes["cluster"]), ("b", renamed), ("c", other))
     ]
     assert resample(runs[:2], ["mAP"], draws=10)  # 20 identities under other numbers
@@ -229,8 +230,8 @@ def test_other_clusters_are_an_error(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     outcomes = outcomes_of("knn")
-    found = load_task("knn").rescore(outcomes)
-    run = run_of(tmp_path / "a", "knn", outcomes, found | {"top1": found["top1"] + 1e-4})
+    recorded = load_task("knn").rescore(outcomes)
+    run = run_of(tmp_path / "a", "knn", outcomes, recorded | {"top1": recorded["top1"] + 1e-4})
     with pytest.raises(UserError, match=r"top1 = .* the record says .*transfer.verify"):
         resample([run], ["top1"])
     assert list(resample([run], ["top5", "unknown"], draws=10)) == ["top5"]
@@ -254,21 +255,23 @@ def test_queries_without_a_match_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         ({"ap": None}, r"cannot be scored \(KeyError: 'ap'\)"),
         ({"ap": np.zeros(3)}, r"cannot be scored \(ValueError: mAP: 3 values of 60 samples\)"),
         ({"cluster": np.arange(3)}, "not equally many"),
     ],
 )
-def test_arrays_that_do_not_fit_are_said_with_their_file(tmp_path: Path, damage: dict[str, Any], says: str) -> None:
+def test_an_error_about_unsuitable_arrays_names_their_file(
+    tmp_path: Path, damage: dict[str, Any], message: str
+) -> None:
     outcomes = {name: values for name, values in (ranked() | damage).items() if values is not None}
     run = run_of(tmp_path / "a", "reid", outcomes, {"mAP": 0.5})
-    with pytest.raises(UserError, match=rf"a/outcomes\.npz: .*{says}"):
+    with pytest.raises(UserError, match=rf"a/outcomes\.npz: .*{message}"):
         resample([run], ["mAP"], draws=10)
 
 
-def test_damaged_matches_of_coco_are_said_with_their_file(tmp_path: Path) -> None:
+def test_an_error_about_damaged_matches_of_coco_names_their_file(tmp_path: Path) -> None:
     run = coco_run(tmp_path / "a", 0)
     kept = {name: values for name, values in read_outcomes(run).items() if not name.startswith("box")}
     np.savez(run.folder / "outcomes.npz", **kept)

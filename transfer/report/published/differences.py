@@ -157,7 +157,9 @@ def option_differences(record: Record, expected: Mapping[str, Any], left_open: C
     for name, value in expected.items():
         used, published = record.options.get(name), used_values(value)
         if name not in _NO_OPTIONS and name in effective and not any(equal(used, reading) for reading in published):
-            reasons.append(Differs(name, hashable(used), hashable(published[0]), taken=name in left_open, option=True))
+            reasons.append(
+                Differs(name, hashable(used), hashable(published[0]), assumed=name in left_open, option=True)
+            )
     return reasons
 
 
@@ -196,4 +198,4 @@ def weights_differences(record: Record, step: Step, row: Row, *, trained: bool, 
     named = used_values(row.steps.get(step.name, {}).get("weights", step.options.get("weights", "random")))
     if record.weights_id in named:
         return []
-    return [OtherWeights("" if trained else record.weights_id, str(named[0]), taken=left_open)]
+    return [OtherWeights("" if trained else record.weights_id, str(named[0]), assumed=left_open)]

@@ -79,7 +79,7 @@ def _(reason: ContentsNotRecorded) -> str:
 
 @_text.register
 def _(reason: Differs) -> str:
-    return f"{reason.name} {value_label(reason.own)} ({value_label(reason.published)}{_taken(reason.taken)})"
+    return f"{reason.name} {value_label(reason.own)} ({value_label(reason.published)}{_assumed(reason.assumed)})"
 
 
 @_text.register
@@ -100,7 +100,7 @@ def _(reason: UnknownPretraining) -> str:
 @_text.register
 def _(reason: OtherWeights) -> str:
     start = f"weights {reason.weights_id[:_ID]}" if reason.weights_id else "an own pretraining"
-    return f"starts from {start} ({reason.published}{_taken(reason.taken)})"
+    return f"starts from {start} ({reason.published}{_assumed(reason.assumed)})"
 
 
 @_text.register
@@ -108,9 +108,9 @@ def _(reason: OtherMachine) -> str:
     return f"{reason.name} {' against '.join(map(str, reason.own))}"
 
 
-def _taken(taken: bool) -> str:
+def _assumed(assumed: bool) -> str:
     """Return the suffix of a value that the sweep chose because the paper does not state it."""
-    return " taken, not stated" * taken
+    return " taken, not stated" * assumed
 
 
 @cell_text.register
