@@ -155,7 +155,7 @@ def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
 
 def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     """Return (name of the backbone, its values, folder for relative paths, name of the place for messages)."""
-    path = Path(name.removeprefix("local-dir:"))
+    path = exports.inside_run(Path(name.removeprefix("local-dir:")))
     if name in backbone_names():
         file = CONFIGS / "backbones" / f"{name}.yaml"
         return name, _choose_weights(read_yaml(file), name), None, str(file)
@@ -174,7 +174,8 @@ def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     if path.suffix in (".yaml", ".yml"):
         return path.stem, _choose_weights(read_yaml(path), path.stem), path.resolve().parent, str(path)
     if (path / exports.CONFIG).is_file():
-        return path.resolve().name, _fields_over_recipe(path), None, str(path / exports.CONFIG)
+        title = path.resolve().parent.name if path.name == exports.EXPORT else path.resolve().name
+        return title, _fields_over_recipe(path), None, str(path / exports.CONFIG)
     if name.split(".")[0] in timm_names():
         return name, _choose_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
     known = [*backbone_names(), *ARCHS, *timm_names()]

@@ -49,7 +49,7 @@ def find_weights(spec: BackboneSpec) -> Located:
         return _find_timm_weights(spec, source.removeprefix("timm").removeprefix(":"))
     if source.startswith("hf-hub:"):
         return _locate_file(hub.cached_file(source.removeprefix("hf-hub:"), exports.WEIGHT_FILES[:2]))
-    path = Path(source.removeprefix("local-dir:"))
+    path = exports.inside_run(Path(source.removeprefix("local-dir:")))
     if path.is_file():
         return _locate_file(path)
     if path.is_dir():

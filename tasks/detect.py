@@ -18,8 +18,8 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
-from backbones.engine.learner_weights import save_learner
 from backbones.engine.loop import fit
+from backbones.engine.trained_weights import export_trained
 from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object
 from backbones.runtime.files import write_atomic
@@ -130,7 +130,7 @@ class Detect(Task):
         context.cost.eval_seconds += time.monotonic() - start
         if context.folder and context.ranks.first:
             write_atomic(context.folder / RESULTS, json.dumps(results).encode())
-        save_learner(learner.state_dict(), context)
+        export_trained(learner, learner.backbone, context, classes=list(dataset.classes))
         return self.rescore(outcomes), outcomes
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:

@@ -16,10 +16,10 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.engine.flops import flops
-from backbones.engine.learner_weights import save_learner
 from backbones.engine.loop import fit
 from backbones.engine.optim import freeze_others
 from backbones.engine.options import FitOptions, check_ranges
+from backbones.engine.trained_weights import export_head
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, image_outcomes
 from backbones.pretrain.augment import eval_transform, train_transform
@@ -117,7 +117,7 @@ class Linear(Classification):
         except NotFinite as broken:
             context.record_not_finite(broken)
             return {}, {}
-        save_learner(learner.heads(), context)
+        export_head(learner.heads(), context, classes=list(dataset.classes))
         ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
         ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
         outcomes = image_outcomes(dataset.val) | {name: column.numpy() for name, column in ranks.items()}

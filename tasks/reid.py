@@ -22,10 +22,10 @@ from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.engine.flops import flops
 from backbones.engine.learner import Batch, Learner, feature_spread
-from backbones.engine.learner_weights import save_learner
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions, check_ranges
+from backbones.engine.trained_weights import export_trained
 from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object, gather_rows
 from backbones.runtime.finite import NotFinite, check_finite
@@ -192,7 +192,7 @@ class Reid(Task):
             return {}, {}
         finally:
             context.cost.eval_seconds += time.monotonic() - start
-        save_learner(learner.state_dict(), context)
+        export_trained(learner, learner.backbone, context)
         if ranking.degenerate:
             context.note(
                 "degenerate ranking: every query is equally far from its whole gallery; the scores are those of chance"

@@ -3,10 +3,12 @@
 import json
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.checkpoints import hub
+from backbones.checkpoints.export_config import loading_card, write_config
 from backbones.errors import UserError
 from backbones.runtime.files import replace_folder
 
@@ -14,17 +16,29 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 CONFIG, WEIGHTS, PRETRAIN = "config.json", "model.safetensors", "pretrain.json"
-REQUIRES, REGISTRATION = "requires_import", "backbones.vit"
-"the entry of `CONFIG` that names the module to import before timm knows the architecture, and its value for ours"
+EXPORT = "export"
+"""Folder, within a run's, of the weights that it left."""
+EXPORT_FACTS, HEAD = "export.json", "head.safetensors"
+"""Beside the weights that a task trained: where they come from, and what was trained on top of the backbone."""
+CARD = "README.md"
+SUITE = "suite"
+"""Entry of `config.json`: architecture and arguments by our names, where timm's own stand before them."""
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 "names that weights have in a folder, first come first served"
 
 
-def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None = None) -> Path:
+def export(
+    model: "nn.Module",
+    folder: Path | str,
+    extra: dict[str, Any] | None = None,
+    *,
+    tensors: "Mapping[str, Tensor] | None" = None,
+    head: "Mapping[str, Tensor] | None" = None,
+) -> Path:
     """Write a model so that the folder is either complete or absent.
 
-    After `import backbones.vit`, `timm.create_model("local-dir:FOLDER", pretrained=True)` rebuilds it, also with
-    another `img_size`.
+    `timm.create_model("local-dir:FOLDER", pretrained=True)` rebuilds it, also with another `img_size`. The card in the
+    folder says what is to be imported before that.
 
     A classifier is part of it; one that stands beside a user's whole model has names of its own in the file.
 
@@ -32,29 +46,52 @@ def export(model: "nn.Module", folder: Path | str, extra: dict[str, Any] | None 
         model: a `Backbone` (whose mean and std are written too) or a model made by `timm.create_model`.
         folder: replaced if it exists.
         extra: further JSON files, by name.
+        tensors: the model's tensors, by default its state dict.
+        head: tensors for a file `head.safetensors` beside them.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     spec = getattr(model, "spec", None)
     inner: nn.Module = getattr(model, "model", model) if spec is not None else model
+
+    def write(new: Path) -> None:
+        write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / WEIGHTS)
+        if head is not None:
+            write_tensors(head, new / HEAD)
+        write_config(inner, spec, new / CONFIG, getattr(model, "classes", None))
+        (new / CARD).write_text(loading_card(read_config(new), with_head=head is not None), encoding="utf-8")
+
+    return _write_folder(Path(folder), write, extra or {})
+
+
+def export_head(tensors: "Mapping[str, Tensor]", folder: Path, facts: dict[str, Any]) -> Path:
+    """Write a head without a backbone, complete or not at all, and what `export.json` says of it."""
+    return _write_folder(folder, lambda new: write_tensors(tensors, new / HEAD), {EXPORT_FACTS: facts})
+
+
+def _write_folder(folder: Path, write: Callable[[Path], None], extra: dict[str, Any]) -> Path:
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
         new = Path(scratch) / "new"
         new.mkdir()
-        # one copy of each, contiguous: the format takes neither shared nor strided tensors
-        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in _tensors(model, inner)}
-        try:
-            save_file(tensors, new / WEIGHTS, metadata={"format": "pt"})
-        except SafetensorError as error:
-            raise OSError(f"is the disk full? {error}") from error
-        _write_config(inner, spec, new / CONFIG, getattr(model, "classes", None))
-        shutil.copymode(new / CONFIG, new / WEIGHTS)  # the format's writer keeps all others out
-        for name, content in (extra or {}).items():
+        write(new)
+        for name, content in extra.items():
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            for file in new.glob("*.safetensors"):
+                shutil.copymode(new / name, file)  # the format's writer keeps all others out
         replace_folder(new, folder)
     return folder
+
+
+def write_tensors(tensors: "Mapping[str, Tensor]", path: Path) -> None:
+    """Write tensors in the format of safetensors. Raises OSError when they cannot be written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    # one copy of each, contiguous: the format takes neither shared nor strided tensors
+    copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(copies, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"is the disk full? {error}") from error
 
 
 def _tensors(model: Any, inner: "nn.Module") -> "list[tuple[str, Tensor]]":
@@ -64,22 +101,6 @@ def _tensors(model: Any, inner: "nn.Module") -> "list[tuple[str, Tensor]]":
     return [*inner.state_dict().items(), *((f"{SEPARATE_HEAD}.{name}", tensor) for name, tensor in beside.items())]
 
 
-def _write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None) -> None:
-    described: dict[str, Any] = {"mean": spec.mean, "std": spec.std} if spec is not None else {}
-    if not hasattr(model, "pretrained_cfg"):  # a user's whole model, which timm cannot build
-        name = spec.arch if spec is not None else type(model).__name__
-        config = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": described}
-        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        return
-    from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights
-
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None)
-    if size is not None:
-        described["input_size"] = (getattr(model, "in_chans", 3), *size)
-    registered = {REQUIRES: REGISTRATION} if type(model).__module__.startswith("backbones.") else {}
-    save_config_for_hf(model, str(path), data_config=described, model_config=registered)
-
-
 def export_folder(weights: str) -> Path | None:
     """Return the exported folder on this machine that a backbone's `weights` name; None if they name something else."""
     if weights.startswith("hf-hub:"):
@@ -87,21 +108,27 @@ def export_folder(weights: str) -> Path | None:
             return hub.cached_file(weights.removeprefix("hf-hub:"), (CONFIG,)).parent
         except UserError:  # not there, which is for those to say who need the weights
             return None
-    path = Path(weights.removeprefix("local-dir:"))
+    path = inside_run(Path(weights.removeprefix("local-dir:")))
     folder = path if path.is_dir() else path.parent
     inside = path.is_dir() or (path.is_file() and path.name in WEIGHT_FILES)
     return folder if inside and (folder / CONFIG).is_file() else None
 
 
+def inside_run(path: Path) -> Path:
+    """Return the folder `export` of a run's folder that has one, and every other path as it is."""
+    return path / EXPORT if (path / EXPORT / CONFIG).is_file() else path
+
+
 def pretraining_facts(folder: Path) -> dict[str, Any]:
-    """Return what `pretrain.json` in an exported folder says about the run behind it; an empty mapping without that
-    file.
+    """Return what `pretrain.json` or `export.json` in an exported folder says about the run behind it; an empty mapping
+    without these files.
 
     Raises:
         UserError: it is damaged.
     """
+    file = folder / PRETRAIN if (folder / PRETRAIN).exists() else folder / EXPORT_FACTS
     try:
-        content = json.loads((folder / PRETRAIN).read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("not a description of a run")
         if not isinstance(content.get("classes", []), list) or not isinstance(content.get("origin", {}), dict):
@@ -109,18 +136,19 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
     except OSError:
         return {}
     except ValueError as error:
-        raise UserError(f"{folder / PRETRAIN}: damaged ({error}); pretrain again, or delete the folder") from None
+        raise UserError(f"{file}: damaged ({error}); train again, or delete the folder") from None
     return content
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the `config.json` of an exported folder.
+    """Return the `config.json` of an exported folder, its architecture and arguments by our names.
 
     Raises:
         UserError: it is missing or damaged.
     """
     try:
         config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config |= config.pop(SUITE, {})
         config["architecture"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {error!r}") from None

@@ -5,7 +5,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
+from backbones.checkpoints.exports import EXPORT, PRETRAIN
 from backbones.data.loading.loader import RunLoader
 from backbones.engine.outcome import Outcome
 from backbones.errors import UsageError, UserError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from backbones.backbone import Backbone
 
 T = TypeVar("T")
-EXPORT = "export"  # in a run's folder
 
 
 class Stopped(BaseException):
@@ -171,22 +171,45 @@ class Context:
         if operations["lengths"]:
             self.details[name] = {str(L): blocks for L, blocks in operations["lengths"].items()}
 
-    def export(self, backbone: "Backbone", **about: Any) -> None:
+    def export(
+        self,
+        backbone: "Backbone",
+        facts_file: str = PRETRAIN,
+        *,
+        tensors: Mapping[str, torch.Tensor] | None = None,
+        head: Mapping[str, torch.Tensor] | None = None,
+        **about: Any,
+    ) -> None:
         """Write a trained backbone into the run's folder, complete or not at all, for tasks and users to load.
 
-        `pretrain.json` beside the weights says where they come from: the run, `about`, outcome and cost.
+        Args:
+            facts_file: the file beside the weights that says where they come from: the run, `about`, outcome and cost.
+            tensors: the backbone's tensors, by default its state dict.
+            head: what else was trained, for a file of its own.
         """
-        from backbones.checkpoints.exports import PRETRAIN, WEIGHTS, export
+        from backbones.checkpoints.exports import WEIGHTS, export
         from backbones.weights import sha256
 
         if self.folder is None or not self.ranks.first:
             return
         described = {**self.about, **about, "outcome": asdict(self.outcome), "cost": self.cost.summary()}
         try:
-            folder = export(backbone, self.folder / EXPORT, {PRETRAIN: described})
+            folder = export(backbone, self.folder / EXPORT, {facts_file: described}, tensors=tensors, head=head)
         except OSError as error:
             raise write_error(self.folder / EXPORT, error) from error
         self.exported = f"sha256:{sha256(folder / WEIGHTS)}"
+
+    def export_head(self, tensors: Mapping[str, torch.Tensor], **about: Any) -> None:
+        """Write what was trained on a frozen backbone into the run's folder, complete or not at all."""
+        from backbones.checkpoints.exports import export_head
+
+        if self.folder is None or not self.ranks.first:
+            return
+        described = {**self.about, **about, "outcome": asdict(self.outcome), "cost": self.cost.summary()}
+        try:
+            export_head(tensors, self.folder / EXPORT, described)
+        except OSError as error:
+            raise write_error(self.folder / EXPORT, error) from error
 
     def micro_batch(self, batch: int, parts: int) -> int:
         """Return how many images a rank has in one of the `parts` micro-batches of a step, which takes `batch` over all

@@ -28,6 +28,9 @@ class RelativePositions(nn.Module):
         head_dim: d. size: (h, w) that the tables are made for; they are interpolated for others. They start at zero.
     """
 
+    wraps_inner = True
+    """Tells exports of the backbone that the tables belong to the detector, and `inner` to the backbone."""
+
     def __init__(self, inner: Callable[..., Tensor], head_dim: int, size: tuple[int, int]) -> None:
         super().__init__()
         self.inner = inner

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from backbones.backbone import Backbone, create
-from backbones.engine.learner_weights import LEARNER
-from backbones.errors import UserError
+from backbones.engine.trained_weights import load_trained
+from backbones.errors import MissingInput, UserError
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.reference.recomputed import FEATURE_ERRORS
@@ -87,14 +87,10 @@ class RunInputs:
 
     def trained_tensors(self) -> dict[str, Tensor]:
         """Read the trained tensors by name. Raises InputsUnavailable."""
-        from safetensors.torch import load_file
-
-        path = self.folder / LEARNER
-        if not path.is_file():
-            raise InputsUnavailable(
-                f"the run's weights: there is no {path} here (runs of --save-weights none leave none)"
-            )
-        return dict(load_file(path))
+        try:
+            return load_trained(self.folder)
+        except MissingInput as missing:
+            raise InputsUnavailable(str(missing)) from None
 
     @property
     def spec_without_weights(self) -> BackboneSpec:
@@ -112,7 +108,9 @@ def load_strictly(model: nn.Module, tensors: dict[str, Tensor]) -> None:
     try:
         model.load_state_dict(tensors, strict=True)
     except RuntimeError as error:
-        raise InputsUnavailable(f"{LEARNER}: not of this model: {str(error).splitlines()[-1].strip()}") from None
+        raise InputsUnavailable(
+            f"the run's weights: not of this model: {str(error).splitlines()[-1].strip()}"
+        ) from None
 
 
 @torch.inference_mode()

@@ -103,7 +103,7 @@ def test_pictures_are_drawn_of_a_finished_run_and_change_nothing_else(
 ) -> None:
     folder = run_folder(out)
     assert not (folder / "pictures").exists()
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     words = [*WORDS, "--warmup-epochs", "0", "--out", str(out), "--save-pictures", "3"]
     assert main(words) == 0
     assert "has a record, reused" in capfd.readouterr().err

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.checkpoints.exports import export_folder
+from backbones.checkpoints.exports import EXPORT, export_folder
 from backbones.errors import MissingInput, UserError
 from transfer.records import store
 from transfer.records.per_sample import OUTCOMES
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
-
-EXPORT = "export"
 
 
 class Run(store.Run):

@@ -21,6 +21,7 @@ from backbones.settings import (
 )
 from transfer.cli.old_names import renamed_flag
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
+from transfer.cli.run_weights import weights_of_run
 from transfer.cli.yaml_layers import check_keys, config_files, flag_values, with_full_paths
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Command:
         overrides = self.backbone.overrides()
         if from_scratch and overrides["weights"] == "config":
             overrides["weights"] = "random"
-        return overrides
+        return overrides | {"weights": weights_of_run(overrides["weights"], self.run.out)}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.checkpoints.exports import WEIGHTS, pretraining_facts
+from backbones.checkpoints.exports import EXPORT, WEIGHTS, pretraining_facts
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, replace_folder, write_error
 from backbones.settings import differences, read_yaml
@@ -33,7 +33,6 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
     Raises:
         UserError: the export is gone, or WEIGHTS/NAME holds weights of another run by now.
     """
-    from backbones.engine.context import EXPORT
     from backbones.weights import sha256
 
     target, source = _target(run, record.backbone["name"]), run.out / record.run_id / EXPORT

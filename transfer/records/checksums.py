@@ -9,8 +9,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from backbones.checkpoints.exports import EXPORT
+
 _DIGEST_ENTRY = b',\n "digest": "'
-EXPORT = "export"
 _EVENTS = "events.out."  # of TensorBoard, which may still write to it
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, check_writable, write_atomic, write_error
 from transfer.records.checksums import file_checksums, with_checksum
@@ -142,7 +143,7 @@ class Store:
                 np.savez_compressed(file, allow_pickle=False, **outcomes)
         else:
             (folder / OUTCOMES).unlink(missing_ok=True)
-        files = file_checksums(folder, without=NOT_LISTED, export=record.export is not None)
+        files = file_checksums(folder, without=NOT_LISTED, export=(folder / EXPORT).is_dir())
         complete = replace(record, files=files)
         write_atomic(folder / RECORD, with_checksum(asdict(complete)))
         for name in (STATE, ERROR, LOCK):

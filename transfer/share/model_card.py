@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backbones.checkpoints.exports import CONFIG, PRETRAIN, WEIGHTS, pretraining_facts, read_config
+from backbones.checkpoints.exports import CONFIG, EXPORT, PRETRAIN, WEIGHTS, pretraining_facts, read_config
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, replace_folder, write_error
 from backbones.settings import write_yaml
-from transfer.records.checksums import EXPORT, size_and_sha256
+from transfer.records.checksums import size_and_sha256
 from transfer.records.protocol import by_export, lineage
 from transfer.records.store import Record, Run
 from transfer.share.card_sections import (

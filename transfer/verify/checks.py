@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backbones.checkpoints.exports import WEIGHT_FILES, WEIGHTS, pretraining_facts
+from backbones.checkpoints.exports import EXPORT, WEIGHT_FILES, WEIGHTS, pretraining_facts
 from backbones.errors import UserError
 from backbones.weights import sha256
 from tasks.picture_checksums import PICTURES, SUMS, read_sums
-from transfer.records.checksums import EXPORT, file_checksums
+from transfer.records.checksums import file_checksums
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
 from transfer.records.record import Record, RunKey
 from transfer.records.store import NOT_LISTED

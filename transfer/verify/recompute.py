@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backbones.checkpoints.exports import CONFIG, WEIGHTS
+from backbones.checkpoints.exports import CONFIG, EXPORT, WEIGHTS
 from backbones.errors import UserError
 from backbones.settings import read_yaml, write_yaml
 from backbones.spec import BackboneSpec
-from transfer.records.checksums import EXPORT
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Record
 from transfer.records.store import OPTIONS

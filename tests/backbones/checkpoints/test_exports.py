@@ -45,6 +45,62 @@ def test_timm_rebuilds_an_export_at_another_size(stem, first, then, tmp_path):
     torch.testing.assert_close(again(images), model(images))  # which resamples its positions on the way
 
 
+FILES = ["README.md", "config.json", "model.safetensors", "pretrain.json"]
+PLAIN = (
+    {},
+    {"pool": "gap"},
+    {"pool": "mean"},
+    {"class_position": False},
+    {"pos": "sincos2d", "patch": 8, "depth": 3},
+    {"init": "bigvision", "pool": "gap"},
+)
+"""Backbones that timm builds by itself."""
+OURS = (
+    {"stem": "conv"},
+    {"attention": "relu"},
+    {"gate": "sigmoid"},
+    {"qk_norm": True},
+    {"rep_size": True},
+    {"ffn": "swiglu"},
+)
+"""Backbones that need our import, one for each part."""
+
+
+@pytest.fixture(scope="module")
+def in_plain_timm(tmp_path_factory):
+    """Whether timm alone builds each export, and the largest difference of the features from those of the backbone."""
+    folder, images = tmp_path_factory.mktemp("exports"), torch.rand(2, 3, 64, 32)
+    for number, fields in enumerate([*PLAIN, *OURS]):
+        backbone = create("tiny", img_size=(64, 32), **fields).eval()
+        trained(backbone.model)
+        export(backbone, folder / str(number))
+        torch.save((backbone.normalised(images), backbone.pooled(images).detach()), folder / f"{number}.pt")
+    code = """
+import sys, timm, torch
+for number in range(int(sys.argv[2])):
+    images, features = torch.load(f"{sys.argv[1]}/{number}.pt")
+    try:
+        model = timm.create_model(f"local-dir:{sys.argv[1]}/{number}", pretrained=True).eval()
+    except RuntimeError as error:
+        print(error)
+        continue
+    assert "backbones" not in sys.modules
+    print((model.forward_head(model.forward_features(images), pre_logits=True) - features).abs().max().item())
+"""
+    arguments = [sys.executable, "-c", code, str(folder), str(len(PLAIN) + len(OURS))]
+    return subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=folder).stdout.splitlines()
+
+
+@pytest.mark.parametrize("number", range(len(PLAIN)), ids=[" ".join(map(str, p.values())) or "usual" for p in PLAIN])
+def test_timm_alone_rebuilds_what_it_has(in_plain_timm, number):
+    assert float(in_plain_timm[number]) == 0
+
+
+@pytest.mark.parametrize("number", range(len(OURS)), ids=[" ".join(map(str, p.values())) for p in OURS])
+def test_what_timm_has_not_is_refused_without_our_import(in_plain_timm, number):
+    assert "Unknown model" in in_plain_timm[len(PLAIN) + number]
+
+
 def test_a_backbone_is_its_own_export(tmp_path):
     backbone = create(
         "tiny", img_size=(64, 32), stem="conv", attention="relu", mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)
@@ -57,7 +113,7 @@ def test_a_backbone_is_its_own_export(tmp_path):
     assert again.fingerprint == backbone.fingerprint
     assert again.spec.mean == (0.5, 0.4, 0.3)
     assert json.loads((tmp_path / "out" / "pretrain.json").read_text()) == {"epochs": 3}
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["config.json", "model.safetensors", "pretrain.json"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == FILES
     config = timm.create_model(f"local-dir:{tmp_path}/out").pretrained_cfg
     assert config["mean"] == [0.5, 0.4, 0.3]
     assert image_size(read_config(tmp_path / "out")) == (64, 32)
@@ -79,7 +135,7 @@ def test_a_failed_export_leaves_the_one_before(tmp_path):
     with pytest.raises(TypeError):
         export(model, tmp_path / "out", {"pretrain.json": {"not": object()}})
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == FILES[:3]
 
 
 def test_strided_and_shared_tensors(tmp_path):

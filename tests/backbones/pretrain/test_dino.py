@@ -9,10 +9,9 @@ import timm
 import torch
 
 from backbones import create, resolve
-from backbones.checkpoints.exports import PRETRAIN
+from backbones.checkpoints.exports import EXPORT, PRETRAIN
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import resolve_dataset
-from backbones.engine.context import EXPORT
 from backbones.engine.loop import fit
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.dino import METHOD

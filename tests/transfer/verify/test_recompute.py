@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import save_file
 
+from backbones.engine.trained_weights import LEARNER, load_trained
 from backbones.pretrain.method import load_method
 from backbones.settings import config_names
 from tasks.reference.recomputed import ROUNDING
@@ -150,7 +152,7 @@ def test_a_planted_error_in_each_score_is_found(
 ) -> None:
     folder = copy(task)
     if task == "detect":  # the detections are enough, and soon scored
-        (folder / "learner.safetensors").unlink()
+        shutil.rmtree(folder / "export")
     before = planted(folder, PLANTED[task])
     after = Record.read(folder / "record.json").scores
     assert any(abs(before[name] - after[name]) > 1e-4 for name in before)
@@ -247,25 +249,35 @@ def test_features_of_the_store_stand_in_for_weights(
 
 
 @pytest.mark.parametrize(
-    ("task", "file"), [("reid", "learner.safetensors"), ("linear", "learner.safetensors"), ("finetune", "export")]
+    ("task", "file"), [("reid", "head.safetensors"), ("linear", "head.safetensors"), ("finetune", "")]
 )
 def test_missing_weights_are_named(
     copy: Callable[[str], Path], task: str, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = copy(task)
-    path = folder / file
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.rmtree(folder / "export")
     status, out = said(capsys, folder)
     assert status == 1
-    assert f"not computed anew: the run's weights: there is no {path}" in out
+    assert f"not computed anew: the run's weights: there is no {folder / 'export' / file}" in out
     assert "1 of 1 runs were not computed anew" in out
+
+
+def test_a_run_of_an_earlier_version_has_all_tensors_in_one_file(
+    copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy("reid")
+    save_file(load_trained(folder), folder / LEARNER)
+    shutil.rmtree(folder / "export")
+    _, out = said(capsys, folder)
+    assert "not computed anew" not in out
+    assert "mAP " in out
 
 
 def test_detections_are_scored_anew_without_the_weights(
     copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = copy("detect")
-    (folder / "learner.safetensors").unlink()
+    shutil.rmtree(folder / "export")
     _, out = said(capsys, folder)
     assert "not computed anew: the detections themselves: the run's weights" in out
     assert "box_AP " in out
@@ -309,7 +321,7 @@ def test_a_shared_copy_without_weights_says_so(made: Path, tmp_path: Path, capsy
     capsys.readouterr()
     status, out = said(capsys, bundle)
     assert status == 1
-    assert f"not computed anew: the run's weights: there is no {bundle}/{source.name}/learner.safetensors" in out
+    assert f"not computed anew: the run's weights: there is no {bundle}/{source.name}/export/head.safetensors" in out
 
 
 def test_runs_that_leave_no_weights_are_the_same_runs(
@@ -319,7 +331,7 @@ def test_runs_that_leave_no_weights_are_the_same_runs(
     assert run(words) == 0
     (folder,) = tmp_path.glob("reid-*")
     assert folder.name == folder_of(made, "reid").name
-    assert not (folder / "learner.safetensors").exists()
+    assert not (folder / "export").exists()
     assert verify(folder).right
 
 

@@ -1,0 +1,106 @@
+"""`config.json` and the card of an exported folder: how timm builds the model, and what to import before.
+
+timm's own names stand in `config.json` wherever timm has the architecture, so that it needs no import of ours.
+Importing this imports no torch.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backbones.archs import ARCHS, VITS
+from backbones.stems import find_stem
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SUITE = "suite"
+IMPORT = "import"
+_TIMM_NAMES = {"vit_ti": "tiny", "vit_s": "small", "vit_b": "base", "vit_l": "large"}
+_PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False, "rep_size": False}
+"""Fields of a plain ViT in which ours is what timm builds."""
+_POOLS = {"cls": "token", "gap": "avg", "mean": "avg"}
+
+
+def write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None) -> None:
+    """Write the `config.json` of a model.
+
+    Args:
+        spec: that of a `Backbone`; None for a model that timm made.
+        classes: outputs of the classifier beside a user's whole model.
+    """
+    described: dict[str, Any] = {"mean": spec.mean, "std": spec.std} if spec is not None else {}
+    if not hasattr(model, "pretrained_cfg"):  # a user's whole model, which timm cannot build
+        name = spec.arch if spec is not None else type(model).__name__
+        config = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": described}
+        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        return
+    from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights
+
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    if size is not None:
+        described["input_size"] = (3, *size)
+    save_config_for_hf(model, str(path), data_config=described)
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if config["architecture"] in ARCHS:
+        ours = {name: config.get(name) for name in ("architecture", "model_args")}
+        if spec is not None and (theirs := timm_arguments(spec, config)):
+            config |= theirs | {SUITE: ours}
+        else:
+            config[IMPORT] = "backbones.vit"
+        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Return architecture and arguments by which timm builds the same model; empty where timm has none.
+
+    Args:
+        config: the content of `config.json` by our names.
+    """
+    if spec.arch not in VITS or spec.stem is None or spec.patch is None or "stem" in spec.files:
+        return {}
+    if find_stem(spec.stem).sized(spec.patch) != find_stem("patchify").sized(spec.patch):
+        return {}
+    if any((getattr(spec, name) or False) != value and getattr(spec, name) != value for name, value in _PLAIN.items()):
+        return {}
+    arch, arguments = VITS[spec.arch], config.get("model_args", {})
+    given = {name: arguments[name] for name in ("img_size", "num_classes") if name in arguments}
+    return {
+        "architecture": f"vit_{_TIMM_NAMES.get(spec.arch, 'tiny')}_patch16_224",
+        "model_args": {
+            **given,
+            "patch_size": spec.patch,
+            "embed_dim": arch.dim,
+            "depth": spec.depth or arch.depth,
+            "num_heads": arch.heads,
+            "global_pool": _POOLS[spec.pool or "cls"],
+            "class_token": spec.pool != "gap",
+            "no_embed_class": not spec.class_position,
+            "fc_norm": False,
+            "dynamic_img_size": True,
+        },
+    }
+
+
+def loading_card(config: dict[str, Any], *, with_head: bool) -> str:
+    """Return the card of an exported folder: how the model is loaded, and what happens without the import.
+
+    Args:
+        config: what `exports.read_config` returns.
+    """
+    name, needed = config["architecture"], config.get(IMPORT)
+    lines = ["# Weights of a backbone", "", f"Architecture: `{name}`. `model.safetensors` holds the backbone."]
+    if with_head:
+        lines.append("`head.safetensors` holds what was trained on top of it, and `export.json` the run behind both.")
+    code = ["import timm", "", 'model = timm.create_model("local-dir:FOLDER", pretrained=True)']
+    if ".py:" in name or name.startswith("live:"):
+        text = "The class of this model is not part of timm; make a model of it, and load the tensors into that:"
+        load = 'model.load_state_dict(load_file("FOLDER/model.safetensors"))'
+        code = ["from safetensors.torch import load_file", "", load]
+    elif needed:
+        text = f"""timm knows this architecture after `import {needed}` (package vit-transfer). Without that import it
+raises `RuntimeError: Unknown model`; nothing is loaded wrongly."""
+        code.insert(1, f"import {needed}")
+    else:
+        text = "timm builds this architecture itself; nothing else is to be imported."
+    return "\n".join([*lines, "", text, "", "```python", *code, "```", ""])

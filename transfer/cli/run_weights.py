@@ -1,0 +1,42 @@
+"""Finds the weights that a run left, where `--weights` names the run by its id or its folder. Imports no torch."""
+
+import json
+from pathlib import Path
+
+from backbones.checkpoints.exports import CONFIG, EXPORT, HEAD
+from backbones.errors import MissingInput, UserError
+
+RECORD, OPTIONS = "record.json", "options.yaml"
+
+
+def weights_of_run(weights: str, out: Path) -> str:
+    """Return the exported folder of a run that `weights` names; other weights are returned as they are.
+
+    Args:
+        weights: the value of `--weights`.
+        out: the folder of runs, in which an id is looked for.
+
+    Raises:
+        MissingInput: the run is unfinished, its training broke down, or it left no weights.
+        UserError: its record cannot be read.
+    """
+    folders = [Path(weights)] if "/" in weights or Path(weights).is_dir() else [out / weights]
+    run = next((folder for folder in folders if (folder / RECORD).exists() or (folder / OPTIONS).exists()), None)
+    if run is None:
+        return weights
+    if not (run / RECORD).is_file():
+        raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; give its command again to finish it")
+    try:
+        record = json.loads((run / RECORD).read_bytes())
+        status = record["outcome"]["status"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({error!r})") from None
+    if (run / EXPORT / CONFIG).is_file():
+        return str(run / EXPORT)
+    if status != "completed":
+        reason = f"its training ended as {status}, so it left no weights"
+    elif (run / EXPORT / HEAD).is_file():
+        reason = f"it trained a head on a frozen backbone; give that backbone's weights, {record.get('weights_id')}"
+    else:
+        reason = "it left no weights: its task trains no backbone, or it was made with --save-weights none"
+    raise MissingInput(f"--weights {weights}: the run in {run}: {reason}")
