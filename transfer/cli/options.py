@@ -42,8 +42,8 @@ class RunOptions:
     checkpoint_seconds: float = 300.0
     """Seconds between two saved states."""
     save_weights: Literal["last", "none"] = "last"
-    """Trained weights that reid, linear and detect keep in the folder `export` of the run. `last` keeps the backbone at
-    the end of training in timm's format and the head beside it; `none` saves disk space."""
+    """Trained weights that reid, linear and detect leave. `last` keeps the backbone at the end of training in timm's
+    format, and the head beside it, in the run's folder `export`; `none` saves disk space."""
     skip_unreadable: bool = False
     """Skip unreadable images and record their number. Without it such an image stops the run."""
     tracker: Literal["none", "tensorboard"] = "none"

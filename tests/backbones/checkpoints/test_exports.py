@@ -61,7 +61,7 @@ OURS = (
     {"gate": "sigmoid"},
     {"qk_norm": True},
     {"rep_size": True},
-    {"ffn": "swiglu"},
+    {"ffn": "mlp_tanh"},
 )
 """Backbones that need our import, one for each part."""
 
