@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 SUITE = "suite"
-IMPORT = "import"
+"""The entry with architecture and arguments by our names, where timm's own stand before it."""
+IMPORT, REGISTRATION = "requires_import", "backbones.vit"
+"""The entry that names the module to import before timm knows the architecture, and its value for ours."""
 _TIMM_NAMES = {"vit_ti": "tiny", "vit_s": "small", "vit_b": "base", "vit_l": "large"}
 _PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False, "rep_size": False}
 """Fields of a plain ViT in which ours is what timm builds."""
@@ -39,7 +41,7 @@ def write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None)
 
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
     if size is not None:
-        described["input_size"] = (3, *size)
+        described["input_size"] = (getattr(model, "in_chans", 3), *size)
     save_config_for_hf(model, str(path), data_config=described)
     config = json.loads(path.read_text(encoding="utf-8"))
     if config["architecture"] in ARCHS:
@@ -47,7 +49,7 @@ def write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None)
         if spec is not None and (theirs := timm_arguments(spec, config)):
             config |= theirs | {SUITE: ours}
         else:
-            config[IMPORT] = "backbones.vit"
+            config[IMPORT] = REGISTRATION
         path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
@@ -86,7 +88,7 @@ def loading_card(config: dict[str, Any], *, with_head: bool) -> str:
     """Return the card of an exported folder: how the model is loaded, and what happens without the import.
 
     Args:
-        config: what `exports.read_config` returns.
+        config: the content of `config.json`.
     """
     name, needed = config["architecture"], config.get(IMPORT)
     lines = ["# Weights of a backbone", "", f"Architecture: `{name}`. `model.safetensors` holds the backbone."]

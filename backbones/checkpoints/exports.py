@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.checkpoints import hub
-from backbones.checkpoints.export_config import loading_card, write_config
+from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loading_card, write_config
 from backbones.errors import UserError
 from backbones.runtime.files import replace_folder
 
@@ -21,8 +21,6 @@ EXPORT = "export"
 EXPORT_FACTS, HEAD = "export.json", "head.safetensors"
 """Beside the weights that a task trained: where they come from, and what was trained on top of the backbone."""
 CARD = "README.md"
-SUITE = "suite"
-"""Entry of `config.json`: architecture and arguments by our names, where timm's own stand before them."""
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 "names that weights have in a folder, first come first served"
 
@@ -57,7 +55,9 @@ def export(
         if head is not None:
             write_tensors(head, new / HEAD)
         write_config(inner, spec, new / CONFIG, getattr(model, "classes", None))
-        (new / CARD).write_text(loading_card(read_config(new), with_head=head is not None), encoding="utf-8")
+        (new / CARD).write_text(
+            loading_card(json.loads((new / CONFIG).read_bytes()), with_head=head is not None), encoding="utf-8"
+        )
 
     return _write_folder(Path(folder), write, extra or {})
 
@@ -148,7 +148,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     try:
         config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        config |= config.pop(SUITE, {})
+        if SUITE in config:
+            config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}
         config["architecture"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {error!r}") from None
