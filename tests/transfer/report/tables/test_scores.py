@@ -126,7 +126,7 @@ def test_notes_follow_the_table() -> None:
 
 def test_csv_says_the_protocol_itself_and_all_digits() -> None:
     rows = pd.read_csv(io.StringIO(csv(summary_of(runs()))))
-    assert rows["protocol"] == ["lr 0.05", "lr 0.1"]
+    assert rows["protocol"].tolist() == ["lr 0.05", "lr 0.1"]
     assert rows["mAP"][0] == pytest.approx(60.0)
 
 
@@ -231,10 +231,10 @@ def test_csv_has_title_and_notes_as_comments_and_texts_in_full() -> None:
     text = as_csv([Section(title="The # first", table=rows, note="more\n\nand more"), Section(title="none")])
     assert text.splitlines()[:4] == ["# The # first", "# one seed only", "# more", "# and more"]
     back = pd.read_csv(io.StringIO(text), comment="#")
-    assert back["name"] == ["data #1", "two"]
+    assert back["name"].tolist() == ["data #1", "two"]
     assert back["protocol"][1] == "lr 1, epochs 5"
-    assert back["score"] == [1.5, 2.5]
+    assert back["score"].tolist() == [1.5, 2.5]
     two = as_csv([Section(title=name, table=summary_of(runs())) for name in ("one", "two")]).split("\n\n")
     assert [part.splitlines()[0] for part in two] == ["# one", "# two"]
-    assert pd.read_csv(io.StringIO(two[1]), comment="#")["protocol"] == ["lr 0.05", "lr 0.1"]
+    assert pd.read_csv(io.StringIO(two[1]), comment="#")["protocol"].tolist() == ["lr 0.05", "lr 0.1"]
     assert "protocol a" not in two[1]
