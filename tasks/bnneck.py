@@ -10,7 +10,7 @@ class BNNeck(nn.Module):
     The batch norm's shift is frozen at 0 and the classifier has no bias.
 
     Args:
-        dim: D of the features; classes: C training identities.
+        dim: the number D of channels. classes: the number C of training identities.
     """
 
     def __init__(self, dim: int, classes: int):
@@ -23,7 +23,7 @@ class BNNeck(nn.Module):
         nn.init.normal_(self.classifier.weight, std=0.001)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [B, D] before the neck -> features after it [B, D] and logits [B, C]."""
+        """Map features [B, D] before the neck to features [B, D] after it and logits [B, C]."""
         with torch.autocast(features.device.type, enabled=False):
             after = self.norm(features.float())
             return after, self.classifier(after)

@@ -37,14 +37,14 @@ class ClassifyOptions(FrozenOptions):
 
 
 class Classify(Classification):
-    """Top-1 and top-5 accuracy of the classifier that the weights hold."""
+    """Top-1 and top-5 accuracy of the weights' own classifier."""
 
     name, version, options, trains = "classify", 2, ClassifyOptions, False
 
     def check(
         self, spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context
     ) -> None:
-        """The weights hold a classifier, of the data's classes."""
+        """Check that the weights hold a classifier of the data's classes."""
         super().check(spec, dataset, options, context)
         try:
             find_weights(spec)
@@ -55,7 +55,7 @@ class Classify(Classification):
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Classifies the validation split."""
+        """Classify the validation split."""
         assert dataset.val is not None
         start = time.monotonic()
         backbone = create(spec, img_size=options.size, classes="trained").to(context.device)
@@ -75,7 +75,7 @@ class Classify(Classification):
 
 
 def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Tensor | None, str]:
-    """Which outputs stand for the data's classes (see `top_k`), and what the record should say about that.
+    """Return the outputs that stand for the data's classes (see `top_k`), and notes about them for the record.
 
     Raises:
         UserError: the classifier was trained for other classes, or for the same in another order.
@@ -98,7 +98,7 @@ def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Ten
 
 
 def other_view(backbone: Backbone, options: ClassifyOptions) -> str:
-    """What the record should say where the weights' own run scored another view of an image; else nothing."""
+    """Return notes for the record if the run that made the weights scored another view of an image."""
     folder = find_weights(backbone.spec).folder
     trained = pretraining_facts(folder).get("options", {}) if folder else {}
     if "size" not in trained:
@@ -112,7 +112,7 @@ def other_view(backbone: Backbone, options: ClassifyOptions) -> str:
 
 
 def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:
-    """Names of the classifier's outputs: from pretrain.json, or ImageNet's for timm's models; None where nothing says.
+    """Return the names of the classifier's outputs (from pretrain.json, or ImageNet's for timm); None if unknown.
 
     Raises:
         UserError: pretrain.json is damaged.

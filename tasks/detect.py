@@ -44,7 +44,7 @@ RESULTS = "detections.json"  # in a run's folder
 
 
 class Detect(Task):
-    """The 12 numbers of COCO for boxes, and for masks where the detector predicts them."""
+    """COCO's 12 numbers for boxes, and for masks if the detector predicts them."""
 
     name, version, options, primary = "detect", 2, DetectOptions, "box_AP"
     shares_tokens = True
@@ -53,7 +53,7 @@ class Detect(Task):
     def open(
         self, spec: DatasetSpec, options: DetectOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
     ) -> CocoData:
-        """Images, objects and categories; see `tasks.data.coco.open_coco`."""
+        """Read images, objects and categories; see `tasks.data.coco.open_coco`."""
         data = open_coco(spec, root, subset=subset, skip_unreadable=skip_unreadable)
         for split in ("train", "val"):
             if getattr(data, split) is None:
@@ -63,18 +63,18 @@ class Detect(Task):
         return data
 
     def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
-        """An attention of the user's can have relative positions, where they are asked for."""
+        """Check that a user's attention supports relative positions, if the options ask for them."""
         if options.relative:
             check_relative(spec)
 
     def build(self, spec: BackboneSpec, options: DetectOptions) -> None:
-        """The detector for COCO's 80 categories, and the maps of an image."""
+        """Build the detector for COCO's 80 categories and compute the feature maps of an image."""
         detector = resolve_detector(options.detector or "mask_rcnn")
         learner = _learner(spec, 80, detector, options, weights="random", load="strict")
         learner.maps(torch.zeros(1, 3, *learner.padded(options.size)))
 
     def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
-        """mmdetection is there, and the detector can be built around this backbone."""
+        """Check that mmdetection is installed and that the detector can be built around this backbone."""
         assert dataset.train is not None
         context.micro_batch(options.batch, options.grad_accum_steps)
         usable = int(dataset.train.with_objects().sum())
@@ -87,13 +87,13 @@ class Detect(Task):
         make_learner(spec, dataset, detector, options, weights="random", load="strict")
 
     def content(self, dataset: CocoData, options: DetectOptions) -> dict[str, Any]:
-        """The detector as its file states it."""
+        """Return the configuration of the detector from its file."""
         return {"detector": asdict(chosen_detector(options, dataset))}
 
     def run(
         self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Trains on the training split, scores the validation split."""
+        """Train on the training split and score the validation split."""
         assert dataset.val is not None
         mmlab.load()
         seed_torch(context.seed)
@@ -134,7 +134,7 @@ class Detect(Task):
         return self.rescore(outcomes), outcomes
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
-        """Saves the first `draw` validation images with what was found on them."""
+        """Save the first `save_pictures` validation images with their detections."""
         if not options.save_pictures:
             return
         if not (folder / RESULTS).is_file():
@@ -155,7 +155,7 @@ class Detect(Task):
         options: DetectOptions,
         context: Context,
     ) -> tuple[Outcomes, Results]:
-        """What was matched in every image, and the detections, the same on every rank."""
+        """Return the matches of every image and the detections, the same on every rank."""
         assert data.val is not None
         results = detect(
             learner.detector,
@@ -174,21 +174,21 @@ class Detect(Task):
         return broadcast_object(outcomes), results
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """The 12 numbers of each kind from its matches."""
-        found: Scores = {}
+        """Compute the 12 numbers of each kind from its matches."""
+        all_scores: Scores = {}
         for kind, prefix in PREFIX.items():
             if any(name.startswith(f"{prefix}_") for name in outcomes):
-                found |= scores(Matches.from_outcomes(outcomes, kind))
-        return found
+                all_scores |= scores(Matches.from_outcomes(outcomes, kind))
+        return all_scores
 
 
 def kinds(detector: DetectorSpec) -> list[Kind]:
-    """What is scored."""
+    """Return the kinds of results that are scored: boxes, and masks if the detector predicts them."""
     return ["bbox", "segm"] if detector.masks else ["bbox"]
 
 
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:
-    """The detector that the options name, or the one for this data. Raises UserError when the data has no masks."""
+    """Return the options' detector, or by default the one for this data. Raises UserError if the data lacks masks."""
     detector = resolve_detector(options.detector or ("mask_rcnn" if data.masks else "faster_rcnn"))
     if detector.masks and data.unmasked == data.objects:
         raise UserError(f"{_lacking(data)}, but {detector.name} needs them: --detector faster_rcnn")
@@ -200,18 +200,20 @@ def _lacking(data: CocoData) -> str:
 
 
 def _truth(data: CocoData, kind: Kind) -> dict[str, Any]:
-    """The validation split; for masks, an object without one is a region that counts neither way, as a crowd is."""
+    """Return the validation split; for masks, an object without one is ignored like a crowd."""
     assert data.val is not None
     truth = data.as_coco(data.val)
     if kind == "segm":
-        truth["annotations"] = [one if "segmentation" in one else one | {"iscrowd": 1} for one in truth["annotations"]]
+        truth["annotations"] = [
+            item if "segmentation" in item else item | {"iscrowd": 1} for item in truth["annotations"]
+        ]
     return truth
 
 
 def make_learner(
     spec: BackboneSpec, data: CocoData, detector: DetectorSpec, options: DetectOptions, **overrides: Any
 ) -> DetectionLearner:
-    """The detector around the backbone, as trained. Raises UsageError when the parts do not fit."""
+    """Build the detector around the backbone for training. Raises UsageError if the parts do not fit."""
     return _learner(spec, len(data.classes), detector, options, **overrides)
 
 
@@ -245,7 +247,7 @@ def _taps(backbone: Backbone, options: DetectOptions) -> tuple[int, ...]:
 
 
 def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions, context: Context) -> RunLoader:
-    """Shuffled batches of the images that hold something to train on."""
+    """Return a loader of shuffled batches of the images that have objects to train on."""
     assert data.train is not None
     split = data.train.select(data.train.with_objects())
     transforms = train_transforms(options.view, options.size, options.flip, detector.masks)

@@ -79,38 +79,38 @@ class FewshotOptions(FrozenOptions):
 
     @property
     def strengths(self) -> tuple[float, ...]:
-        """What the probe may choose from."""
+        """Return the strengths that the probe chooses from."""
         return tuple(map(float, getattr(self, STRENGTHS[self.probe])))
 
     def support_sets(self, data: ClassificationData) -> SupportSets:
-        """The sets of a data set. Raises UserError."""
+        """Return the support sets of a data set. Raises UserError."""
         select = self.select if len(self.strengths) > 1 else 0
         return draw_support_sets(data, rule=self.support, draws=self.draws, shots=self.shots, select=select)
 
     def features(self) -> Features:
-        """What is extracted."""
+        """Return the settings of the extracted features."""
         assert self.resize is not None
         return Features(size=self.size, resize=self.resize, view=self.view, block=self.block)
 
     def fit(self) -> Fit:
-        """Makes a probe from support images."""
+        """Return the function that fits a probe to support images."""
         neighbours = partial(Neighbours, temperature=self.temperature)
         fits: dict[str, Fit] = {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}
         return fits[self.probe]
 
 
 class Fewshot(Classification):
-    """`accuracy_<k>shot`: mean over the draws of the share of test images that are classified right."""
+    """Mean accuracy over the draws, as `accuracy_<k>shot`."""
 
     name, version, options, primary = "fewshot", 2, FewshotOptions, "accuracy_10shot"
     metrics = {f"accuracy_{shots}shot": Metric(averaged=True) for shots in (1, 5, 10, 25)}  # noqa: RUF012
 
     def metric(self, name: str) -> Metric:
-        """Accuracies for any number of shots; their mean over data sets is reported."""
+        """Return the metric of any number of shots, an accuracy whose mean over data sets is reported."""
         return Metric(averaged=True)
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> None:
-        """A backbone for this size with this block, support sets that can be drawn, and a store that can be written."""
+        """Check the size and block of the backbone, the support sets, and that the store can be written."""
         super().check(spec, dataset, options, context)
         if options.block is not None:
             backbone = create(spec, img_size=options.size, weights="random", load="strict")
@@ -121,13 +121,13 @@ class Fewshot(Classification):
             check_writable(context.features, FLAG)
 
     def content(self, dataset: ClassificationData, options: FewshotOptions) -> dict[str, str]:
-        """The images' contents, and their order where the draws depend on it."""
+        """Return the images' contents, and their order if the draws depend on it."""
         return {"images": image_digest(dataset, ordered=options.support == "bigvision")}
 
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Extracts the features of support and test images, probes every draw, and scores the validation split."""
+        """Extract the features of support and test images, fit a probe per draw, and score the validation split."""
         assert dataset.train is not None
         assert dataset.val is not None
         start = time.monotonic()
@@ -153,7 +153,7 @@ class Fewshot(Classification):
         return (self.rescore(outcomes), outcomes) if outcomes else ({}, {})
 
     def _describe(self, sets: SupportSets, data: ClassificationData, context: Context) -> None:
-        """What the record says about data and support sets; the images themselves stand in the run's support.csv."""
+        """Describe data and support sets for the record; the run's support.csv lists the images."""
         assert data.train is not None
         context.details["data"] = {"form": data.storage, "origin": data.origin}
         context.details["support"] = sets.facts(data.train.labels)
@@ -183,9 +183,9 @@ class Fewshot(Classification):
         return features
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """`accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
-        found = {name: values for name, values in outcomes.items() if name.startswith("correct_")}
-        return {name.replace("correct", "accuracy"): float(values.mean()) for name, values in found.items()}
+        """Compute `accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
+        correct = {name: values for name, values in outcomes.items() if name.startswith("correct_")}
+        return {name.replace("correct", "accuracy"): float(values.mean()) for name, values in correct.items()}
 
 
 TASK = Fewshot()

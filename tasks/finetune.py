@@ -1,7 +1,7 @@
-"""Supervised fine-tuning of pretrained weights: the supervised method, started from what a pretraining left.
+"""Supervised fine-tuning: the supervised method, started from pretrained weights.
 
-The two-stage rows of "Scaled ReLU Matters for Training Vision Transformers" (arXiv 2109.03810, Tables 6 and 7). What
-comes out stays in the run's folder `export`, which `--weights` of other tasks takes. Values are in
+The two-stage rows of "Scaled ReLU Matters for Training Vision Transformers" (arXiv 2109.03810, Tables 6 and 7). The
+trained weights are exported to the run's folder `export`, which `--weights` of other tasks takes. Values are in
 `configs/tasks/finetune.yaml`.
 """
 
@@ -23,13 +23,13 @@ class Finetune(Classification):
     def check(
         self, spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context
     ) -> None:
-        """What the method can know to fail."""
+        """Check the inputs of the supervised method."""
         METHOD.check(spec, dataset, options, context)
 
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Trains a fresh classifier and the backbone below it, scores the validation split, exports both."""
+        """Train a new classifier and the backbone, score the validation split, and export both."""
         if spec.weights == "random":
             context.note("nothing to fine-tune: this run starts from random weights")
         return METHOD.run(spec, dataset, options, context)

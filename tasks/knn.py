@@ -49,7 +49,7 @@ class Knn(Classification):
     metrics = {name: Metric() for name in ("top1", "top5", "top1_k10", "top1_k100", "top1_k200")}  # noqa: RUF012
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> None:
-        """A backbone for this size, and at least as many training images as neighbours."""
+        """Check the backbone's size, and that there are at least as many training images as neighbours."""
         super().check(spec, dataset, options, context)
         assert dataset.train is not None
         wanted = max(options.k, *options.other_k, 1)
@@ -62,7 +62,7 @@ class Knn(Classification):
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Extracts the features of both splits, and lets the training images vote on the validation images."""
+        """Extract the features of both splits, and classify validation images by votes of the training images."""
         assert dataset.val is not None
         start = time.monotonic()
         seed_torch(context.seed)
@@ -89,7 +89,7 @@ class Knn(Classification):
         return self.rescore(outcomes), outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """top1 and top5 from `rank`, top1_k<number> from `rank_k<number>`."""
+        """Compute top1 and top5 from `rank`, and top1_k<number> from `rank_k<number>`."""
         scores = {"top1": float((outcomes["rank"] < 1).mean()), "top5": float((outcomes["rank"] < TOP).mean())}
         others = [name for name in outcomes if name.startswith("rank_k")]
         return scores | {name.replace("rank", "top1"): float((outcomes[name] < 1).mean()) for name in others}

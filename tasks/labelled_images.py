@@ -1,4 +1,4 @@
-"""What the tasks on labelled images share: a data set with a validation split, the scored view, top-1 and top-5.
+"""Base of the tasks on labelled images: a data set with a validation split, the scored view, top-1 and top-5.
 
 Letters: M images, C classes.
 """
@@ -21,7 +21,7 @@ from tasks.task import Metric, Outcomes, Scores, Task
 
 @dataclass(kw_only=True)
 class ViewOptions:
-    """How an image is scored."""
+    """Options of the view of an image that is scored."""
 
     size: int
     """Height and width of the centre crop in pixels."""
@@ -39,7 +39,7 @@ class ViewOptions:
             raise UsageError(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
 
     def augmentation(self, **given: Any) -> AugmentOptions:
-        """Random resized crop and flip (torchvision's defaults) in training, resize and centre crop in evaluation."""
+        """Describe the augmentation: random resized crop and flip in training, resize and centre crop in evaluation."""
         plain: dict[str, Any] = {"augment": "crop", "crop_area": (0.08, 1.0), "crop_ratio": (3 / 4, 4 / 3)}
         plain |= {"interpolation": "bilinear", "flip": 0.5, "auto_augment": None, "color_jitter": 0.0, "erase": 0.0}
         return AugmentOptions(**(plain | {"pad": 0, "randaug": None, "resize": self.resize} | given))
@@ -70,11 +70,11 @@ class Classification(Task):
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
     ) -> ClassificationData:
-        """Labelled images, with a validation split, and a training split where it is needed.
+        """Open labelled images with a validation split, and a training split if the task needs it.
 
         Raises:
             UsageError: a data set of another kind.
-            UserError: a split is missing, or what is there is wrong.
+            UserError: a split is missing or damaged.
         """
         chosen = {
             name: getattr(options, name) for name in ("label_fraction", "fraction_seed") if hasattr(options, name)
@@ -93,16 +93,16 @@ class Classification(Task):
         return data
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context) -> None:
-        """The backbone takes images of this size."""
+        """Check that the backbone takes images of this size."""
         check_builds(spec, options.size)
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """Top-1 and top-5 accuracy from the ranks of the true classes."""
+        """Compute top-1 and top-5 accuracy from the ranks of the true classes."""
         return accuracies(outcomes)
 
     def contradictions(self, scores: Scores) -> list[str]:
-        """Scores out of bounds, or top-1 above top-5."""
-        found = super().contradictions(scores)
+        """Report scores out of bounds, or top-1 above top-5."""
+        contradictions = super().contradictions(scores)
         if "top1" in scores and scores["top1"] > scores["top5"]:
-            found.append(f"top1 = {scores['top1']} is above top5 = {scores['top5']}")
-        return found
+            contradictions.append(f"top1 = {scores['top1']} is above top5 = {scores['top5']}")
+        return contradictions

@@ -1,6 +1,6 @@
 """Linear classification on frozen features, as DINO evaluates backbones (arXiv 2104.14294, section 4.1).
 
-Its values are in `configs/tasks/linear.yaml`; what trains, in `tasks/probing/linear_learner.py`.
+Its values are in `configs/tasks/linear.yaml`; its learner is in `tasks/probing/linear_learner.py`.
 """
 
 import time
@@ -64,7 +64,7 @@ class Linear(Classification):
     metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
-        """A backbone with these features, enough images for a batch that the ranks can share, and what trains."""
+        """Check the backbone's features, the number of images in a batch for the ranks, and the learner."""
         super().check(spec, dataset, options, context)
         assert dataset.train is not None
         backbone = create(spec, img_size=options.size, weights="random", load="strict")
@@ -85,7 +85,7 @@ class Linear(Classification):
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Trains the classifier on the training split; validates on features that are extracted once."""
+        """Train the classifier on the training split; validate on features that are extracted once."""
         assert dataset.train is not None
         assert dataset.val is not None
         seed_torch(context.seed)
@@ -124,22 +124,22 @@ class Linear(Classification):
         return self.rescore(outcomes), outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """top1 and top5 of the last epoch, top1 of the best."""
+        """Compute top1 and top5 of the last epoch, and top1 of the best epoch."""
         best = accuracies({"rank": outcomes["best_rank"], "ties": outcomes["best_ties"]})
         return {**accuracies(outcomes), "best_top1": best["top1"]}
 
     def contradictions(self, scores: Scores) -> list[str]:
-        """Besides: a last epoch that is better than the best."""
-        found = super().contradictions(scores)
+        """Report the contradictions of the base class, and a last epoch better than the best."""
+        contradictions = super().contradictions(scores)
         if scores and scores["top1"] > scores["best_top1"]:
-            found.append(f"top1 = {scores['top1']} is above best_top1 = {scores['best_top1']}")
-        return found
+            contradictions.append(f"top1 = {scores['top1']} is above best_top1 = {scores['best_top1']}")
+        return contradictions
 
 
 def train_loader(
     dataset: ClassificationData, backbone: Backbone, options: LinearOptions, context: Context
 ) -> RunLoader:
-    """Shuffled batches of randomly cropped and flipped images; an epoch's rest that fills no batch is left out."""
+    """Return a loader of shuffled batches of randomly cropped and flipped images, without an incomplete last batch."""
     train = dataset.train
     assert train is not None
     mean, std = backbone.spec.mean, backbone.spec.std

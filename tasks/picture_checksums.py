@@ -1,4 +1,4 @@
-"""What shows that the pictures of a run are as they were drawn: their digests in a file beside them."""
+"""Checksums of a run's pictures, by which later changes of them are detected."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,22 +13,22 @@ SUMS = "SHA256SUMS"
 
 
 def write_sums(folder: Path, names: Iterable[str]) -> None:
-    """Adds pictures that were drawn to the digests of those that were drawn before.
+    """Add the digests of new pictures to those of earlier ones.
 
     Raises:
         UserError: the file cannot be written.
     """
-    found = read_sums(folder) | {name: sha256(folder / name) for name in names}
-    if found:
-        lines = (f"{told}  {name}\n" for name, told in sorted(found.items()))
+    digests = read_sums(folder) | {name: sha256(folder / name) for name in names}
+    if digests:
+        lines = (f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
         write_atomic(folder / SUMS, "".join(lines).encode())
 
 
 def read_sums(folder: Path) -> dict[str, str]:
-    """sha256 (hex) of the pictures in a folder, by name; empty where there is no such file.
+    """Read the sha256 (hex) of the pictures in a folder, by name; empty if the file is missing.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
@@ -36,4 +36,4 @@ def read_sums(folder: Path) -> dict[str, str]:
         return {}
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / SUMS}: cannot be read ({error}); delete it and draw the pictures anew") from None
-    return {name: told for told, _, name in (line.partition("  ") for line in lines)}
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}

@@ -4,7 +4,7 @@ Letters: M support samples, N other samples, D channels, C classes.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,31 +17,31 @@ from backbones.pretrain.knn import weighted_knn
 BIAS = 100.0
 """The constant feature appended last: so large that its weight is almost unregularised (big_vision)."""
 EPSILON = 1e-5
-"""Added to the standard deviations."""
+"""Constant that is added to the standard deviations."""
 ROWS = 1024
-"""Samples that are predicted at a time."""
+"""Number of samples that are predicted at a time."""
 ITERATIONS = 1000
-"""After which a fit of logistic regression ends, converged or not."""
+"""Largest number of iterations of a fit of logistic regression."""
 
 
 class Fitted(Protocol):
     """A probe of one support set, for any strength of its regularisation."""
 
     unconverged: int
-    """Fits so far that ended before they had converged; 0 where the solution is exact."""
+    """Number of fits so far that ended before convergence; 0 if the solution is exact."""
 
     def predict(self, features: Tensor, strength: float) -> Tensor:
-        """Classes [N], int64, of features [N, D]."""
+        """Return the int64 classes [N] of features [N, D]."""
 
 
 def statistics(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean [D] and population standard deviation + 1e-5 [D] of features [M, D], in float64."""
+    """Return the mean [D] and population standard deviation + 1e-5 [D] of features [M, D], in float64."""
     exact = features.double()
     return exact.mean(0), exact.std(0, correction=0) + EPSILON
 
 
 def standardise(train: Tensor | NDArray[Any], test: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
-    """Both, [M, D] and [N, D], less the mean of `train`, over its population standard deviation + 1e-5, in float64.
+    """Standardise features [M, D] and [N, D] by the mean and population deviation + 1e-5 of `train`, in float64.
 
     As big_vision does before its probe (evaluators/fewshot_lsr.py, where it is called whitening).
     """
@@ -51,12 +51,12 @@ def standardise(train: Tensor | NDArray[Any], test: Tensor | NDArray[Any]) -> tu
 
 
 def ridge(features: Tensor | NDArray[Any], labels: Tensor | NDArray[Any], *, l2: float, classes: int) -> Tensor:
-    """Weights [D + 1, C], float64, of regularised least squares on standardised features; the last row is the bias's.
+    """Return the float64 weights [D + 1, C] of ridge regression on standardised features; the last row is the bias.
 
     Args:
-        features: [M, D]; standardised here by their own statistics, and 100 appended as the last feature.
-        labels: [M], integers below `classes`; the targets are +1 for the class and -1 for all others.
-        l2: times the identity is added to X^T X; above 0.
+        features: features [M, D], which are standardised by their own statistics; 100 is appended as last feature.
+        labels: integers [M] below `classes`; the targets are +1 for the class and -1 for all others.
+        l2: the factor, above 0, of the identity that is added to X^T X.
 
     Raises:
         ValueError: no samples, labels out of range, or `l2` not above 0.
@@ -67,10 +67,10 @@ def ridge(features: Tensor | NDArray[Any], labels: Tensor | NDArray[Any], *, l2:
 class LeastSquares:
     """Ridge regression of one support set, decomposed once for all strengths (big_vision, evaluators/fewshot_lsr.py).
 
-    W = (X^T X + l2 I)^-1 X^T Y = X^T (X X^T + l2 I)^-1 Y; the smaller of the two matrices is taken apart.
+    W = (X^T X + l2 I)^-1 X^T Y = X^T (X X^T + l2 I)^-1 Y; the smaller of the two matrices is decomposed.
 
     Args:
-        features: [M, D]. labels: [M], integers below `classes`.
+        features: features [M, D]. labels: integers [M] below `classes`.
     """
 
     unconverged = 0
@@ -91,16 +91,16 @@ class LeastSquares:
             self.left, self.right = x.T @ vectors, vectors.T @ targets
 
     def weights(self, l2: float) -> Tensor:
-        """[D + 1, C], float64; `l2` above 0."""
+        """Return the float64 weights [D + 1, C] for `l2` above 0."""
         if not l2 > 0:
             raise ValueError(f"l2 {l2}: must be above 0")
         solution: Tensor = self.left @ (self.right / (self.values + l2)[:, None])
         return solution
 
     def predict(self, features: Tensor, strength: float) -> Tensor:
-        """The class [N] with the highest output for features [N, D]; `strength` is l2."""
+        """Return the class [N] with the highest output for features [N, D]; `strength` is l2."""
         weights = self.weights(strength)
-        return torch.cat([(self._with_bias(part) @ weights).argmax(1) for part in _parts(features)])
+        return torch.cat([(self._with_bias(rows) @ weights).argmax(1) for rows in features.split(ROWS)])
 
     def _with_bias(self, features: Tensor) -> Tensor:
         # in one block of memory: features may take most of what there is
@@ -113,10 +113,10 @@ class LeastSquares:
 class Logistic:
     """Multinomial logistic regression with an L2 penalty on standardised features, by scikit-learn (L-BFGS).
 
-    It minimises the sum of the support samples' losses + l2 / 2 times the squared weights; the bias is free.
+    It minimises the sum of the support samples' losses + l2 / 2 times the squared weights; the bias is not regularised.
 
     Args:
-        features: [M, D]. labels: [M], integers below `classes`.
+        features: features [M, D]. labels: integers [M] below `classes`.
     """
 
     def __init__(self, features: Tensor, labels: Tensor, classes: int) -> None:
@@ -125,7 +125,7 @@ class Logistic:
         self.unconverged = 0
 
     def predict(self, features: Tensor, strength: float) -> Tensor:
-        """The most probable class [N] of features [N, D]; `strength` is l2, scikit-learn's 1 / C."""
+        """Return the most probable class [N] of features [N, D]; `strength` is l2, scikit-learn's 1 / C."""
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
@@ -136,8 +136,8 @@ class Logistic:
             warnings.simplefilter("always", ConvergenceWarning)
             model.fit(self.x, self.labels)
         self.unconverged += any(issubclass(warning.category, ConvergenceWarning) for warning in raised)
-        found = [model.predict(self._standardised(part)) for part in _parts(features)]
-        return torch.from_numpy(np.concatenate(found))
+        classes = [model.predict(self._standardised(rows)) for rows in features.split(ROWS)]
+        return torch.from_numpy(np.concatenate(classes))
 
     def _standardised(self, features: Tensor) -> NDArray[Any]:
         scaled: NDArray[Any] = ((features.double() - self.mean) / self.std).cpu().numpy()
@@ -148,8 +148,8 @@ class Neighbours:
     """Votes of the k nearest support samples by cosine similarity (see `weighted_knn`).
 
     Args:
-        features: [M, D]. labels: [M], integers below `classes`.
-        temperature: of the votes.
+        features: features [M, D]. labels: integers [M] below `classes`.
+        temperature: the temperature of the votes.
     """
 
     unconverged = 0
@@ -159,23 +159,19 @@ class Neighbours:
         self.classes, self.temperature = classes, temperature
 
     def predict(self, features: Tensor, strength: float) -> Tensor:
-        """The class [N] with the most votes; `strength` is k, or all support samples where there are fewer."""
+        """Return the class [N] with the most votes; `strength` is k, at most the number of support samples."""
         k = min(int(strength), len(self.features))
-        found = weighted_knn(
+        classes = weighted_knn(
             self.features, self.labels, features, k=[k], temperature=self.temperature, classes=self.classes, top=1
         )
-        return found[k][:, 0]
+        return classes[k][:, 0]
 
 
 def best_strength(probe: Fitted, features: Tensor, labels: Tensor, strengths: Sequence[float]) -> float:
-    """The strength with the highest accuracy on samples [N, D] that are neither support nor test.
+    """Return the strength with the highest accuracy on samples [N, D] that are neither support nor test samples.
 
-    Of several the one in the middle of them, the lower of two.
+    Of equal ones it is the median, the lower of two.
     """
     hits = [int((probe.predict(features, strength) == labels).sum()) for strength in strengths]
     best = [strength for strength, count in zip(strengths, hits, strict=True) if count == max(hits)]
     return sorted(best)[(len(best) - 1) // 2]
-
-
-def _parts(features: Tensor) -> Iterator[Tensor]:
-    yield from features.split(ROWS)

@@ -115,7 +115,7 @@ class ReidLearner(Learner):
         self.classes, self.options = classes, options
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """(images [B, 3, H, W], identities [B]) of this rank -> losses over the batch of all ranks."""
+        """Map images [B, 3, H, W] and identities [B] of this rank to losses over the batch of all ranks."""
         images, identities = batch
         features = gather_rows(self.backbone.pooled(images).float())
         identities = gather_rows(identities)
@@ -132,16 +132,16 @@ class ReidLearner(Learner):
         }
 
     def encode(self, images: Tensor) -> Tensor:
-        """Images [B, 3, H, W] -> the features [B, D] that are ranked, not normalised."""
+        """Map images [B, 3, H, W] to the features [B, D] that are ranked, not normalised."""
         features = self.backbone.pooled(images)
         return self.neck(features)[0] if self.options.feature == "after" else features
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Groups with layer decay over the backbone; the neck lies behind it."""
+        """Return parameter groups with layer decay over the backbone and none for the neck."""
         return parameter_groups(self, options, self.backbone)
 
     def chance(self) -> tuple[str, float] | None:
-        """The identity loss of a constant prediction."""
+        """Return the identity loss of a constant prediction."""
         return ("identity_loss", math.log(self.classes)) if self.options.identity_weight else None
 
 
@@ -154,16 +154,16 @@ class Reid(Task):
     def open(
         self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
     ) -> ReidData:
-        """The lists of images, identities and cameras; see `tasks.data.reid.open_reid`."""
+        """Read the lists of images, identities and cameras; see `tasks.data.reid.open_reid`."""
         return open_reid(spec, root, subset=subset, msmt17_val=options.msmt17_val, skip_unreadable=skip_unreadable)
 
     def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
-        """Enough identities for a batch, and a batch that the ranks can share."""
+        """Check that there are enough identities for a batch, and that the ranks can share it evenly."""
         check_builds(spec, options.size, drop_path=options.drop_path)
-        found = len({sample.identity for sample in dataset.train})
-        if found < options.num_identities:
+        identities = len({sample.identity for sample in dataset.train})
+        if identities < options.num_identities:
             raise UserError(
-                f"{dataset.name}: {found} training identities, but a batch takes --num-identities "
+                f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "
                 f"{options.num_identities}"
             )
         per_micro_batch = options.num_identities // options.grad_accum_steps * options.num_instances
@@ -175,7 +175,7 @@ class Reid(Task):
     def run(
         self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Trains on the training split, ranks the query split against the gallery."""
+        """Train on the training split and rank the query split against the gallery."""
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size, drop_path=options.drop_path)
         images = options.num_identities // options.grad_accum_steps * options.num_instances
@@ -211,12 +211,12 @@ class Reid(Task):
         return self.rescore(outcomes), outcomes
 
     def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
-        """Saves pictures of `draw` queries with their first gallery images."""
+        """Save pictures of `save_pictures` queries with their first gallery images."""
         if options.save_pictures:
             save_pictures(folder, dataset.root, options.save_pictures)
 
     def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:
-        """The ranking, the same on every rank. Raises NotFinite, with the image, where a feature is not."""
+        """Return the ranking, the same on every rank. Raises NotFinite, with the image, if a feature is not finite."""
         query = ranked_features(learner, dataset.query, options, context, "query features")
         gallery = ranked_features(learner, dataset.gallery, options, context, "gallery features")
         for split, samples, features in (("query", dataset.query, query), ("gallery", dataset.gallery, gallery)):
@@ -238,21 +238,21 @@ class Reid(Task):
         return shared
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """mAP, CMC at 1, 5, 10 and mINP from per-query outcomes."""
-        ranking = Ranking.from_outcomes(outcomes)
-        scores = {f"rank{k}": float(ranking.cmc[k - 1]) for k in (1, 5, 10)}
-        return {"mAP": ranking.mAP, **scores, "mINP": ranking.mINP}
+        """Compute mAP, CMC at 1, 5, 10 and mINP from per-query outcomes."""
+        return Ranking.from_outcomes(outcomes).scores()
 
     def contradictions(self, scores: Scores) -> list[str]:
-        """Scores out of bounds, or a CMC that falls."""
-        found = super().contradictions(scores)
+        """Report scores out of bounds, or a CMC that falls."""
+        contradictions = super().contradictions(scores)
         if scores and not scores["rank1"] <= scores["rank5"] <= scores["rank10"]:
-            found.append(f"the CMC falls: rank 1, 5, 10 = {scores['rank1']}, {scores['rank5']}, {scores['rank10']}")
-        return found
+            contradictions.append(
+                f"the CMC falls: rank 1, 5, 10 = {scores['rank1']}, {scores['rank5']}, {scores['rank10']}"
+            )
+        return contradictions
 
 
 def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
-    """P x K batches of augmented images."""
+    """Return a loader of P x K batches of augmented images."""
     mean, std = backbone.spec.mean, backbone.spec.std
     assert mean, "a built backbone knows its pixel statistics"
     assert std
@@ -271,7 +271,7 @@ def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions
 def ranked_features(
     learner: ReidLearner, samples: list[Sample], options: ReidOptions, context: Context, label: str
 ) -> Tensor:
-    """L2-normalised features [M, D] of the samples, as ranked."""
+    """Return the L2-normalised features [M, D] of the samples, as ranked."""
 
     def encode(images: Tensor) -> Tensor:
         features = learner.encode(images)

@@ -1,4 +1,4 @@
-"""What a task is. The evaluator runs any object of this shape; one module of `tasks/` gives one, named `TASK`."""
+"""Interface of a task. The evaluator runs any such object; each task's module in `tasks/` defines one as `TASK`."""
 
 import importlib
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Outcomes = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Metric:
-    """How a score is to be read."""
+    """Unit, direction and bounds of a score."""
 
     unit: str = "fraction"
     direction: Literal["higher", "lower"] = "higher"
@@ -27,39 +27,39 @@ class Metric:
 
 
 class Data(Protocol):
-    """What every task's data set says about itself; the rest is between the task and its reader."""
+    """Attributes of every task's data set; the rest is between the task and its reader."""
 
     @property
     def name(self) -> str:
-        """Its name in tables."""
+        """Return the name in tables."""
 
     @property
     def version(self) -> str | None:
-        """Its release, where there are several."""
+        """Return the release, if there are several."""
 
     @property
     def counts(self) -> dict[str, Any]:
-        """Images, identities, classes ... by split, as read."""
+        """Return the numbers of images, identities, classes ... by split, as read."""
 
     @property
     def skipped(self) -> int:
-        """Images left out because they cannot be read."""
+        """Return the images that are left out because they cannot be read."""
 
     @property
     def digest(self) -> str:
-        """sha256 of what was read: sorted names and sizes."""
+        """Return the sha256 of the sorted names and sizes of the files."""
 
 
 class Task:
     """Base of tasks.
 
     Attributes:
-        version: goes up when scores of earlier versions are no longer comparable; part of a run's identity.
+        version: rises when scores of earlier versions are no longer comparable; part of a run's identity.
         rescores_from: the oldest version whose outcomes `rescore` reads as that version did.
         options: a dataclass; its values stand in `configs/tasks/<name>.yaml`.
         primary: the score that tables sort by.
-        from_scratch: whether the weights that the backbone's configuration names are what this run is to make, so that
-            it starts from random ones unless told otherwise.
+        from_scratch: whether a run starts from random weights by default, because it makes those that the backbone's
+            configuration names.
         shares_tokens: whether ranks can share the tokens of an image in its training.
     """
 
@@ -75,61 +75,61 @@ class Task:
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
     ) -> Any:
-        """Reads the data set's lists, checks them, and returns what `run` gets as `dataset` (see `Data`)."""
+        """Read and check the data set's lists, and return the `dataset` argument of `run` (see `Data`)."""
         raise NotImplementedError
 
     def check_words(self, spec: BackboneSpec, options: Any) -> None:
-        """Raises what the words of a command alone say to fail, before weights, data or libraries are looked for."""
+        """Raise errors that the command line alone shows, before weights, data or libraries are searched."""
 
     def build(self, spec: BackboneSpec, options: Any) -> None:
-        """Builds what stands around the backbone, from random weights, where there is neither data nor a context.
+        """Build the model around the backbone from random weights, without data or context.
 
-        Raises what can be known to fail. Only for tasks that put the backbone within another model.
+        Raises errors that can be known before training. Only for tasks that put the backbone within another model.
         """
 
     def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> None:
-        """Raises what can be known to fail before anything is trained."""
+        """Raise errors that can be known before training."""
 
     def content(self, dataset: Any, options: Any) -> dict[str, Any]:
-        """What belongs to a run's identity besides names and sizes of the data, as plain values.
+        """Return plain values that belong to a run's identity besides names and sizes of the data.
 
         An entry under an option's name stands for that option.
         """
         return {}
 
     def run(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> tuple[Scores, Outcomes]:
-        """Trains and scores. Scores and outcomes are empty when the training broke down (`context.outcome` says how).
+        """Train and score. Scores and outcomes are empty if training failed (see `context.outcome`).
 
         Every rank of a job calls it; all return the same scores, the first one the outcomes.
         """
         raise NotImplementedError
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """The scores from what `outcomes.npz` holds, to the bit."""
+        """Compute the scores from the arrays in `outcomes.npz`, to the bit."""
         raise NotImplementedError
 
     def finish(self, folder: Path, dataset: Any, options: Any) -> None:
-        """Makes what no score depends on from the files of a run that has scores, a new or a reused one."""
+        """Create extra files, on which no score depends, from the files of a finished run, new or reused."""
 
     def repeat(self) -> str:
-        """The command that repeats a run, given in the folder of its options.yaml."""
+        """Return the command that repeats a run from the folder of its options.yaml."""
         return f"python -m transfer.run {self.name} --config options.yaml"
 
     def metric(self, name: str) -> Metric:
-        """How the score of this name is to be read."""
+        """Return the metric of the score of this name."""
         return self.metrics.get(name, Metric())
 
     def contradictions(self, scores: Scores) -> list[str]:
-        """What cannot be true of correct scores, in words."""
-        found = []
+        """Describe contradictions in the scores that correct scores cannot have."""
+        contradictions = []
         for name, score in scores.items():
             low, high = self.metric(name).bounds
             if not low <= score <= high:
-                found.append(f"{name} = {score} is outside [{low:g}, {high:g}]")
-        return found
+                contradictions.append(f"{name} = {score} is outside [{low:g}, {high:g}]")
+        return contradictions
 
 
 def load_task(name: str) -> Task:
-    """The task that module `tasks.<name>` gives."""
+    """Return the task of module `tasks.<name>`."""
     task: Task = importlib.import_module(f"tasks.{name}").TASK
     return task

@@ -37,7 +37,7 @@ from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
 from tasks.token_diagnostics.stem import stem_facts
 
 SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
-"""Kind of place -> the score; of several places of a kind the last one counts."""
+"""Score of each kind of place; the last place of a kind counts."""
 
 
 @dataclass(kw_only=True)
@@ -55,7 +55,7 @@ class TokensOptions(FrozenOptions):
 
 
 class Tokens(Classification):
-    """Mean cosine similarity of an image's tokens at three places; everything else stands in the record's details."""
+    """Mean cosine similarity of an image's tokens at three places; other measures are in the record's details."""
 
     name, version, options, primary, trains = "tokens", 2, TokensOptions, "similarity_stem", False
     metrics = {  # noqa: RUF012
@@ -63,7 +63,7 @@ class Tokens(Classification):
     }
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> None:
-        """A backbone whose tokens can be found, for this size, and as many images as are wanted."""
+        """Check that the backbone's tokens can be found at this size, and that there are enough images."""
         super().check(spec, dataset, options, context)
         find_hook_points(create(spec, img_size=options.size, weights="random", load="strict"))
         assert dataset.val is not None
@@ -73,7 +73,7 @@ class Tokens(Classification):
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
-        """Sends the images through the backbone and records what it shows of its tokens."""
+        """Run the images through the backbone and record measures of its tokens."""
         start = time.monotonic()
         assert dataset.val is not None
         seed_torch(context.seed)
@@ -100,32 +100,32 @@ class Tokens(Classification):
         every = image_outcomes(dataset.val)
         outcomes = {name: column[chosen] for name, column in every.items()} | _scored(recorder, places)
         scores = self.rescore(outcomes)
-        for what in context.details["missing"]:
-            context.note(f"not to be had: {what}")
+        for measure in context.details["missing"]:
+            context.note(f"not to be had: {measure}")
         for name in [name for name in outcomes if name in self.metrics and name not in scores]:
             context.note(f"{name} is not defined: no image has two tokens there that are not zero")
         return scores, outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """Means over the images whose similarity is defined at that place; no score where it is so for none."""
+        """Compute the means over the images whose similarity is defined; without any there is no score."""
         means = {name: _mean(outcomes[name]) for name in SCORED.values() if name in outcomes}
         return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def _check_finite(places: list[NDArray[Any]], attentions: list[NDArray[Any]], names: Sequence[str]) -> None:
-    """Raises NotFinite, by fields that are defined for whatever is finite."""
-    parts = [
+    """Raise NotFinite, judging by fields that are defined for all finite values."""
+    measured = [
         ("tokens", places, TOKEN_FIELDS.index("norm")),
         ("attention weights", attentions, ATTENTION_FIELDS.index("row_sum")),
     ]
-    for what, several, field in parts:
+    for quantity, several, field in measured:
         if several:
             rows = torch.from_numpy(np.stack([rows[:, field] for rows in several], axis=1))
-            check_finite(rows, names, f"{what} of the val split")
+            check_finite(rows, names, f"{quantity} of the val split")
 
 
 def _scored(recorder: Recorder, places: list[NDArray[Any]]) -> Outcomes:
-    last = {about["kind"]: rows for about, rows in zip(recorder.layers, places, strict=True)}
+    last = {place["kind"]: rows for place, rows in zip(recorder.layers, places, strict=True)}
     similarity = TOKEN_FIELDS.index("similarity")
     return {name: last[kind][:, similarity] for kind, name in SCORED.items() if kind in last}
 
