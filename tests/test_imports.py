@@ -47,6 +47,7 @@ ROOMS = {
     # backbones
     "backbones/pretrain": "DeiT-style supervised training and DINO",
     "backbones/engine": "the training loop, optimisers, checkpoints",
+    "backbones/trackers": "TensorBoard, Trackio, Weights & Biases, MLflow",
     "backbones/data/formats": "one reader for each layout of a classification set",
     "backbones/data/toy": "embedded data in published layouts",
     "backbones/data/splits": "a split of a data set, its subsets, its integrity",

@@ -24,6 +24,7 @@ from backbones.runtime.dist import ALONE, Ranks
 from backbones.runtime.files import write_error
 from backbones.runtime.precision import Precision, autocast, scoring_precision
 from backbones.runtime.threads import Threads, choose_threads, core_limit, usable_cores
+from backbones.trackers.tracker import Tracker
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
@@ -86,7 +87,7 @@ class Context:
     ranks: Ranks = ALONE
     progress: bool = False
     quiet: bool = False  # nothing is printed; notes still go to the record
-    tracker: str = "none"
+    tracker: Tracker = field(default_factory=Tracker)
     cost: Cost = field(default_factory=Cost)
     outcome: Outcome = field(default_factory=Outcome)
     notes: list[str] = field(default_factory=list)

@@ -12,7 +12,6 @@ from backbones.engine.learner import Batch, Learner
 from backbones.engine.options import FitOptions
 from backbones.engine.outcome import DivergenceMonitor, Outcome
 from backbones.engine.step import Stepper
-from backbones.engine.tracker import Tracker
 
 Validate = Callable[[int], dict[str, Any]]
 
@@ -83,7 +82,6 @@ class _Run:
                 context.note(f"step {self.progress.step} was reached by {state['world']} process(es), the rest is not")
             self.context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
         self.history = History(self.folder, self.progress.step)
-        self.tracker = Tracker(self.folder if self.context.tracker == "tensorboard" else None)
 
     def save(self) -> None:
         """Write history and state to the disk, in this order: a state is never ahead of its history."""
@@ -128,7 +126,6 @@ class _Run:
             verdict = Outcome("nonfinite", reason, self.progress.step)
         self.outcome = verdict or self.watch.final(self.progress.step)
         self.save()
-        self.tracker.close()
 
     def validate(self, validate: Validate | None, clock: float) -> float:
         """Write the scores of an epoch that has just ended to the history, and charge their time to evaluation."""
@@ -143,6 +140,8 @@ class _Run:
             raise
         if scores:
             self.history.add({"step": self.progress.step, "epoch": epoch + 1, **scores})
+            numbers = {f"validation/{key}": value for key, value in scores.items() if isinstance(value, int | float)}
+            self.context.tracker.log(self.progress.step, numbers)
         self.progress.unscored = None
         now = time.monotonic()
         self.context.cost.eval_seconds += now - clock
@@ -158,7 +157,7 @@ class _Run:
             self.progress = _Progress(number, place.epoch + 1, 0, unscored=place.epoch)
         epoch = place.epoch + (place.index + 1) / place.length
         self.history.add({"step": number, "epoch": round(epoch, 6), **stats})
-        self.tracker.add(number, stats)
+        self.context.tracker.log(number, stats)
         self.context.cost.images += self.stepper.learner.batch_size(batch) * self.context.ranks.data.world
         return self.watch.update(number, epoch, stats, skipped), stop
 

@@ -46,8 +46,8 @@ class RunOptions:
     format, and the head beside it, in the run's folder `export`; `none` saves disk space."""
     skip_unreadable: bool = False
     """Skip unreadable images and record their number. Without it such an image stops the run."""
-    tracker: Literal["none", "tensorboard"] = "none"
-    """Tracker that gets each step's statistics. `tensorboard` writes events into the run's folder; history.jsonl is
+    tracker: Literal["none", "tensorboard", "trackio", "wandb", "mlflow"] = "none"
+    """Tracker that gets each step's statistics, validations and the record. It writes to this machine; history.jsonl is
     written in any case."""
     result_file: Path | None = None
     """File for the names of the runs and the exit status. Sweeps read it when the command has ended."""

@@ -17,7 +17,7 @@ from transfer.evaluation.environment import PACKAGES, package_version
 EXTRAS = {
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),
     "sweep": ("submitit",),
-    "track": ("tensorboard",),
+    "track": ("tensorboard", "trackio", "wandb", "mlflow"),
     "torchreid": ("torchreid", "gdown", "opencv-python-headless"),
 }
 # Distributions that install the same import names, so that the one installed last overwrites the other.

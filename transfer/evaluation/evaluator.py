@@ -3,6 +3,7 @@
 import contextlib
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -14,6 +15,8 @@ from backbones.errors import UsageError, UserError
 from backbones.runtime import dist
 from backbones.runtime.files import write_atomic
 from backbones.runtime.precision import choose_precisions
+from backbones.trackers.tracker import TrackedRun, Tracker
+from backbones.trackers.tracking import tracking
 from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.cli.ignored_options import per_process
@@ -22,7 +25,7 @@ from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.preflight import resolve_inputs
 from transfer.records.labels import value_label
 from transfer.records.protocol import processes
-from transfer.records.store import ERROR, OPTIONS, Record, Store
+from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,6 @@ def make_context(command: Command) -> Context:
         checkpoint_seconds=run.checkpoint_seconds,
         ranks=ranks,
         progress=True,
-        tracker=run.tracker,
         features=run.features,
         save_weights=run.save_weights == "last",
     )
@@ -188,14 +190,20 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
     try:
         if context.ranks.first:
             write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be recognised
-        with context.signals():
-            scores, outcomes = planned.task.run(planned.inputs.spec, planned.dataset, planned.command.options, context)
-        contradictions = planned.task.contradictions(scores)
-        if contradictions:
-            raise RuntimeError(f"the scores contradict themselves, nothing is recorded: {'; '.join(contradictions)}")
-        record = planned.record(context, scores, started)
-        if context.ranks.first:
-            record = store.write(record, planned.options_yaml, outcomes)
+        with _tracking(planned, context) as context.tracker:
+            with context.signals():
+                scores, outcomes = planned.task.run(
+                    planned.inputs.spec, planned.dataset, planned.command.options, context
+                )
+            contradictions = planned.task.contradictions(scores)
+            if contradictions:
+                raise RuntimeError(
+                    f"the scores contradict themselves, nothing is recorded: {'; '.join(contradictions)}"
+                )
+            record = planned.record(context, scores, started)
+            if context.ranks.first:
+                record = store.write(record, planned.options_yaml, outcomes)
+                context.tracker.attach(folder / RECORD, scores, context.outcome.status)
     except Exception:
         if context.ranks.first:
             with contextlib.suppress(UserError):  # the failure may be that the disk is full
@@ -203,3 +211,11 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         raise
     shared_record: Record = dist.broadcast_object(record)
     return shared_record
+
+
+def _tracking(planned: PlannedRun, context: Context) -> AbstractContextManager[Tracker]:
+    """Return the context of the tracker that `--tracker` names; only the first rank writes to it."""
+    tags = {"task": planned.task.name, "dataset": planned.dataset.name, "backbone": planned.inputs.spec.name}
+    assert context.folder is not None
+    run = TrackedRun(planned.run_id, context.folder, planned.options, tags) if context.ranks.first else None
+    return tracking(planned.command.run.tracker, run, context.note)

@@ -12,6 +12,7 @@ from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
 from backbones.errors import MissingInput, UsageError, UserError
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
+from backbones.trackers.tracking import check_installed
 from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
 from transfer.cli.command import Command
@@ -55,6 +56,8 @@ def resolve_inputs(command: Command, task: Task, context: Context, store: Store)
     for _, dataset in inputs.datasets:
         with problems.collected():
             task.check(inputs.spec, dataset, command.options, context)
+    with problems.collected():
+        check_installed(run.tracker)
     with problems.collected():
         store.prepare()
     problems.raise_if_any()

@@ -1,0 +1,91 @@
+"""Opens the tracker of a run. A tracker that fails while the run goes on is left out; the run itself does not fail."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from backbones.errors import MissingInput, UserError
+from backbones.trackers.tracker import Ending, TrackedRun, Tracker
+
+TRACKERS = ("tensorboard", "trackio", "wandb", "mlflow")
+"""The names of trackers, which are also those of their packages."""
+
+
+def check_installed(name: str) -> None:
+    """Raise MissingInput, with the command that installs it, when the package of a tracker is not there."""
+    if name == "none":
+        return
+    package = importlib.util.find_spec(name)
+    # a folder that a tracker has left in the working directory can be imported, too, but has no loader's file
+    if package is None or package.origin is None:
+        raise MissingInput(f"--tracker {name}: the package is not installed: pip install {name}")
+
+
+@contextmanager
+def tracking(name: str, run: TrackedRun | None, say: Callable[[str], None]) -> Iterator[Tracker]:
+    """Open the tracker of a run for the length of a block, whose end tells it how the run ended.
+
+    Args:
+        name: one of `TRACKERS`, or none.
+        run: None for the ranks that write nothing.
+        say: gets one line when the tracker fails in the middle of the run, which goes on without it.
+
+    Raises:
+        MissingInput: the package is not installed.
+        UserError: the tracker cannot be opened.
+    """
+    if name == "none" or run is None:
+        yield Tracker()
+        return
+    check_installed(name)
+    try:
+        opened: Tracker = importlib.import_module(f"backbones.trackers.{name}").TRACKER(run)
+    except Exception as error:
+        raise UserError(f"--tracker {name}: cannot be opened: {_reason(error)}; --tracker none goes without") from error
+    tracker = _Guarded(name, opened, say)
+    ending: Ending = "failed"
+    try:
+        yield tracker
+        ending = "finished"
+    except Exception:
+        raise
+    except BaseException:
+        ending = "stopped"
+        raise
+    finally:
+        tracker.close(ending)
+
+
+class _Guarded(Tracker):
+    """Passes everything on to another tracker, until that raises."""
+
+    def __init__(self, name: str, tracker: Tracker, say: Callable[[str], None]):
+        self.name, self.say = name, say
+        self.tracker = tracker
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        with self._until_failure():
+            self.tracker.log(step, values)
+
+    def attach(self, record: Path, scores: Mapping[str, float], outcome: str) -> None:
+        with self._until_failure():
+            self.tracker.attach(record, scores, outcome)
+
+    def close(self, ending: Ending) -> None:
+        with self._until_failure():
+            self.tracker.close(ending)
+
+    @contextmanager
+    def _until_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.tracker = Tracker()
+            self.say(f"--tracker {self.name} failed ({_reason(error)}); the run goes on without it")
+
+
+def _reason(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,0 +1,142 @@
+"""Each tracker with its real package, offline: what it was given is read back, also over an interruption."""
+
+import importlib.util
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from backbones.errors import MissingInput, UserError
+from backbones.trackers.tracker import TrackedRun, Tracker
+from backbones.trackers.tracking import TRACKERS, check_installed, tracking
+from tests.backbones.trackers.readers import read
+
+INSTALLED = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed"),
+    )
+    for name in TRACKERS
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_leaves_this_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACKIO_DIR", str(tmp_path_factory.mktemp("trackio")))
+        for variable in ("WANDB_MODE", "WANDB_PROJECT", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+            patch.delenv(variable, raising=False)
+        yield
+
+
+def tracked(folder: Path) -> TrackedRun:
+    """A run with more options than a batch of MLflow's parameters holds."""
+    folder.mkdir(exist_ok=True)
+    options = {"lr": 0.1, "data": None, "milestones": [1, 2], **{f"option_{number}": number for number in range(120)}}
+    return TrackedRun(folder.name, folder, options, {"task": "reid", "dataset": "toy", "backbone": "tiny"})
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_a_run_is_kept_with_its_record_over_an_interruption(name: str, tmp_path: Path) -> None:
+    run, said = tracked(tmp_path / f"reid-toy-tiny-{name}"), list[str]()
+    with suppress(KeyboardInterrupt), tracking(name, run, said.append) as tracker:
+        tracker.log(1, {"loss": 3.0, "lr": 0.1})
+        tracker.log(2, {"loss": math.nan, "lr": math.inf})
+        raise KeyboardInterrupt
+    record = run.folder / "record.json"
+    record.write_text('{\n "scores": {"mAP": 0.5},\n "backbone": "ViT, groß"\n}\n', encoding="utf-8")
+    with tracking(name, run, said.append) as tracker:
+        tracker.log(3, {"loss": 1.0, "lr": 0.05})
+        tracker.log(3, {"validation/top1": 0.25})
+        tracker.attach(record, {"mAP": 0.5}, "completed")
+    kept = read(name, run.folder)
+    assert said == []
+    assert [step for step, _ in kept.series["loss"]] == [1, 2, 3]
+    assert [value for _, value in kept.series["lr"]][::2] == pytest.approx([0.1, 0.05])
+    assert kept.series["validation/top1"][-1][1] == 0.25
+    assert kept.scores == {"mAP": 0.5}
+    assert kept.outcome == "completed"
+    assert kept.record == record.read_bytes()
+    assert kept.ending in {"tensorboard": [None], "trackio": [None], "wandb": ["0"], "mlflow": ["FINISHED"]}[name]
+    if name != "tensorboard":
+        assert str(kept.options["option_119"]) == "119"
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_a_failed_run_is_kept_as_such(name: str, tmp_path: Path) -> None:
+    run = tracked(tmp_path / f"reid-toy-tiny-failed-{name}")
+    with suppress(ZeroDivisionError), tracking(name, run, print) as tracker:
+        tracker.log(1, {"loss": 3.0})
+        raise ZeroDivisionError
+    kept = read(name, run.folder)
+    assert kept.series["loss"] == [(1, 3.0)]
+    assert kept.record is None
+    assert kept.ending in {"tensorboard": [None], "trackio": [None], "wandb": ["1"], "mlflow": ["FAILED"]}[name]
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_stdout_stays_for_the_table(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with tracking(name, tracked(tmp_path / f"quiet-{name}"), print) as tracker:
+        tracker.log(1, {"loss": 3.0})
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_missing_package_is_one_line_with_its_command(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingInput, match=f"^--tracker {name}: the package is not installed: pip install {name}$"):
+        check_installed(name)
+
+
+def test_a_folder_that_a_tracker_left_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tensorboard").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "tensorboard", raising=False)
+    with pytest.raises(MissingInput, match="pip install tensorboard"):
+        check_installed("tensorboard")
+
+
+class _Failing(Tracker):
+    """Raises at the second step, and would again."""
+
+    def __init__(self, run: TrackedRun):
+        if run.run_id == "unopened":
+            raise OSError("no connection\nwith details")
+        self.calls = 0
+
+    def log(self, step: int, values: object) -> None:
+        self.calls += 1
+        if self.calls > 1:
+            raise OSError("no connection\nwith details")
+
+
+@pytest.fixture
+def _failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backbones.trackers.tensorboard.TRACKER", _Failing)
+
+
+@pytest.mark.usefixtures("_failing")
+def test_a_run_outlives_its_tracker(tmp_path: Path) -> None:
+    said: list[str] = []
+    with tracking("tensorboard", tracked(tmp_path / "run"), said.append) as tracker:
+        for step in range(1, 5):
+            tracker.log(step, {"loss": 1.0})
+    assert said == ["--tracker tensorboard failed (OSError: no connection); the run goes on without it"]
+
+
+@pytest.mark.usefixtures("_failing")
+def test_a_tracker_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^--tracker tensorboard: cannot be opened: OSError: no connection; --tracker"):
+        tracking("tensorboard", tracked(tmp_path / "unopened"), print).__enter__()
+
+
+def test_other_ranks_and_no_tracker_keep_nothing(tmp_path: Path) -> None:
+    for name, run in (("none", tracked(tmp_path / "run")), ("tensorboard", None)):
+        with tracking(name, run, print) as tracker:
+            tracker.log(1, {"loss": 1.0})
+    assert [*tmp_path.rglob("*")] == [tmp_path / "run"]

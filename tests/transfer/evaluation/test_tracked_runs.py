@@ -1,0 +1,72 @@
+"""Whole commands with `--tracker`: each step and the record reach it, and verification finds the run as recorded."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.backbones.trackers.readers import read
+from tests.backbones.trackers.test_trackers import INSTALLED, _nothing_leaves_this_folder  # noqa: F401
+from tests.runs import history
+from transfer.records.record import Record
+from transfer.run import main
+from transfer.verify.__main__ import main as verify
+
+TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
+RUN = [
+    "reid",
+    *TINY,
+    "--lr",
+    "3e-3",
+    "--epochs",
+    "1",
+    "--warmup-epochs",
+    "0",
+    "--num-identities",
+    "4",
+    "--no-flip-test",
+]
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_steps_and_record_reach_the_tracker(name: str, tmp_path: Path) -> None:
+    assert main([*RUN, "--tracker", name, "--out", str(tmp_path)]) == 0
+    (file,) = tmp_path.glob("reid-*/record.json")
+    record, kept = Record.read(file), read(name, file.parent)
+    assert kept.record == file.read_bytes()
+    assert kept.scores == pytest.approx(record.scores, rel=1e-6)
+    assert kept.outcome == record.outcome["status"]
+    steps = [line for line in history(tmp_path) if "loss" in line]
+    for key in ("loss", "grad_norm", "lr"):
+        assert [step for step, _ in kept.series[key]] == [line["step"] for line in steps]
+        assert [value for _, value in kept.series[key]] == pytest.approx([line[key] for line in steps], rel=1e-6)
+    assert verify([str(tmp_path)]) == 0
+
+
+def test_validations_reach_the_tracker(tmp_path: Path) -> None:
+    command = ["linear", *TINY, "--epochs", "2", "--tracker", "tensorboard", "--out", str(tmp_path)]
+    assert main(command) == 0
+    validated = [line for line in history(tmp_path) if "top1" in line]
+    kept = read("tensorboard", next(tmp_path.glob("linear-*")))
+    assert validated
+    assert kept.series["validation/top1"] == [(line["step"], pytest.approx(line["top1"])) for line in validated]
+
+
+def test_a_missing_package_is_said_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert main([*RUN, "--tracker", "wandb", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "error: --tracker wandb: the package is not installed: pip install wandb"
+    ]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_tracker_is_no_part_of_the_identity(tmp_path: Path) -> None:
+    ids = []
+    for name in ("none", "tensorboard"):
+        assert main([*RUN, "--tracker", name, "--out", str(tmp_path / name)]) == 0
+        ids.append(json.loads(next((tmp_path / name).glob("*/record.json")).read_bytes())["run_id"])
+    assert ids[0] == ids[1]
