@@ -171,7 +171,7 @@ def test_a_users_whole_model(tmp_path):
     with pytest.raises(UserError, match="pooled features only"):
         backbone.maps(IMAGES, [-1])
     assert create(f"{file}:resnet").pooled(IMAGES).shape == (2, 512)
-    with pytest.raises(UserError, match=r"features \[B, D\]"):
+    with pytest.raises(UserError, match=r"gives a tensor \[1, 6, 28, 28\]; features are wanted, floats \[1, D\]"):
         create(f"{file}:maps")
     with pytest.raises(UserError, match=r"nn\.Module class Name"):
         create(f"{file}:number")
