@@ -13,14 +13,15 @@ import numpy as np
 import torch
 
 from backbones.backbone import Backbone, create
+from backbones.checkpoints.exports import export_folder, pretraining_facts
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import shuffled_batches
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.loop import fit
-from backbones.engine.trained_weights import export_trained
-from backbones.errors import UsageError, UserError
+from backbones.engine.trained_weights import check_head, export_trained, load_head
+from backbones.errors import UsageError, UserError, shortened
 from backbones.runtime.dist import broadcast_object
 from backbones.runtime.files import write_atomic
 from backbones.runtime.finite import NotFinite
@@ -77,8 +78,10 @@ class Detect(Task):
         """Check that mmdetection is installed and that the detector can be built around this backbone."""
         assert dataset.train is not None
         context.micro_batch(options.batch, options.grad_accum_steps)
+        if not options.epochs:
+            check_head(spec, "detect")
         usable = int(dataset.train.with_objects().sum())
-        if usable < options.batch:
+        if options.epochs and usable < options.batch:
             raise UsageError(f"--batch {options.batch}: {dataset.name} has {usable} training images with objects")
         detector = chosen_detector(options, dataset)
         mmlab.load()
@@ -118,9 +121,12 @@ class Detect(Task):
                 context.note(f"epoch {epoch + 1} has no scores: what was found in {error} is not finite")
                 return {}
 
-        outcome = fit(learner, train_loader(dataset, detector, options, context), options, context, validate)
-        if outcome.training_failed:
-            return {}, {}
+        if options.epochs:
+            loader = train_loader(dataset, detector, options, context)
+            if fit(learner, loader, options, context, validate).training_failed:
+                return {}, {}
+        else:
+            _load_trained_detector(learner, dataset, context)
         start = time.monotonic()
         try:
             outcomes, results = self._outcomes(learner, dataset, detector, options, context)
@@ -130,7 +136,8 @@ class Detect(Task):
         context.cost.eval_seconds += time.monotonic() - start
         if context.folder and context.ranks.first:
             write_atomic(context.folder / RESULTS, json.dumps(results).encode())
-        export_trained(learner, learner.backbone, context, classes=list(dataset.classes))
+        if options.epochs:
+            export_trained(learner, learner.backbone, context, classes=list(dataset.classes))
         return self.rescore(outcomes), outcomes
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
@@ -180,6 +187,23 @@ class Detect(Task):
             if any(name.startswith(f"{prefix}_") for name in outcomes):
                 all_scores |= scores(Matches.from_outcomes(outcomes, kind))
         return all_scores
+
+
+def _load_trained_detector(learner: DetectionLearner, data: CocoData, context: Context) -> None:
+    """Give a detector the weights that were trained, for scores without training.
+
+    Raises:
+        UserError: there are none beside the backbone's, or they are of other classes, or of another detector.
+    """
+    weights = learner.backbone.spec.weights
+    trained = pretraining_facts(export_folder(weights) or Path(weights)).get("classes")
+    if trained is not None and trained != list(data.classes):
+        raise UserError(
+            f"{weights}: the detector was trained for {len(trained)} classes ({shortened(trained, 3)}), and "
+            f"{data.name} has {len(data.classes)} ({shortened(data.classes, 3)})"
+        )
+    load_head(learner, learner.backbone, context)
+    learner.to(context.device).eval()
 
 
 def kinds(detector: DetectorSpec) -> list[Kind]:

@@ -5,11 +5,14 @@ Its values are in `configs/tasks/linear.yaml`; its learner is in `tasks/probing/
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
 
 from backbones.backbone import Backbone, create
+from backbones.checkpoints.exports import export_folder, pretraining_facts
 from backbones.data.classification import ClassificationData, SplitDataset
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import shuffled_batches
@@ -19,7 +22,7 @@ from backbones.engine.flops import flops
 from backbones.engine.loop import fit
 from backbones.engine.optim import freeze_others
 from backbones.engine.options import FitOptions, check_ranges
-from backbones.engine.trained_weights import export_head
+from backbones.engine.trained_weights import check_head, export_frozen, read_head
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, image_outcomes
 from backbones.pretrain.augment import eval_transform, train_transform
@@ -74,7 +77,9 @@ class Linear(Classification):
             raise UsageError(
                 f"--avgpool: backbone {spec.name} ({spec.arch}) is no plain vision transformer; leave it out"
             )
-        if len(dataset.train) < options.batch:
+        if not options.epochs:
+            check_head(spec, "linear")
+        elif len(dataset.train) < options.batch:
             raise UserError(
                 f"{dataset.name}: {len(dataset.train)} training images, but a step takes --batch {options.batch}"
             )
@@ -108,20 +113,44 @@ class Linear(Classification):
                 return {}
             return learner.keep(broadcast_object(classify(learner.head, features, labels, context.device)))
 
-        outcome = fit(learner, train_loader(dataset, backbone, options, context), options, context, validate)
+        if options.epochs:
+            fit(learner, train_loader(dataset, backbone, options, context), options, context, validate)
+        else:
+            self._classify_by_trained_heads(learner, spec.weights, dataset, features, context)
         context.cost.eval_seconds += seconds
-        if outcome.training_failed:
+        if context.outcome.training_failed:
             return {}, {}
         try:
             raise_if_broken(learner.last[:, 0] < 0, dataset.val.names, "logits of the val split")
         except NotFinite as broken:
             context.record_not_finite(broken)
             return {}, {}
-        export_head(learner.heads(), context, classes=list(dataset.classes))
+        if options.epochs:
+            export_frozen(backbone, learner.heads(), context, classes=list(dataset.classes))
         ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
         ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
         outcomes = image_outcomes(dataset.val) | {name: column.numpy() for name, column in ranks.items()}
         return self.rescore(outcomes), outcomes
+
+    @staticmethod
+    def _classify_by_trained_heads(
+        learner: LinearLearner, weights: str, data: ClassificationData, features: Tensor, context: Context
+    ) -> None:
+        """Validate the heads that a run left, for scores without training. Raises UserError when they do not fit."""
+        assert data.val is not None
+        trained = pretraining_facts(export_folder(weights) or Path(weights)).get("classes")
+        if trained != list(data.classes):
+            raise UserError(f"{weights}: the heads were trained for other classes than those of {data.name}")
+        head, labels = read_head(weights), torch.from_numpy(data.val.labels)
+        for name in ("best", "head"):  # the last validation is that of the head at the end
+            state = {key: head[f"{name}.{key}"] for key in ("weight", "bias")}
+            if state["weight"].shape != learner.head.weight.shape:
+                raise UserError(
+                    f"{weights}: the heads take other features; give the --blocks and --avgpool of their run"
+                )
+            learner.head.load_state_dict(state)
+            learner.to(context.device).eval()
+            learner.keep(broadcast_object(classify(learner.head, features, labels, context.device)))
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute top1 and top5 of the last epoch, and top1 of the best epoch."""

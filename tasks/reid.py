@@ -25,7 +25,7 @@ from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions, check_ranges
-from backbones.engine.trained_weights import export_trained
+from backbones.engine.trained_weights import export_trained, load_head, read_head
 from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object, gather_rows
 from backbones.runtime.finite import NotFinite, check_finite
@@ -145,6 +145,15 @@ class ReidLearner(Learner):
         return ("identity_loss", math.log(self.classes)) if self.options.identity_weight else None
 
 
+def _trained_learner(backbone: Backbone, options: ReidOptions, context: Context) -> ReidLearner:
+    """Return the backbone with the neck that was trained on it, in evaluation mode, for scores without training."""
+    classifier = read_head(backbone.spec.weights).get("neck.classifier.weight")
+    learner = ReidLearner(backbone, 1 if classifier is None else len(classifier), options)
+    load_head(learner, backbone, context)
+    learner.to(context.device).eval()
+    return learner
+
+
 class Reid(Task):
     """mAP and CMC of a fine-tuned backbone on a re-identification data set."""
 
@@ -160,6 +169,8 @@ class Reid(Task):
     def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
         """Check that there are enough identities for a batch, and that the ranks can share it evenly."""
         check_builds(spec, options.size, drop_path=options.drop_path)
+        if not options.epochs:
+            return
         identities = len({sample.identity for sample in dataset.train})
         if identities < options.num_identities:
             raise UserError(
@@ -177,13 +188,15 @@ class Reid(Task):
     ) -> tuple[Scores, Outcomes]:
         """Train on the training split and rank the query split against the gallery."""
         seed_torch(context.seed)
-        backbone = create(spec, img_size=options.size, drop_path=options.drop_path)
+        backbone = create(spec, img_size=options.size, drop_path=options.drop_path if options.epochs else 0.0)
         images = options.num_identities // options.grad_accum_steps * options.num_instances
         context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
-        learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
-        outcome = fit(learner, train_loader(dataset.train, backbone, options, context), options, context)
-        if outcome.training_failed:
-            return {}, {}
+        if options.epochs:
+            learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
+            if fit(learner, train_loader(dataset.train, backbone, options, context), options, context).training_failed:
+                return {}, {}
+        else:
+            learner = _trained_learner(backbone, options, context)
         start = time.monotonic()
         try:
             ranking = self._rank(learner, dataset, options, context)
@@ -192,7 +205,8 @@ class Reid(Task):
             return {}, {}
         finally:
             context.cost.eval_seconds += time.monotonic() - start
-        export_trained(learner, learner.backbone, context)
+        if options.epochs:
+            export_trained(learner, learner.backbone, context)
         if ranking.degenerate:
             context.note(
                 "degenerate ranking: every query is equally far from its whole gallery; the scores are those of chance"

@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,33 +50,21 @@ def export(
     spec = getattr(model, "spec", None)
     inner: nn.Module = getattr(model, "model", model) if spec is not None else model
 
-    def write(new: Path) -> None:
-        write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / WEIGHTS)
-        if head is not None:
-            write_tensors(head, new / HEAD)
-        write_config(inner, spec, new / CONFIG, getattr(model, "classes", None))
-        (new / CARD).write_text(
-            loading_card(json.loads((new / CONFIG).read_bytes()), with_head=head is not None), encoding="utf-8"
-        )
-
-    return _write_folder(Path(folder), write, extra or {})
-
-
-def export_head(tensors: "Mapping[str, Tensor]", folder: Path, facts: dict[str, Any]) -> Path:
-    """Write a head without a backbone, complete or not at all, and what `export.json` says of it."""
-    return _write_folder(folder, lambda new: write_tensors(tensors, new / HEAD), {EXPORT_FACTS: facts})
-
-
-def _write_folder(folder: Path, write: Callable[[Path], None], extra: dict[str, Any]) -> Path:
+    folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
         new = Path(scratch) / "new"
         new.mkdir()
-        write(new)
-        for name, content in extra.items():
+        write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / WEIGHTS)
+        if head is not None:
+            write_tensors(head, new / HEAD)
+        write_config(inner, spec, new / CONFIG, getattr(model, "classes", None))
+        card = loading_card(json.loads((new / CONFIG).read_bytes()), with_head=head is not None)
+        (new / CARD).write_text(card, encoding="utf-8")
+        for name, content in (extra or {}).items():
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-            for file in new.glob("*.safetensors"):
-                shutil.copymode(new / name, file)  # the format's writer keeps all others out
+        for file in new.glob("*.safetensors"):
+            shutil.copymode(new / CONFIG, file)  # the format's writer keeps all others out
         replace_folder(new, folder)
     return folder
 

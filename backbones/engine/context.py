@@ -179,6 +179,7 @@ class Context:
         *,
         tensors: Mapping[str, torch.Tensor] | None = None,
         head: Mapping[str, torch.Tensor] | None = None,
+        trained: bool = True,
         **about: Any,
     ) -> None:
         """Write a trained backbone into the run's folder, complete or not at all, for tasks and users to load.
@@ -187,6 +188,7 @@ class Context:
             facts_file: the file beside the weights that says where they come from: the run, `about`, outcome and cost.
             tensors: the backbone's tensors, by default its state dict.
             head: what else was trained, for a file of its own.
+            trained: whether the run made the backbone's weights, so that the record names them.
         """
         from backbones.checkpoints.exports import WEIGHTS, export
         from backbones.weights import sha256
@@ -198,19 +200,8 @@ class Context:
             folder = export(backbone, self.folder / EXPORT, {facts_file: described}, tensors=tensors, head=head)
         except OSError as error:
             raise write_error(self.folder / EXPORT, error) from error
-        self.exported = f"sha256:{sha256(folder / WEIGHTS)}"
-
-    def export_head(self, tensors: Mapping[str, torch.Tensor], **about: Any) -> None:
-        """Write what was trained on a frozen backbone into the run's folder, complete or not at all."""
-        from backbones.checkpoints.exports import export_head
-
-        if self.folder is None or not self.ranks.first:
-            return
-        described = {**self.about, **about, "outcome": asdict(self.outcome), "cost": self.cost.summary()}
-        try:
-            export_head(tensors, self.folder / EXPORT, described)
-        except OSError as error:
-            raise write_error(self.folder / EXPORT, error) from error
+        if trained:
+            self.exported = f"sha256:{sha256(folder / WEIGHTS)}"
 
     def micro_batch(self, batch: int, parts: int) -> int:
         """Return how many images a rank has in one of the `parts` micro-batches of a step, which takes `batch` over all

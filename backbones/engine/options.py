@@ -98,7 +98,8 @@ class FitOptions:
         parent = getattr(super(), "__post_init__", None)
         if parent is not None:  # whatever options it is combined with are checked too
             parent()
-        check_ranges(self, 1, None, "epochs", "grad_accum_steps")
+        check_ranges(self, 0, None, "epochs")
+        check_ranges(self, 1, None, "grad_accum_steps")
         check_ranges(self, 0, None, "lr", "weight_decay", "weight_decay_end", "bias_lr_factor", "judge_after")
         check_ranges(self, 0, None, "warmup_epochs", "warmup_lr", "warmup_lr_factor", "cooldown_epochs")
         check_ranges(self, 0, None, "min_lr", "min_lr_factor")
@@ -108,6 +109,8 @@ class FitOptions:
             raise UsageError("--trainable: name at least one pattern ('*' trains everything)")
         if self.layer_decay == 0 or self.clip_grad == 0:
             raise UsageError("--layer-decay and --clip-grad must be positive (--clip-grad None for no clipping)")
+        if self.epochs == 0:
+            return  # the weights are scored as they are, and what concerns training has no effect
         apart = self.cooldown_epochs + (self.warmup_epochs if self.warmup_prefix else 0)
         if apart >= self.epochs:
             raise UsageError(

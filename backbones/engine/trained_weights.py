@@ -11,9 +11,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from backbones.checkpoints.exports import EXPORT, EXPORT_FACTS, HEAD, WEIGHTS, pretraining_facts
+from backbones.checkpoints.exports import EXPORT, EXPORT_FACTS, HEAD, WEIGHTS, export_folder, pretraining_facts
 from backbones.engine.context import Context
-from backbones.errors import MissingInput, UserError
+from backbones.errors import MissingInput, UserError, shortened
+from backbones.spec import BackboneSpec
+from backbones.weights import sha256
 
 LEARNER = "learner.safetensors"
 """The file of all tensors in runs of earlier versions, in the run's folder."""
@@ -34,22 +36,21 @@ def export_trained(learner: nn.Module, backbone: Backbone, context: Context, **a
     """
     if not context.save_weights:
         return
-    prefix = next(f"{name}." for name, module in learner.named_modules() if module is backbone.model)
-    names = _exported_names(backbone.model)
+    prefix, names = _prefix(learner, backbone), _exported_names(backbone.model)
     model = {exported: value for name, value in backbone.model.state_dict().items() if (exported := names[name])}
-    head = {
-        name: value
-        for name, value in learner.state_dict().items()
-        if isinstance(value, Tensor) and not (name.startswith(prefix) and names[name.removeprefix(prefix)])
-    }
+    head = _head(learner, backbone)
     renamed = {exported: name for name, exported in names.items() if exported not in (None, name)}
-    context.export(backbone, EXPORT_FACTS, tensors=model, head=head, **{_PREFIX: prefix, _RENAMED: renamed}, **about)
+    about |= {_PREFIX: prefix, _RENAMED: renamed}
+    context.export(backbone, EXPORT_FACTS, tensors=model, head=head, **about)
 
 
-def export_head(tensors: Mapping[str, Tensor], context: Context, **about: Any) -> None:
-    """Write the head alone, for tasks that train it on a frozen backbone. As `export_trained` otherwise."""
+def export_frozen(backbone: Backbone, head: Mapping[str, Tensor], context: Context, **about: Any) -> None:
+    """Write a head and the frozen backbone that it was trained on. As `export_trained` otherwise.
+
+    The record names no weights that the run made, since the backbone's are others'.
+    """
     if context.save_weights:
-        context.export_head(tensors, **about)
+        context.export(backbone, EXPORT_FACTS, head=head, trained=False, **about)
 
 
 def load_trained(run: Path) -> dict[str, Tensor]:
@@ -80,6 +81,81 @@ def load_trained(run: Path) -> dict[str, Tensor]:
         return named | dict(load_file(folder / HEAD))
     except (SafetensorError, OSError) as error:
         raise UserError(f"{folder}: the run's weights cannot be read ({error})") from None
+
+
+def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
+    """Load what a run trained on top of the backbone into a learner of the same task, beside the backbone's weights.
+
+    Args:
+        learner: holds the backbone, which has its weights already.
+
+    Returns:
+        Whether there is a head beside the weights. A note says if there is none, and the learner stays as it is.
+
+    Raises:
+        UserError: the head is of another task, or of other options.
+    """
+    head = read_head(backbone.spec.weights)
+    if not head:
+        context.note(f"nothing is trained, and there is no head beside the weights {backbone.spec.weights}")
+        return False
+    wanted = _head(learner, backbone)
+    other_names = sorted(wanted.keys() ^ head.keys())
+    if differing := other_names or [name for name in wanted if wanted[name].shape != head[name].shape]:
+        raise UserError(
+            f"{backbone.spec.weights}: the head beside the weights is of another task or of other options; "
+            f"{shortened(differing, 3)} differ"
+        )
+    learner.load_state_dict(dict(head), strict=False)
+    return True
+
+
+def check_head(spec: BackboneSpec, task: str) -> None:
+    """Raise MissingInput if there is no head beside the weights of a backbone, which a task cannot score without."""
+    if not head_digest(spec.weights):
+        raise MissingInput(
+            f"--epochs 0: there is no head beside the weights {spec.weights}; give --weights a run of {task} "
+            "(its id or its folder), or train"
+        )
+
+
+def read_head(weights: str) -> dict[str, Tensor]:
+    """Return the head beside weights of an export, by the learner's names; empty if there is none.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    folder = export_folder(weights)
+    if folder is None or not (folder / HEAD).is_file():
+        return {}
+    try:
+        return dict(load_file(folder / HEAD))
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{folder / HEAD}: cannot be read ({error})") from None
+
+
+def head_digest(weights: str) -> str:
+    """Return the sha256 (hex) of the head beside weights; empty if there is none."""
+    folder = export_folder(weights)
+    return sha256(folder / HEAD) if folder is not None and (folder / HEAD).is_file() else ""
+
+
+def _prefix(learner: nn.Module, backbone: Backbone) -> str:
+    """Return what stands before the names of the backbone's tensors in a learner."""
+    return next(f"{name}." for name, module in learner.named_modules() if module is backbone.model)
+
+
+def _head(learner: nn.Module, backbone: Backbone) -> dict[str, Tensor]:
+    """Return the tensors of a learner that no export of its backbone holds, by name."""
+    prefix, names = _prefix(learner, backbone), _exported_names(backbone.model)
+    return {
+        name: value
+        for name, value in learner.state_dict().items()
+        if isinstance(value, Tensor) and not (name.startswith(prefix) and names[name.removeprefix(prefix)])
+    }
 
 
 def _exported_names(model: nn.Module) -> dict[str, str | None]:

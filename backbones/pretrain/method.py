@@ -30,6 +30,10 @@ class PretrainOptions(FitOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.epochs == 0:
+            raise UsageError(
+                "--epochs 0: nothing would be trained; `python -m transfer.run classify` scores a trained classifier"
+            )
         check_ranges(self, 0, 1, "label_fraction")
         check_ranges(self, 0, None, "fraction_seed")
         if self.label_fraction == 0:

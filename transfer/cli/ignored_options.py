@@ -119,10 +119,26 @@ _UNSCALED = Condition("softmax, *_sum or file.py:Name", lambda value: value == "
 _OWN_FILE = Condition("a YAML file", lambda value: str(value).endswith((".yaml", ".yml")))
 _SHIPPED = Condition("a shipped one", lambda value: not _OWN_FILE.holds(value))
 
+_LOOP = (
+    "lr optimizer momentum weight_decay weight_decay_end no_decay decay_norm decay_scale layer_decay bias_lr_factor "
+    "schedule schedule_offset warmup_epochs warmup_lr warmup_lr_factor warmup_inclusive warmup_prefix min_lr "
+    "min_lr_factor milestones cooldown_epochs clip_grad clip_grad_per_param grad_accum_steps sam sam_rho sam_sync "
+    "sync_bn precision trainable judge_after"
+)
+UNUSED_WITHOUT_TRAINING = {
+    "reid": f"{_LOOP} num_identities num_instances flip pad erase drop_path identity_weight label_smoothing "
+    "triplet_weight margin msmt17_val",
+    "detect": f"{_LOOP} batch flip drop_path norm_eval validate_at",
+    "linear": f"{_LOOP} batch crop_area flip validate_every",
+}
+"""Options of each task that score nothing: with `--epochs 0` they have no effect."""
+
 # fmt: off
 RULES: tuple[Rule, ...] = (
     # where a command runs
     _rule("nodes gpus processes cpus memory_gb minutes partition account qos constraint", launcher="local"),
+    # without training, all that is about training
+    *(_rule(options, "with --epochs 0", epochs=0, task=task) for task, options in UNUSED_WITHOUT_TRAINING.items()),
     # the training loop
     _rule("momentum", optimizer="adamw"),
     _rule("decay_scale", optimizer="sgd"),

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from backbones.checkpoints.exports import CONFIG, EXPORT, HEAD
+from backbones.checkpoints.exports import CONFIG, EXPORT
 from backbones.errors import MissingInput, UserError
 
 RECORD, OPTIONS = "record.json", "options.yaml"
@@ -35,8 +35,6 @@ def weights_of_run(weights: str, out: Path) -> str:
         return str(run / EXPORT)
     if status != "completed":
         reason = f"its training ended as {status}, so it left no weights"
-    elif (run / EXPORT / HEAD).is_file():
-        reason = f"it trained a head on a frozen backbone; give that backbone's weights, {record.get('weights_id')}"
     else:
         reason = "it left no weights: its task trains no backbone, or it was made with --save-weights none"
     raise MissingInput(f"--weights {weights}: the run in {run}: {reason}")

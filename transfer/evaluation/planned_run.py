@@ -7,6 +7,7 @@ from typing import Any
 
 from backbones.data.spec import manifest_digest
 from backbones.engine.context import Context, peak_mib
+from backbones.engine.trained_weights import head_digest
 from backbones.settings import plain, write_yaml
 from tasks.task import Scores, Task
 from transfer.cli.command import Command
@@ -69,8 +70,10 @@ class PlannedRun:
             if isinstance(value, Path):
                 options[name] = _content_digest(value)
         ignored = ignored_options(self.values)
-        precision = {"precision": self.precision} if "precision" in options else {}
+        trains = "precision" in options and "precision" not in ignored
+        precision = {"precision": self.precision} if trains else {}
         content = self.task.content(dataset, self.command.options)
+        head = head_digest(self.inputs.spec.weights) if getattr(self.command.options, "epochs", None) == 0 else ""
         # a file that an option names is identified by its content, not by its path
         not_counted = {*ignored, *RESOLVED, *EXECUTION, *content}
         options = {name: value for name, value in options.items() if name not in not_counted}
@@ -81,6 +84,7 @@ class PlannedRun:
                 "task_version": self.task.version,
                 "backbone": with_default_fields(self.inputs.spec.identity(), ignored),
                 "weights_id": self.inputs.weights_id,
+                **({"head": head} if head else {}),
                 "dataset": {"name": dataset.name, "version": dataset.version, "digest": dataset.digest},
                 "options": options,
                 **precision,

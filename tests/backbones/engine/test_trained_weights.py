@@ -8,8 +8,8 @@ from torch import nn
 
 from backbones.backbone import Backbone, create
 from backbones.engine.context import Context
-from backbones.engine.trained_weights import export_head, export_trained, load_trained
-from backbones.errors import MissingInput
+from backbones.engine.trained_weights import export_frozen, export_trained, load_head, load_trained
+from backbones.errors import MissingInput, UserError
 
 
 class Wrapped(nn.Module):
@@ -49,17 +49,31 @@ def test_all_tensors_come_back_and_the_backbone_builds_without_the_task(tmp_path
     assert loaded.untrained == []
 
 
-def test_a_head_alone_leaves_no_backbone(tmp_path: Path) -> None:
-    tensors = {"head.weight": torch.rand(2, 3)}
-    export_head(tensors, context(tmp_path))
-    assert torch.equal(load_trained(tmp_path)["head.weight"], tensors["head.weight"])
-    assert sorted(path.name for path in (tmp_path / "export").iterdir()) == ["export.json", "head.safetensors"]
+def test_weights_of_a_frozen_backbone_are_not_named_as_the_runs(tmp_path: Path) -> None:
+    backbone, tensors, made = create("tiny", img_size=32), {"head.weight": torch.rand(2, 3)}, context(tmp_path)
+    export_frozen(backbone, tensors, made)
+    assert load_trained(tmp_path).keys() == tensors.keys()
+    assert create(str(tmp_path), img_size=32).fingerprint == backbone.fingerprint
+    assert made.exported is None
+
+
+def test_a_head_comes_back_into_a_learner_of_its_own_kind_alone(tmp_path: Path) -> None:
+    learner = Learner(create("tiny", img_size=32))
+    export_trained(learner, learner.within["deep"], context(tmp_path))  # type: ignore[arg-type]
+    again = Learner(create(str(tmp_path), img_size=32))
+    assert load_head(again, again.within["deep"], context(tmp_path))  # type: ignore[arg-type]
+    assert torch.equal(again.head.weight, learner.head.weight)
+    again.head = nn.Linear(again.head.in_features, 4)
+    with pytest.raises(UserError, match=r"of another task or of other options; head\.weight, head\.bias differ"):
+        load_head(again, again.within["deep"], context(tmp_path))  # type: ignore[arg-type]
+    assert not load_head(learner, learner.within["deep"], made := context(tmp_path))  # type: ignore[arg-type]
+    assert "there is no head beside the weights random" in made.notes[0]
 
 
 def test_nothing_is_left_where_nothing_is_asked_for(tmp_path: Path) -> None:
     backbone = create("tiny", img_size=32)
     export_trained(Learner(backbone), backbone, context(tmp_path, save_weights=False))
-    export_head({}, context(tmp_path, save_weights=False))
+    export_frozen(backbone, {}, context(tmp_path, save_weights=False))
     assert not list(tmp_path.iterdir())
     with pytest.raises(MissingInput, match="runs of --save-weights none leave none"):
         load_trained(tmp_path)
