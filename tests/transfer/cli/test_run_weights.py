@@ -40,11 +40,6 @@ def test_an_unfinished_run_is_said(tmp_path: Path) -> None:
     ("status", "files", "reason"),
     [
         ("diverged", (), "its training ended as diverged"),
-        (
-            "completed",
-            ("head.safetensors",),
-            "give that backbone's weights, sha256:00",
-        ),
         ("completed", (), "its task trains no backbone, or it was made with --save-weights none"),
     ],
 )
