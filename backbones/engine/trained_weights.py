@@ -95,7 +95,9 @@ def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
     Raises:
         UserError: the head is of another task, or of other options.
     """
-    head = read_head(backbone.spec.weights)
+    head, folder = read_head(backbone.spec.weights), export_folder(backbone.spec.weights)
+    if head and folder is not None and (trained_on := pretraining_facts(folder).get("dataset", {}).get("name")):
+        context.details["trained_on"] = trained_on
     if not head:
         context.note(f"nothing is trained, and there is no head beside the weights {backbone.spec.weights}")
         return False

@@ -43,6 +43,14 @@ class ReidData:
     skipped: int = 0
     """Number of images left out because they cannot be decoded."""
 
+    def training_images(self) -> list[Path]:
+        """Return the files of the training images."""
+        return [Path(sample.path) for sample in self.train]
+
+    def scored_images(self) -> list[Path]:
+        """Return the files of the query and gallery images."""
+        return [Path(sample.path) for sample in (*self.query, *self.gallery)]
+
     def name_of(self, sample: Sample) -> str:
         """Return the file name of a sample relative to `root`, with forward slashes."""
         return _relative(sample, self.root)

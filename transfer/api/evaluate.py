@@ -106,7 +106,7 @@ def _execute(
     command: Command, task: "Task", progress: bool, check_run: "Callable[[PlannedRun], None] | None" = None
 ) -> RunSet:
     from backbones.engine.context import Stopped
-    from transfer.evaluation import evaluator
+    from transfer.evaluation.cross_set import evaluate_across
 
     if command.launch.launcher != "local":
         raise UsageError(f"launcher={command.launch.launcher!r}: Python runs here; the command line submits jobs")
@@ -114,7 +114,7 @@ def _execute(
     command.check_flags(spec)
     task.check_words(spec, command.options)
     try:
-        evaluation = evaluator.evaluate(command, task, check_run, progress=progress)
+        evaluation = evaluate_across(command, task, check_run, progress=progress)
     except Stopped:
         raise KeyboardInterrupt("stopped by a signal; the state is saved, and the same call goes on from it") from None
     runs = runs_of(evaluation.records, command.run.out)

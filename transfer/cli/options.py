@@ -77,7 +77,16 @@ class RunOptions:
 EXECUTION = (
     *("compile", "checkpoint", "eval_batch", "judge_after", "validate_at"),
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "tracker"),
-    *("sequence_parallel", "save_weights", "name", "weights_to", "replace", "save_pictures", "result_file"),
+    *(
+        "sequence_parallel",
+        "save_weights",
+        "name",
+        "weights_to",
+        "replace",
+        "save_pictures",
+        "test_dataset",
+        "result_file",
+    ),
     *("tokens_at", "idle_flags"),
 )
 

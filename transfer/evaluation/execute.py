@@ -33,11 +33,11 @@ def execute(
         print("# the backbone\n" + write_yaml({"resolved": spec.as_dict()}), end="")
         return 0, []
     from backbones.engine.context import Stopped
-    from transfer.evaluation.evaluator import evaluate
+    from transfer.evaluation.cross_set import evaluate_across
     from transfer.report.tables.run_table import run_table
 
     try:
-        evaluation = evaluate(command, task, check_run)
+        evaluation = evaluate_across(command, task, check_run)
     except Stopped:
         return Stopped.exit_status, []
     if evaluation.records and evaluation.first_rank:

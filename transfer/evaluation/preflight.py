@@ -112,7 +112,7 @@ def _note_origin(located: Located, context: Context) -> dict[str, Any]:
     origin = export_origin(facts)
     marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
     if marks:
-        context.note(f"the weights in {located.folder} were pretrained with {' and '.join(marks)}: no real ones")
+        context.note(f"the weights in {located.folder} were trained with {' and '.join(marks)}: no real ones")
     return origin
 
 

@@ -136,6 +136,8 @@ def dataset_label(records: Sequence[Record], exports: Mapping[str, Record], made
     labels += [f"subset {first.subset}"] * (first.subset is not None)
     version, skipped = first.dataset.get("version"), first.dataset.get("skipped")
     labels += [f"version {version}"] * bool(version) + [f"{skipped} unreadable"] * bool(skipped)
+    trained_on = first.details.get("trained_on")
+    labels += [f"trained on {trained_on}"] * bool(trained_on)
     return str(first.dataset.get("name")) + (f" ({', '.join(labels)})" if labels else "")
 
 

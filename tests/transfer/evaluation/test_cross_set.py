@@ -1,0 +1,86 @@
+"""`--test-dataset`: trained on one set, scored on others."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transfer
+from transfer.evaluation.cross_set import shared_images
+
+SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny"}
+SHORT: dict[str, Any] = {"epochs": 1, "warmup_epochs": 0}
+
+
+def test_a_training_is_scored_on_each_set_once(tmp_path: Path) -> None:
+    options = {**SMOKE, **SHORT, "seeds": [0, 1], "out": tmp_path}
+    runs = transfer.evaluate("reid", test_dataset="toy_msmt17", **options)
+    assert [run.record.dataset["name"] for run in runs] == 2 * ["toy_market"] + 2 * ["toy_msmt17"]
+    assert [run.seed for run in runs] == [0, 1, 0, 1]
+    for trained, tested in zip(runs[:2], runs[2:], strict=True):
+        assert tested.record.weights_id == trained.record.export
+        assert tested.record.details["trained_on"] == "toy_market"
+    again = transfer.evaluate(
+        "reid", dataset="toy_msmt17", weights=runs[1].run_id, epochs=0, **{**SMOKE, "seeds": [1], "out": tmp_path}
+    )
+    assert again[0].run_id == runs[3].run_id
+    alone = transfer.evaluate("reid", **options)
+    assert [run.run_id for run in alone] == [run.run_id for run in runs[:2]]
+
+
+def test_tables_say_where_it_was_trained_and_keep_both_apart(tmp_path: Path) -> None:
+    runs = transfer.evaluate("reid", test_dataset="toy_msmt17", out=tmp_path, **SMOKE, **SHORT)
+    runs += transfer.evaluate("reid", dataset="toy_msmt17", out=tmp_path, **SMOKE, **SHORT)
+    table = runs.to_table()
+    assert len(table) == 3
+    assert sum("trained on toy_market" in str(name) for name in table["dataset"]) == 1
+
+
+def test_shared_images_are_found_by_content_alone(tmp_path: Path) -> None:
+    class Images:
+        def __init__(self, folder: str, contents: dict[str, bytes]) -> None:
+            self.files = [tmp_path / folder / name for name in contents]
+            for file, content in zip(self.files, contents.values(), strict=True):
+                file.parent.mkdir(exist_ok=True)
+                file.write_bytes(content)
+
+        def training_images(self) -> list[Path]:
+            return self.files
+
+        scored_images = training_images
+
+    training = Images("train", {"a.jpg": b"one", "b.jpg": b"two"})
+    assert shared_images(training, Images("test", {"a.jpg": b"six", "c.jpg": b"three"})) == []
+    assert shared_images(training, Images("other", {"x.jpg": b"two", "y.jpg": b"ten"})) == ["x.jpg"]
+
+
+def test_a_test_set_with_training_images_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    from backbones.data.spec import resolve_dataset
+    from tasks.data.reid import reid_root
+
+    spec = resolve_dataset("toy_market")
+    folder = tmp_path / "copy"
+    shutil.copytree(reid_root(spec, None), folder)
+    train = sorted((folder / "bounding_box_train").iterdir())
+    query = sorted((folder / "query").iterdir())
+    shutil.copy(train[0], query[0])
+    (tmp_path / "copy.yaml").write_text(f"format: market1501\nroot: {folder}\n")
+    out = tmp_path / "runs"
+    with pytest.raises(transfer.UserError, match=r"1 of its scored images are training images of toy_market"):
+        transfer.evaluate("reid", test_dataset=tmp_path / "copy.yaml", out=out, **SMOKE, **SHORT)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "with --epochs 0 nothing is trained; name the set with --dataset"),
+        ({"save_weights": "none", **SHORT}, "leave out --save-weights none"),
+        ({"test_dataset": "toy_msmt", **SHORT}, "did you mean 'toy_msmt17'"),
+    ],
+)
+def test_what_cannot_be_is_said_first(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(transfer.UserError, match=message):
+        transfer.evaluate("reid", out=tmp_path, **{"test_dataset": "toy_msmt17", **SMOKE, **options})
+    assert not list(tmp_path.iterdir())

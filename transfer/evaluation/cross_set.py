@@ -1,0 +1,99 @@
+"""Runs of `--test-dataset`: what a training learned is scored on other data sets, each as a run of its own."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from backbones.checkpoints.exports import EXPORT
+from backbones.data.spec import resolve_dataset
+from backbones.errors import UsageError, UserError, shortened
+from backbones.weights import sha256
+from tasks.task import Task
+from transfer.cli.command import Command
+from transfer.evaluation.evaluator import Evaluation, evaluate
+from transfer.evaluation.planned_run import PlannedRun
+from transfer.records.record import Record
+
+
+class HasImages(Protocol):
+    """A data set that says which images train, and which are scored."""
+
+    def training_images(self) -> list[Path]:
+        """Return the files of the training images."""
+
+    def scored_images(self) -> list[Path]:
+        """Return the files of the images that scores are made of."""
+
+
+def evaluate_across(
+    command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None, *, progress: bool = True
+) -> Evaluation:
+    """Evaluate a command, and then what each run trained on the data sets of `--test-dataset`, without training.
+
+    Every score is that of `--epochs 0 --weights RUN` on the test set: the same run, found again either way.
+
+    Args:
+        check_run, progress: as of `evaluate`.
+
+    Raises:
+        UserError: as `evaluate`; also if a test set shares images with a training set. Nothing has run then.
+    """
+    names: tuple[str, ...] = getattr(command.options, "test_dataset", ())
+    if names:
+        _check(command, task, names)
+    result = evaluate(command, task, check_run, progress=progress)
+    for record in list(result.records) if names else []:
+        if not record.training_failed:
+            further = evaluate(_scoring(command, record, names), task, progress=progress)
+            result.records += further.records
+            result.failures += further.failures
+    return result
+
+
+def _check(command: Command, task: Task, names: tuple[str, ...]) -> None:
+    if command.options.epochs == 0:
+        raise UsageError("--test-dataset: with --epochs 0 nothing is trained; name the set with --dataset")
+    if command.run.save_weights == "none":
+        raise UsageError("--test-dataset scores the weights that a run saves: leave out --save-weights none")
+    trained, tested = (_opened(command, task, group) for group in (command.run.dataset, names))
+    for training in trained:
+        for test in tested:
+            shared = shared_images(training, test)
+            if shared:
+                raise UserError(
+                    f"--test-dataset {test.name}: {len(shared)} of its scored images are training images of "
+                    f"{training.name} ({shortened(shared, 3)}); scores on them would be no test"
+                )
+
+
+def _opened(command: Command, task: Task, names: tuple[str, ...]) -> list[Any]:
+    run = command.run
+    return [
+        task.open(
+            resolve_dataset(name),
+            command.options,
+            root=run.data,
+            subset=run.subset,
+            skip_unreadable=run.skip_unreadable,
+        )
+        for name in names
+    ]
+
+
+def shared_images(training: HasImages, test: HasImages) -> list[str]:
+    """Return the scored images of a test set whose bytes are those of a training image. Only equal sizes are read."""
+    files, scored = training.training_images(), test.scored_images()
+    sizes = Counter(file.stat().st_size for file in files)
+    candidates = [file for file in scored if file.stat().st_size in sizes]
+    wanted = {file.stat().st_size for file in candidates}
+    digests = {sha256(file) for file in files if file.stat().st_size in wanted}
+    return [file.name for file in candidates if sha256(file) in digests]
+
+
+def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Command:
+    """Return the command that scores what a run trained on the test sets."""
+    run = replace(command.run, dataset=names, seeds=(record.seed,))
+    backbone = replace(command.backbone, weights=str(command.run.out / record.run_id / EXPORT))
+    return replace(command, run=run, backbone=backbone, options=replace(command.options, epochs=0, test_dataset=()))
