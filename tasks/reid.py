@@ -85,7 +85,7 @@ class ReidOptions(FitOptions):
     msmt17_val: bool
     """Train on MSMT17's validation half as well."""
     test_dataset: tuple[str, ...]
-    """Other data sets on which the trained backbone is scored too, without training. Each makes a record of its own."""
+    """Data sets on which the trained backbone is scored as well. Each makes a record of its own, without training."""
     eval_batch: int
     """Images per batch when features are extracted, per rank."""
     save_pictures: int

@@ -47,7 +47,7 @@ class RunOptions:
     skip_unreadable: bool = False
     """Skip unreadable images and record their number. Without it such an image stops the run."""
     tracker: Literal["none", "tensorboard", "trackio", "wandb", "mlflow"] = "none"
-    """Tracker that gets each step's statistics, validations and the record. It writes to this machine; history.jsonl is
+    """Tracker that gets the statistics and the record. It writes to this machine; history.jsonl is
     written in any case."""
     result_file: Path | None = None
     """File for the names of the runs and the exit status. Sweeps read it when the command has ended."""
