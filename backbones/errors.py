@@ -20,6 +20,13 @@ class MissingInput(UserError):
     """Data, weights or a library are not on this machine; the message says how to get them."""
 
 
+class MachineError(UserError):
+    """The machine failed: memory, a loader process, shared memory, a system library, or the GPU's driver.
+
+    The message says what to set. What a run had saved is kept.
+    """
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near."""
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)

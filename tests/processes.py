@@ -57,6 +57,11 @@ class Command:
         self._process: Any = SERVER.Process(target=_run, args=given)
         self._process.start()
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return int(self._process.pid)
+
     def poll(self) -> int | None:
         """Return the exit status, or None while the process runs."""
         return self._process.exitcode  # type: ignore[no-any-return]

@@ -46,7 +46,7 @@ from backbones.runtime.threads import wait_asleep  # noqa: E402
 wait_asleep()  # torch reads it when it is imported, later than this package
 
 if TYPE_CHECKING:
-    from backbones.errors import MissingInput, UsageError, UserError
+    from backbones.errors import MachineError, MissingInput, UsageError, UserError
     from transfer.api.comparison import compare
     from transfer.api.evaluate import evaluate, pretrain
     from transfer.api.run import Run
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from transfer.api.runs_failed import RunsFailed
 
 __all__ = [
+    "MachineError",
     "MissingInput",
     "Run",
     "RunSet",
@@ -67,6 +68,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "MachineError": "backbones.errors",
     "MissingInput": "backbones.errors",
     "Run": "transfer.api.run",
     "RunSet": "transfer.api.run_set",

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from backbones.checkpoints.exports import EXPORT, PRETRAIN
 from backbones.data.loading.loader import RunLoader
 from backbones.engine.outcome import Outcome
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError
 from backbones.runtime.dist import ALONE, Ranks
 from backbones.runtime.files import write_error
 from backbones.runtime.precision import Precision, autocast, scoring_precision
@@ -101,6 +101,7 @@ class Context:
     observer: "Callable[[Backbone, int], dict[str, Any]] | None" = None
     """Looks at the backbone that is trained, after every epoch (from 0); it says what the history gets."""
     stop_signal: int | None = None
+    training: bool = False  # `fit` is at its steps
 
     def observe(self, backbone: "Backbone", epoch: int) -> dict[str, Any]:
         """Return what the observer reports for the history, if there is an observer; it is no score."""
@@ -264,23 +265,6 @@ class Context:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def choose_device(name: str, ranks: Ranks) -> torch.device:
-    """Return the device that `auto`, `cpu` or `cuda` means; each local rank has a GPU of its own.
-
-    Raises:
-        UserError: cuda was asked for and there is none, or fewer GPUs than local ranks.
-    """
-    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise UserError("--device cuda: torch sees no GPU; `python -m transfer.doctor` tells why, or give --device cpu")
-    if ranks.local_rank >= torch.cuda.device_count():
-        raise UserError(f"local rank {ranks.local_rank} has no GPU of its own: there are {torch.cuda.device_count()}")
-    device = torch.device("cuda", ranks.local_rank)
-    torch.cuda.set_device(device)
-    return device
 
 
 def auto_workers(device: torch.device, ranks: Ranks) -> int:

@@ -105,6 +105,7 @@ class _Run:
     def train(self, loader: Loader, validate: Validate | None) -> None:
         """Train until the end, a breakdown or a signal."""
         verdict, clock = None, self.validate(validate, time.monotonic())
+        self.context.training = True
         stream = loader.stream(self.progress.epoch, self.progress.index, self.options.epochs)
         with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
             for place, batch in bar:
@@ -119,7 +120,7 @@ class _Run:
                     self.stop()
                 if clock - self.last_save >= self.context.checkpoint_seconds:
                     self.save()
-        self.done = True
+        self.done, self.context.training = True, False
         self.stepper.share_buffers()
         if verdict is None and not self.stepper.finite():
             reason = "a parameter or a batch-norm statistic was not finite after the last step"
@@ -133,6 +134,7 @@ class _Run:
         if validate is None or epoch is None:
             return clock
         self.stepper.share_buffers()
+        self.context.training = False
         try:
             scores = validate(epoch)
         except Stopped:
@@ -142,7 +144,7 @@ class _Run:
             self.history.add({"step": self.progress.step, "epoch": epoch + 1, **scores})
             numbers = {f"validation/{key}": value for key, value in scores.items() if isinstance(value, int | float)}
             self.context.tracker.log(self.progress.step, numbers)
-        self.progress.unscored = None
+        self.progress.unscored, self.context.training = None, True
         now = time.monotonic()
         self.context.cost.eval_seconds += now - clock
         return now

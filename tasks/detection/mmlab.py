@@ -19,6 +19,7 @@ import torch
 from timm.layers import LayerNorm2d
 
 from backbones.errors import MissingInput, UserError, shortened
+from backbones.runtime.machine_errors import machine_error
 from tasks.detection.mmcv_ext import Bridge
 from tasks.detection.suppression import class_offsets_in_float64
 
@@ -37,6 +38,7 @@ def load() -> None:
 
     Raises:
         UserError: packages are missing, overwrite each other, or cannot be imported.
+        MachineError: a library of the system is missing.
     """
     _check_installed()
     if ops_source() == "bridge":
@@ -46,6 +48,8 @@ def load() -> None:
         try:
             _import()
         except (ImportError, AssertionError) as error:  # mmdet asserts the versions of the other two
+            if reported := machine_error(error):  # OpenCV without its system libraries
+                raise reported from error
             raise MissingInput(f"mmdetection cannot be imported: {error}; {_hint()}") from error
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.runtime.machine_errors import in_one_line
 from backbones.settings import (
     CONFIGS,
     as_flags,
@@ -276,7 +277,8 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
         if usage and (not argv or argv[0] in ("-h", "--help")):
             print(usage)
             return 0 if argv else 2
-        return main(argv)
+        with in_one_line():
+            return main(argv)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_status

@@ -9,11 +9,14 @@ from datetime import UTC, datetime
 
 import torch
 
-from backbones.engine.context import Context, Cost, auto_threads, auto_workers, choose_device
+from backbones.engine.checkpoint import STATE
+from backbones.engine.context import Context, Cost, auto_threads, auto_workers, peak_mib
 from backbones.engine.outcome import Outcome
 from backbones.errors import UsageError, UserError
 from backbones.runtime import dist
+from backbones.runtime.device import choose_device
 from backbones.runtime.files import write_atomic
+from backbones.runtime.machine_errors import Situation, in_one_line, machine_error
 from backbones.runtime.precision import choose_precisions
 from backbones.trackers.tracker import TrackedRun, Tracker
 from backbones.trackers.tracking import tracking
@@ -57,6 +60,7 @@ class Evaluation:
         return 3 if any(record.training_failed for record in self.records) else 0
 
 
+@in_one_line()
 def evaluate(
     command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None, *, progress: bool = True
 ) -> Evaluation:
@@ -204,13 +208,23 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
             if context.ranks.first:
                 record = store.write(record, planned.options_yaml, outcomes)
                 context.tracker.attach(folder / RECORD, scores, context.outcome.status)
-    except Exception:
+    except Exception as error:
         if context.ranks.first:
             with contextlib.suppress(UserError):  # the failure may be that the disk is full
                 write_atomic(folder / ERROR, traceback.format_exc().encode())
+        if reported := machine_error(error, _situation(planned, context)):
+            traceback.clear_frames(error.__traceback__)  # they hold the model, and the next run needs the memory
+            raise reported from None
         raise
     shared_record: Record = dist.broadcast_object(record)
     return shared_record
+
+
+def _situation(planned: PlannedRun, context: Context) -> Situation:
+    """Return what a run that failed was doing, for the message."""
+    assert context.folder is not None
+    saved = (context.folder / STATE).exists()
+    return Situation(planned.options, context.training, peak_mib(context.device), saved)
 
 
 def _tracking(planned: PlannedRun, context: Context) -> AbstractContextManager[Tracker]:

@@ -90,11 +90,14 @@ def differences_here(record: Record) -> list[str]:
 
 @lru_cache
 def _here() -> dict[str, Any]:
-    from backbones.engine.context import Context, choose_device
+    import torch
+
+    from backbones.engine.context import Context
+    from backbones.runtime.device import choose_device
     from backbones.runtime.dist import ALONE
     from backbones.runtime.precision import choose_precision
     from transfer.evaluation.environment import environment
 
-    device = choose_device("auto", ALONE)
+    device = choose_device("auto" if torch.cuda.is_available() else "cpu", ALONE)
     automatic = choose_precision("auto", device)
     return environment(Context(device, automatic, automatic))

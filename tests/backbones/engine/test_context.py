@@ -9,10 +9,10 @@ from backbones.engine.context import (
     Stopped,
     auto_threads,
     auto_workers,
-    choose_device,
     peak_mib,
 )
 from backbones.errors import UserError
+from backbones.runtime.device import choose_device
 from backbones.runtime.dist import ALONE, Ranks
 from backbones.runtime.threads import usable_cores
 from tests.support import context

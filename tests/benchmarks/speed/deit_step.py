@@ -25,11 +25,12 @@ from timm.utils import ModelEma, ModelEmaV3, NativeScaler
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.engine.context import Context, choose_device, usable_cores
+from backbones.engine.context import Context, usable_cores
 from backbones.engine.flops import flops
 from backbones.engine.step import Stepper
 from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_learner import SupervisedLearner
+from backbones.runtime.device import choose_device
 from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import DTYPES, choose_precision
 from tests.benchmarks.speed.timing import Step, matrix_throughput, measure

@@ -36,9 +36,10 @@ from typing import Any
 import torch
 
 from backbones.data.spec import DatasetSpec
-from backbones.engine.context import Context, auto_workers, choose_device, peak_mib, usable_cores
+from backbones.engine.context import Context, auto_workers, peak_mib, usable_cores
 from backbones.engine.loop import fit
 from backbones.errors import UserError
+from backbones.runtime.device import choose_device
 from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import choose_precision
 from backbones.runtime.seeding import seed_torch

@@ -21,11 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.engine.context import Context, choose_device, usable_cores
+from backbones.engine.context import Context, usable_cores
 from backbones.engine.flops import flops
 from backbones.engine.step import Stepper
 from backbones.pretrain.dino import METHOD
 from backbones.pretrain.dino_learner import DinoLearner
+from backbones.runtime.device import choose_device
 from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import DTYPES, choose_precision
 from tests.benchmarks.speed.timing import Step, matrix_throughput, measure

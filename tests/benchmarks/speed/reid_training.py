@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from backbones import create
 from backbones.data.spec import resolve_dataset
-from backbones.engine.context import Context, auto_workers, choose_device, usable_cores
+from backbones.engine.context import Context, auto_workers, usable_cores
 from backbones.engine.step import Stepper
+from backbones.runtime.device import choose_device
 from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import choose_precision
 from tasks.data.reid import open_reid

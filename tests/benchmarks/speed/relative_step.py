@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 
 from backbones.data.spec import resolve_dataset
-from backbones.engine.context import choose_device, usable_cores
+from backbones.engine.context import usable_cores
+from backbones.runtime.device import choose_device
 from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import DTYPES, choose_precision
 from backbones.runtime.seeding import seed_torch

@@ -1,0 +1,46 @@
+"""The device of a rank, and whether torch can compute on a GPU."""
+
+import warnings
+
+import torch
+
+from backbones.errors import UserError
+from backbones.runtime.dist import Ranks
+from backbones.runtime.machine_errors import machine_error
+
+
+def choose_device(name: str, ranks: Ranks) -> torch.device:
+    """Return the device that `auto`, `cpu` or `cuda` means; each local rank has a GPU of its own.
+
+    Raises:
+        UserError: cuda was asked for and there is none, or fewer GPUs than local ranks.
+        MachineError: torch cannot use the GPU that is there.
+    """
+    if name == "cpu" or (name == "auto" and not _gpu_available()):
+        return torch.device("cpu")
+    if not _gpu_available():
+        raise UserError("--device cuda: torch sees no GPU; `python -m transfer.doctor` tells why, or give --device cpu")
+    if ranks.local_rank >= torch.cuda.device_count():
+        raise UserError(f"local rank {ranks.local_rank} has no GPU of its own: there are {torch.cuda.device_count()}")
+    device = torch.device("cuda", ranks.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _gpu_available() -> bool:
+    """Return whether torch sees a GPU.
+
+    Raises:
+        MachineError: there is a GPU, but its driver is too old for this build of torch.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the error below says it in one line
+        if torch.cuda.is_available():
+            return True
+    if torch.version.cuda:
+        try:
+            torch.cuda.init()
+        except RuntimeError as error:
+            if reported := machine_error(error):
+                raise reported from None
+    return False

@@ -1,0 +1,176 @@
+"""Real faults of the machine, in processes of their own: each ends in one line, with exit status 1, its state kept."""
+
+import ctypes
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import transfer
+from tests.processes import ENVIRONMENT, Command, wait_for
+from tests.runs import steps
+from transfer.run import main
+
+RUN = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--lr", "3e-3", "--warmup-epochs", "0"]
+BIG = ["--num-identities", "32", "--num-instances", "16", "--size", "256", "128"]
+_NEW_MOUNTS, _PRIVATE = 0x20000, 1 << 18 | 1 << 14  # CLONE_NEWNS; MS_PRIVATE | MS_REC
+
+
+def little_memory() -> None:
+    """Leave this process 250 MiB beyond what it has."""
+    status = Path("/proc/self/status").read_text()
+    (kib,) = re.findall(r"VmSize:\s+(\d+)", status)
+    limit = int(kib) * 2**10 + 250 * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def fork_loaders() -> None:
+    """Start loader processes as a command of its own does, and not by another server."""
+    multiprocessing.set_start_method("fork", force=True)
+
+
+def loaders(pid: int) -> list[int]:
+    """The processes that a process has forked and that run its own program."""
+    program = Path(f"/proc/{pid}/cmdline").read_bytes()
+    children = [child for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+    return [int(child) for child in children if Path(f"/proc/{child}/cmdline").read_bytes() == program]
+
+
+def mount_little_shared_memory() -> bool:
+    """Give this process a /dev/shm of 1 MiB that no other process sees; return whether that is permitted."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return (
+        libc.unshare(_NEW_MOUNTS) == 0
+        and libc.mount(b"none", b"/", None, _PRIVATE, None) == 0
+        and libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=1m") == 0
+    )
+
+
+def message(command: Command, run: str = "reid-toy_market-tiny-[0-9a-f]{12}") -> str:
+    """What a command that failed with status 1 says in its last line, without the id of its run."""
+    assert command.wait() == 1
+    assert "Traceback" not in command.stderr
+    last = re.split(r"[\r\n]", command.stderr.strip())[-1]
+    match = re.search(f"error: {run}: (.*)$", last)
+    assert match, command.stderr
+    return match[1]
+
+
+def test_out_of_memory_in_training(tmp_path: Path) -> None:
+    flags = [*RUN, *BIG, "--workers", "0", "--epochs", "1", "--out", str(tmp_path / "runs")]
+    said = message(Command("transfer.run", flags, tmp_path / "log", prepare=little_memory))
+    assert re.fullmatch(
+        "out of memory on this machine in training with --num-identities 32, --num-instances 16, --grad-accum-steps 1, "
+        r"--size 256 128, peak \d+ MiB: set --grad-accum-steps 2, or more, or a smaller --size",
+        said,
+    )
+    (error,) = (tmp_path / "runs").glob("*/error.txt")
+    assert "can't allocate memory" in error.read_text()
+
+
+def test_out_of_memory_in_evaluation_goes_on_with_a_smaller_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training is not repeated: its state is kept, and the batch of evaluation is no part of the run's identity."""
+    flags = [*RUN, "--workers", "0", "--epochs", "1", "--out", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks.reid.ReidLearner.encode", lambda *given: bytearray(2**62))
+        assert main([*flags, "--eval-batch", "64"]) == 1
+    assert re.search(
+        r"out of memory on this machine in evaluation with --eval-batch 64, --size 64 32, peak \d+ MiB: set "
+        "--eval-batch 32; the last saved state is kept, and the same command goes on from it\n$",
+        capsys.readouterr().err,
+    )
+    assert main([*flags, "--eval-batch", "32"]) in (0, 3)
+    assert "resuming after step" in capsys.readouterr().err
+
+
+def test_a_loader_that_was_killed(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    flags = [*RUN, "--workers", "1", "--epochs", "400", "--checkpoint-seconds", "0", "--out", str(runs)]
+    command = Command("transfer.run", flags, tmp_path / "log", prepare=fork_loaders)
+    wait_for(lambda: steps(runs) > 1)
+    os.kill(loaders(command.pid)[0], signal.SIGKILL)
+    said = message(command)
+    assert said.startswith("a loader process was killed, in most cases because the machine's memory ran out: set fewer")
+    assert re.search(r"\(DataLoader worker \(pid.* \d+\) .*\)", said)
+    assert said.endswith("; the last saved state is kept, and the same command goes on from it")
+    assert [*runs.glob("*/state.pt")]
+
+
+def test_shared_memory_that_is_full(tmp_path: Path) -> None:
+    probe = "from tests.transfer.evaluation.test_machine_faults import *; sys.exit(not mount_little_shared_memory())"
+    if subprocess.run([sys.executable, "-c", probe], env=ENVIRONMENT, check=False).returncode:
+        pytest.skip("this user may not mount a small /dev/shm")
+    flags = [*RUN, *BIG, "--workers", "1", "--epochs", "1", "--out", str(tmp_path / "runs")]
+    said = message(Command("transfer.run", flags, tmp_path / "log", prepare=mount_little_shared_memory))
+    assert said == (
+        "/dev/shm, which has 1 MiB, is full: loader processes pass images through it; set --workers 0, or give it more "
+        "memory (docker run --shm-size 8g, or --ipc host)"
+    )
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler to link a library that is missing")
+def test_opencv_without_a_library_of_the_system(tmp_path: Path) -> None:
+    """OpenCV is an extension here that is linked with a library of the system, as opencv-python is, which then goes."""
+    (tmp_path / "gl.c").write_text("void gl(void) {}")
+    (tmp_path / "cv2.c").write_text("void gl(void); void *PyInit_cv2(void) { gl(); return 0; }")
+    library = str(tmp_path / "libOurGL.so.1")
+    build = ["cc", "-shared", "-fPIC", "-o"]
+    subprocess.run([*build, library, "-Wl,-soname,libOurGL.so.1", str(tmp_path / "gl.c")], check=True)
+    subprocess.run([*build, str(tmp_path / "cv2.so"), str(tmp_path / "cv2.c"), library], check=True)
+    Path(library).unlink()
+    flags = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--out", str(tmp_path / "runs")]
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from transfer.run import main; sys.exit(main({flags}))"
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].endswith(
+        "the system library libOurGL.so.1 is missing: install the package of the system that has it"
+    )
+
+
+def test_python_gets_the_same_line_and_the_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two seeds the first one runs out of memory: the error has one line, and the second seed has its record."""
+    from tasks.reid import ReidLearner
+
+    forward, failed = ReidLearner.forward, list[int]()
+
+    def full(self: ReidLearner, batch: object, step: int) -> object:
+        if not failed:
+            failed.append(step)
+            bytearray(2**62)
+        return forward(self, batch, step)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ReidLearner, "forward", full)
+    with pytest.raises(transfer.RunsFailed) as raised:
+        transfer.evaluate("reid", backbone="tiny", smoke=True, threads=1, workers=0, epochs=1, warmup_epochs=0, lr=3e-3,
+                          seeds=[0, 1], out=tmp_path, progress=False)  # fmt: skip
+    assert len(raised.value.runs) == 1
+    (failure,) = raised.value.failures
+    assert type(failure.error) is transfer.MachineError
+    assert str(failure.error).startswith("out of memory on this machine in training with --num-identities ")
+    assert "\n" not in str(raised.value)
+    trace = failure.error.__context__
+    assert trace is not None
+    frames = trace.__traceback__
+    held = []
+    while frames is not None:
+        held += [name for name in frames.tb_frame.f_locals if name in ("learner", "backbone", "batch")]
+        frames = frames.tb_next
+    assert held == []  # the memory of the first run is free for the second
+
+
+def test_commands_without_runs_end_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transfer.run._main", lambda argv: bytearray(2**62))
+    assert main(["reid"]) == 1
+    assert capsys.readouterr().err == "error: out of memory on this machine: take a machine with more memory\n"
