@@ -105,4 +105,9 @@ raises `RuntimeError: Unknown model`; nothing is loaded wrongly."""
         code.insert(1, f"import {needed}")
     else:
         text = "timm builds this architecture itself; nothing else is to be imported."
+        way = (config.get(SUITE) or {}).get("model_args", {}).get("pos_resample", "antialias")
+        if way != "antialias":
+            text += (
+                f"\nAt other image sizes timm resamples positions in its own way; this model was trained with {way}."
+            )
     return "\n".join([*lines, "", text, "", "```python", *code, "```", ""])

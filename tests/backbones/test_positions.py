@@ -10,7 +10,7 @@ import timm
 import torch
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import export
+from backbones.checkpoints.exports import export, read_config
 from backbones.errors import UsageError
 from backbones.positions import RESAMPLINGS, fit_positions, patch_positions, resample_positions, sincos2d
 from backbones.spec import override, resolve
@@ -208,7 +208,7 @@ def test_weights_of_another_size_are_resampled_in_the_way_of_who_loads_them(tmp_
     trained = create(arch, weights="random", img_size=224, pos_resample="dino")
     torch.nn.init.normal_(trained.model.pos_embed)
     folder = export(trained, tmp_path / "export")
-    assert json.loads((folder / "config.json").read_text())["model_args"]["pos_resample"] == "dino"
+    assert read_config(folder)["model_args"]["pos_resample"] == "dino"
     loaded = create(str(folder), img_size=(96, 128), pos_resample=way).model.pos_embed
     there, here = trained.model.pos_embed.detach(), loaded.detach()
     if arch == "vit_tiny":
@@ -223,9 +223,12 @@ def test_an_export_says_how_it_was_trained_and_binds_no_recipe(tmp_path):
     assert resolve(str(folder)).pos_resample == "dino"
     assert resolve(str(folder), usual={"pos_resample": "bilinear"}).pos_resample == "bilinear"
     assert resolve("vit_tiny", weights=str(folder), usual={"pos_resample": "bilinear"}).pos_resample == "bilinear"
-    assert timm.create_model(f"local-dir:{folder}", pretrained=True).pos_resample == "dino"
+    assert "timm resamples positions in its own way" in (folder / "README.md").read_text()
     assert create(str(folder), pos_resample="bicubic").model.pos_resample == "bicubic"  # and `load: strict` agrees
     config = json.loads((folder / "config.json").read_text())
+    config |= config.pop("suite")
+    (folder / "config.json").write_text(json.dumps(config))  # as exported under our names alone
+    assert timm.create_model(f"local-dir:{folder}", pretrained=True).pos_resample == "dino"
     del config["model_args"]["pos_resample"]  # as exported before there was a choice
     (folder / "config.json").write_text(json.dumps(config))
     assert resolve(str(folder)).pos_resample == "antialias"
