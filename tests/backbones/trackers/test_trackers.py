@@ -65,6 +65,16 @@ def test_a_run_is_kept_with_its_record_over_an_interruption(name: str, tmp_path:
         assert str(kept.options["option_119"]) == "119"
 
 
+def test_steps_that_are_trained_again_stand_once_in_tensorboard(tmp_path: Path) -> None:
+    """A run that logged three steps goes on from the state saved after the first one."""
+    run = tracked(tmp_path / "run")
+    for first, value in ((1, 5.0), (2, 4.0)):
+        with tracking("tensorboard", run, print) as tracker:
+            for step in range(first, 4):
+                tracker.log(step, {"loss": value})
+    assert read("tensorboard", run.folder).series["loss"] == [(1, 5.0), (2, 4.0), (3, 4.0)]
+
+
 @pytest.mark.parametrize("name", INSTALLED)
 def test_a_failed_run_is_kept_as_such(name: str, tmp_path: Path) -> None:
     run = tracked(tmp_path / f"reid-toy-tiny-failed-{name}")
