@@ -7,6 +7,7 @@ import pytest
 
 import transfer
 from tests.transfer.api.modules import tiny_net
+from transfer import ROOT
 from transfer.api.frame import COLUMNS
 
 
@@ -34,6 +35,11 @@ def test_the_frame_has_every_score_and_a_row_for_a_failed_training(folder: Path)
     assert failed.metric.tolist() == ["mAP"]
     assert failed.value.isna().all()
     assert frame.groupby("run_id").primary.sum().eq(1).all()
+
+
+def test_the_guide_names_every_column() -> None:
+    guide = (ROOT / "docs" / "guide" / "python.md").read_text()
+    assert [name for name in COLUMNS if f"`{name}`" not in guide] == []
 
 
 def test_filter_takes_fields_and_lists_of_values(folder: Path) -> None:
