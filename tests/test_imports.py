@@ -20,6 +20,7 @@ ROOMS = {
     "transfer/sweep": "python -m transfer.sweep: runs a grid of commands, searches rates, reports",
     "transfer/report": "python -m transfer.report",
     "transfer/doctor": "python -m transfer.doctor: what this machine and its data can do",
+    "transfer/testing": "check_backbone: the conformance test of a backbone",
     "transfer/share": "bundles, model cards, weights in the hub's layout",
     "transfer/verify": "python -m transfer.verify: whether a run is what its record says",
     "transfer/launch": "where processes run: this machine, Slurm",

@@ -1,7 +1,8 @@
 """The commands, and the Python interface: `evaluate`, `pretrain`, `load`, `compare`. Importing this imports no torch.
 
 `run`, `pretrain` and `features` are modules here; `sweep`, `report`, `verify` and `doctor` are rooms of their own, and
-`api` is the Python interface. Models and the training loop live in `backbones`, what is measured on them in `tasks`.
+`api` is the Python interface; `testing` has `check_backbone`. Models and the training loop live in `backbones`, what is
+measured on them in `tasks`.
 """
 
 import importlib
@@ -47,6 +48,7 @@ wait_asleep()  # torch reads it when it is imported, later than this package
 
 if TYPE_CHECKING:
     from backbones.errors import MachineError, MissingInput, UsageError, UserError
+    from transfer import testing
     from transfer.api.comparison import compare
     from transfer.api.evaluate import evaluate, pretrain
     from transfer.api.run import Run
@@ -65,6 +67,7 @@ __all__ = [
     "evaluate",
     "load",
     "pretrain",
+    "testing",
 ]
 
 _MODULES = {
@@ -79,13 +82,13 @@ _MODULES = {
     "evaluate": "transfer.api.evaluate",
     "load": "transfer.api.run_set",
 }
-"""Name of the interface -> module that defines it; `pretrain` is a module that can be called."""
+"""Name of the interface -> module that defines it; `pretrain` is a module that can be called, `testing` a room."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a part of the interface when it is first asked for."""
-    if name == "pretrain":
-        return importlib.import_module("transfer.pretrain")
+    if name in ("pretrain", "testing"):
+        return importlib.import_module(f"transfer.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)

@@ -1,4 +1,7 @@
-"""`python -m transfer.doctor [data]` prints versions, what this machine can do, which data sets are here, and fixes."""
+"""`python -m transfer.doctor [data]` prints versions, what this machine can do, which data sets are here, and fixes.
+
+`python -m transfer.doctor backbone NAME` checks a backbone, see `backbone.py`.
+"""
 
 import importlib
 import os
@@ -26,7 +29,8 @@ RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdete
 
 @dataclass(kw_only=True)
 class DoctorOptions:
-    """Check everything. `python -m transfer.doctor data` checks only the data sets, but thoroughly."""
+    """Check everything. `python -m transfer.doctor data` checks only the data sets, but thoroughly;
+    `python -m transfer.doctor backbone NAME|FILE:Class` checks a backbone."""
 
     data: Path | None = None
     """The folder with the data sets; by default $TRANSFER_DATA."""
@@ -43,8 +47,10 @@ class DataOptions(DoctorOptions):
 
 
 def main(argv: list[str]) -> int:
-    """Print the results; return 1 when something is broken, or with `data` also when a set is incomplete."""
-    return exit_on_user_error(_data if argv[:1] == ["data"] else _main, argv)
+    """Print the results; return 1 when something is broken, with `data` also when a set is incomplete, and with
+    `backbone` when a check failed.
+    """
+    return exit_on_user_error({"data": _data, "backbone": _backbone}.get("".join(argv[:1]), _main), argv)
 
 
 def _data(argv: list[str]) -> int:
@@ -59,9 +65,18 @@ def _data(argv: list[str]) -> int:
     return int(bool(states & {"broken", "incomplete"}))
 
 
+def _backbone(argv: list[str]) -> int:
+    from transfer.doctor.backbone import check
+
+    return check(argv[1:])
+
+
 def _main(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
-        raise UsageError(f"unknown argument {argv[0]!r}{did_you_mean(argv[0], ('data',))} (`data`, or flags alone)")
+        known = ("data", "backbone")
+        raise UsageError(
+            f"unknown argument {argv[0]!r}{did_you_mean(argv[0], known)} (`data`, `backbone`, or flags alone)"
+        )
     options = parse(DoctorOptions, argv, prog="python -m transfer.doctor")
     sections: dict[str, Callable[[], Iterator[CheckResult]]] = {
         "software": _software,

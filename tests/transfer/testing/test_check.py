@@ -1,0 +1,226 @@
+"""`check_backbone`: every planted fault is found by its check, sound models pass, in Python, pytest and the doctor."""
+
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import transfer
+from backbones.errors import UsageError
+from backbones.spec import backbone_names
+from tests.transfer.testing import faulty
+from transfer.doctor.__main__ import main
+from transfer.testing import CheckFailed, Report, backbone_checks, check_backbone
+
+FILE = Path(faulty.__file__)
+
+# Planted fault -> the checks that find it, and a part of the reason.
+STEMS = {
+    "HardCodedGrid": ({"builds"}, "invalid for input of size"),
+    "DropsGradient": ({"gradients_reach_parameters", "distributed_data_parallel"}, "conv.weight"),
+    "ViewOfNonContiguous": ({"memory_formats"}, "view size is not compatible"),
+    "BatchNormInEval": ({"batch_independence"}, "own statistics in evaluation mode: patch_embed"),
+    "RandomInEval": ({"eval_is_deterministic"}, "twice in evaluation mode"),
+    "Float64Leak": ({"stays_float32"}, "Float64Leak"),
+    "WritesIntoInput": ({"input_is_kept"}, "written to"),
+    "TransposedGrid": ({"token_grid"}, "changes most around"),
+    "MixesBatch": ({"batch_independence"}, "each alone"),
+    "SharedParameters": ({"own_parameters"}, "conv.bias"),
+    "SharedByAllModels": ({"own_parameters"}, "gain"),
+    "CountsInEval": ({"eval_keeps_state"}, "passes"),
+    "ForgetsBuffer": ({"state_dict_round_trip"}, "another seed"),
+    "OtherInTraining": ({"train_equals_eval"}, "training mode without noise"),
+    "RefusesBf16": ({"bf16_autocast"}, "RuntimeError"),
+    "IgnoresSeed": ({"other_seed"}, "same seed"),
+}
+MODELS = {
+    "Squeezes": ({"single_image"}, "[1, 16]"),
+    "UnusedLayer": ({"gradients_reach_parameters", "distributed_data_parallel"}, "spare.weight"),
+    "FixedSize": ({"other_sizes", "one_model_all_sizes"}, "48 x 80"),
+}
+QUICK = ("speed", "compiles", "exports")
+
+
+def failures(report: Report) -> dict[str, str]:
+    """Return the reasons of the failures by the name of the check."""
+    return {result.name: result.reason for result in report.failed}
+
+
+@pytest.mark.parametrize("fault", STEMS)
+def test_finds_the_fault_of_a_stem(fault: str) -> None:
+    report = check_backbone("tiny", stem=f"{FILE}:{fault}", skip=QUICK)
+    checks, reason = STEMS[fault]
+    found = failures(report)
+    assert checks <= found.keys(), report
+    assert any(reason in found[name] for name in checks), report
+    assert all(result.hint for result in report.failed)
+
+
+@pytest.mark.parametrize("fault", MODELS)
+def test_finds_the_fault_of_a_model(fault: str) -> None:
+    report = check_backbone(getattr(faulty, fault), size=64, skip=QUICK)
+    checks, reason = MODELS[fault]
+    found = failures(report)
+    assert checks <= found.keys(), report
+    assert any(reason in found[name] for name in checks), report
+
+
+def test_a_grid_that_fits_one_size_is_found_at_the_others() -> None:
+    report = check_backbone("tiny", stem=f"{FILE}:HardCodedGrid", size=224, only=["builds", "other_sizes"])
+    assert failures(report).keys() == {"other_sizes"}
+    assert "pixels (H x W): RuntimeError: shape" in report["other_sizes"].reason
+    assert "14 x 14" in report["other_sizes"].hint
+
+
+def test_each_fault_is_found_by_few_checks() -> None:
+    report = check_backbone("tiny", stem=f"{FILE}:TransposedGrid", skip=QUICK)
+    assert failures(report).keys() == {"token_grid"}
+
+
+@pytest.mark.parametrize("factory", [faulty.Sound, faulty.Sound(), lambda: faulty.Sound(), f"{FILE}:Sound"], ids=repr)
+def test_a_sound_model_passes_however_it_is_given(factory: object) -> None:
+    report = check_backbone(factory, size=64, skip=("speed",))
+    assert report.ok, report
+    skipped = {result.name for result in report if result.state == "skipped"}
+    expected = {"maps", "token_grid", "compiles", "exports"}
+    assert skipped == expected | ({"other_seed"} if isinstance(factory, nn.Module) else set())
+
+
+def test_a_sound_stem_passes_as_a_class_too() -> None:
+    report = transfer.testing.check_backbone("tiny", stem=faulty.SoundStem, skip=("compiles", "exports"))
+    assert report.ok, report
+    assert "times as long as tiny with the patchify stem" in report["speed"].reason
+    report.raise_if_failed()
+
+
+def test_a_live_module_and_the_process_stay_as_they_are() -> None:
+    module, excepthook = faulty.Sound().train(), sys.excepthook
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    check_backbone(module, size=64, skip=QUICK)
+    assert torch.equal(state, torch.get_rng_state())
+    assert sys.excepthook is excepthook
+    assert module.training
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_a_backbone_that_exists_is_checked_as_it_is() -> None:
+    import backbones
+
+    backbone = backbones.create("tiny", img_size=64)
+    assert check_backbone(backbone, size=64, skip=QUICK).ok
+    with pytest.raises(UsageError, match="keeps its parts"):
+        check_backbone(backbone, stem="conv")
+
+
+def test_compile_and_export_are_checked_where_asked() -> None:
+    options: dict[str, Any] = {"size": 64, "only": ("compiles", "exports"), "compile": "eager", "export": True}
+    sound = check_backbone(faulty.Sound, **options)
+    assert [result.state for result in sound] == ["passed", "passed"], sound
+    assert "1 graphs, 0 breaks" in sound["compiles"].reason
+    assert failures(check_backbone(faulty.BranchesOnValues, **options)).keys() == {"exports"}
+
+
+def test_what_does_not_build_says_so_once() -> None:
+    report = check_backbone(faulty.Fails, size=64)
+    assert failures(report).keys() == {"builds"}
+    assert "out of ideas" in report["builds"].reason
+    assert all(result.reason == "the model does not build" for result in report if result.name != "builds")
+    with pytest.raises(CheckFailed, match=r"(?s)1 of 25 checks failed.*out of ideas.*hint: "):
+        report.raise_if_failed()
+
+
+SOUND = backbone_checks(faulty.Sound, size=64, skip=("speed",))
+
+
+@pytest.mark.parametrize("check", SOUND)
+def test_checks_are_parameters_of_pytest(check: object) -> None:
+    assert callable(check)
+    check()
+
+
+def test_parameters_of_pytest_have_names_and_fail_with_reason_and_hint(request: pytest.FixtureRequest) -> None:
+    here = {item.name for item in request.session.items}
+    assert "test_checks_are_parameters_of_pytest[single_image]" in here
+    checks = {check.name: check for check in backbone_checks(faulty.Squeezes, size=64)}
+    with pytest.raises(CheckFailed, match=r"(?s)single_image: images \[1, 3, 64, 64\] give .*\[16\].*hint: name"):
+        checks["single_image"]()
+    with pytest.raises(unittest.SkipTest, match="not asked for"):
+        checks["compiles"]()
+
+
+def test_wrong_names_are_told_before_anything_is_built() -> None:
+    with pytest.raises(UsageError, match="single_image"):
+        check_backbone("tiny", only=["single_imag"])
+    with pytest.raises(UsageError, match="give a list"):
+        check_backbone("tiny", only="single_image")
+    with pytest.raises(UsageError, match="no check to run"):
+        check_backbone("tiny", only=["speed"], skip=["speed"])
+    with pytest.raises(UsageError, match="tiny"):
+        check_backbone("tinny")
+    with pytest.raises(UsageError, match=r"needs dim, patch.*stem="):
+        check_backbone(faulty.SoundStem)
+    with pytest.raises(UsageError, match=r"SoundStem needs dim, patch.*--stem"):
+        check_backbone(f"{FILE}:SoundStem")
+
+
+def test_importing_it_loads_no_torch() -> None:
+    code = "import sys, transfer; transfer.testing.CheckFailed; print({'torch', 'timm'} & {*sys.modules})"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+
+
+def test_the_doctor_checks_a_backbone(capsys: pytest.CaptureFixture[str]) -> None:
+    stem = ["--stem", f"{FILE}:RandomInEval", "--only", "builds", "eval_is_deterministic"]
+    assert main(["backbone", "tiny", *stem]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("  passed  builds: 64 x 64 pixels")
+    assert lines[1].startswith("  FAILED  eval_is_deterministic: the same images twice")
+    assert lines[2].strip().startswith("hint: ")
+    assert lines[3] == "tiny: 1 passed, 1 failed"
+    assert main(["backbone", f"{FILE}:Sound", "--size", "64", "--only", "builds"]) == 0
+    assert capsys.readouterr().out.endswith("Sound: 1 passed\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "takes one backbone, not 0"),
+        (["tinny"], "tiny"),
+        (["tiny", "--depth", "0"], "--depth 0"),
+        (["tiny", "--only", "speeed"], "speed"),
+        ([f"{FILE}:Sund"], "Sound"),
+    ],
+)
+def test_the_doctor_refuses(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["backbone", *argv]) == 2
+    assert message in capsys.readouterr().err
+
+
+# Twenty models of timm of more than ten families, the smallest of each.
+TIMM = (
+    *("vit_tiny_patch16_224", "deit_tiny_distilled_patch16_224", "xcit_nano_12_p16_224"),
+    *("swin_tiny_patch4_window7_224", "pvt_v2_b0", "mobilevit_xxs", "edgenext_xx_small", "lcnet_050"),
+    *("convnext_atto", "convnextv2_atto", "resnet14t", "resnet10t", "resnet18", "regnetx_002", "mobilenetv3_small_050"),
+    *("efficientnet_lite0", "fastvit_t8", "repvit_m0_9", "mambaout_femto", "coat_lite_tiny"),
+)
+
+
+@pytest.mark.slow
+def test_every_shipped_configuration_passes() -> None:
+    small: dict[str, Any] = {name: {} if "volo" in name else {"depth": 2} for name in backbone_names()}
+    reports = [check_backbone(name, **options, size=32, skip=QUICK) for name, options in small.items()]
+    assert not [str(report) for report in reports if not report.ok]
+
+
+@pytest.mark.slow
+def test_twenty_models_of_timm_pass() -> None:
+    assert len({*TIMM}) == 20
+    reports = [check_backbone(name, size=64, divisor=32, skip=QUICK) for name in TIMM]
+    assert not [str(report) for report in reports if not report.ok]

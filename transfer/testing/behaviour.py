@@ -1,0 +1,176 @@
+"""Checks of what a model computes: the same features again, alone, in training mode, in bf16; types and inputs kept."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from backbones.build import pooled_features
+from transfer.testing.results import CheckFailed, CheckSkipped
+from transfer.testing.subject import (
+    Subject,
+    batch_norms_on_batches,
+    check_equal,
+    difference,
+    first_line,
+    train_without_noise,
+)
+
+ROUNDING = 1e-3
+"""Largest difference of two ways to compute the same in float32, as a share of the largest feature."""
+BF16_ROUNDING = 0.1
+"""The same for bf16 autocast, as the norm of the difference by the norm of the features."""
+
+
+def eval_is_deterministic(subject: Subject) -> None:
+    """In evaluation mode the same images give the same features to the bit."""
+    model, images = subject.backbone(), subject.images()
+    with torch.no_grad():
+        check_equal(model.pooled(images), model.pooled(images), 0.0, "the same images twice in evaluation mode")
+
+
+def training_is_deterministic(subject: Subject) -> None:
+    """In training mode the same images and the same seed give the same features and gradients to the bit."""
+    features, gradients = zip(*(_training_pass(subject) for _ in range(2)))
+    check_equal(features[0], features[1], 0.0, "the same images and seed twice in training mode")
+    for name, gradient in gradients[0].items():
+        if not torch.equal(gradient, gradients[1][name]):
+            raise CheckFailed(f"the same images and seed twice give different gradients of {name}")
+
+
+def batch_independence(subject: Subject) -> None:
+    """In evaluation mode an image's features do not depend on the other images of the batch."""
+    model, images = subject.backbone(), subject.images(3)
+    with torch.no_grad():
+        together = model.pooled(images)
+        alone = torch.cat([model.pooled(images[index : index + 1]) for index in range(3)])
+    names = batch_norms_on_batches(model)
+    because = f" (on the batch's own statistics in evaluation mode: {', '.join(names[:3])})" if names else ""
+    check_equal(together, alone, ROUNDING / 10, f"a batch of 3 images against each alone{because}")
+
+
+def train_equals_eval(subject: Subject) -> None:
+    """Without dropout and stochastic depth, and with batch norm's statistics fixed, training mode gives the features
+    of evaluation mode.
+    """
+    model, images = subject.backbone(), subject.images()
+    with torch.no_grad():
+        in_evaluation = model.pooled(images)
+        in_training = train_without_noise(model)(images)
+    check_equal(in_training, in_evaluation, ROUNDING, "training mode without noise against evaluation mode")
+
+
+def eval_keeps_state(subject: Subject) -> None:
+    """A forward pass in evaluation mode changes no parameter and no buffer."""
+    model = subject.backbone()
+    before = {name: value.clone() for name, value in _tensors(model).items()}
+    with torch.no_grad():
+        model.pooled(subject.images())
+    for name, value in _tensors(model).items():
+        if name in before and not torch.equal(before[name], value):
+            raise CheckFailed(f"a forward pass in evaluation mode changes {name}")
+
+
+def input_is_kept(subject: Subject) -> None:
+    """The model does not write into its input."""
+    model = subject.backbone()
+    inputs = model.normalised(subject.images())
+    before, version = inputs.clone(), inputs._version
+    with torch.no_grad():
+        pooled_features(model.model, inputs)
+    if not torch.equal(inputs, before) or inputs._version != version:
+        raise CheckFailed("the tensor of images that the model got is written to in its forward pass")
+
+
+def stays_float32(subject: Subject) -> None:
+    """Weights and features are float32, and no tensor of float64 arises in a forward pass."""
+    model = subject.backbone()
+    for name, tensor in _tensors(model).items():
+        if tensor.dtype == torch.float64:
+            raise CheckFailed(f"{name} is float64")
+    with torch.no_grad(), _Float64Finder(model) as finder:
+        features = model.pooled(subject.images())
+    if finder.places:
+        raise CheckFailed(f"float64 tensors arise in {', '.join(dict.fromkeys(finder.places[:3]))}")
+    if features.dtype != torch.float32:
+        raise CheckFailed(f"features of float32 images are {features.dtype}")
+
+
+def bf16_autocast(subject: Subject) -> str:
+    """Under bf16 autocast features are finite and near those of float32, and gradients are finite."""
+    model, images = subject.backbone(), subject.images()
+    with torch.no_grad():
+        reference = model.pooled(images)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            features = model.pooled(images)
+        features.float().square().mean().backward()
+    except Exception as error:
+        raise CheckFailed(f"under bf16 autocast: {first_line(error)}") from error
+    if not features.isfinite().all():
+        raise CheckFailed("features under bf16 autocast are not finite")
+    bad = [
+        name for name, weight in model.named_parameters() if not (weight.grad is None or weight.grad.isfinite().all())
+    ]
+    if bad:
+        raise CheckFailed(f"gradients under bf16 autocast are not finite: {', '.join(bad[:3])}")
+    features = features.detach()
+    apart = float((features.float() - reference).norm() / reference.norm().clamp_min(1e-12))
+    if apart > BF16_ROUNDING:
+        raise CheckFailed(f"features under bf16 autocast differ by {apart:.0%} in norm (allowed: {BF16_ROUNDING:.0%})")
+    return f"differs by {apart:.1%} in norm, {difference(features, reference):.1%} at most"
+
+
+def other_seed(subject: Subject) -> str:
+    """A model that is made anew has the same weights for the same seed, and other ones for another seed."""
+    if not subject.source.is_made_anew:
+        raise CheckSkipped("a module with weights of its own is not initialised anew")
+    first, again = (twin.state_dict() for twin in subject.twins)
+    other = subject.of_other_seed.state_dict()
+    for name, value in first.items():
+        if not torch.equal(value, again[name]):
+            raise CheckFailed(f"{name} differs between two models made with the same seed")
+    same = [name for name, value in first.items() if torch.equal(value, other[name])]
+    if len(same) == len(first) and first:
+        raise CheckFailed("models made with two different seeds have equal weights: the initialisation is fixed")
+    return f"{len(first) - len(same)} of {len(first)} tensors differ with the seed"
+
+
+def _training_pass(subject: Subject) -> tuple[Tensor, dict[str, Tensor]]:
+    model = subject.backbone().train()
+    torch.manual_seed(subject.seed + 3)
+    features = model(subject.images(4))
+    features.square().mean().backward()
+    named = model.named_parameters()
+    return features.detach(), {name: weight.grad for name, weight in named if weight.grad is not None}
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+class _Float64Finder(TorchDispatchMode):
+    """Notes in which module operations give tensors of float64; numbers without dimensions do not count."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.places: list[str] = []
+        self._inside: list[str] = []
+        for name, module in model.named_modules():
+            place = f"{name.removeprefix('model.') or 'the model'} ({type(module).__name__})"
+            module.register_forward_pre_hook(self._entering(place))
+            module.register_forward_hook(self._leaving, always_call=True)
+
+    def _entering(self, place: str) -> Any:
+        return lambda module, inputs: self._inside.append(place)
+
+    def _leaving(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._inside.pop()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if any(isinstance(leaf, Tensor) and leaf.dtype == torch.float64 and leaf.ndim for leaf in tree_leaves(output)):
+            self.places.append(self._inside[-1] if self._inside else "the model")
+        return output

@@ -1,0 +1,183 @@
+"""`check_backbone` runs the checks of the catalogue; `backbone_checks` gives them to a test suite."""
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from backbones.errors import UsageError, UserError, did_you_mean
+from transfer.testing.results import CheckFailed, CheckSkipped, Report, Result
+from transfer.testing.source import find_source
+
+if TYPE_CHECKING:
+    from transfer.testing.source import Factory
+    from transfer.testing.subject import Subject
+
+
+def check_backbone(
+    factory: "Factory",
+    *,
+    size: int | None = None,
+    divisor: int | None = None,
+    compile: bool | str = False,
+    export: bool = False,
+    only: Collection[str] = (),
+    skip: Collection[str] = (),
+    seed: int = 0,
+    on_result: Callable[[Result], None] | None = None,
+    **parts: Any,
+) -> Report:
+    """Run the conformance test of a backbone, or of a part inside one, on the CPU.
+
+    Args:
+        factory: a name, a YAML file or `file.py:Class`, as `--backbone` takes them; a live `nn.Module`; or a class or
+            function without required parameters that returns one. Names get random weights; a module is copied.
+        size: side of the square image in pixels. By default 4 patches; 224 where the patch is not known.
+        divisor: what heights and widths must be multiples of, where the model does not say so.
+        compile: check `torch.compile` too; text names its backend.
+        export: check `torch.export` too.
+        only: names of the checks to run, by default all.
+        skip: names of checks to leave out.
+        seed: of weights and images.
+        on_result: called with each result when its check ends.
+        parts: the backbone's fields, as `stem="my_stem.py:Stem"`, `attention=`, `ffn=`, `depth=2`. A class or function
+            at the top of a file will do for these three parts.
+
+    Returns:
+        The report; `report.ok`, `report.raise_if_failed()`, `print(report)`.
+
+    Raises:
+        UsageError: an unknown name of a backbone, a field or a check.
+    """
+    checks = backbone_checks(
+        factory,
+        size=size,
+        divisor=divisor,
+        compile=compile,
+        export=export,
+        only=only,
+        skip=skip,
+        seed=seed,
+        **parts,
+    )
+    results: list[Result] = []
+    for check in checks:
+        broken = bool(results) and results[0].name == "builds" and results[0].state == "failed"
+        result = Result(check.name, "skipped", "the model does not build") if broken else check.result()
+        results.append(result)
+        if on_result is not None:
+            on_result(result)
+    return Report(checks[0].shared.source.name, tuple(results))
+
+
+def backbone_checks(
+    factory: "Factory",
+    *,
+    size: int | None = None,
+    divisor: int | None = None,
+    compile: bool | str = False,
+    export: bool = False,
+    only: Collection[str] = (),
+    skip: Collection[str] = (),
+    seed: int = 0,
+    **parts: Any,
+) -> "list[BackboneCheck]":
+    """Return the checks of a backbone as values for `pytest.mark.parametrize`; nothing is built before the first call.
+
+    Example:
+        @pytest.mark.parametrize("check", backbone_checks(MyModel))
+        def test_my_model(check):
+            check()
+
+    Args and Raises: as `check_backbone`.
+    """
+    names = _chosen(only, skip)
+    shared = _Shared(
+        factory, parts, {"size": size, "divisor": divisor, "compile": compile, "export": export, "seed": seed}
+    )
+    return [BackboneCheck(name, shared) for name in names]
+
+
+class _Shared:
+    """The subject that the checks of one backbone share, made when the first of them runs."""
+
+    def __init__(self, factory: "Factory", parts: dict[str, Any], options: dict[str, Any]) -> None:
+        self.source = find_source(factory, parts)
+        self.options = options
+
+    @cached_property
+    def subject(self) -> "Subject":
+        from transfer.testing.subject import Subject
+
+        return Subject(self.source, **self.options)
+
+
+@dataclass(frozen=True)
+class BackboneCheck:
+    """One check of one backbone, to be called in a test.
+
+    Attributes:
+        name: of the check, which pytest shows.
+    """
+
+    name: str
+    shared: _Shared
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self) -> None:
+        """Run the check.
+
+        Raises:
+            CheckFailed: the reason and the hint.
+            CheckSkipped: it has nothing to look at, or was not asked for.
+        """
+        result = self.result()
+        if result.state == "failed":
+            raise CheckFailed(f"{result.name}: {result.reason}\nhint: {result.hint}")
+        if result.state == "skipped":
+            raise CheckSkipped(result.reason)
+
+    def result(self) -> Result:
+        """Run the check and return its result. The random numbers and the mode of the caller stay as they are."""
+        import torch
+
+        from transfer.testing.catalogue import CATALOGUE
+        from transfer.testing.subject import first_line
+
+        entry = next(entry for entry in CATALOGUE if entry.name == self.name)
+        start = time.perf_counter()
+
+        def result(state: Any, reason: str) -> Result:
+            return Result(self.name, state, reason, entry.hint, time.perf_counter() - start)
+
+        with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+            try:
+                return result("passed", entry.run(self.shared.subject) or "")
+            except CheckSkipped as skipped:
+                return result("skipped", str(skipped))
+            except (CheckFailed, UserError) as failed:
+                return result("failed", str(failed))
+            except Exception as error:
+                return result("failed", first_line(error))
+
+
+def _chosen(only: Collection[str], skip: Collection[str]) -> list[str]:
+    from transfer.testing.catalogue import CATALOGUE
+
+    known = [entry.name for entry in CATALOGUE]
+    for option, names in (("only", only), ("skip", skip)):
+        if isinstance(names, str):
+            raise UsageError(f"{option}={names!r}: give a list of names of checks")
+        for name in names:
+            if name not in known:
+                raise UsageError(
+                    f"{option}: no check is called {name!r}{did_you_mean(name, known)} ({', '.join(known)})"
+                )
+    chosen = [name for name in known if (not only or name in only) and name not in skip]
+    if not chosen:
+        raise UsageError("only and skip leave no check to run")
+    return chosen

@@ -1,0 +1,190 @@
+"""Checks of shapes: image sizes, single images, token maps. B images, H x W pixels, D channels, h x w grid."""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from backbones.backbone import Backbone
+from backbones.errors import UserError
+from transfer.testing.results import CheckFailed, CheckSkipped
+from transfer.testing.subject import Size, Subject, check_equal, first_line, text
+
+
+def builds(subject: Subject) -> str:
+    """The model is made and gives finite features [B, D] of square images, which differ from image to image."""
+    model = subject.backbone()
+    features = _features(model, subject.images())
+    if torch.equal(features[0], features[1]):
+        raise CheckFailed("two different images have equal features, so the output does not depend on the image")
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return f"{text(subject.square)} pixels give D = {model.dim}; {count / 1e6:.2f} million parameters"
+
+
+def single_image(subject: Subject) -> None:
+    """One image alone, B = 1, gives features [1, D]: nothing squeezes the batch."""
+    _features(subject.backbone(), subject.images(1))
+
+
+def other_sizes(subject: Subject) -> str:
+    """A model made for images that are not square, on odd grids, gives features of the same D."""
+    dim = subject.backbone().dim
+    for size in subject.other_sizes:
+        try:
+            model = subject.backbone(size)
+            _features(model, subject.images(size=size))
+        except CheckFailed:
+            raise
+        except Exception as error:
+            raise CheckFailed(f"images of {text(size)} pixels (H x W): {first_line(error)}") from error
+        if model.dim != dim:
+            raise CheckFailed(f"D is {dim} at {text(subject.square)} pixels and {model.dim} at {text(size)}")
+    return ", ".join(map(text, subject.other_sizes))
+
+
+def one_model_all_sizes(subject: Subject) -> None:
+    """The model made for the square takes the other sizes too, as detection needs it."""
+    model = subject.backbone()
+    for size in subject.other_sizes:
+        try:
+            _features(model, subject.images(size=size))
+        except Exception as error:
+            reason = f"made for {text(subject.square)} pixels, given {text(size)}: {first_line(error)}"
+            if subject.kind == "timm":
+                raise CheckSkipped(f"timm's {subject.source.spec.arch} is made for one size: {reason}") from error
+            raise CheckFailed(reason) from error
+
+
+def indivisible_size(subject: Subject) -> str:
+    """A size that the patch does not divide gives features, or a ValueError or AssertionError that says why not."""
+    size = (subject.square[0] + 1, subject.square[1] - 1)
+    try:
+        _features(subject.backbone(), subject.images(size=size))
+    except (ValueError, AssertionError, UserError) as error:
+        if isinstance(error, CheckFailed):
+            raise
+        return f"refuses {text(size)} pixels: {first_line(error)}"
+    except Exception as error:
+        reason = f"images of {text(size)} pixels: {first_line(error)}"
+        if subject.kind == "timm":
+            raise CheckSkipped(f"timm's {subject.source.spec.arch} ends so: {reason}") from error
+        raise CheckFailed(reason) from error
+    return f"takes {text(size)} pixels"
+
+
+def maps(subject: Subject) -> str:
+    """`maps` gives [B, D, h, w] with finite values, with grids that do not grow from layer to layer and a last one of
+    (H, W) / stride.
+    """
+    shapes = []
+    for size in (subject.square, *subject.other_sizes):
+        model = _with_maps(subject, size)
+        layers = model.maps(subject.images(size=size), list(range(_layers(model))))
+        for layer, values in enumerate(layers):
+            if values.ndim != 4 or values.shape[0] != 2 or not values.isfinite().all():
+                raise CheckFailed(f"layer {layer} at {text(size)} pixels: {_described(values)}, expected [2, D, h, w]")
+        grids: list[Size] = [(values.shape[2], values.shape[3]) for values in layers]
+        if any(after[0] > before[0] or after[1] > before[1] for before, after in pairwise(grids)):
+            raise CheckFailed(f"grids at {text(size)} pixels grow with depth: {', '.join(map(text, grids))}")
+        expected = (-(-size[0] // model.stride), -(-size[1] // model.stride))
+        if grids[-1] != expected:
+            raise CheckFailed(
+                f"images of {text(size)} pixels (H x W): the last map is {text(grids[-1])}, and stride {model.stride} "
+                f"means {text(expected)}"
+            )
+        shapes.append(f"{text(size)} pixels -> {text(grids[-1])}")
+    return ", ".join(shapes)
+
+
+def token_grid(subject: Subject) -> str:
+    """Where the image changes, the first map changes most: rows are rows and columns are columns."""
+    places = 0
+    for size in (subject.square, *subject.other_sizes):
+        model = _with_maps(subject, size)
+        for row, column in ((0.9, 0.1), (0.1, 0.9), (0.6, 0.4)):
+            images = subject.images(1, size)
+            changed = images.clone()
+            side = max(2, min(size) // 4)
+            top, left = int(row * (size[0] - side)), int(column * (size[1] - side))
+            changed[..., top : top + side, left : left + side] = 1 - changed[..., top : top + side, left : left + side]
+            with torch.no_grad():
+                before, after = (model.maps(batch, [0])[0] for batch in (images, changed))
+            changes = (after - before).norm(dim=1)[0]
+            _check_place(changes, (top + side / 2, left + side / 2), side, size)
+            places += 1
+    return f"{places} places"
+
+
+def _check_place(changes: Tensor, centre: tuple[float, float], side: int, size: Size) -> None:
+    """Compare the centre of a change with that of the quarter of the map [h, w] that changed most."""
+    height, width = changes.shape
+    cells = (size[0] / height, size[1] / width)
+    peak = int(changes.argmax())
+    place = ((peak // width + 0.5) * cells[0], (peak % width + 0.5) * cells[1])
+    if any(abs(place[axis] - centre[axis]) > side / 2 + 1.5 * cells[axis] for axis in (0, 1)):
+        raise CheckFailed(
+            f"images of {text(size)} pixels (H x W) change around row {centre[0]:.0f}, column {centre[1]:.0f}, and the "
+            f"first map {text(tuple(changes.shape))} changes most around row {place[0]:.0f}, column {place[1]:.0f}"
+        )
+
+
+def _with_maps(subject: Subject, size: Size) -> Backbone:
+    model = subject.backbone(size)
+    if not hasattr(model.model, "forward_intermediates") or not hasattr(model.model, "feature_info"):
+        raise CheckSkipped("the model gives pooled features only (no forward_intermediates and feature_info)")
+    return model
+
+
+def _layers(model: Backbone) -> int:
+    return len(model.model.feature_info)
+
+
+def _described(values: Tensor) -> str:
+    finite = "" if values.isfinite().all() else " with values that are not finite"
+    return f"{values.dtype} {list(values.shape)}{finite}"
+
+
+def _features(model: Backbone, images: Tensor) -> Tensor:
+    """Return features [B, D], checked for form and finite values."""
+    with torch.no_grad():
+        features = model.pooled(images)
+    expected = [images.shape[0], model.dim]
+    if not isinstance(features, Tensor):
+        raise CheckFailed(f"images {list(images.shape)} give a {type(features).__name__}, expected a tensor {expected}")
+    if list(features.shape) != expected or not features.is_floating_point() or not features.isfinite().all():
+        raise CheckFailed(f"images {list(images.shape)} give {_described(features)}, expected finite floats {expected}")
+    return features
+
+
+def memory_formats(subject: Subject) -> None:
+    """Images and weights in channels_last, and images that are slices or transposed views, give the same features."""
+    model = subject.backbone()
+    images = subject.images()
+    with torch.no_grad():
+        inputs = model.normalised(images)
+        reference = _unnormalised(model, inputs)
+        wide = torch.cat([inputs, inputs], 3)
+        forms = {
+            "channels_last images": inputs.contiguous(memory_format=torch.channels_last),
+            "images that are a slice of a larger tensor": wide[..., : inputs.shape[3]],
+            "images stored with columns before rows": inputs.transpose(2, 3).contiguous().transpose(2, 3),
+        }
+        for form, values in forms.items():
+            _compare(model, values, reference, form)
+        model.to(memory_format=torch.channels_last)
+        _compare(model, forms["channels_last images"], reference, "channels_last images and weights")
+
+
+def _compare(model: Backbone, inputs: Tensor, reference: Tensor, form: str) -> None:
+    try:
+        features = _unnormalised(model, inputs)
+    except Exception as error:
+        raise CheckFailed(f"{form}: {first_line(error)}") from error
+    check_equal(features, reference, 1e-3, form)
+
+
+def _unnormalised(model: Backbone, inputs: Tensor) -> Tensor:
+    """Return features of inputs that are normalised already, so that their strides reach the model as they are."""
+    from backbones.build import pooled_features
+
+    return pooled_features(model.model, inputs)
