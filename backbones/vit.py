@@ -85,39 +85,20 @@ class ViT(VisionTransformer):
         device, dtype = options.get("device"), options.get("dtype")
         for option in options.keys() & _NOT_OURS:
             raise TypeError(f"`{option}` does not reach the exchangeable parts of this model")
-        defaults: dict[str, Any] = {
-            "global_pool": POOLS[pool] if global_pool is None else global_pool,
-            "class_token": pool != "gap",
-            "no_embed_class": not class_position,
-            "fc_norm": False,
-            "norm_layer": partial(nn.LayerNorm, eps=1e-6),
-            "weight_init": "skip",
-            "dynamic_img_size": True,
-            "embed_layer": partial(StemEmbed, stem),
-            "mlp_layer": lambda in_features, hidden_features, **_: make_on(
-                device, dtype, lambda: make_ffn(ffn, in_features, hidden_features)
-            ),
-        }
-        super().__init__(
-            img_size, patch_size, embed_dim=embed_dim, depth=depth, num_heads=num_heads, **defaults | options
-        )
+        parts = {"embed_layer": partial(StemEmbed, stem), "mlp_layer": _mlp_layer(ffn, device, dtype)}
+        options = _timm_options(pool, global_pool, class_position) | parts | options
+        super().__init__(img_size, patch_size, embed_dim=embed_dim, depth=depth, num_heads=num_heads, **options)
         height, width = (train_size, train_size) if isinstance(train_size, int) else train_size
         train_tokens = (height // patch_size) * (width // patch_size) + self.num_prefix_tokens
         self.pos, self.init, self.pos_resample = pos, init, check_resampling(pos_resample)
         dense = make_on(device, dtype, lambda: _dense(embed_dim))  # always, so that a seed draws the same other weights
         self.pre_logits = dense if rep_size else nn.Identity()
-        attention_options: dict[str, Any] = {
-            "qk_norm": default_qk_norm(attention) if qk_norm is None else qk_norm,
-            "gate": gate,
-            "alpha": alpha,
-            "length": length,
-            "train_tokens": train_tokens,
-        }
+        qk_norm = default_qk_norm(attention) if qk_norm is None else qk_norm
+        attention_options = {"gate": gate, "alpha": alpha, "length": length, "train_tokens": train_tokens}
+        make = partial(make_attention, attention, embed_dim, num_heads, qk_norm=qk_norm, **attention_options)
         for block in self.blocks:
             # after the fact, because timm takes a class for the attention and passes it no options of ours
-            block.attn = make_on(
-                device, dtype, lambda: make_attention(attention, embed_dim, num_heads, **attention_options)
-            )
+            block.attn = make_on(device, dtype, make)
             if ffn in WITHOUT_NORM:
                 block.norm2 = nn.Identity()
         self.weight_init_mode = ""
@@ -166,6 +147,26 @@ class ViT(VisionTransformer):
         """Return pooled features [B, D] of tokens [B, N, D], or the classifier's outputs [B, C]."""
         x = self.pre_logits(super().forward_head(x, pre_logits=True))
         return x if pre_logits else self.head(x)
+
+
+def _timm_options(pool: str, global_pool: str | None, class_position: bool) -> dict[str, Any]:
+    """Return the options of timm's class in which ours differ from its defaults."""
+    return {
+        "global_pool": POOLS[pool] if global_pool is None else global_pool,
+        "class_token": pool != "gap",
+        "no_embed_class": not class_position,
+        "fc_norm": False,
+        "norm_layer": partial(nn.LayerNorm, eps=1e-6),
+        "weight_init": "skip",
+        "dynamic_img_size": True,
+    }
+
+
+def _mlp_layer(ffn: str, device: Any, dtype: Any) -> Callable[..., nn.Module]:
+    """Return what timm calls for the FFN of each block."""
+    return lambda in_features, hidden_features, **_: make_on(
+        device, dtype, lambda: make_ffn(ffn, in_features, hidden_features)
+    )
 
 
 def _dense(dim: int) -> nn.Sequential:
