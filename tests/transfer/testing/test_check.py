@@ -82,7 +82,11 @@ def test_each_fault_is_found_by_few_checks() -> None:
     assert failures(report).keys() == {"token_grid"}
 
 
-@pytest.mark.parametrize("factory", [faulty.Sound, faulty.Sound(), lambda: faulty.Sound(), f"{FILE}:Sound"], ids=repr)
+@pytest.mark.parametrize(
+    "factory",
+    [faulty.Sound, faulty.Sound(), lambda: faulty.Sound(), f"{FILE}:Sound"],
+    ids=["class", "module", "function", "file"],
+)
 def test_a_sound_model_passes_however_it_is_given(factory: object) -> None:
     report = check_backbone(factory, size=64, skip=("speed",))
     assert report.ok, report
