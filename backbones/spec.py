@@ -180,7 +180,7 @@ def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
         return name, _choose_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
     known = [*backbone_names(), *ARCHS, *timm_names()]
     raise UsageError(
-        f"unknown backbone '{name}'{did_you_mean(name, known)} (`python -m transfer.run --list` shows the shipped ones; "
+        f"unknown backbone '{name}'{did_you_mean(name, known)} (`python -m transfer.run --list` lists the shipped; "
         "any name of timm, my.yaml, file.py:Name, hf-hub:<owner/name> or an exported folder is a backbone, too)"
     )
 
