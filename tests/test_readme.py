@@ -10,6 +10,7 @@ from backbones.settings import parse
 from tests.documents import DOCUMENTS, ROOT, blocks, commands, prose
 from transfer import features, pretrain, run
 from transfer.doctor import __main__ as doctor
+from transfer.doctor.backbone import BackboneCheckOptions
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
 from transfer.verify import __main__ as verify
@@ -62,9 +63,10 @@ def test_a_command_is_understood(
 
 @pytest.mark.parametrize(("module", "arguments"), PARSED, ids=as_id)
 def test_a_command_is_parsed(module: str, arguments: tuple[str, ...]) -> None:
-    verbs = {"features": features.VERBS, "doctor": ("data",)}.get(module, ())
+    verbs = {"features": features.VERBS, "doctor": ("data", "backbone")}.get(module, ())
     assert not verbs or arguments[0] in verbs
-    parse(OPTIONS[module], list(arguments[bool(verbs) :]), prog=f"python -m transfer.{module}")
+    options = BackboneCheckOptions if arguments[:1] == ("backbone",) else OPTIONS[module]
+    parse(options, list(arguments[bool(verbs) :]), prog=f"python -m transfer.{module}")
 
 
 def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +77,7 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
     helps = ""
     asked = [
         *(("run", task) for task in ("reid", "fewshot", "detect", "finetune", "linear", "tokens")),
-        *(("pretrain", "deit"), ("pretrain", "dino"), ("doctor", "data"), ("sweep", "demo")),
+        *(("pretrain", "deit"), ("pretrain", "dino"), ("doctor", "data"), ("doctor", "backbone"), ("sweep", "demo")),
         *(("report", "runs"), ("verify", "runs")),
     ]
     assert sweep.main(["--help"]) == 0

@@ -282,6 +282,7 @@ EXEMPT = {
     "compile": "translating takes minutes",
     "token_labels": "a folder of label maps, in the tests of their reader",
     "save_pictures": "pictures of a finished run, no part of its identity",
+    "test_dataset": "records of their own, in the tests of the evaluation",
     "msmt17_val": "a layout of its own, in the tests of re-identification",
     "method": "set by the recipe",
     **dict.fromkeys(("arch", "weights", "load"), "a factor of the covering"),

@@ -288,7 +288,7 @@ def per_process(values: Mapping[str, Any]) -> list[str]:
     shared are not in it: mining and the neck of `reid`, which see the features of all processes; stochastic depth and
     augmentation, whose draws have the same distribution; DINO's center.
     """
-    if values["task"] in FROZEN:
+    if values["task"] in FROZEN or values.get("epochs") == 0:
         return []
     computations = [rule.because for rule in PER_PROCESS if rule.holds({"batch_norm": None} | dict(values))]
     return list(dict.fromkeys(computations if "sync_bn" in values else [*computations, "what the record does not say"]))

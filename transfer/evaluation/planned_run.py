@@ -61,6 +61,11 @@ class PlannedRun:
         options = plain(self.command.options) | {"dataset": self.dataset.name}
         return rule_inputs(self.task.name, options, self.inputs.spec.as_dict())
 
+    @property
+    def trains(self) -> bool:
+        """Whether the run trains, so that the precision of training means something."""
+        return "precision" in plain(self.command.options) and "precision" not in ignored_options(self.values)
+
     @cached_property
     def run_key(self) -> RunKey:
         """Everything that changes a score, without options of how the run is executed."""
@@ -70,8 +75,7 @@ class PlannedRun:
             if isinstance(value, Path):
                 options[name] = _content_digest(value)
         ignored = ignored_options(self.values)
-        trains = "precision" in options and "precision" not in ignored
-        precision = {"precision": self.precision} if trains else {}
+        precision = {"precision": self.precision} if self.trains else {}
         content = self.task.content(dataset, self.command.options)
         head = head_digest(self.inputs.spec.weights) if getattr(self.command.options, "epochs", None) == 0 else ""
         # a file that an option names is identified by its content, not by its path
@@ -161,7 +165,7 @@ class PlannedRun:
             primary=self.task.primary,
             metrics={name: asdict(self.task.metric(name)) for name in {**self.task.metrics, **scores}},
             cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
-            environment=environment(context, trains="precision" in self.options) | {"started": started},
+            environment=environment(context, trains=self.trains) | {"started": started},
             notes=context.notes,
             details=context.details,
             export=context.exported,

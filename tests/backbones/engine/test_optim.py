@@ -250,7 +250,7 @@ def test_sgd_is_the_plain_statement() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"epochs": 0}, {"lr": -1.0}, {"lr": math.nan}, {"layer_decay": 0.0}, {"clip_grad": 0.0}, {"grad_accum_steps": 0},
+    [{"epochs": -1}, {"lr": -1.0}, {"lr": math.nan}, {"layer_decay": 0.0}, {"clip_grad": 0.0}, {"grad_accum_steps": 0},
      {"warmup_epochs": 3.0, "warmup_prefix": True}, {"cooldown_epochs": 3.0}, {"cooldown_epochs": -1.0},
      {"milestones": (3.0,)}, {"milestones": (0.0,)}, {"milestones": (2.0, 1.0)}, {"milestones": (1.0, 1.0)},
      {"warmup_epochs": 2.0, "cooldown_epochs": 1.0, "warmup_prefix": True},

@@ -62,7 +62,7 @@ def test_what_is_allowed(given):
         ({"pyramid": "taps", "taps": (0, 1, 1, 2)}, "give four different blocks"),
         ({"epochs": 3, "validate_at": (0,)}, r"--validate-at \(0,\): epochs count from 1 to 3"),
         ({"epochs": 3, "validate_at": (1, 4)}, "epochs count from 1 to 3"),
-        ({"epochs": 0}, "--epochs 0: must be at least 1"),
+        ({"epochs": -1}, "--epochs -1: must be at least 0"),
     ],
 )
 def test_what_is_out_of_range_is_named(given, said):

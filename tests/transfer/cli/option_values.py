@@ -116,6 +116,7 @@ VALUES: dict[str, Any] = {
     "rerank_lambda": 0.6,
     "msmt17_val": (True, False),
     "save_pictures": 2,
+    "test_dataset": ("toy_msmt17",),
     # probes and diagnostics
     "blocks": 1,
     "avgpool": True,
@@ -193,7 +194,7 @@ ACTIVE: dict[str, dict[str, Any]] = {
     **_all(("window_padding", "global_blocks"), {"window": 2}),
 }
 """Options of the same task that give an option its effect. Those of another task are passed over."""
-EXECUTION = {"compile", "judge_after", "validate_at", "eval_batch", "checkpoint", "save_pictures"}
+EXECUTION = {"compile", "judge_after", "validate_at", "eval_batch", "checkpoint", "save_pictures", "test_dataset"}
 """What neither identity nor protocol counts."""
 RESOLVED = {"precision", "eval_precision"}
 """What counts as what it comes to on the machine."""

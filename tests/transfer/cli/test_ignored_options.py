@@ -65,7 +65,7 @@ def made(work: str, spec: BackboneSpec = CONV, weights: str = "random", world: i
     cell = PlannedRun(
         command, task, ResolvedInputs(spec, weights), "toy", data, run.get("seed", 0), *precision.values()
     )
-    if "precision" not in plain(command.options):
+    if not cell.trains:
         precision["precision"] = None
     return record(
         cell.run_key,
