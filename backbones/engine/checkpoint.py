@@ -9,6 +9,7 @@ import torch
 
 from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, write_atomic, write_error
+from backbones.runtime.machine_errors import machine_error
 from backbones.settings import differences
 
 STATE, HISTORY = "state.pt", "history.jsonl"
@@ -20,6 +21,8 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
         try:
             torch.save(state, temporary)
         except RuntimeError as error:
+            if machine_error(error):  # such as a loader process that was killed: its signal comes at any line
+                raise
             # torch's writer says a full disk in words of its own.
             raise OSError(f"is the disk full? {str(error).splitlines()[0]}") from error
 
