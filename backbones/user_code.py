@@ -1,5 +1,6 @@
 """A user's own part, `path/to/file.py:Name`: where it lies, what its contents hash to, and the object it names.
 
+Stems, attentions, FFNs, backbones, tasks, metrics, readers of data and pretraining methods may be such parts.
 A live module (`live:NAME`, see `backbones.runtime.live_modules`) is such a part too.
 
 The sha256 of the file enters the identity of every run that uses it. What the file imports from elsewhere does not.
@@ -11,14 +12,17 @@ import hashlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.runtime import live_modules
+from backbones.runtime.user_faults import MODULES
 
+T = TypeVar("T")
 _ROOM = Path(__file__).resolve().parent
 _TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTIONS"), "ffn": ("ffn.py", "FFNS")}
 
@@ -47,7 +51,12 @@ def check_name(part: str, text: str) -> None:
 
 def is_user_part(text: str) -> bool:
     """Return True for `file.py:Name` and `live:NAME`; every other text is a built-in name (or a component string)."""
-    return ".py:" in text or live_modules.is_live(text)
+    return is_in_file(text) or live_modules.is_live(text)
+
+
+def is_in_file(text: str) -> bool:
+    """Return True for `file.py:Name`."""
+    return ".py:" in text
 
 
 def locate(text: str, folder: Path | None = None) -> str:
@@ -66,7 +75,8 @@ def locate(text: str, folder: Path | None = None) -> str:
         if place.is_file():
             return f"{place.resolve()}:{name}"
     tried = " and ".join(dict.fromkeys(str(place.resolve()) for place in places))
-    raise UsageError(f"'{text}': there is no file {tried}")
+    near = [file.name for place in places for file in place.parent.glob("*.py")]
+    raise UsageError(f"'{text}': there is no file {tried}{did_you_mean(Path(path).name, near)}")
 
 
 def digest(text: str) -> str:
@@ -80,19 +90,52 @@ def load(text: str) -> Any:
     """Return the class or function that a located `file.py:Name` names.
 
     Raises:
-        UsageError: the file has no such name.
+        UsageError: the file has no such name, or something else under it.
         UserError: the file is missing, or fails while it is imported; the message gives its line.
     """
     if live_modules.is_live(text):
         return live_modules.find(text).make
+    part = load_object(text)
+    if not callable(part):
+        path, _, name = text.rpartition(":")
+        raise UsageError(f"{path}: '{name}' is neither a class nor a function")
+    return part
+
+
+def load_object(text: str) -> Any:
+    """Return whatever a located `file.py:Name` names. Raises the errors of `load`."""
     path, _, name = text.rpartition(":")
     module = _import_file(path)
     if not hasattr(module, name):
         public = [known for known in vars(module) if not known.startswith("_")]
         raise UsageError(f"{path}: there is no '{name}' in this file{did_you_mean(name, public)}")
-    part = getattr(module, name)
-    if not callable(part):
-        raise UsageError(f"{path}: '{name}' is neither a class nor a function")
+    return getattr(module, name)
+
+
+def load_instance(text: str, base: type[T], lacking: Sequence[str]) -> T:
+    """Return the object of a class derived from `base` that a located `file.py:Name` names, or is the class of.
+
+    Args:
+        text: the located part.
+        base: the base, as `tasks.task.Task`.
+        lacking: the attributes and methods that the base leaves to derived classes.
+
+    Raises:
+        UsageError: it is something else, or lacks one of them.
+        UserError: see `load`.
+    """
+    part = load_object(text)
+    part = part() if isinstance(part, type) and issubclass(part, base) else part
+    kind = base.__name__.lower()
+    if not isinstance(part, base):
+        raise UsageError(
+            f"{text}: a {kind} is an object of a class derived from {base.__module__}.{base.__name__}, and this is "
+            f"{f'the class {part.__name__}' if isinstance(part, type) else f'of type {type(part).__name__}'}"
+        )
+    missing = [name for name in lacking if getattr(type(part), name, None) is getattr(base, name, None)]
+    missing = [name for name in missing if name not in vars(part)]
+    if missing:
+        raise UsageError(f"{text}: the {kind} lacks {', '.join(f'`{name}`' for name in missing)}")
     return part
 
 
@@ -117,7 +160,7 @@ def _import_file(path: str) -> ModuleType:
         content = Path(path).read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    key = f"_user_part_{hashlib.sha256(path.encode() + content).hexdigest()[:16]}"
+    key = f"{MODULES}{hashlib.sha256(path.encode() + content).hexdigest()[:16]}"
     if key in sys.modules:
         return sys.modules[key]
     spec = importlib.util.spec_from_file_location(key, path)
@@ -129,7 +172,8 @@ def _import_file(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[key]
-        raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {error!r}") from error
+        reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
+        raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {reason}") from error
     return module
 
 

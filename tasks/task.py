@@ -1,14 +1,19 @@
 """Interface of a task. The evaluator runs any such object; each task's module in `tasks/` defines one as `TASK`."""
 
 import importlib
-from dataclasses import dataclass
+import re
+import shlex
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
+from backbones import user_code
 from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
+from backbones.errors import UsageError
+from backbones.settings import config_names
 from backbones.spec import BackboneSpec
 
 Scores = dict[str, float]
@@ -61,16 +66,18 @@ class Task:
         from_scratch: whether a run starts from random weights by default, because it makes those that the backbone's
             configuration names.
         shares_tokens: whether ranks can share the tokens of an image in its training.
+        file: a user's task as `path/to/file.py:NAME`; empty for a task of the suite.
     """
 
     name: str
-    version: int
+    version: int = 1
     options: type[Any]
     metrics: dict[str, Metric]
     primary: str
     rescores_from: int = 1
     from_scratch: bool = False
     shares_tokens: bool = False
+    file: str = ""
 
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
@@ -108,12 +115,20 @@ class Task:
         """Compute the scores from the arrays in `outcomes.npz`, to the bit."""
         raise NotImplementedError
 
+    def recompute(self, run: Any) -> Scores:
+        """Return the scores anew, by a plain statement of a user's task, for `verify --recompute`.
+
+        Args:
+            run: options, data set, weights and per-sample results; see `tasks.reference.run_inputs.RunInputs`.
+        """
+        raise NotImplementedError
+
     def finish(self, folder: Path, dataset: Any, options: Any) -> None:
         """Create extra files, on which no score depends, from the files of a finished run, new or reused."""
 
     def repeat(self) -> str:
         """Return the command that repeats a run from the folder of its options.yaml."""
-        return f"python -m transfer.run {self.name} --config options.yaml"
+        return f"python -m transfer.run {shlex.quote(self.file or self.name)} --config options.yaml"
 
     def metric(self, name: str) -> Metric:
         """Return the metric of the score of this name."""
@@ -130,6 +145,28 @@ class Task:
 
 
 def load_task(name: str) -> Task:
-    """Return the task of module `tasks.<name>`."""
+    """Return the task of module `tasks.<name>`, or a user's task `path/to/file.py:NAME`.
+
+    Raises:
+        UsageError: a user's file is missing, or has no task of this name.
+        UserError: a user's file fails while it is imported.
+    """
+    if user_code.is_in_file(name):
+        return _users_task(user_code.locate(name))
     task: Task = importlib.import_module(f"tasks.{name}").TASK
+    return task
+
+
+def _users_task(file: str) -> Task:
+    task = user_code.load_instance(file, Task, ("name", "options", "metrics", "primary", "open", "run", "rescore"))
+    if not isinstance(task.name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", task.name):
+        raise UsageError(f"{file}: `name` is {task.name!r}; take a letter, then letters, digits and _")
+    if task.name in config_names("tasks"):
+        raise UsageError(f"{file}: `name` is {task.name!r}, which is a task of the suite; give yours a name of its own")
+    if not is_dataclass(task.options) or "eval_precision" not in {item.name for item in fields(task.options)}:
+        raise UsageError(
+            f"{file}: `options` is {task.options!r}; it must be a dataclass with an option `eval_precision`, such as "
+            "one derived from tasks.labelled_images.FrozenOptions"
+        )
+    task.file = file
     return task

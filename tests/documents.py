@@ -31,6 +31,12 @@ def blocks(name: str, language: str) -> list[str]:
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in fenced]
 
 
+def files_in(name: str) -> dict[str, str]:
+    """Return the files that a document shows, whose blocks begin with `# NAME: what it is`, by their names."""
+    shown = [block for language in ("python", "yaml") for block in blocks(name, language)]
+    return {match[1]: block for block in shown if (match := re.match(r"# (\w+\.(?:py|yaml)): ", block))}
+
+
 def commands(name: str) -> list[tuple[str, tuple[str, ...]]]:
     """Return the commands of this suite in a document, in blocks and within the text: (command, its arguments)."""
     lines = [line for block in blocks(name, "sh") for line in block.splitlines()]

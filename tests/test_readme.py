@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backbones.settings import parse
-from tests.documents import DOCUMENTS, ROOT, blocks, commands, prose
+from tests.documents import DOCUMENTS, ROOT, commands, files_in, prose
 from transfer import features, pretrain, run
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.backbone import BackboneCheckOptions
@@ -33,7 +33,7 @@ GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTIN
 COMMANDS = sorted({command for name in GUIDE for command in commands(name)})
 PLANNED = [command for command in COMMANDS if command[0] not in OPTIONS and "--dry-run" not in command[1]]
 PARSED = [command for command in COMMANDS if command[0] in OPTIONS]
-STEM = next(block for block in blocks("docs/adding-a-part.md", "python") if "class Stem" in block)
+USERS_FILES = files_in("docs/adding-a-part.md")
 
 
 def as_id(part: object) -> str:
@@ -55,7 +55,8 @@ def test_a_command_is_understood(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_stem.py").write_text(STEM)
+    for name, text in USERS_FILES.items():
+        (tmp_path / name).write_text(text)
     (tmp_path / "mine.yaml").write_text((ROOT / "configs" / "datasets" / "coco2017.yaml").read_text())
     dry = [] if "--list" in arguments else ["--dry-run", *(("--speed", "1") if module == "sweep" else ())]
     assert MAINS[module]([*arguments, *dry]) == 0, capfd.readouterr().err

@@ -13,6 +13,8 @@ USAGE = """usage: python -m transfer.run TASK --backbone NAME [--dataset NAME ..
        python -m transfer.run TASK --help      all flags of a task
        python -m transfer.run --list           tasks, backbones and data sets
 
+TASK may be a task of your own, as my_task.py:TASK.
+
 examples:
   python -m transfer.run reid --backbone dino_s16_convstem --lr 5e-2 --smoke
   python -m transfer.run reid --backbone dino_s16 --dataset market1501 --data FOLDER --lr 1.6e-3 --seeds 0 1 2
@@ -50,7 +52,8 @@ def _list() -> int:
     for title, names in (("tasks", task_names()), ("backbones", backbone_names()), ("data sets", dataset_names())):
         print(f"{title}:\n  " + "\n  ".join(names))
     print(
-        f"Any of timm's {len(timm_names())} models is a backbone too; YAML files name your own backbones and data sets."
+        f"Any of timm's {len(timm_names())} models is a backbone too; YAML files name your own backbones and data "
+        "sets, and my_task.py:TASK is a task of your own."
     )
     return 0
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from backbones.errors import MachineError, UserError
+from backbones.runtime.user_faults import user_fault
 
 Kind = Literal["memory", "GPU memory", "shared memory", "worker", "library", "driver", "architecture"]
 
@@ -62,13 +63,16 @@ def machine_error(error: BaseException, situation: Situation | None = None) -> M
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Turn errors of the machine into MachineError. It is a context and a decorator."""
+    """Turn errors of the machine into MachineError, and those of users' files into UserError.
+
+    It is a context and a decorator.
+    """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        if reported := machine_error(error):
+        if reported := machine_error(error) or user_fault(error):
             raise reported from error
         raise
 

@@ -28,7 +28,8 @@ def evaluate(
     """Run a task, as `python -m transfer.run TASK` does, and return its runs. Finished runs are reused.
 
     Args:
-        task: a name of `configs/tasks`: reid, fewshot, linear, knn, finetune, classify, detect, tokens.
+        task: a name of `configs/tasks`: reid, fewshot, linear, knn, finetune, classify, detect, tokens; or a
+            task of your own, as "my_task.py:TASK".
         backbone: what `--backbone` takes; or a live `nn.Module` that maps images [B, 3, H, W] in [0, 1] to features
             [B, D] (a model of timm is normalised by its own mean and std); or a class or function that returns one.
             A module is copied, so it stays as it is, and each seed starts from its weights. What a class or function

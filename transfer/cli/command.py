@@ -20,10 +20,18 @@ from backbones.settings import (
     read_yaml,
     without_checks,
 )
+from backbones.user_code import is_in_file, locate
 from transfer.cli.old_names import renamed_flag
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 from transfer.cli.run_weights import weights_of_run
-from transfer.cli.yaml_layers import check_keys, config_files, flag_values, with_full_paths
+from transfer.cli.yaml_layers import (
+    check_keys,
+    config_files,
+    flag_values,
+    layer_values,
+    names_of_flags,
+    with_full_paths,
+)
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
@@ -90,9 +98,9 @@ class Recipe:
     """The YAML files with the values of a command.
 
     Attributes:
-        name: the name of the task or pretraining recipe.
+        name: the name of the task or pretraining recipe; of a user's task `path/to/file.py:NAME`.
         program: the command in usage texts.
-        path: the complete YAML file.
+        path: the complete YAML file; of a user's task without one the Python file, whose dataclass has all values.
         smoke: the YAML file with the sizes of `--smoke`, which need not exist.
     """
 
@@ -108,11 +116,23 @@ def task_names() -> list[str]:
 
 
 def task_recipe(name: str) -> Recipe:
-    """Return the recipe of a task. Raises UsageError for an unknown task."""
+    """Return the recipe of a task, or of a user's task `file.py:NAME`. Raises UsageError for an unknown task."""
+    if is_in_file(name):
+        return _users_recipe(locate(name))
+    if name.endswith(".py"):
+        raise UsageError(f"{name}: name the task in this file, as in {name}:TASK")
     if name not in task_names():
-        raise UsageError(f"unknown task {name!r}{did_you_mean(name, task_names())} (tasks: {', '.join(task_names())})")
+        near, known = did_you_mean(name, task_names()), ", ".join(task_names())
+        raise UsageError(f"unknown task {name!r}{near} (tasks: {known}; or path/to/file.py:NAME)")
     path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("tasks", "smoke"))
     return Recipe(name, f"python -m transfer.run {name}", path, smoke)
+
+
+def _users_recipe(task: str) -> Recipe:
+    """Return the YAML files beside the file of a user's task: `my_task.yaml` and `my_task.smoke.yaml`."""
+    file = Path(task.rpartition(":")[0])
+    path, program = file.with_suffix(".yaml"), f"python -m transfer.run {task}"
+    return Recipe(task, program, path if path.is_file() else file, file.with_suffix(".smoke.yaml"))
 
 
 def pretraining_names() -> list[str]:
@@ -169,13 +189,12 @@ def read_command(
     layers = [recipe.path, *user_layers]
     if "--smoke" in argv:
         if not recipe.smoke.is_file():
-            raise UsageError(
-                f"--smoke: {recipe.path} has no sizes for it; give them as flags, with --subset for the data"
-            )
+            missing = f"{recipe.path} has no sizes for it (there is no {recipe.smoke})"
+            raise UsageError(f"--smoke: {missing}; give them as flags, with --subset for the data")
         layers.append(recipe.smoke)
     groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
     parsed = _combined(recipe, groups, layers, argv, called)
-    flags = _names_of_flags(argv)
+    flags = names_of_flags(argv)
     users_names = {key.replace("-", "_") for layer in user_layers for key in read_yaml(layer)} | {*flags}
     recipe_backbone = _take_recipe_fields(parsed.backbone, users_names)
     command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, recipe_backbone, flags)
@@ -198,7 +217,7 @@ def _combined(
     schema = flat_schema(**groups)
     combined, contradictions = None, dict[str, Path]()
     for layer in layers:
-        content = with_full_paths(layer, read_yaml(layer))
+        content = with_full_paths(layer, layer_values(layer))
         flags = as_flags(content)
         _check_renamed(recipe.name, groups, flags, f"{layer}: ")
         check_keys(layer, content, groups.values())
@@ -256,13 +275,6 @@ def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dic
             taken[name] = getattr(backbone, name)
             setattr(backbone, name, None)
     return taken
-
-
-def _names_of_flags(argv: list[str]) -> tuple[str, ...]:
-    """Return the names of the options that flags set; `--no-NAME` gives NAME with and without its prefix."""
-    flags = (argument.partition("=")[0].removeprefix("--") for argument in argv if argument.startswith("--"))
-    names = (flag.replace("-", "_") for flag in flags)
-    return tuple(dict.fromkeys(form for name in names for form in (name, name.removeprefix("no_"))))
 
 
 def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usage: str = "") -> int:

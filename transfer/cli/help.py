@@ -13,9 +13,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
+from backbones.runtime.user_faults import MODULES
 from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions
 
-GROUPS = ("run", "backbone", "data and augmentation", "optimiser and schedule", "evaluation", "execution")
+USERS = "options of your own"
+GROUPS = ("run", "backbone", "data and augmentation", "optimiser and schedule", "evaluation", USERS, "execution")
 COLUMNS = 100
 _FLAG_COLUMNS = 34
 _EXECUTION = (*EXECUTION, "precision", "eval_precision", "compile", "checkpoint", "sync_bn", "dry_run", "idle_flags")
@@ -56,7 +58,10 @@ def group_of(option: str, dataclass: type[Any]) -> str:
         return "data and augmentation"
     if option in _EVALUATION:
         return "evaluation"
-    return "execution" if option in _EXECUTION else "optimiser and schedule"
+    if option in _EXECUTION:
+        return "execution"
+    of_user = dataclass.__module__.startswith(MODULES) and option in inspect.get_annotations(dataclass)
+    return USERS if of_user else "optimiser and schedule"
 
 
 def meanings(dataclass: type[Any]) -> Mapping[str, str]:

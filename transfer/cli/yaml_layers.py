@@ -1,4 +1,4 @@
-"""Finds the YAML files that `--config` names, and resolves the paths within them. Imports no torch."""
+"""Reads names and values of flags and of the YAML files that `--config` names. Imports no torch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UsageError, did_you_mean
-from backbones.settings import CONFIGS, config_names
+from backbones.settings import CONFIGS, config_names, read_yaml
 
 # Options whose values may be paths beside the YAML file that has them.
 _PATH_OPTIONS = ("arch", "stem", "attention", "ffn", "backbone", "dataset", "weights", "detector")
@@ -24,6 +24,18 @@ def flag_values(argv: list[str], flag: str) -> list[str]:
                     break
                 values.append(value)
     return values
+
+
+def names_of_flags(argv: list[str]) -> tuple[str, ...]:
+    """Return the names of the options that flags set; `--no-NAME` gives NAME with and without its prefix."""
+    flags = (argument.partition("=")[0].removeprefix("--") for argument in argv if argument.startswith("--"))
+    names = (flag.replace("-", "_") for flag in flags)
+    return tuple(dict.fromkeys(form for name in names for form in (name, name.removeprefix("no_"))))
+
+
+def layer_values(path: Path) -> dict[str, Any]:
+    """Return the values in a YAML file; none for the Python file of a user's task. Raises the errors of `read_yaml`."""
+    return {} if path.suffix == ".py" else read_yaml(path)
 
 
 def config_files(argv: list[str]) -> list[Path]:

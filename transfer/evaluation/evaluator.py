@@ -18,6 +18,7 @@ from backbones.runtime.device import choose_device
 from backbones.runtime.files import write_atomic
 from backbones.runtime.machine_errors import Situation, in_one_line, machine_error
 from backbones.runtime.precision import choose_precisions
+from backbones.runtime.user_faults import user_fault
 from backbones.trackers.tracker import TrackedRun, Tracker
 from backbones.trackers.tracking import tracking
 from tasks.task import Task
@@ -26,6 +27,7 @@ from transfer.cli.ignored_options import per_process
 from transfer.evaluation.environment import source_state
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.preflight import resolve_inputs
+from transfer.evaluation.users_results import check_users_results
 from transfer.records.labels import value_label
 from transfer.records.protocol import processes
 from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store
@@ -199,6 +201,8 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
                 scores, outcomes = planned.task.run(
                     planned.inputs.spec, planned.dataset, planned.command.options, context
                 )
+            if planned.task.file and context.ranks.first:
+                check_users_results(planned.task, scores, outcomes)
             contradictions = planned.task.contradictions(scores)
             if contradictions:
                 raise RuntimeError(
@@ -212,7 +216,8 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         if context.ranks.first:
             with contextlib.suppress(UserError):  # the failure may be that the disk is full
                 write_atomic(folder / ERROR, traceback.format_exc().encode())
-        if reported := machine_error(error, _situation(planned, context)):
+        reported = machine_error(error, _situation(planned, context)) or user_fault(error, f" (see {folder / ERROR})")
+        if reported:
             traceback.clear_frames(error.__traceback__)  # they hold the model, and the next run needs the memory
             raise reported from None
         raise

@@ -5,6 +5,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from backbones import user_code
 from backbones.data.spec import manifest_digest
 from backbones.engine.context import Context, peak_mib
 from backbones.engine.trained_weights import head_digest
@@ -67,6 +68,12 @@ class PlannedRun:
         return "precision" in plain(self.command.options) and "precision" not in ignored_options(self.values)
 
     @cached_property
+    def user_code(self) -> dict[str, dict[str, str]]:
+        """The files of the parts of this run that are the user's, besides the backbone's; see `Record.user_code`."""
+        files = {"task": self.task.file}
+        return {part: {"file": file, "sha256": user_code.digest(file)} for part, file in files.items() if file}
+
+    @cached_property
     def run_key(self) -> RunKey:
         """Everything that changes a score, without options of how the run is executed."""
         run, dataset = self.command.run, self.dataset
@@ -78,11 +85,13 @@ class PlannedRun:
         precision = {"precision": self.precision} if self.trains else {}
         content = self.task.content(dataset, self.command.options)
         head = head_digest(self.inputs.spec.weights) if getattr(self.command.options, "epochs", None) == 0 else ""
+        digests = {part: code["sha256"] for part, code in self.user_code.items()}
         # a file that an option names is identified by its content, not by its path
         not_counted = {*ignored, *RESOLVED, *EXECUTION, *content}
         options = {name: value for name, value in options.items() if name not in not_counted}
         return RunKey(
             ({"content": content} if content else {})
+            | ({"user_code": digests} if digests else {})
             | {
                 "task": self.task.name,
                 "task_version": self.task.version,
@@ -153,7 +162,7 @@ class PlannedRun:
             task=self.task.name,
             task_version=self.task.version,
             dataset={name: getattr(dataset, name) for name in facts},
-            backbone=context.backbone,
+            backbone=context.backbone or self.inputs.spec.as_dict(),
             weights_id=self.inputs.weights_id,
             untrained=context.untrained,
             options=self.options,
@@ -171,4 +180,5 @@ class PlannedRun:
             export=context.exported,
             run_key_content=self.run_key.content,
             origin=self.inputs.origin,
+            user_code=self.user_code,
         )

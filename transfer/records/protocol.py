@@ -61,6 +61,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         **{name: record.environment.get(name) for name in _RESOLVED if name in ("precision", *record.environment)},
         "smoke": record.smoke,
         "subset": record.subset,
+        **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
         **_processes(record, values),
         **_options(record, values, bool(without)),
     }

@@ -22,7 +22,7 @@ READABLE = (1, SCHEMA)
 KINDS = {
     **dict.fromkeys(("run_id", "run_key", "config_digest", "task", "weights_id", "primary"), str),
     **dict.fromkeys(("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost"), dict),
-    **dict.fromkeys(("environment", "details", "files", "run_key_content", "origin"), dict),
+    **dict.fromkeys(("environment", "details", "files", "run_key_content", "origin", "user_code"), dict),
     **dict.fromkeys(("untrained", "notes"), list),
     "seed": int,
     "smoke": bool,
@@ -35,6 +35,7 @@ ADDED: dict[str, Any] = {
     "run_key_content": {},
     "shared": None,
     "origin": {},
+    "user_code": {},
 }
 COSTS = (
     *("params", "gflops", "train_seconds", "eval_seconds", "images_per_second", "data_wait_share", "device_hours"),
@@ -107,6 +108,9 @@ class Record:
     origin: dict[str, Any] = field(default_factory=dict)
     """Marks of the trainings that the weights come from: `smoke`, `dirty`, `subset` (None if unknown), and of the last
     training its `config_digest` as `training` and its `seed`. Empty if no training is known."""
+    user_code: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The `file` (path/to/file.py:NAME) and its `sha256` of each part of the run that is a user's: "task", "method",
+    "reader", "metric NAME". Parts of the backbone are in `backbone`."""
     shared: dict[str, Any] | None = None
     """Names of files that a shared copy left out; None if it is no copy. See `transfer.share.bundle`."""
 

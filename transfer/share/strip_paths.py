@@ -33,7 +33,8 @@ def portable(content: dict[str, Any]) -> dict[str, Any]:
     options, backbone = content.get("options", {}), content.get("backbone", {})
     kept = {name: value for name, value in options.items() if name not in PLACES}
     shortened = {"options": short_values(kept), "backbone": short_values(backbone)}
-    known = _known(options) | _known(backbone)
+    files = {part: code["file"] for part, code in content.get("user_code", {}).items()}
+    known = _known(options) | _known(backbone) | _known(files)
     portable_content: dict[str, Any] = _texts(content | {k: v for k, v in shortened.items() if k in content}, known)
     return portable_content
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UsageError, UserError
-from backbones.settings import read_yaml
 from backbones.spec_values import parse_field
+from transfer.cli.yaml_layers import layer_values
 from transfer.sweep.definition.grid import SweepJob
 from transfer.sweep.definition.step import BACKBONE_OPTIONS
 
@@ -194,7 +194,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _content(path: Path, time: int) -> dict[str, Any]:
-    return read_yaml(path)
+    return layer_values(path)
 
 
 def hashable(value: Any) -> Any:

@@ -117,7 +117,7 @@ def _arm(value: str) -> str:
 
 def _task_label(job: SweepJob) -> str:
     """Return the task of a job, with its data set if its step has several."""
-    task = "pretraining" if job.step.kind == "pretrain" else job.step.recipe
+    task = "pretraining" if job.step.kind == "pretrain" else job.step.task
     return f"{task} on {Path(job.dataset).stem}" if len(job.step.dataset) > 1 else task
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backbones import user_code
 from backbones.checkpoints.exports import EXPORT, WEIGHT_FILES, WEIGHTS, pretraining_facts
 from backbones.errors import UserError
 from backbones.weights import sha256
@@ -84,6 +85,8 @@ def check_run_key(folder: Path, record: Record) -> Checks:
         wrong.append(f"run_key: {record.run_key[:12]} in the record, {run_key.digest[:12]} from its content")
     if RunKey(record.current_content).without("seed").digest != record.config_digest:
         wrong.append("config_digest: not the digest of the run key's content without the seed")
+    if content.get("user_code", {}) != {part: code.get("sha256") for part, code in record.user_code.items()}:
+        wrong.append("user_code: other files in the record than in its identity")
     return wrong + _contradictions(record.current_content, record), []
 
 
@@ -170,7 +173,7 @@ def task_of(record: Record) -> "Task":
         if name.startswith(PRETRAIN):
             task: Task = Pretraining(load_method(name.removeprefix(PRETRAIN)))
         else:
-            task = load_task(name)
+            task = load_task(users_file(record, "task") or name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"there is no task {name} here ({error})") from None
     if not task.rescores_from <= record.task_version <= task.version:
@@ -179,6 +182,27 @@ def task_of(record: Record) -> "Task":
             "scores differently; use that version of the suite"
         )
     return task
+
+
+def users_file(record: Record, part: str) -> str:
+    """Return a user's part of a run, `path/to/file.py:NAME`; empty if that part is one of the suite.
+
+    Raises:
+        UserError: its file is not here, or not the one that the run used.
+    """
+    if part not in record.user_code:
+        return ""
+    code = record.user_code[part]
+    try:
+        file = user_code.locate(code["file"])
+    except UserError as error:
+        raise UserError(f"the {part} of the run: {error}") from None
+    if (here := user_code.digest(file)) != code["sha256"]:
+        raise UserError(
+            f"the {part} of the run, {file}: the file has changed since (sha256 {code['sha256'][:12]} in the record, "
+            f"{here[:12]} here)"
+        )
+    return file
 
 
 def check_weights(folder: Path, record: Record, elsewhere: Path | None) -> Checks:

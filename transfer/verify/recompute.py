@@ -2,9 +2,10 @@
 
 import importlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,12 @@ from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Record
 from transfer.records.store import OPTIONS
 from transfer.records.task_versions import between
-from transfer.verify.checks import PRETRAIN, found_weights, task_of
+from transfer.verify.checks import PRETRAIN, found_weights, task_of, users_file
 
 if TYPE_CHECKING:
     from tasks.reference.recomputed import Recomputed, ScoreComparison
     from tasks.reference.run_inputs import RunInputs
+    from tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def recompute(folder: Path, record: Record, search: Search) -> Outcome:
     start = time.monotonic()
     try:
         with _plain_precision():
-            computed = _reference(record.task)(_run_inputs(folder, record, search))
+            computed = _reference(record)(_run_inputs(folder, record, search))
     except UserError as error:
         return Outcome(missing=f"not computed anew: {str(error).splitlines()[0]}")
     seconds = time.monotonic() - start
@@ -70,15 +72,34 @@ def recompute(folder: Path, record: Record, search: Search) -> Outcome:
     return Outcome(wrong, lines)
 
 
-def _reference(task: str) -> Any:
-    """Return the function of `tasks.reference` that recomputes the scores of a task."""
+def _reference(record: Record) -> "Callable[[RunInputs], Recomputed]":
+    """Return the function that recomputes the scores of a run: one of `tasks.reference`, or of the user's task."""
+    if file := users_file(record, "task"):
+        from tasks.task import load_task
+
+        return partial(_by_users_task, load_task(file))
+    task = record.task
     name = task.replace("-", "_")
     try:
-        return importlib.import_module(f"tasks.reference.{name}").recompute
+        statement: Callable[[RunInputs], Recomputed] = importlib.import_module(f"tasks.reference.{name}").recompute
+        return statement
     except ModuleNotFoundError as error:
         if error.name != f"tasks.reference.{name}":
             raise UserError(f"{error.name} is not installed here") from None
         raise UserError(f"there is no plain statement of task {task} in tasks/reference") from None
+
+
+def _by_users_task(task: "Task", run: "RunInputs") -> "Recomputed":
+    """Return what the method `recompute` of a user's task gives. Raises UserError if it has none."""
+    from tasks.reference.recomputed import SCORE_TOLERANCES, Recomputed, ScoreComparison
+
+    try:
+        scores = task.recompute(run)
+    except NotImplementedError:
+        raise UserError(f"{task.file} has no method `recompute`") from None
+    tolerance = SCORE_TOLERANCES[run.precision] + 2 / len(run.outcomes["sample"])
+    rows = [ScoreComparison(name, run.scores.get(name), score, tolerance) for name, score in scores.items()]
+    return Recomputed(f"images and weights by {Path(task.file).name}", rows)
 
 
 @contextmanager
@@ -136,7 +157,8 @@ def _options(folder: Path, record: Record, kind: type[Any]) -> Any:
         try:
             if record.task.startswith(PRETRAIN):
                 return read_command(pretraining_recipe(str(file)), kind, [], PretrainRunOptions).options
-            return read_command(task_recipe(record.task), kind, ["--config", str(file)], RunOptions).options
+            recipe = task_recipe(users_file(record, "task") or record.task)
+            return read_command(recipe, kind, ["--config", str(file)], RunOptions).options
         except SystemExit:
             raise UserError(f"{path}: its options are not those of this version") from None
 

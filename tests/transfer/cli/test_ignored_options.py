@@ -57,7 +57,7 @@ def made(work: str, spec: BackboneSpec = CONV, weights: str = "random", world: i
     command = changed(work, **given)
     run = {name: given[name] for name in ("smoke", "subset", "seed") if name in given}
     command.run.smoke, command.run.subset = run.get("smoke", True), run.get("subset")
-    task: Any = SimpleNamespace(name=work, version=2, content=lambda data, options: {})
+    task: Any = SimpleNamespace(name=work, version=2, file="", content=lambda data, options: {})
     data = SimpleNamespace(
         name=given.get("dataset", "toy"), version="1", digest="d" * 64, skipped=given.get("skipped", 0)
     )

@@ -10,8 +10,10 @@ from typing import Any
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UsageError, did_you_mean
 from backbones.settings import read_yaml
+from backbones.user_code import is_in_file
 from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
 from transfer.cli.options import MINIMUM, RESOURCES, BackboneOptions, PretrainRunOptions
+from transfer.cli.yaml_layers import layer_values
 from transfer.published.checks import check_keys
 
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
@@ -56,7 +58,7 @@ class Step:
     def task(self) -> str:
         """Task in the records of the step: `pretrain-METHOD` for a pretraining, else the task itself."""
         if self.kind == "run":
-            return self.recipe
+            return _name_of(self.recipe)
         return f"pretrain-{read_yaml(self.source.path).get('method')}"
 
 
@@ -152,12 +154,30 @@ def check_option(name: str, known: Collection[str]) -> None:
 
 def step_options(step: Step) -> set[str]:
     """Return the names of all options of a step's command."""
-    return _options_in(step.source.path)
+    return _options_in(step.source.path) | _users_options(step.recipe)
 
 
 @cache
 def _options_in(recipe: Path) -> set[str]:
-    return {*read_yaml(recipe), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
+    return {*layer_values(recipe), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
+
+
+def _users_options(task: str) -> set[str]:
+    """Return the options that the dataclass of a user's task `file.py:NAME` has; none for a task of the suite."""
+    if not is_in_file(task):
+        return set()
+    from tasks.task import load_task
+
+    return {item.name for item in fields(load_task(task).options)}
+
+
+def _name_of(task: str) -> str:
+    """Return the name that records have of a task of the suite or of a user's."""
+    if not is_in_file(task):
+        return task
+    from tasks.task import load_task
+
+    return load_task(task).name
 
 
 def parse_seeds(values: list[Any], where: str) -> tuple[int, ...]:

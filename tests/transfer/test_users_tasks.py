@@ -1,0 +1,188 @@
+"""Tasks of the user's own, by path: the task of the guide from a folder of the user's, and faults in such files."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import transfer
+from tests.documents import ROOT, files_in
+from tests.runs import record
+from transfer.report.__main__ import main as report
+from transfer.run import main
+from transfer.sweep.__main__ import main as sweep
+from transfer.verify.__main__ import main as verify
+
+TASK = files_in("docs/adding-a-part.md")["my_task.py"]
+NAME = "my_task.py:TASK"
+FLAGS = ["--backbone", "tiny", "--weights", "random", "--dataset", "toy_digits", "--size", "32", "--threads", "1"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's with the task of the guide, in which commands start."""
+    (tmp_path / "my_task.py").write_text(TASK)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_in_process(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run `python -m transfer.run ...` in a folder, by the suite of this tree."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "transfer.run", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_task_of_the_guide_beside_folders_of_the_same_names_as_ours(folder: Path) -> None:
+    for name in ("tasks", "configs", "tests"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise ValueError('not the suite')")
+    ended = run_in_process(folder, NAME, *FLAGS)
+    assert ended.returncode == 0, ended.stderr
+    assert "nearest_mean" in ended.stdout
+    made = record(folder / "runs")
+    assert made.scores["accuracy"] > 0.3  # chance is 0.1
+    assert made.metrics["accuracy"] == {"unit": "fraction", "direction": "higher", "bounds": [0, 1], "averaged": False}
+    digest = hashlib.sha256(TASK.encode()).hexdigest()
+    assert made.user_code == {"task": {"file": f"{folder}/{NAME}", "sha256": digest}}
+    assert made.run_key_content["user_code"] == {"task": digest}
+    assert (
+        (folder / "runs" / made.run_id / "options.yaml")
+        .read_text()
+        .startswith(f"# python -m transfer.run {folder}/{NAME} --config options.yaml")
+    )
+
+
+def test_it_is_recomputed_compared_and_reported_like_any_other(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = transfer.evaluate(
+        NAME, backbone="tiny", weights="random", dataset="toy_digits", size=32, threads=1, progress=False
+    )
+    assert main([NAME, *FLAGS, "--stem", "conv"]) == 0
+    assert verify(["runs", "--recompute"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 of 2 runs are right" in printed
+    assert printed.count("computed anew in float64 from images and weights by my_task.py:TASK") == 2
+    assert report(["runs", "--dirty", "--compare", "stem=conv", "stem=patchify"]) == 0
+    assert "| nearest_mean | toy_digits" in capsys.readouterr().out
+    assert report(["runs", "--dirty", "--format", "html", "--output", "page.html"]) == 0
+    assert "nearest_mean" in Path("page.html").read_text()
+    options = runs[0].folder / "options.yaml"
+    assert main([str(folder / NAME), "--config", str(options)]) == 0  # the same run, which is found
+    assert len(list(Path("runs").iterdir())) == 2
+
+
+def test_verify_says_what_is_wrong_with_the_file_of_a_task(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([NAME, *FLAGS]) == 0
+    file = folder / "my_task.py"
+    file.write_text(TASK + "\n# changed\n")
+    verify(["runs", "--recompute"])
+    assert f"the task of the run, {folder}/{NAME}: the file has changed since" in capsys.readouterr().out
+    file.unlink()
+    verify(["runs"])
+    assert f"there is no file {file}" in capsys.readouterr().out
+    file.write_text(TASK)
+    (path,) = Path("runs").glob("*/record.json")
+    content = json.loads(path.read_text())
+    content["user_code"]["task"]["sha256"] = "0" * 64
+    path.write_text(json.dumps(content))
+    assert verify(["runs"]) == 1
+    assert "user_code: other files in the record than in its identity" in capsys.readouterr().out
+
+
+def test_another_file_makes_another_run_with_a_protocol_of_its_own(folder: Path) -> None:
+    from transfer.records.protocol import digest
+
+    assert main([NAME, *FLAGS, "--out", "one"]) == 0
+    (folder / "my_task.py").write_text(TASK + "\n# changed\n")
+    assert main([NAME, *FLAGS, "--out", "two"]) == 0
+    one, two = record(folder / "one"), record(folder / "two")
+    assert one.scores == two.scores
+    assert one.run_key != two.run_key
+    assert digest(one) != digest(two)
+
+
+def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "my_task.yaml").write_text("dataset: [toy_digits]\npower: 0.5\n")
+    assert main([NAME, "--backbone", "tiny", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "power: 0.5" in printed
+    assert "size: 224" in printed
+    assert main([NAME, "--backbone", "tiny", "--smoke", "--dry-run"]) == 2
+    assert f"there is no {folder}/my_task.smoke.yaml" in capsys.readouterr().err
+    (folder / "my_task.smoke.yaml").write_text("size: 32\n")
+    assert main([NAME, "--backbone", "tiny", "--smoke", "--power", "2", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "power: 2.0" in printed
+    assert "size: 32" in printed
+    (folder / "my_task.yaml").write_text("powr: 0.5\n")
+    assert main([NAME, "--backbone", "tiny"]) == 2
+    assert f"{folder}/my_task.yaml: unknown option `powr`; did you mean 'power'" in capsys.readouterr().err
+
+
+def test_help_lists_its_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([NAME, "--help"]) == 0
+    title, line = capsys.readouterr().out.partition("options of your own")[2].splitlines()[:2]
+    assert title == ":"
+    assert line.split() == ["--power", "FLOAT", *["Exponent", "of", "the", "features'", "absolute", "values", "[1]"]]
+
+
+def test_a_sweep_runs_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("stems.yaml").write_text(f"""
+rows: [{{label: conv, mean: {{stem: conv}}}}, {{label: patchify, mean: {{stem: patchify}}}}]
+steps:
+  mean:
+    run: {NAME}
+    backbone: [tiny]
+    dataset: [toy_digits]
+    options: {{size: 32, weights: random, power: 0.5}}
+""")
+    assert sweep(["stems.yaml", "--dry-run", "--speed", "1"]) == 0
+    assert "2 of 2 cells can be built" in capsys.readouterr().out
+    Path("stems.yaml").write_text(Path("stems.yaml").read_text().replace("power", "powr"))
+    assert sweep(["stems.yaml", "--dry-run"]) == 2
+    assert "unknown option 'powr'; did you mean 'power'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "message"),
+    [
+        ("my_tsk.py:TASK", "", "", "there is no file {file[:-10]}my_tsk.py; did you mean 'my_task.py'?"),
+        ("my_task.py:TSK", "", "", "there is no 'TSK' in this file; did you mean 'TASK'?"),
+        ("my_task.py:Options", "", "", "derived from tasks.task.Task, and this is the class Options"),
+        ("my_task.py:correct", "", "", "derived from tasks.task.Task, and this is of type function"),
+        ("my_task.py", "", "", "name the task in this file, as in my_task.py:TASK"),
+        (NAME, '"nearest_mean"', '"knn"', "which is a task of the suite; give yours a name of its own"),
+        (NAME, '"nearest_mean"', '"nearest-mean"', "take a letter, then letters, digits and _"),
+        (NAME, "version, options, primary", "version, kind, primary", "the task lacks `options`"),
+        (NAME, "def rescore", "def score", "at line 49: KeyError: 'rank'"),
+        (NAME, "1, Options", "1, int", "it must be a dataclass with an option `eval_precision`"),
+        (NAME, "size: int = 224", "size: int", "my_task.py: Missing from"),
+        (NAME, "import numpy as np", "import nunpy as np", "importing this file failed at line 4: ModuleNotFound"),
+        (NAME, "np.stack([", "np.stack([][", "importing this file failed at line 30: SyntaxError: "),
+        (NAME, "rows.double()", "rows.duble()", "at line {line}: AttributeError: 'Tensor' object has no attribute"),
+        (NAME, "np.stack([", "np.stack([0, ", "at line {line}: "),
+        (NAME, "return self.rescore(outcomes), outcomes", "return 0.5, outcomes", "returned the scores 0.5; wanted"),
+        (NAME, "return self.rescore(outcomes), outcomes", "return {'accuracy': 0.0 / 1}, outcomes", "and `rescore`"),
+        (NAME, "image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),
+    ],
+)
+def test_a_mistake_in_it_is_one_line(
+    name: str, before: str, after: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "my_task.py"
+    assert before in TASK
+    text = TASK.replace(before, after) if before else TASK
+    file.write_text(text)
+    assert main([name, *FLAGS]) in (1, 2)
+    error = capsys.readouterr().err
+    line = next((n for n, content in enumerate(text.splitlines(), 1) if after and after in content), 0)
+    wanted = message.replace("{file[:-10]}", f"{folder}/").replace("{line}", str(line))
+    assert wanted in error
+    assert "Traceback" not in error
+    assert not list(folder.glob("runs/*/record.json"))
