@@ -20,6 +20,7 @@ from backbones.data.formats.official_split import cub200, dtd, oxford_pets, stan
 from backbones.data.formats.parquet import parquet
 from backbones.data.formats.storage_variants import with_storage_variants
 from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
+from backbones.data.formats.users_reader import classification_by_user
 from backbones.data.spec import DatasetSpec, check_format, manifest_digest
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.integrity import check_split
@@ -98,7 +99,7 @@ def open_classification(
         UsageError: the data set is not one for classification, or its YAML file asks for something that does not exist.
     """
     check_format(spec, READERS, "classification")
-    layout = READERS[spec.format](spec, root)
+    layout = classification_by_user(spec, root) if spec.reader else READERS[spec.format](spec, root)
     splits = {name: split for name, split in (("train", layout.train), ("val", layout.val)) if split is not None}
     _check_counts(spec, splits)
     if subset is not None:

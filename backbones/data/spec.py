@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.archives import Archive, read_archives
-from backbones.data.layouts import FORMATS
+from backbones.data.layouts import FORMATS, Format
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_yaml
+from backbones.user_code import is_in_file, locate
 
 ADAPTER = "torchreid:"
 
@@ -28,7 +29,7 @@ class DatasetSpec:
 
     name: str
     format: str
-    """A key of `FORMATS`."""
+    """A key of `FORMATS`, or a user's function as `path/to/file.py:NAME`."""
     root: tuple[str, ...] = ()
     """Folders it may lie in: absolute, or relative to the data folder."""
     version: str | None = None
@@ -42,6 +43,11 @@ class DatasetSpec:
     """What `python -m transfer.doctor data --fetch NAME` gets, where the licence lets a program fetch it."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keys that only this format knows."""
+
+    @property
+    def reader(self) -> str:
+        """A user's function that reads it, as `path/to/file.py:NAME`; empty for a format of the suite."""
+        return self.format if is_in_file(self.format) else ""
 
 
 def dataset_names() -> list[str]:
@@ -72,16 +78,23 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
     """Read a YAML file; a relative `root` in a user's file is searched for in `folder` before the data folder."""
     content = read_yaml(path)
     kind = content.get("format")
-    if not isinstance(kind, str) or kind not in FORMATS:
-        raise UsageError(f"{path}: `format` is {kind!r}{did_you_mean(str(kind), FORMATS)}\nknown: {', '.join(FORMATS)}")
+    users = isinstance(kind, str) and is_in_file(kind)
+    if users:
+        kind = locate(str(kind), folder)
+    elif not isinstance(kind, str) or kind not in FORMATS:
+        raise UsageError(
+            f"{path}: `format` is {kind!r}{did_you_mean(str(kind), FORMATS)}\nknown: {', '.join(FORMATS)}; "
+            "or path/to/file.py:NAME"
+        )
+    layout = Format() if users else FORMATS[kind]
     common = {entry.name for entry in fields(DatasetSpec)} - {"options"}
-    known = common | set(FORMATS[kind].keys)
+    known = common | set(layout.keys)
     for key in content:
-        if key not in known:
+        if key not in known and not users:  # a user's function says what it takes when it is called
             raise UsageError(
                 f"{path}: unknown key {key!r}{did_you_mean(key, known)}\nknown: {', '.join(sorted(known))}"
             )
-    facts = {key: value for key, value in content.items() if key in common and value is not None}
+    facts = {key: value for key, value in content.items() if key in common and value is not None} | {"format": kind}
     for key in facts.keys() - {"root", "counts", "archives"}:
         if not isinstance(facts[key], str):
             raise UsageError(f"{path}: `{key}` is {facts[key]!r}; it must be text (put it in quotes)")
@@ -90,7 +103,7 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
     facts["archives"] = read_archives(facts.get("archives", []), path)
     options = {key: value for key, value in content.items() if key not in common}
     facts["root"] = _roots(facts.get("root", []), path, folder)
-    if FORMATS[kind].trees and not facts["root"] and "generator" not in options:
+    if layout.trees and not facts["root"] and "generator" not in options:
         raise UsageError(f"{path}: `root` is missing; it names the folder that holds the images")
     return DatasetSpec(**{"name": path.stem, **facts, "options": options})
 
@@ -106,7 +119,7 @@ def _roots(value: object, path: Path, folder: Path | None) -> tuple[str, ...]:
 def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> None:
     """Raise UsageError that names the usable data sets, when the format of `spec` is not one of `formats`."""
     formats = list(formats)
-    if spec.format in formats:
+    if spec.format in formats or spec.reader:
         return
     fitting = [name for name in dataset_names() if resolve_dataset(name).format in formats]
     raise UsageError(
@@ -177,7 +190,7 @@ def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits:
 def _expected_trees(spec: DatasetSpec) -> tuple[tuple[str, ...], ...]:
     """Return the trees to look for in a folder; an empty one if the YAML file names the parts of the layout itself."""
     named = {"train", "val", "classes"} & spec.options.keys()
-    return ((),) if named else FORMATS[spec.format].trees or ((),)
+    return ((),) if named or spec.reader else FORMATS[spec.format].trees or ((),)
 
 
 def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | None:

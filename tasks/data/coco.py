@@ -4,10 +4,12 @@ A file of annotations for each split and a folder with its images: `annotations/
 `train2017/`, unless the YAML file names others by `train_annotations`, `train_images`, `val_annotations`, `val_images`.
 """
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from backbones.data.formats.users_reader import read_by_user, rows_by_split
 from backbones.data.spec import (
     DatasetNotFound,
     DatasetSpec,
@@ -106,9 +108,14 @@ def open_coco(
         UsageError: the data set is not one for detection, or its YAML file names something that does not exist.
     """
     check_format(spec, ("coco",), "detection")
-    layout = _layout(spec)
-    root = _root(spec, data, layout)
-    read = {name: read_split(name, _annotations(root, file), root / folder) for name, (file, folder) in layout.items()}
+    if spec.reader:
+        root, read = _by_user(spec, data)
+    else:
+        layout = _layout(spec)
+        root = _root(spec, data, layout)
+        read = {
+            name: read_split(name, _annotations(root, file), root / folder) for name, (file, folder) in layout.items()
+        }
     classes = _shared_classes({split.file: classes for split, classes, _ in read.values()})
     splits = {name: split for name, (split, _, _) in read.items()}
     _check_counts(spec, _counts(splits, classes), root)
@@ -133,6 +140,27 @@ def open_coco(
         digest=_digest(splits, stats),
         skipped=skipped,
     )
+
+
+def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[CocoSplit, Classes, dict[str, int]]]]:
+    """Return the folder and the splits of a data set that a user's function reads. Raises UserError."""
+    root, result = read_by_user(spec, data)
+    wanted = "a dict with 'train', 'val' or both, each a pair of a dict in COCO's format and the folder of the images"
+    pairs = rows_by_split(
+        spec,
+        {name: [pair] for name, pair in result.items()} if isinstance(result, dict) else result,
+        SPLITS,
+        wanted,
+        lambda pair: isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], dict),
+    )
+    file, splits = Path(spec.reader.rpartition(":")[0]), {}
+    for name, [(annotations, folder)] in pairs.items():
+        try:
+            content = json.dumps(annotations).encode()
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{spec.reader}: the annotations of {name!r} cannot be written as JSON: {error}") from None
+        splits[name] = read_split(name, file, root / folder, content)
+    return root, splits
 
 
 def _layout(spec: DatasetSpec) -> dict[str, tuple[str, str]]:

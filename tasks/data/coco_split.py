@@ -123,14 +123,22 @@ def _collector_paused() -> Iterator[None]:
 
 
 @_collector_paused()
-def read_split(name: str, file: Path, folder: Path) -> tuple[CocoSplit, Classes, dict[str, int]]:
+def read_split(
+    name: str, file: Path, folder: Path, content: bytes | None = None
+) -> tuple[CocoSplit, Classes, dict[str, int]]:
     """Read a split and its categories, and count the objects and polygons left out of training by reason.
+
+    Args:
+        name: the name of the split.
+        file: the file of the annotations.
+        folder: the folder of the images.
+        content: the annotations if the file only stands for them in messages.
 
     Raises:
         UserError: the file is not in COCO's format, or contradicts itself.
     """
     try:
-        content = file.read_bytes()
+        content = file.read_bytes() if content is None else content
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}; fix the file or its permissions") from None
     tables = parse_coco(file, content)

@@ -7,9 +7,11 @@ A new layout is a parser (`reid_layouts`), its entry in `FORMATS` here, and its 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from backbones.data.formats.users_reader import file_below, read_by_user, rows_by_split
 from backbones.data.spec import DatasetSpec, check_format, find_root, manifest_digest
 from backbones.data.splits.integrity import check_images, stat_files
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
@@ -79,8 +81,11 @@ def open_reid(
         UsageError: the data set is of another kind, or its YAML file names something that does not exist.
     """
     check_format(spec, FORMATS, "re-identification")
-    root = reid_root(spec, data)
-    splits = FORMATS[spec.format](root, spec, msmt17_val)
+    if spec.reader:
+        root, splits = _by_user(spec, data)
+    else:
+        root = reid_root(spec, data)
+        splits = FORMATS[spec.format](root, spec, msmt17_val)
     if spec.version is not None and splits.version not in (None, spec.version):
         raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
     _check_counts(spec, splits, root)
@@ -105,6 +110,28 @@ def open_reid(
         digest=_digest(parts, stats, root),
         skipped=len(bad),
     )
+
+
+def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
+    """Return the folder and the lists of a data set that a user's function reads. Raises UserError."""
+    root, result = read_by_user(spec, data)
+    if isinstance(result, Splits):
+        return root, result
+    rows = rows_by_split(
+        spec,
+        result,
+        ("train", "query", "gallery"),
+        "a dict with 'train', 'query' and 'gallery', each a list of (path, identity, camera), both as int",
+        lambda row: isinstance(row, tuple | list) and [isinstance(item, Integral) for item in row[1:]] == [True, True],
+    )
+    samples = {
+        split: [
+            Sample(f"{root}/{file_below(root, path)}", int(identity), int(camera)) for path, identity, camera in part
+        ]
+        for split, part in rows.items()
+    }
+    train, query, gallery = (samples.get(split, []) for split in ("train", "query", "gallery"))
+    return root, Splits(train=train, query=query, gallery=gallery)
 
 
 def reid_root(spec: DatasetSpec, data: Path | None) -> Path:

@@ -63,9 +63,17 @@ def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> Chec
 def open_any(spec: DatasetSpec, data: Path | None) -> Any:
     """Open a data set, which reads and checks it as a run would. Raises UserError."""
     from backbones.data.classification import open_classification
+    from backbones.data.formats.users_reader import WrongReader
     from tasks.data.coco import open_coco
     from tasks.data.reid import FORMATS, open_reid
 
+    if spec.reader:
+        for open_dataset in (open_classification, open_reid, open_coco):
+            try:
+                return open_dataset(spec, data)
+            except WrongReader as error:
+                reason = error
+        raise reason
     if spec.format == "coco":
         return open_coco(spec, data)
     return open_reid(spec, data) if spec.format in FORMATS else open_classification(spec, data)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones import user_code
-from backbones.data.spec import manifest_digest
+from backbones.data.spec import manifest_digest, resolve_dataset
 from backbones.engine.context import Context, peak_mib
 from backbones.engine.trained_weights import head_digest
 from backbones.settings import plain, write_yaml
@@ -70,7 +70,9 @@ class PlannedRun:
     @cached_property
     def user_code(self) -> dict[str, dict[str, str]]:
         """The files of the parts of this run that are the user's, besides the backbone's; see `Record.user_code`."""
-        files = {"task": self.task.file}
+        is_yaml = self.dataset_argument.endswith((".yaml", ".yml"))
+        reader = resolve_dataset(self.dataset_argument).reader if is_yaml else ""
+        files = {"task": self.task.file, "reader": reader}
         return {part: {"file": file, "sha256": user_code.digest(file)} for part, file in files.items() if file}
 
     @cached_property

@@ -116,6 +116,8 @@ def _run_inputs(folder: Path, record: Record, search: Search) -> "RunInputs":
     from tasks.reference.run_inputs import RunInputs
 
     task = task_of(record)
+    for part in record.user_code:
+        users_file(record, part)
     if record.task_version != task.version:
         raise UserError(
             f"version {record.task_version} of task {record.task} scored the run, and here is version {task.version} "

@@ -55,23 +55,26 @@ def label_from(text: str, count: int, place: str) -> int:
     return number - 1
 
 
-def layout_from_lists(spec: DatasetSpec, classes: Sequence[str], train: ListedSplit, val: ListedSplit) -> FoundLayout:
-    """Return both splits, once every image they name is known to exist.
+def layout_from_lists(
+    spec: DatasetSpec, classes: Sequence[str], train: ListedSplit | None, val: ListedSplit | None
+) -> FoundLayout:
+    """Return the splits, of which one may be None, once every image they name is known to exist.
 
     Raises:
         UserError: an image is listed twice or missing, or a class is without training images.
     """
-    paths = [f"{part.folder}/{image}" for part in (train, val) for image in part.images]
+    parts = {name: part for name, part in (("train", train), ("val", val)) if part is not None}
+    paths = [f"{part.folder}/{image}" for part in parts.values() for image in part.images]
     twice = [path for path, count in Counter(paths).items() if count > 1]
     if twice:
-        sources = " and ".join(dict.fromkeys((str(train.source), str(val.source))))
+        sources = " and ".join(dict.fromkeys(str(part.source) for part in parts.values()))
         raise UserError(f"{sources}: {len(twice)} image(s) listed more than once: {shortened(twice)}")
-    empty = sorted(set(range(len(classes))) - set(train.labels))
-    if empty:
+    empty = sorted(set(range(len(classes))) - set(train.labels)) if train else []
+    if train and empty:
         names = shortened([classes[label] for label in empty])
         raise UserError(f"{train.source}: {len(empty)} class(es) without training images: {names}")
-    splits = {name: _split(spec, name, part) for name, part in (("train", train), ("val", val))}
-    return FoundLayout(classes=tuple(classes), train=splits["train"], val=splits["val"])
+    splits = {name: _split(spec, name, part) for name, part in parts.items()}
+    return FoundLayout(classes=tuple(classes), train=splits.get("train"), val=splits.get("val"))
 
 
 def _split(spec: DatasetSpec, name: str, part: ListedSplit) -> FileSplit:

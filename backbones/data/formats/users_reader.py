@@ -1,0 +1,105 @@
+"""Readers of data sets in users' files: `format: path/to/file.py:NAME` in the YAML of a data set.
+
+Such a function is called with the folder of the data set and the further keys of the YAML. It returns lists by split,
+and what a list holds depends on what the data set is for.
+"""
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from backbones.data.formats.folders import FoundLayout
+from backbones.data.formats.list_files import ListedSplit, layout_from_lists
+from backbones.data.spec import DatasetSpec, find_root
+from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.user_code import load
+
+
+class WrongReader(UsageError):
+    """A user's function reads a data set for something else."""
+
+
+def read_by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Any]:
+    """Return the folder of a data set, and what the user's function returns for it.
+
+    Args:
+        spec: its facts; `spec.reader` names the function.
+        data: the `--data` option.
+
+    Raises:
+        DatasetNotFound: there is no such folder.
+        UsageError: the function does not take the keys of the YAML.
+    """
+    root, function = find_root(spec, data), load(spec.reader)
+    signature = inspect.signature(function)
+    try:
+        signature.bind(root, **spec.options)
+    except TypeError as error:
+        known = [*list(signature.parameters)[1:], *(item.name for item in fields(spec))]
+        near = "".join(did_you_mean(key, known) for key in spec.options if key not in known)
+        raise UsageError(f"{spec.name}: the keys of its YAML do not fit {spec.reader}: {error}{near}") from None
+    return root, function(root, **spec.options)
+
+
+def rows_by_split(
+    spec: DatasetSpec, result: Any, splits: Collection[str], wanted: str, fits: Callable[[Any], bool]
+) -> dict[str, list[Any]]:
+    """Return what a user's function returned, once it is known to be lists of rows by split.
+
+    Args:
+        splits: the names of the splits, of which some may be missing.
+        wanted: what is wanted, for messages.
+        fits: tells whether a row is right.
+
+    Raises:
+        WrongReader: it is something else.
+    """
+    where = f"{spec.reader} returned"
+    if not isinstance(result, dict) or not result or not set(result) <= set(splits):
+        what = f"a dict of {', '.join(map(repr, result)) or 'nothing'}" if isinstance(result, dict) else repr(result)
+        raise WrongReader(f"{where} {what[:200]}; wanted: {wanted}")
+    rows = {name: list(part) for name, part in result.items()}
+    for name, part in rows.items():
+        wrong = next((row for row in part if not fits(row)), None)
+        if wrong is not None or not part:
+            what = f"the row {wrong!r}"[:200] if part else "no rows"
+            raise WrongReader(f"{where} {what} in {name!r}; wanted: {wanted}")
+    return rows
+
+
+def file_below(root: Path, path: Any) -> str:
+    """Return a path of a user's function relative to the folder of the data set. Raises UserError."""
+    try:
+        return Path(root / path).relative_to(root).as_posix()
+    except ValueError:
+        raise UserError(f"{path}: lies outside {root}, the `root` of the data set") from None
+
+
+def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Return the splits that a user's function lists as (path, class name), sorted by class and path.
+
+    It may return a `FoundLayout` itself, with splits of a class of its own.
+
+    Raises:
+        UserError: the function returns something else, or an image is missing or listed twice.
+    """
+    root, result = read_by_user(spec, data)
+    if isinstance(result, FoundLayout):
+        return result
+    rows = rows_by_split(
+        spec,
+        result,
+        ("train", "val"),
+        "a dict with 'train', 'val' or both, each a list of (path, class name)",
+        lambda row: isinstance(row, tuple | list) and len(row) == 2 and isinstance(row[1], str),
+    )
+    classes = sorted({name for part in rows.values() for _, name in part})
+    labels = {name: label for label, name in enumerate(classes)}
+    source = Path(spec.reader.rpartition(":")[0])
+    splits = {}
+    for split, part in rows.items():
+        files = sorted((labels[name], file_below(root, path)) for path, name in part)
+        splits[split] = ListedSplit(source, root, [path for _, path in files], [label for label, _ in files])
+    return layout_from_lists(spec, classes, splits.get("train"), splits.get("val"))

@@ -1,0 +1,188 @@
+"""Readers of data sets in the user's own files: that of the guide, each kind of data set, and faults in such files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from backbones.data.classification import ClassificationData, open_classification
+from backbones.data.spec import resolve_dataset
+from backbones.errors import UserError
+from tasks.data.coco import open_coco
+from tasks.data.reid import open_reid
+from tests.documents import files_in
+from tests.runs import record
+from transfer.doctor.__main__ import main as doctor
+from transfer.records.protocol import digest
+from transfer.run import main
+from transfer.verify.__main__ import main as verify
+
+FILES = files_in("docs/adding-a-part.md")
+COLOURS = {"blue": (40, 40, 220), "green": (40, 200, 40), "red": (220, 40, 40)}
+FLAGS = ["knn", "--backbone", "tiny", "--weights", "random", "--size", "32", "--resize", "32", "--threads", "1"]
+FLAGS += ["--k", "5", "--other-k", "--dataset", "my_data.yaml"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's with the reader and the YAML of the guide, and 60 noisy images of three colours."""
+    for name in ("my_reader.py", "my_data.yaml"):
+        (tmp_path / name).write_text(FILES[name])
+    (tmp_path / "shapes").mkdir()
+    rng = np.random.default_rng(0)
+    for name, colour in COLOURS.items():
+        for number in range(20):
+            pixels = np.clip(np.array(colour) + rng.normal(0, 30, (32, 32, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "shapes" / f"{name}_{number:04}.png")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def opened() -> ClassificationData:
+    """The data set of the user's, as a run opens it."""
+    return open_classification(resolve_dataset("my_data.yaml"), None)
+
+
+def reads(folder: Path, result: str, yaml: str = "") -> None:
+    """Write a reader that returns this, in Python."""
+    (folder / "my_reader.py").write_text(f"def read(root):\n    return {result}\n")
+    (folder / "my_data.yaml").write_text("format: my_reader.py:read\nroot: shapes\n" + yaml)
+
+
+def test_a_run_on_what_the_reader_of_the_guide_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(FLAGS) == 0
+    made = record(folder / "runs")
+    assert made.scores["top1"] > 0.9  # chance is 1/3
+    assert made.dataset["counts"]["train"] == {"images": 48, "classes": 3}
+    assert made.dataset["counts"]["val"] == {"images": 12, "classes": 3}
+    assert made.user_code["reader"]["file"] == f"{folder}/my_reader.py:read"
+    assert made.run_key_content["user_code"] == {"reader": made.user_code["reader"]["sha256"]}
+    assert main(FLAGS) == 0
+    assert "has a record, reused" in capsys.readouterr().err
+    assert verify(["runs", "--recompute"]) == 0
+    assert "12 images, 48 training images" in capsys.readouterr().out
+    reader = folder / "my_reader.py"
+    reader.write_text(reader.read_text() + "\n# changed\n")
+    verify(["runs", "--recompute"])
+    assert "the reader of the run" in capsys.readouterr().out
+    assert main([*FLAGS, "--out", "again"]) == 0
+    again = record(folder / "again")
+    assert (again.scores, again.dataset) == (made.scores, made.dataset)
+    assert again.run_key != made.run_key
+    assert digest(again) != digest(made)
+    assert doctor(["data", "my_data.yaml"]) == 0
+    assert "complete, train 48, val 12 images" in capsys.readouterr().out
+
+
+def test_rows_are_sorted_by_class_and_path_however_they_are_listed(folder: Path) -> None:
+    first = opened()
+    reader = folder / "my_reader.py"
+    reader.write_text(reader.read_text().replace("sorted(", "reversed(sorted(").replace('")):', '"))):'))
+    second = opened()
+    assert first.classes == second.classes == tuple(COLOURS)
+    for one, two in ((first.train, second.train), (first.val, second.val)):
+        assert one is not None
+        assert two is not None
+        assert list(one.names) == list(two.names) == sorted(one.names)
+        assert np.array_equal(one.labels, two.labels)
+    assert first.digest == second.digest
+
+
+def test_one_split_is_enough_where_a_task_needs_no_other(folder: Path) -> None:
+    reads(folder, "{'val': [('red_0000.png', 'red'), ('blue_0000.png', 'blue')]}")
+    data = opened()
+    assert data.train is None
+    assert data.val is not None
+    assert data.val.labels.tolist() == [0, 1]
+
+
+def test_a_layout_of_a_split_of_ones_own(folder: Path) -> None:
+    (folder / "my_reader.py").write_text("""
+import io
+from dataclasses import dataclass
+import numpy as np
+from PIL import Image
+from backbones.data.formats.folders import FoundLayout
+from backbones.data.splits.split import Split
+
+@dataclass(eq=False)
+class Plain(Split):
+    def encoded(self, index):
+        file = io.BytesIO()
+        Image.new("RGB", (8, 8), (index, 0, 0)).save(file, "PNG")
+        return file.getvalue()
+    def place(self, index): return f"image {index}"
+    def stamps(self, indices): return [str(index) for index in indices]
+
+def read(root, held_out):
+    split = Plain("train", np.array([0, 1]), ["a", "b"], np.array([1, 1]))
+    return FoundLayout(classes=("x", "y"), train=split, val=None)
+""")
+    data = opened()
+    assert data.train is not None
+    assert data.train.read(1).getpixel((0, 0)) == (1, 0, 0)
+
+
+def test_people_are_read(folder: Path) -> None:
+    rows = [(f"red_{n:04}.png", n // 4, n % 2) for n in range(8)]
+    reads(folder, repr({"train": rows, "query": rows[:2], "gallery": rows[2:]}))
+    data = open_reid(resolve_dataset("my_data.yaml"), None)
+    assert [(sample.identity, sample.camera) for sample in data.train[:2]] == [(0, 0), (0, 1)]
+    assert data.counts["query"] == {"images": 2, "identities": 1, "cameras": 2}
+    assert data.name_of(data.train[0]) == "red_0000.png"
+
+
+def test_objects_are_read(folder: Path) -> None:
+    annotations: dict[str, Any] = {
+        "images": [{"id": 1, "file_name": "red_0000.png", "width": 32, "height": 32}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 10, 12], "area": 120, "iscrowd": 0}],
+        "categories": [{"id": 3, "name": "spot"}],
+    }
+    reads(folder, repr({"val": (annotations, "")}))
+    data = open_coco(resolve_dataset("my_data.yaml"), None)
+    assert data.classes == ("spot",)
+    assert data.val is not None
+    assert data.val.boxes.tolist() == [[1, 2, 10, 12]]
+    annotations["annotations"][0]["image_id"] = 7
+    reads(folder, repr({"val": (annotations, "")}))
+    with pytest.raises(UserError, match=r"my_reader\.py: "):
+        open_coco(resolve_dataset("my_data.yaml"), None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("my_reader.py:read", "my_reder.py:read", "there is no file {folder}/my_reder.py; did you mean 'my_reader.py'"),
+        ("my_reader.py:read", "my_reader.py:raed", "there is no 'raed' in this file; did you mean 'read'"),
+        ("my_reader.py:read", "image_foldr", "did you mean 'image_folder'"),
+        ("held_out: 5", "held_ot: 5", "missing a required argument: 'held_out'; did you mean 'held_out'"),
+        ("root: shapes", "root: shape", "the data set was not found"),
+        ('stem.split("_")', 'stem.splot("_")', "my_reader.py at line 5: AttributeError: 'str' object has no attribute"),
+        ("return rows", "return 3", "returned 3; wanted: a dict with 'train', 'val' or both"),
+        ("return rows", "return {'test': []}", "returned a dict of 'test'; wanted: a dict with"),
+        ("(path, name))", "path)", "in 'train'; wanted: a dict with 'train', 'val' or both, each a list of (path"),
+        ('"*.png"', '"*.jpg"', "returned no rows in 'train'"),
+        ("(path, name)", "(root / 'gone.png', name)", "image(s) listed more than once"),
+        ("(path, name)", "(root.parent / path.name, name)", "lies outside {folder}/shapes, the `root` of the data set"),
+        ("def read(root, *, held_out)", "def read(root)", "got an unexpected keyword argument 'held_out'"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    before: str, after: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert any(before in (folder / name).read_text() for name in ("my_reader.py", "my_data.yaml"))
+    for name in ("my_reader.py", "my_data.yaml"):
+        (folder / name).write_text((folder / name).read_text().replace(before, after))
+    assert main(FLAGS) in (1, 2)
+    error = capsys.readouterr().err
+    assert message.replace("{folder}", str(folder)) in error
+    assert "Traceback" not in error
+    assert not (folder / "runs").exists() or not list(folder.glob("runs/*/record.json"))
+
+
+def test_a_reader_for_another_purpose_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reads(folder, "{'query': [('red_0000.png', 0, 0)]}")
+    assert main(FLAGS) == 2
+    assert "my_reader.py:read returned a dict of 'query'; wanted: a dict with 'train', 'val'" in capsys.readouterr().err
