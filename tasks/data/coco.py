@@ -21,8 +21,9 @@ from backbones.data.spec import (
     text_option,
 )
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
+from tasks.data.coco_annotations import Classes, read_split
 from tasks.data.coco_images import Splits, Stats, check_images, choose_images, stats_of
-from tasks.data.coco_split import WORDS, Classes, CocoSplit, read_split
+from tasks.data.coco_split import WORDS, CocoSplit
 from tasks.data.toy_coco import GENERATORS
 
 SPLITS = ("train", "val")

@@ -60,9 +60,6 @@ BENCHMARKS = {
         parity("deit", f"{CLONE}facebookresearch/deit"),
         parity("dino", f"{CLONE}facebookresearch/dino"),
         parity("transreid", f"{CLONE}damo-cv/TransReID; yacs"),
-        Benchmark(
-            "timm_tests", "parity.timm_tests", "--checkout FOLDER: the source package of the installed timm", "not used"
-        ),
         Benchmark("timm_tests", "parity.timm_tests", "--checkout FOLDER: timm's source package", "not used"),
         parity("vitdet", f"{CLONE}facebookresearch/detectron2; mmdetection"),
     )

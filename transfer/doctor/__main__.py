@@ -18,7 +18,7 @@ from transfer.doctor.check_result import CheckResult
 from transfer.evaluation.environment import PACKAGES, package_version
 
 EXTRAS = {
-    "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),
+    "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools", "orjson"),
     "sweep": ("submitit",),
     "track": ("tensorboard", "trackio", "wandb", "mlflow"),
     "torchreid": ("torchreid", "gdown", "opencv-python-headless"),

@@ -32,6 +32,17 @@ class PackedNames(Sequence[str]):
             ends.append(len(block))
         self._block, self._ends = bytes(block), np.frombuffer(ends, dtype=np.int64)
 
+    def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the encoded names, uint8, and where each begins and ends, int64 [M + 1]."""
+        return np.frombuffer(self._block, dtype=np.uint8), self._ends
+
+    @classmethod
+    def from_arrays(cls, block: NDArray[Any], ends: NDArray[Any]) -> Self:
+        """Return what `arrays` was taken from."""
+        names = cls([])
+        names._block, names._ends = block.tobytes(), ends
+        return names
+
     def __len__(self) -> int:
         return len(self._ends) - 1
 

@@ -9,14 +9,14 @@ def test_values_come_back_as_they_were() -> None:
     packed = Packed(VALUES)
     assert list(packed) == VALUES
     assert [packed[index] for index in range(-5, 0)] == VALUES
+    assert packed[1:3] == VALUES[1:3]
     assert len(Packed([])) == 0
     assert list(Packed([])) == []
 
 
-def test_parts_share_the_memory() -> None:
+def test_arrays_hold_everything() -> None:
     packed = Packed(VALUES)
-    chosen = packed.select(np.array([4, 0, 2]))
-    assert list(chosen) == [VALUES[4], VALUES[0], VALUES[2]]
-    assert list(chosen.select(np.array([1]))) == [None]
-    assert list(packed[1:3]) == VALUES[1:3]
-    assert np.shares_memory(chosen._buffer, packed._buffer)
+    arrays = packed.arrays()
+    again = Packed.from_arrays(arrays["text"], arrays["ends"])
+    assert list(again) == VALUES
+    assert np.shares_memory(again.arrays()["text"], arrays["text"])

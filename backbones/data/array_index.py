@@ -1,0 +1,115 @@
+"""What was read of large data, kept in the cache folder as arrays: the next process maps them and parses nothing."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backbones.data.cache import cache_folder
+from backbones.errors import UserError
+from backbones.runtime.files import replace_folder
+
+FACTS = "facts.json"
+SETTLED = 2.0
+"""Seconds after which another change of a file gets another time: file systems count time in steps."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """Arrays and a few facts of one source, read-only; processes that open it share its memory."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, Any]
+    """Plain values."""
+
+
+def file_stamp(path: Path) -> str:
+    """Return what changes when a file is changed or replaced: its size, time and inode."""
+    stat = path.stat()
+    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+
+
+def is_settled(path: Path) -> bool:
+    """Return whether a file is old enough that any later change of it will change its stamp."""
+    return path.stat().st_mtime < time.time() - SETTLED
+
+
+def load_index(source: Path, version: str, stamp: str) -> Index | None:
+    """Return the index of a source; None if there is none, it is damaged, or of another version or stamp.
+
+    Args:
+        source: the file or folder that it was made of.
+        version: of the arrays; another one is another form.
+        stamp: see `file_stamp`.
+    """
+    folder = _folder(source)
+    try:
+        content = json.loads((folder / FACTS).read_bytes())
+        if content["version"] != version or content["source"] != str(source.resolve()):
+            return None
+        if content["stamp"] != stamp:
+            print(f"{source}: has changed since its index was made; reading it again", file=sys.stderr)
+            return None
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in content["digests"]}
+        if all(_digest(arrays[name]) == digest for name, digest in content["digests"].items()):
+            return Index(arrays, content["facts"])
+        print(f"{folder}: the index of {source} is damaged; reading it again", file=sys.stderr)
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    return None
+
+
+def keep_index(source: Path, version: str, stamp: str, index: Index) -> None:
+    """Keep an index for a later `load_index`, in place of an older one; a failure is reported on stderr."""
+    folder = _folder(source)
+    content = {
+        "version": version,
+        "source": str(source.resolve()),
+        "stamp": stamp,
+        "facts": dict(index.facts),
+        "digests": {name: _digest(array) for name, array in index.arrays.items()},
+    }
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            for name, array in index.arrays.items():
+                np.save(new / f"{name}.npy", array)
+            (new / FACTS).write_text(json.dumps(content), encoding="utf-8")
+            replace_folder(new, folder)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    except (OSError, UserError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        print(f"{source}: its index is not kept in {folder.parent} ({reason}); it is read again next time; "
+              "XDG_CACHE_HOME=FOLDER names another place", file=sys.stderr)  # fmt: skip
+
+
+def drop_index(source: Path) -> None:
+    """Remove the index of a source, if there is one."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(_folder(source))
+
+
+def _folder(source: Path) -> Path:
+    name = hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:32]
+    return cache_folder() / "indexes" / name
+
+
+def _digest(array: NDArray[Any]) -> str:
+    """Return the sha256 (hex) of an array's type, shape and values."""
+    digest = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
+    if array.size:
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

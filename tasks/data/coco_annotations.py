@@ -1,0 +1,289 @@
+"""A file of annotations in COCO's format -> the columns of a split, kept in an index for the next process.
+
+Letters: I images, M objects, of which some are crowds.
+"""
+
+import gc
+import hashlib
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backbones.data.array_index import Index, file_stamp, is_settled, keep_index, load_index
+from backbones.data.splits.split import PackedNames
+from backbones.errors import UserError, shortened
+from tasks.data.coco_checks import FIELDS, check_entries, check_unique, rle_fault
+from tasks.data.coco_json import HINT, Unsure, iterate_tables, read_content
+from tasks.data.coco_split import CocoImage, CocoSplit
+from tasks.data.segmentations import Collector, Segmentations
+
+POINTS = 3
+SLACK = 0.005
+"""Tolerance in pixels of boxes beyond the image, as COCO writes two decimals."""
+VERSION = "coco 1"
+INDEXED = 8 * 2**20
+"""Bytes from which on a file is given an index; smaller ones are parsed within a quarter of a second."""
+
+Classes = dict[int, str]
+"""Category ids and names, in the order of the ids."""
+
+
+def read_split(
+    name: str, file: Path, folder: Path, content: bytes | None = None
+) -> tuple[CocoSplit, Classes, dict[str, int]]:
+    """Read a split and its categories, and count the objects and polygons left out of training by reason.
+
+    Args:
+        name: the name of the split.
+        file: the file of the annotations.
+        folder: the folder of the images.
+        content: the annotations if the file only stands for them in messages.
+
+    Raises:
+        UserError: the file is not in COCO's format, or contradicts itself.
+    """
+    annotations = _read_annotations(file) if content is None else _parse_once(file, content, fast=False)
+    split = annotations.split(name, file, folder)
+    trained, boxes = _fit_boxes(split)
+    dropped = {"crowds": int(split.crowd.sum()), **boxes, **annotations.polygons}
+    return replace(split, trained=trained), annotations.classes, dropped
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Annotations:
+    """What stands in a file: see the fields of the same names in `CocoSplit`."""
+
+    content: str
+    image_ids: NDArray[Any]
+    """Ids of the images [I], sorted, int64."""
+    image_names: PackedNames
+    image_sizes: NDArray[Any]
+    """Width and height [I, 2] in pixels, int64."""
+    classes: Classes
+    ids: NDArray[Any]
+    image: NDArray[Any]
+    label: NDArray[Any]
+    boxes: NDArray[Any]
+    areas: NDArray[Any]
+    crowd: NDArray[Any]
+    segmentations: Segmentations
+    polygons: dict[str, int]
+    """Numbers of `short_polygons`, and of objects `left_without_polygon`."""
+
+    def split(self, name: str, file: Path, folder: Path) -> CocoSplit:
+        """Return the split; every object that is no crowd counts as trained."""
+        sizes = self.image_sizes.tolist()
+        return CocoSplit(
+            name=name,
+            folder=folder,
+            file=file,
+            content=self.content,
+            images=[
+                CocoImage(number, image, width, height)
+                for number, image, (width, height) in zip(self.image_ids.tolist(), self.image_names, sizes)
+            ],
+            segmentations=self.segmentations,
+            masked=self.segmentations.present,
+            trained=~self.crowd,
+            **{column: getattr(self, column) for column in _COLUMNS},
+        )
+
+    def index(self) -> Index:
+        """Return everything as arrays and facts."""
+        names, ends = self.image_names.arrays()
+        arrays = {column: getattr(self, column) for column in (*_COLUMNS, "image_ids", "image_sizes")}
+        arrays |= {"image_names": names, "image_ends": ends, **self.segmentations.arrays()}
+        facts = {"content": self.content, "classes": list(self.classes.items()), "polygons": self.polygons}
+        return Index(arrays, facts)
+
+    @classmethod
+    def from_index(cls, index: Index) -> Self:
+        """Return what `index` was taken from."""
+        arrays, facts = index.arrays, index.facts
+        return cls(
+            content=facts["content"],
+            classes=dict(map(tuple, facts["classes"])),
+            polygons=facts["polygons"],
+            image_names=PackedNames.from_arrays(arrays["image_names"], arrays["image_ends"]),
+            segmentations=Segmentations.from_arrays(arrays),
+            **{column: arrays[column] for column in (*_COLUMNS, "image_ids", "image_sizes")},
+        )
+
+
+_COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd")
+
+
+def _read_annotations(file: Path) -> _Annotations:
+    """Return what stands in a file, from its index where there is one."""
+    try:
+        large, stamp, settled = file.stat().st_size >= INDEXED, file_stamp(file), is_settled(file)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}; fix the file or its permissions") from None
+    if large and (index := load_index(file, VERSION, stamp)):
+        return _Annotations.from_index(index)
+    annotations = _parse(file, fast=large)
+    if large and settled and file_stamp(file) == stamp:
+        keep_index(file, VERSION, stamp, annotations.index())
+    return annotations
+
+
+class _Objects:
+    """Columns of the entries of `annotations`, in the order of the file."""
+
+    def __init__(self) -> None:
+        self.ids, self.image_ids, self.category_ids, self.crowd = (array("q") for _ in range(4))
+        self.boxes, self.areas = array("d"), array("d")
+        self.segmentations = Collector()
+        self.short = self.bare = 0
+
+    def add(self, entries: list[dict[str, Any]]) -> None:
+        self.ids.extend([entry["id"] for entry in entries])
+        self.image_ids.extend([entry["image_id"] for entry in entries])
+        self.category_ids.extend([entry["category_id"] for entry in entries])
+        self.crowd.extend([entry.get("iscrowd", 0) for entry in entries])
+        self.boxes.extend(chain.from_iterable([entry["bbox"] for entry in entries]))
+        self.areas.extend([entry["area"] for entry in entries])
+        self.segmentations.add([self._without_short(entry.get("segmentation")) for entry in entries])
+
+    def _without_short(self, segmentation: Any) -> Any:
+        """Remove polygons with fewer than three points; an object without others is left with its box."""
+        if not isinstance(segmentation, list):
+            return segmentation
+        polygons = [polygon for polygon in segmentation if len(polygon) >= 2 * POINTS]
+        self.short += len(segmentation) - len(polygons)
+        self.bare += bool(segmentation) and not polygons
+        return polygons
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the garbage collector: its passes over many small objects take a quarter of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _parse(file: Path, *, fast: bool) -> _Annotations:
+    """Parse a file; what the fast way cannot settle, such as the wording of an error, the ordinary one does."""
+    if fast:
+        with suppress(Unsure, UserError, ImportError):
+            return _parse_once(file, None, fast=True)
+    return _parse_once(file, None, fast=False)
+
+
+@_collector_paused()
+def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> _Annotations:
+    lists = _read_lists(file, content, fast=fast)
+    check_unique(file, "images", [image.id for image in lists.images], "id")
+    check_unique(file, "images", [image.file_name for image in lists.images], "file_name")
+    check_unique(file, "categories", [number for number, _ in lists.categories], "id")
+    check_unique(file, "annotations", lists.objects.ids, "id")
+    if fast and not np.isfinite(lists.objects.segmentations.coordinates).all():
+        raise Unsure
+    lists.images.sort(key=lambda image: image.id)
+    return _assemble(file, lists.content, lists.images, dict(sorted(lists.categories)), lists.objects)
+
+
+class _Lists:
+    """The three lists of a file, in its order."""
+
+    def __init__(self, content: str) -> None:
+        self.content = content
+        """Checksum of the file."""
+        self.images: list[CocoImage] = []
+        self.categories: list[tuple[int, str]] = []
+        self.objects = _Objects()
+
+    def add(self, key: str, entries: list[dict[str, Any]]) -> None:
+        if key == "annotations":
+            self.objects.add(entries)
+        elif key == "images":
+            self.images += [CocoImage(*(entry[name] for name in FIELDS["images"])) for entry in entries]
+        else:
+            self.categories += [(entry["id"], entry["name"]) for entry in entries]
+
+
+def _read_lists(file: Path, content: bytes | None, *, fast: bool) -> _Lists:
+    """Read and check the entries of a file, or of `content`; a file's text is gone from memory when this returns."""
+    content = read_content(file) if content is None else content
+    lists, missing = _Lists(hashlib.sha256(content).hexdigest()), set(FIELDS)
+    for key, pieces in iterate_tables(file, content, fast=fast):
+        if key not in FIELDS or pieces is None:
+            continue
+        missing.discard(key)
+        number = 0
+        for entries in pieces:
+            check_entries(file, key, number, entries, fast=fast)
+            lists.add(key, entries)
+            number += len(entries)
+    for key in FIELDS:
+        if key in missing:
+            hint = "; files without it (image_info_*.json) serve neither for training nor for scoring"
+            raise UserError(
+                f"{file}: not in COCO's format: there is no list `{key}`{hint if key == 'annotations' else ''}; {HINT}"
+            )
+    return lists
+
+
+def _assemble(file: Path, content: str, images: list[CocoImage], classes: Classes, objects: _Objects) -> _Annotations:
+    """Return the columns with the objects by image, their references resolved and their encodings checked."""
+    image_ids = [image.id for image in images]
+    image = _places(file, objects.image_ids, image_ids, "image_id", "images")
+    label = _places(file, objects.category_ids, list(classes), "category_id", "categories")
+    segmentations = Segmentations(**objects.segmentations.fields())
+    ids = np.array(objects.ids, dtype=np.int64)
+    for row in np.flatnonzero(segmentations.encoding >= 0):
+        described = images[image[row]]
+        if fault := rle_fault(segmentations[int(row)], described.height, described.width):
+            raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask anew")
+    order = np.argsort(image, kind="stable")
+    return _Annotations(
+        content=content,
+        image_ids=np.array(image_ids, dtype=np.int64),
+        image_names=PackedNames(image.file_name for image in images),
+        image_sizes=np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2),
+        classes=classes,
+        ids=ids[order],
+        image=image[order],
+        label=label[order],
+        boxes=np.array(objects.boxes, dtype=np.float64).reshape(-1, 4)[order],
+        areas=np.array(objects.areas, dtype=np.float64)[order],
+        crowd=np.array(objects.crowd, dtype=bool)[order],
+        segmentations=segmentations.select(order),
+        polygons={"short_polygons": objects.short, "left_without_polygon": objects.bare},
+    )
+
+
+def _places(file: Path, references: Sequence[int], known: list[int], name: str, table: str) -> NDArray[Any]:
+    """Return the place [M] of each referenced id among the sorted `known`, int64."""
+    values, ids = np.array(references, dtype=np.int64), np.array(known, dtype=np.int64)
+    unknown = ~np.isin(values, ids)
+    if unknown.any():
+        raise UserError(
+            f"{file}: {int(unknown.sum())} annotations have an `{name}` that `{table}` does not list: "
+            f"{shortened(np.unique(values[unknown]).tolist())}; take the annotations out, or list these in `{table}`"
+        )
+    return np.searchsorted(ids, values)
+
+
+def _fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:
+    """Return which objects are trained on, bool [M], by the rules of mmdetection's `CocoDataset`, and their faults."""
+    low, high, limits = split.boxes[:, :2], split.boxes[:, :2] + split.boxes[:, 2:], split.sizes()[split.image]
+    flat = ((split.boxes[:, 2:] <= 0).any(axis=1) | (split.areas <= 0)) & ~split.crowd
+    outside = ((high <= 0) | (low >= limits)).any(axis=1) & ~flat & ~split.crowd
+    tiny = (split.boxes[:, 2:] < 1).any(axis=1) & ~(flat | outside | split.crowd)
+    trained = ~(flat | outside | tiny | split.crowd)
+    clipped = ((low < -SLACK) | (high > limits + SLACK)).any(axis=1) & trained
+    counts = {"no_area": flat, "outside": outside, "below_pixel": tiny, "clipped": clipped}
+    return trained, {name: int(rows.sum()) for name, rows in counts.items()}

@@ -1,0 +1,123 @@
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backbones.data.cache import cache_folder
+from backbones.errors import UserError
+from tasks.data import coco_annotations, coco_json
+from tasks.data.coco_annotations import read_split
+from tests.tasks.data.coco_tree import CROWD, changed, content, written
+
+
+@pytest.fixture(autouse=True)
+def small_files_are_indexed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(coco_annotations, "INDEXED", 0)
+    monkeypatch.setattr(coco_json, "PIECE", 16)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def settled(file: Path, seconds: float = 100) -> Path:
+    """Give a file a time at which its content is certain to be that of its stamp."""
+    stat = file.stat()
+    os.utime(file, (stat.st_atime, stat.st_mtime - seconds))
+    return file
+
+
+def plain(file: Path) -> dict[str, Any]:
+    """Everything that is read of a file."""
+    split, classes, dropped = read_split("train", file, file.parent)
+    columns = {name: getattr(split, name) for name in vars(split) if isinstance(getattr(split, name), np.ndarray)}
+    return {
+        "columns": {name: (column.dtype, column.tolist()) for name, column in columns.items()},
+        "images": list(split.images),
+        "segmentations": list(split.segmentations),
+        "rest": (split.content, classes, dropped),
+    }
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return settled(written(tmp_path / "coco") / "annotations" / "instances_train2017.json")
+
+
+def parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that are parsed from now on."""
+    parsed, parse = [], coco_annotations._parse
+    monkeypatch.setattr(
+        coco_annotations, "_parse", lambda file, *, fast: (parsed.append(file), parse(file, fast=fast))[1]
+    )
+    return parsed
+
+
+def test_both_ways_and_the_index_give_the_same(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = parses(monkeypatch)
+    fast, indexed = plain(file), plain(file)
+    assert parsed == [file]
+    monkeypatch.setattr(coco_annotations, "INDEXED", 2**60)
+    assert plain(file) == fast == indexed
+    assert parsed == [file, file]
+    assert len(fast["images"]) == 4
+
+
+def test_what_the_fast_way_cannot_settle_the_ordinary_one_does(file: Path) -> None:
+    for change, message in (
+        ({"segmentation": [[1, 2, 3, 4, 5, float("inf")]]}, "entry 0 of `annotations` .* `segmentation` is"),
+        ({"id": 10**20}, "`id` is 100000000000000000000"),
+        ({"bbox": [1, 2, 3, 2**53]}, "`bbox` is"),
+        ({"segmentation": CROWD | {"counts": 5}}, "`segmentation` is"),
+    ):
+        file.write_text(json.dumps(changed("annotations", 0, **change)))
+        with pytest.raises(UserError, match=message):
+            plain(settled(file))
+    assert not (cache_folder() / "indexes").exists()
+
+
+def test_a_changed_file_is_read_again(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, parsed = plain(file), parses(monkeypatch)
+    stat = file.stat()
+    file.write_text(json.dumps(changed("annotations", 0, area=60.5)).ljust(stat.st_size))
+    settled(file, 50)
+    after = plain(file)
+    assert after["columns"]["areas"] != before["columns"]["areas"]
+    assert parsed == [file]
+    assert f"{file}: has changed since its index was made; reading it again" in capsys.readouterr().err
+    assert plain(file) == after
+    assert parsed == [file]
+
+
+def test_a_damaged_index_is_not_believed(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = plain(file)
+    boxes = next((cache_folder() / "indexes").glob("*/boxes.npy"))
+    damaged = bytearray(boxes.read_bytes())
+    damaged[-3] ^= 1
+    boxes.write_bytes(damaged)
+    parsed = parses(monkeypatch)
+    assert plain(file) == whole
+    assert parsed == [file]
+    assert "is damaged; reading it again" in capsys.readouterr().err
+    next((cache_folder() / "indexes").glob("*/label.npy")).unlink()
+    assert plain(file) == whole
+    assert parsed == [file, file]
+
+
+def test_a_file_that_was_just_written_has_no_index_yet(tmp_path: Path) -> None:
+    root = written(tmp_path / "coco", train=content("train"))
+    plain(root / "annotations" / "instances_train2017.json")
+    assert not (cache_folder() / "indexes").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_reported(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
+    assert len(plain(file)["images"]) == 4
+    assert "its index is not kept in" in capsys.readouterr().err
