@@ -1,9 +1,10 @@
 """Interface of a task. The evaluator runs any such object; each task's module in `tasks/` defines one as `TASK`."""
 
 import importlib
+import math
 import re
 import shlex
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -29,6 +30,10 @@ class Metric:
     bounds: tuple[float, float] = (0.0, 1.0)
     averaged: bool = False
     """Whether its unweighted mean over several data sets is reported."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as a record has them; bounds of which one is infinite are None there."""
+        return asdict(self) | {"bounds": self.bounds if all(map(math.isfinite, self.bounds)) else None}
 
 
 class Data(Protocol):

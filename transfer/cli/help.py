@@ -31,7 +31,7 @@ _DATA = (
     *("global_area", "local_size", "local_area", "local_crops", "label_fraction", "fraction_seed", "msmt17_val"),
 )
 _EVALUATION = (
-    *("eval_batch", "validate_at", "validate_every", "save_pictures", "feature", "flip_test", "ap", "rerank"),
+    *("metric", "eval_batch", "validate_at", "validate_every", "save_pictures", "feature", "flip_test", "ap", "rerank"),
     *("rerank_k1", "rerank_k2", "rerank_lambda", "shots", "draws", "support", "probe", "l2", "logistic_l2", "k"),
     *("other_k", "temperature", "select", "block", "knn_k", "knn_temperature", "class_token", "tokens_at"),
 )

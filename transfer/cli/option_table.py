@@ -11,7 +11,7 @@ from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions, Pret
 METHODS = ("supervised", "dino")
 PROTOCOL = ("skip_unreadable", "nodes", "gpus", "processes")
 """Options that belong to no identity but to the protocol: unreadable images left out, and the number of processes."""
-_IDENTITY = ("backbone", "dataset", "seeds", "subset", "smoke", "method")
+_IDENTITY = ("backbone", "dataset", "seeds", "subset", "smoke", "method", "metric")
 HEAD = """# What each option counts for
 
 Made by `python -m transfer.cli.option_table > docs/options.md`; a test changes every option and looks at what changes.

@@ -30,6 +30,9 @@ class RunOptions:
     """Folder of the runs."""
     features: Path = Path("features")
     """Folder that stores features of frozen backbones. Later probes read them; see `python -m transfer.features`."""
+    metric: tuple[str, ...] = ()
+    """Metrics of your own, as my_metric.py:NAME. Each is a function of the arrays that a run keeps of its samples, and
+    its score is recorded beside those of the task."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to compute on; auto takes a GPU if the machine has one."""
     workers: int | None = None

@@ -22,6 +22,7 @@ from backbones.runtime.user_faults import user_fault
 from backbones.trackers.tracker import TrackedRun, Tracker
 from backbones.trackers.tracking import tracking
 from tasks.task import Task
+from tasks.users_metrics import add_metrics
 from transfer.cli.command import Command
 from transfer.cli.ignored_options import per_process
 from transfer.evaluation.environment import source_state
@@ -208,6 +209,8 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
                 raise RuntimeError(
                     f"the scores contradict themselves, nothing is recorded: {'; '.join(contradictions)}"
                 )
+            if scores and context.ranks.first:
+                scores, outcomes = add_metrics(planned.metrics, scores, outcomes)
             record = planned.record(context, scores, started)
             if context.ranks.first:
                 record = store.write(record, planned.options_yaml, outcomes)

@@ -11,6 +11,7 @@ from backbones.engine.context import Context, peak_mib
 from backbones.engine.trained_weights import head_digest
 from backbones.settings import plain, write_yaml
 from tasks.task import Scores, Task
+from tasks.users_metrics import UsersMetric, load_metrics
 from transfer.cli.command import Command
 from transfer.cli.ignored_options import ignored_options, rule_inputs, with_default_fields
 from transfer.cli.options import EXECUTION
@@ -68,11 +69,17 @@ class PlannedRun:
         return "precision" in plain(self.command.options) and "precision" not in ignored_options(self.values)
 
     @cached_property
+    def metrics(self) -> list[UsersMetric]:
+        """The metrics of the user's own. Raises the errors of `load_metrics`."""
+        return load_metrics(self.command.run.metric)
+
+    @cached_property
     def user_code(self) -> dict[str, dict[str, str]]:
         """The files of the parts of this run that are the user's, besides the backbone's; see `Record.user_code`."""
         is_yaml = self.dataset_argument.endswith((".yaml", ".yml"))
         reader = resolve_dataset(self.dataset_argument).reader if is_yaml else ""
         files = {"task": self.task.file, "reader": reader}
+        files |= {f"metric {own.name}": own.file for own in self.metrics}
         return {part: {"file": file, "sha256": user_code.digest(file)} for part, file in files.items() if file}
 
     @cached_property
@@ -125,6 +132,7 @@ class PlannedRun:
         options |= {part: getattr(self.inputs.spec, part) for part in self.inputs.spec.files if options.get(part)}
         options["pos_resample"] = self.inputs.spec.pos_resample  # whether the spec or the command set it
         options["weights"] = _absolute_path(options["weights"])
+        options["metric"] = [own.file for own in self.metrics]
         for name, value in vars(command.options).items():
             if isinstance(value, Path):
                 options[name] = str(value.resolve())
@@ -152,6 +160,12 @@ class PlannedRun:
         origin["protocol"] = self.run_key.without("seed").digest
         return origin | {"started_from": self.inputs.weights_id, "dataset": dataset, **marks, "options": self.options}
 
+    def _described(self, scores: Scores) -> dict[str, dict[str, Any]]:
+        """Return unit, direction and bounds of each score, of the task or of a metric of the user's own."""
+        own = {users.name: users.metric for users in self.metrics}
+        names = {**self.task.metrics, **scores, **own}
+        return {name: (own[name] if name in own else self.task.metric(name)).as_dict() for name in names}
+
     def record(self, context: Context, scores: Scores, started: str) -> Record:
         """Return the record of the finished run from its scores and what `context` collected."""
         cost, dataset = context.cost, self.dataset
@@ -174,7 +188,7 @@ class PlannedRun:
             outcome=asdict(context.outcome),
             scores=scores,
             primary=self.task.primary,
-            metrics={name: asdict(self.task.metric(name)) for name in {**self.task.metrics, **scores}},
+            metrics=self._described(scores),
             cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
             environment=environment(context, trains=self.trains) | {"started": started},
             notes=context.notes,

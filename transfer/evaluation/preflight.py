@@ -15,6 +15,7 @@ from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
 from backbones.trackers.tracking import check_installed
 from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
+from tasks.users_metrics import load_metrics
 from transfer.cli.command import Command
 from transfer.records.store import Store
 
@@ -56,6 +57,8 @@ def resolve_inputs(command: Command, task: Task, context: Context, store: Store)
     for _, dataset in inputs.datasets:
         with problems.collected():
             task.check(inputs.spec, dataset, command.options, context)
+    with problems.collected():
+        load_metrics(run.metric)
     with problems.collected():
         check_installed(run.tracker)
     with problems.collected():

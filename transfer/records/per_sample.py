@@ -144,6 +144,8 @@ def per_sample(name: str, outcomes: Mapping[str, NDArray[Any]]) -> NDArray[Any] 
 
     None is returned if the outcomes do not give the score, or not as a mean.
     """
+    if name in outcomes:  # a measurement of each sample has the name of its score
+        return outcomes[name].astype(np.float64)
     if "hits" in outcomes:
         return _of_query(name, outcomes)
     if name.startswith("accuracy_"):
@@ -152,8 +154,7 @@ def per_sample(name: str, outcomes: Mapping[str, NDArray[Any]]) -> NDArray[Any] 
         return None if correct is None else correct.mean(axis=1, dtype=np.float64)
     accuracy = re.fullmatch(r"(best_|knn_)?top(\d+)(_k\d+)?", name)
     if accuracy is None:
-        # a measurement of each sample has the name of its score
-        return outcomes[name].astype(np.float64) if name in outcomes else None
+        return None
     kind, k, neighbours = accuracy.groups()
     best = "best_" if kind == "best_" else ""
     rank = outcomes.get(f"{best}rank{neighbours or ''}")

@@ -6,13 +6,11 @@ Each check returns two lists of sentences: what is wrong, and what could not be 
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backbones import user_code
 from backbones.checkpoints.exports import EXPORT, WEIGHT_FILES, WEIGHTS, pretraining_facts
 from backbones.errors import UserError
 from backbones.weights import sha256
@@ -21,6 +19,7 @@ from transfer.records.checksums import file_checksums
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
 from transfer.records.record import Record, RunKey
 from transfer.records.store import NOT_LISTED
+from transfer.verify.users_parts import scores_of_metrics, users_file, users_metrics
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -121,7 +120,8 @@ def check_scores(folder: Path, record: Record) -> Checks:
     unusable, mismatch = _check_outcomes(record, outcomes)
     try:
         task = task_of(record)
-        computed = task.rescore(outcomes)
+        outcomes = {name: array for name, array in outcomes.items() if name not in users_metrics(record)}
+        computed = task.rescore(outcomes) | scores_of_metrics(record, outcomes)
     except UserError as error:  # or a library that scoring needs is not here
         return unusable + mismatch, [f"scores not computed anew: {error}"]
     except Exception as error:  # whatever a damaged file leads to
@@ -148,8 +148,9 @@ def _check_outcomes(record: Record, outcomes: dict[str, np.ndarray[Any, Any]]) -
 def _contradicts_task(record: Record, task: "Task") -> list[str]:
     """Return where the record and the task differ in units, directions, bounds or the primary score."""
     wrong = [f"primary: {record.primary} in the record, {task.primary} of the task"] * (record.primary != task.primary)
-    for name, recorded in record.metrics.items():
-        metric = json.loads(json.dumps(asdict(task.metric(name))))
+    of_task = {name: recorded for name, recorded in record.metrics.items() if name not in users_metrics(record)}
+    for name, recorded in of_task.items():
+        metric = json.loads(json.dumps(task.metric(name).as_dict()))
         differing = [key for key, value in recorded.items() if value != metric.get(key)]
         wrong += [
             f"metrics: {key} of {name} is {recorded[key]} in the record, {metric.get(key)} of the task"
@@ -182,27 +183,6 @@ def task_of(record: Record) -> "Task":
             "scores differently; use that version of the suite"
         )
     return task
-
-
-def users_file(record: Record, part: str) -> str:
-    """Return a user's part of a run, `path/to/file.py:NAME`; empty if that part is one of the suite.
-
-    Raises:
-        UserError: its file is not here, or not the one that the run used.
-    """
-    if part not in record.user_code:
-        return ""
-    code = record.user_code[part]
-    try:
-        file = user_code.locate(code["file"])
-    except UserError as error:
-        raise UserError(f"the {part} of the run: {error}") from None
-    if (here := user_code.digest(file)) != code["sha256"]:
-        raise UserError(
-            f"the {part} of the run, {file}: the file has changed since (sha256 {code['sha256'][:12]} in the record, "
-            f"{here[:12]} here)"
-        )
-    return file
 
 
 def check_weights(folder: Path, record: Record, elsewhere: Path | None) -> Checks:

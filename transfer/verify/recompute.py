@@ -20,7 +20,8 @@ from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Record
 from transfer.records.store import OPTIONS
 from transfer.records.task_versions import between
-from transfer.verify.checks import PRETRAIN, found_weights, task_of, users_file
+from transfer.verify.checks import PRETRAIN, found_weights, task_of
+from transfer.verify.users_parts import users_file, users_metrics
 
 if TYPE_CHECKING:
     from tasks.reference.recomputed import Recomputed, ScoreComparison
@@ -67,7 +68,8 @@ def recompute(folder: Path, record: Record, search: Search) -> Outcome:
     if (precision := _scored_in(record)) not in ("fp32", "fp64"):
         lines.append(f"scored in {precision}, whose rounding moves scores as well: only errors beyond it can be told")
     wrong = [_difference_text(row) for row in computed.rows if not row.agrees]
-    missing = record.scores.keys() - {row.name for row in computed.rows}
+    lines += [f"not computed anew: {name}, a metric of the user's" for name in users_metrics(record)]
+    missing = record.scores.keys() - {row.name for row in computed.rows} - {*users_metrics(record)}
     wrong += [f"{name}: in the record, and not among the scores of its task" for name in sorted(missing)]
     return Outcome(wrong, lines)
 

@@ -137,7 +137,7 @@ def test_options_of_every_command_count_only_where_they_say_what_runs() -> None:
     for given in ({"seed": 1}, {"subset": 8}, {"smoke": False}, {"dataset": "other"}, {"skipped": 3}):
         other = made("reid", **given)  # type: ignore[arg-type]
         assert same(one, other) == ("skipped" in given, "seed" in given), given
-    told = {"backbone", "dataset", "seeds", "subset", "smoke", "config", "dry_run", "method"}
+    told = {"backbone", "dataset", "seeds", "subset", "smoke", "config", "dry_run", "method", "metric"}
     assert {item.name for item in fields(PretrainRunOptions)} - told <= {*EXECUTION}
     assert {item.name for item in fields(LaunchOptions)} - {"launcher"} == {*RULES[0].options}
 

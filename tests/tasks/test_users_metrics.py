@@ -1,0 +1,155 @@
+"""Metrics of the user's own, by path: those of the guide in real runs, and faults in such files."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import transfer
+from tests.documents import files_in
+from tests.runs import outcomes, record
+from transfer.pretrain import main as pretrain
+from transfer.records.protocol import digest
+from transfer.report.__main__ import main as report
+from transfer.run import main
+from transfer.verify.__main__ import main as verify
+
+METRICS = files_in("docs/adding-a-part.md")["my_metric.py"]
+SMOKE = ["--backbone", "tiny", "--smoke", "--threads", "1"]
+REID = ["reid", *SMOKE, "--epochs", "1", "--warmup-epochs", "0"]
+KNN = ["knn", *SMOKE, "--weights", "random", "--k", "5", "--other-k"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's with the metrics of the guide, in which commands start."""
+    (tmp_path / "my_metric.py").write_text(METRICS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_metrics_of_the_guide(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Recorded beside the task's scores, which stay as they are; verified; compared with intervals."""
+    flags = ["--metric", "my_metric.py:mrr", "my_metric.py:first_match"]
+    assert main([*REID, *flags, "--stem", "conv"]) == 0
+    assert main([*REID, *flags, "--stem", "patchify"]) == 0
+    assert main([*REID, "--out", "without", "--stem", "conv"]) == 0
+    assert verify(["runs"]) == 0
+    assert "2 of 2 runs are right" in capsys.readouterr().out
+    runs = {run.record.backbone["stem"]: run.record for run in transfer.load("runs")}
+    made, plain = runs["conv"], record(folder / "without")
+    assert {name: made.scores[name] for name in plain.scores} == plain.scores
+    assert made.metrics["mrr"]["direction"] == "higher"
+    assert made.metrics["first_match"] == {"unit": "places", "direction": "lower", "bounds": None, "averaged": False}
+    arrays = outcomes(folder / "without")
+    ranks = arrays["before"] + (arrays["tied"] + 1) / (arrays["hits"] + 1)
+    assert made.scores["first_match"] == pytest.approx(ranks[arrays["hits"] > 0].mean())
+    assert made.scores["mrr"] == pytest.approx((1 / ranks[arrays["hits"] > 0]).mean())
+    assert made.user_code["metric mrr"]["file"] == f"{folder}/my_metric.py:mrr"
+    assert digest(made) != digest(plain)
+    assert report(["runs", "--smoke", "--dirty", "--compare", "stem=conv", "stem=patchify"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "| mrr " in line or "| first_match" in line]
+    assert len(rows) == 2
+
+
+def test_a_changed_metric_makes_another_run_and_verify_knows_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "my_metric.py"
+    file.write_text("def wrong(per_sample):\n    return per_sample['rank'] > 0\n")
+    flags = [*KNN, "--metric", "my_metric.py:wrong"]
+    assert main(flags) == 0
+    assert main(flags) == 0
+    assert "has a record, reused" in capsys.readouterr().err
+    made = record(folder / "runs")
+    assert made.scores["wrong"] == pytest.approx(1 - made.scores["top1"])
+    options = folder / "runs" / made.run_id / "options.yaml"
+    assert main(["knn", "--config", str(options)]) == 0
+    assert verify(["runs", "--recompute"]) == 0
+    assert "not computed anew: wrong, a metric of the user's" in capsys.readouterr().out
+    file.write_text(file.read_text().replace("> 0", "> 1"))
+    verify(["runs"])
+    assert f"the metric wrong of the run, {file}:wrong: the file has changed since" in capsys.readouterr().out
+    assert main([*flags, "--out", "again"]) == 0
+    assert record(folder / "again").run_key != made.run_key
+
+
+def test_verify_sees_a_score_that_the_metric_does_not_give(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "my_metric.py").write_text("def wrong(per_sample):\n    return (per_sample['rank'] > 0).mean()\n")
+    assert main([*KNN, "--metric", "my_metric.py:wrong"]) == 0
+    (path,) = (folder / "runs").glob("*/record.json")
+    content = json.loads(path.read_text())
+    content["scores"]["wrong"] += 0.01
+    path.write_text(json.dumps(content))
+    assert verify(["runs"]) == 1
+    assert "wrong: " in capsys.readouterr().out
+
+
+def test_a_number_has_no_values_and_a_set_of_runs_shows_it(folder: Path) -> None:
+    (folder / "my_metric.py").write_text(
+        "from tasks.users_metrics import metric\n"
+        "@metric(unit='images', direction='lower', bounds=(0, 1e9))\n"
+        "def errors(per_sample):\n    return (per_sample['rank'] > 0).sum()\n"
+    )
+    runs = transfer.evaluate(
+        "knn", backbone="tiny", weights="random", smoke=True, metric="my_metric.py:errors", threads=1, progress=False
+    )
+    arrays = runs[0].per_sample()
+    assert runs[0].scores["errors"] == (arrays["rank"] > 0).sum()
+    assert "errors" not in arrays
+    frame = runs.to_frame()
+    (row,) = frame[frame["metric"] == "errors"].to_dict("records")
+    assert row["unit"] == "images"
+
+
+def test_pretraining_has_it_too(folder: Path) -> None:
+    (folder / "my_metric.py").write_text("def wrong(per_sample):\n    return per_sample['rank'] > 0\n")
+    flags = ["--epochs", "1", "--warmup-epochs", "0", "--metric", "my_metric.py:wrong"]
+    assert pretrain(["cifar_deit", *SMOKE, *flags]) == 0
+    assert 0 <= record(folder / "runs").scores["wrong"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "message"),
+    [
+        ("my_metric:wrong", "", "--metric my_metric:wrong: name a function in a file, as my_metric.py:NAME"),
+        ("my_metrics.py:wrong", "", "there is no file {folder}/my_metrics.py; did you mean 'my_metric.py'?"),
+        ("my_metric.py:wrong", "def wrang(per_sample): return 0", "there is no 'wrong' in this file; did you mean"),
+        ("my_metric.py:wrong", "wrong = 3", "a metric is a function of the arrays of a run, and this is 3"),
+        ("my_metric.py:wrong", "def wrong(:", "importing this file failed at line 1: SyntaxError"),
+        ("my_metric.py:top1", "def top1(per_sample): return 0", "a score is called top1 already"),
+        ("my_metric.py:rank", "def rank(per_sample): return 0", "the task has a score or an array called rank"),
+        ("my_metric.py:wrong", "def wrong(per_sample):\n    return per_sample['rnk']", "at line 2: KeyError: 'rnk'"),
+        ("my_metric.py:wrong", "def wrong(per_sample): return 'x'", "returned an array of type <U1 and shape ()"),
+        ("my_metric.py:wrong", "def wrong(per_sample): return per_sample['rank'][1:]", "wanted: a number, or one for"),
+        ("my_metric.py:wrong", "def wrong(per_sample): return 7", "gives 7.0, which is outside [0, 1]"),
+        ("my_metric.py:wrong", "def wrong(per_sample): return float('nan')", "gives nan, which is outside [0, 1]"),
+        (
+            "my_metric.py:wrong",
+            "def wrong(per_sample):\n    per_sample['rank'][0] = 0\n    return 0",
+            "at line 2: ValueError: assignment destination is read-only",
+        ),
+        (
+            "my_metric.py:wrong",
+            "from tasks.users_metrics import metric\n@metric(direction='up')\ndef wrong(per_sample): return 0",
+            "direction='up': higher or lower is better",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(
+    flag: str, text: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "my_metric.py").write_text(text)
+    assert main([*KNN, "--metric", flag]) in (1, 2)
+    error = capsys.readouterr().err
+    assert message.replace("{folder}", str(folder)) in error
+    assert "Traceback" not in error
+    assert not list(folder.glob("runs/*/record.json"))
+
+
+def test_the_functions_of_the_guide_can_be_called_in_a_test_of_the_users(folder: Path) -> None:
+    from backbones.user_code import load_object
+
+    arrays = {"before": np.array([0, 3]), "tied": np.array([1, 1]), "hits": np.array([1, 1])}
+    assert load_object(f"{folder}/my_metric.py:first_match")(arrays).tolist() == [1, 4]
