@@ -10,9 +10,10 @@ Importing this module costs nothing; only `load` runs the user's file.
 import ast
 import hashlib
 import importlib.util
+import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -137,6 +138,14 @@ def load_instance(text: str, base: type[T], lacking: Sequence[str]) -> T:
     if missing:
         raise UsageError(f"{text}: the {kind} lacks {', '.join(f'`{name}`' for name in missing)}")
     return part
+
+
+def check_new_name(file: str, name: Any, taken: Collection[str]) -> None:
+    """Raise UsageError unless the `name` of a user's task or method can stand in the name of a run and is not taken."""
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name):
+        raise UsageError(f"{file}: `name` is {name!r}; take a letter, then letters, digits and _")
+    if name in taken:
+        raise UsageError(f"{file}: `name` is {name!r}, which is one of the suite; give yours a name of its own")
 
 
 def has_parameter(text: str, parameter: str) -> bool:

@@ -2,7 +2,6 @@
 
 import importlib
 import math
-import re
 import shlex
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -164,10 +163,7 @@ def load_task(name: str) -> Task:
 
 def _users_task(file: str) -> Task:
     task = user_code.load_instance(file, Task, ("name", "options", "metrics", "primary", "open", "run", "rescore"))
-    if not isinstance(task.name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", task.name):
-        raise UsageError(f"{file}: `name` is {task.name!r}; take a letter, then letters, digits and _")
-    if task.name in config_names("tasks"):
-        raise UsageError(f"{file}: `name` is {task.name!r}, which is a task of the suite; give yours a name of its own")
+    user_code.check_new_name(file, task.name, config_names("tasks"))
     if not is_dataclass(task.options) or "eval_precision" not in {item.name for item in fields(task.options)}:
         raise UsageError(
             f"{file}: `options` is {task.options!r}; it must be a dataclass with an option `eval_precision`, such as "

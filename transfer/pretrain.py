@@ -14,7 +14,8 @@ USAGE = """usage: python -m transfer.pretrain RECIPE --backbone NAME [--dataset 
        python -m transfer.pretrain RECIPE --help      all flags of a recipe
        python -m transfer.pretrain --list             recipes, backbones and data sets
 
-The weights go to weights/NAME, where `python -m transfer.run TASK --backbone NAME` finds them. RECIPE may be a YAML.
+The weights go to weights/NAME, where `python -m transfer.run TASK --backbone NAME` finds them. RECIPE may be a YAML,
+or a method of your own, as my_method.py:METHOD.
 
 examples:
   python -m transfer.pretrain dino --backbone tiny --smoke
@@ -72,10 +73,12 @@ def _run(recipe: "Recipe", name: str, arguments: list[str]) -> int:
     command = read_command(recipe, method.options, arguments, PretrainRunOptions)
     pretraining = PretrainingRun.of(command, method, recipe.name)
     if command.launch.launcher == "slurm" and not command.run.dry_run:
+        from backbones.user_code import is_in_file
         from transfer.launch.single_job import launch
 
         command.check_flags(command.resolved(from_scratch=True))
-        return launch("transfer.pretrain", [str(recipe.path), *arguments], command)
+        named = recipe.name if is_in_file(recipe.name) else str(recipe.path)
+        return launch("transfer.pretrain", [named, *arguments], command)
     status, records = execute(command, pretraining.task, pretraining.check_target)
     for record in records:
         if folder := pretraining.publish(record):

@@ -2,10 +2,12 @@
 
 import importlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from backbones import user_code
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
 from backbones.engine.options import FitOptions, check_ranges
@@ -64,13 +66,15 @@ class Method:
         options: a dataclass; its values stand in the recipes under `configs/pretrain/`.
         metrics: names of the scores that the last validation gives.
         primary: the score that tables sort by.
+        file: a user's method as `path/to/file.py:NAME`; empty for a method of the suite.
     """
 
     name: ClassVar[str]
-    version: ClassVar[int]
+    version: ClassVar[int] = 1
     options: ClassVar[type[PretrainOptions]]
     metrics: ClassVar[tuple[str, ...]]
     primary: ClassVar[str]
+    file: str = ""
 
     def check(self, spec: BackboneSpec, data: ClassificationData, options: Any, context: Context) -> None:
         """Raise the errors that can be found before anything is trained."""
@@ -89,8 +93,31 @@ class Method:
         """Return the scores from the per-sample outcomes, equal to the bit."""
         raise NotImplementedError
 
+    def recompute(self, run: Any) -> Scores:
+        """Return the scores of a user's method anew, see `tasks.task.Task.recompute`."""
+        raise NotImplementedError
+
 
 def load_method(name: str) -> Method:
-    """Return the method that module `backbones.pretrain.<name>` gives."""
+    """Return the method that module `backbones.pretrain.<name>` gives, or a user's method `path/to/file.py:NAME`.
+
+    Raises:
+        UsageError: a user's file is missing, or has no method of this name.
+        UserError: a user's file fails while it is imported.
+    """
+    if user_code.is_in_file(name):
+        return _users_method(user_code.locate(name))
     method: Method = importlib.import_module(f"backbones.pretrain.{name}").METHOD
+    return method
+
+
+def _users_method(file: str) -> Method:
+    method = user_code.load_instance(file, Method, ("name", "options", "metrics", "primary", "run", "rescore"))
+    user_code.check_new_name(file, method.name, [path.stem for path in Path(__file__).parent.glob("*.py")])
+    if not isinstance(method.options, type) or not issubclass(method.options, PretrainOptions):
+        raise UsageError(
+            f"{file}: `options` is {method.options!r}; it must be a dataclass derived from "
+            "backbones.pretrain.method.PretrainOptions"
+        )
+    method.file = file
     return method

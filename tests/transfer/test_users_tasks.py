@@ -157,7 +157,7 @@ steps:
         ("my_task.py:Options", "", "", "derived from tasks.task.Task, and this is the class Options"),
         ("my_task.py:correct", "", "", "derived from tasks.task.Task, and this is of type function"),
         ("my_task.py", "", "", "name the task in this file, as in my_task.py:TASK"),
-        (NAME, '"nearest_mean"', '"knn"', "which is a task of the suite; give yours a name of its own"),
+        (NAME, '"nearest_mean"', '"knn"', "which is one of the suite; give yours a name of its own"),
         (NAME, '"nearest_mean"', '"nearest-mean"', "take a letter, then letters, digits and _"),
         (NAME, "version, options, primary", "version, kind, primary", "the task lacks `options`"),
         (NAME, "def rescore", "def score", "at line 49: KeyError: 'rank'"),

@@ -1,40 +1,26 @@
 """Turns argv into checked options: names first, then YAML layers, then flags. Imports no torch."""
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.runtime.machine_errors import in_one_line
-from backbones.settings import (
-    CONFIGS,
-    as_flags,
-    config_names,
-    copy_to_schema,
-    flat_schema,
-    parse,
-    plain,
-    read_yaml,
-    without_checks,
-)
+from backbones.settings import CONFIGS, config_names, plain, read_yaml
 from backbones.user_code import is_in_file, locate
-from transfer.cli.old_names import renamed_flag
+from transfer.cli.option_layers import combined_options
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 from transfer.cli.run_weights import weights_of_run
-from transfer.cli.yaml_layers import (
-    check_keys,
-    config_files,
-    flag_values,
-    layer_values,
-    names_of_flags,
-    with_full_paths,
-)
+from transfer.cli.yaml_layers import config_files, flag_values, layer_values, names_of_flags
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
+
+BASE = "recipe"
+"""The key of a user's YAML file that names the shipped recipe below it."""
 
 
 @dataclass
@@ -98,16 +84,38 @@ class Recipe:
     """The YAML files with the values of a command.
 
     Attributes:
-        name: the name of the task or pretraining recipe; of a user's task `path/to/file.py:NAME`.
+        name: the name of the task or pretraining recipe; of a user's task or method `path/to/file.py:NAME`.
         program: the command in usage texts.
-        path: the complete YAML file; of a user's task without one the Python file, whose dataclass has all values.
+        path: the YAML file; of a user's task or method without one the Python file, whose dataclass has all values.
         smoke: the YAML file with the sizes of `--smoke`, which need not exist.
+        base: the shipped recipe that the key `recipe` of a user's YAML file names; its values hold where that file has
+            none, and options that it has besides are passed over. None: the YAML file is complete.
     """
 
     name: str
     program: str
     path: Path
     smoke: Path
+    base: Path | None = None
+
+    def values(self, known: Collection[str] | None = None) -> dict[str, Any]:
+        """Return all values of the recipe; of those of `base` only the ones of `known` options, unless it is None."""
+        own = {key: value for key, value in layer_values(self.path).items() if key != BASE}
+        if self.base is None:
+            return own
+        skipped = {"method"} if is_in_file(self.name) else set[str]()
+        return _of_options(read_yaml(self.base), known, skipped) | own
+
+    def smoke_values(self, known: Collection[str] | None = None) -> dict[str, Any]:
+        """Return the sizes of `--smoke`, as `values` does."""
+        shipped = self.base is not None and self.smoke.parent == CONFIGS / "smoke"
+        return _of_options(read_yaml(self.smoke), known if shipped else None)
+
+
+def _of_options(
+    content: dict[str, Any], known: Collection[str] | None, skipped: Collection[str] = ()
+) -> dict[str, Any]:
+    return {key: item for key, item in content.items() if (known is None or key in known) and key not in skipped}
 
 
 def task_names() -> list[str]:
@@ -118,7 +126,7 @@ def task_names() -> list[str]:
 def task_recipe(name: str) -> Recipe:
     """Return the recipe of a task, or of a user's task `file.py:NAME`. Raises UsageError for an unknown task."""
     if is_in_file(name):
-        return _users_recipe(locate(name))
+        return _users_recipe(locate(name), "python -m transfer.run", "tasks")
     if name.endswith(".py"):
         raise UsageError(f"{name}: name the task in this file, as in {name}:TASK")
     if name not in task_names():
@@ -128,11 +136,23 @@ def task_recipe(name: str) -> Recipe:
     return Recipe(name, f"python -m transfer.run {name}", path, smoke)
 
 
-def _users_recipe(task: str) -> Recipe:
-    """Return the YAML files beside the file of a user's task: `my_task.yaml` and `my_task.smoke.yaml`."""
-    file = Path(task.rpartition(":")[0])
-    path, program = file.with_suffix(".yaml"), f"python -m transfer.run {task}"
-    return Recipe(task, program, path if path.is_file() else file, file.with_suffix(".smoke.yaml"))
+def _users_recipe(part: str, program: str, room: str) -> Recipe:
+    """Return the YAML files beside the file of a user's task or method: `my_task.yaml` and `my_task.smoke.yaml`."""
+    file = Path(part.rpartition(":")[0])
+    path = file.with_suffix(".yaml") if file.with_suffix(".yaml").is_file() else file
+    return _with_base(Recipe(part, f"{program} {part}", path, file.with_suffix(".smoke.yaml")), room)
+
+
+def _with_base(recipe: Recipe, room: str) -> Recipe:
+    """Return a user's recipe with the shipped one that it names, if it does. Raises UsageError for an unknown one."""
+    name = layer_values(recipe.path).get(BASE)
+    if name is None:
+        return recipe
+    if name not in config_names(room):
+        known = config_names(room)
+        raise UsageError(f"{recipe.path}: `{BASE}` is {name!r}{did_you_mean(str(name), known)} ({', '.join(known)})")
+    smoke = recipe.smoke if recipe.smoke.is_file() else CONFIGS / "smoke" / f"{name}.yaml"
+    return replace(recipe, base=CONFIGS / room / f"{name}.yaml", smoke=smoke)
 
 
 def pretraining_names() -> list[str]:
@@ -141,15 +161,20 @@ def pretraining_names() -> list[str]:
 
 
 def pretraining_recipe(name: str) -> Recipe:
-    """Return a shipped recipe or that of a YAML file, such as a run's options.yaml. Raises UsageError."""
+    """Return a shipped recipe, that of a YAML file, such as a run's options.yaml, or of a user's method
+    `file.py:NAME`. Raises UsageError.
+    """
     program = f"python -m transfer.pretrain {name}"
+    if is_in_file(name):
+        return _users_recipe(locate(name), "python -m transfer.pretrain", "pretrain")
+    if name.endswith(".py"):
+        raise UsageError(f"{name}: name the method in this file, as in {name}:METHOD")
     if Path(name).suffix in (".yaml", ".yml"):
-        return Recipe(Path(name).stem, program, Path(name), CONFIGS / "smoke" / Path(name).name)
+        return _with_base(Recipe(Path(name).stem, program, Path(name), CONFIGS / "smoke" / Path(name).name), "pretrain")
     known = pretraining_names()
     if name not in known:
-        raise UsageError(
-            f"unknown recipe {name!r}{did_you_mean(name, known)} (recipes: {', '.join(known)}; or a YAML file)"
-        )
+        near = did_you_mean(name, known)
+        raise UsageError(f"unknown recipe {name!r}{near} (recipes: {', '.join(known)}; a YAML file, or file.py:NAME)")
     path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("pretrain", "smoke"))
     return Recipe(name, program, path, smoke)
 
@@ -186,14 +211,15 @@ def read_command(
         SystemExit: after `--help`, or a wrong flag; tyro has printed the reason.
     """
     user_layers = config_files(argv)
-    layers = [recipe.path, *user_layers]
+    groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
+    known = {item.name for group in groups.values() for item in fields(group)}
+    layers = [(recipe.path, recipe.values(known)), *((layer, read_yaml(layer)) for layer in user_layers)]
     if "--smoke" in argv:
         if not recipe.smoke.is_file():
             missing = f"{recipe.path} has no sizes for it (there is no {recipe.smoke})"
             raise UsageError(f"--smoke: {missing}; give them as flags, with --subset for the data")
-        layers.append(recipe.smoke)
-    groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
-    parsed = _combined(recipe, groups, layers, argv, called)
+        layers.append((recipe.smoke, recipe.smoke_values(known)))
+    parsed = combined_options(recipe.name, recipe.program, groups, layers, argv, called)
     flags = names_of_flags(argv)
     users_names = {key.replace("-", "_") for layer in user_layers for key in read_yaml(layer)} | {*flags}
     recipe_backbone = _take_recipe_fields(parsed.backbone, users_names)
@@ -204,60 +230,6 @@ def read_command(
     if not command.run.dataset:
         raise UsageError(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
     return command
-
-
-def _combined(
-    recipe: Recipe, groups: dict[str, type[Any]], layers: list[Path], argv: list[str], called: str | None
-) -> Any:
-    """Return the groups of options from the layers and the flags over them.
-
-    Values are checked together at the end, because a later layer may resolve a contradiction.
-    """
-    unchecked_schema = flat_schema(**{name: without_checks(group) for name, group in groups.items()})
-    schema = flat_schema(**groups)
-    combined, contradictions = None, dict[str, Path]()
-    for layer in layers:
-        content = with_full_paths(layer, layer_values(layer))
-        flags = as_flags(content)
-        _check_renamed(recipe.name, groups, flags, f"{layer}: ")
-        check_keys(layer, content, groups.values())
-        combined = parse(unchecked_schema, flags, prog=recipe.program, default=combined, layer=str(layer))
-        wrong = _contradiction(copy_to_schema(combined, schema))
-        contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}
-    _check_renamed(recipe.name, groups, argv)
-    if {"-h", "--help"} & {*argv}:
-        from transfer.cli.help import help_page
-
-        print(help_page(recipe.program, groups, copy_to_schema(combined, schema)))
-        raise SystemExit(0)
-    try:
-        return parse(schema, argv, prog=recipe.program, default=copy_to_schema(combined, schema), layer=called)
-    except UsageError as error:
-        if str(error) not in contradictions:
-            raise
-        raise UsageError(f"{contradictions[str(error)]}: {error}") from None
-
-
-def _contradiction(options: Any) -> str:
-    """Return the error message if values contradict each other; else an empty text."""
-    try:
-        for group in vars(options).values():
-            if hasattr(group, "__post_init__"):
-                group.__post_init__()
-    except UsageError as error:
-        return str(error)
-    return ""
-
-
-def _check_renamed(task: str, groups: dict[str, type[Any]], argv: list[str], where: str = "") -> None:
-    """Raise UsageError for a flag under a former name; the message has its name in this version."""
-    known = [item.name for group in groups.values() for item in fields(group)]
-    if sentence := renamed_flag(argv, known, where):
-        raise UsageError(sentence)
-    for old, new in getattr(groups["options"], "renamed", {}).items():
-        old_flag, new_flag = (f"--{name.replace('_', '-')}" for name in (old, new))
-        if any(argument.partition("=")[0] == old_flag for argument in argv):
-            raise UsageError(f"{where}{old_flag} is called {new_flag} now: {task} trains no network")
 
 
 def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class PretrainRunOptions(RunOptions):
     """The options of every pretraining command: those of all commands, and where the weights go."""
 
     method: str = ""
-    """Set by the recipe: supervised or dino."""
+    """Set by the recipe. It is supervised, dino, or a method of your own, as my_method.py:METHOD."""
     name: str | None = None
     """Name of the exported weights; by default the backbone's, under which tasks look for them."""
     weights_to: Path = Path("weights")

@@ -4,16 +4,26 @@ from pathlib import Path
 
 import backbones
 from backbones.errors import UsageError, did_you_mean
-from backbones.settings import read_yaml
+from backbones.user_code import is_in_file, locate
 from transfer.cli.command import Recipe
 
 
 def method_of(recipe: Recipe) -> str:
-    """Return the name of a recipe's method. Raises UsageError with the nearest names when there is no such method."""
-    name = read_yaml(recipe.path).get("method")
+    """Return the name of a recipe's method, or where a user's stands, as `path/to/file.py:NAME`.
+
+    Raises:
+        UsageError: there is no such method; the message has the nearest names.
+    """
+    if is_in_file(recipe.name):
+        return recipe.name
+    name = recipe.values().get("method")
+    if isinstance(name, str) and is_in_file(name):
+        return locate(name, recipe.path.parent)
     if name not in method_names():
+        known = ", ".join(method_names())
         raise UsageError(
-            f"{recipe.path}: `method` is {name!r}{did_you_mean(str(name), method_names())}: {', '.join(method_names())}"
+            f"{recipe.path}: `method` is {name!r}{did_you_mean(str(name), method_names())}: {known}; or "
+            "path/to/file.py:NAME"
         )
     return str(name)
 

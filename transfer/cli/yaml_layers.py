@@ -9,7 +9,7 @@ from backbones.errors import UsageError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_yaml
 
 # Options whose values may be paths beside the YAML file that has them.
-_PATH_OPTIONS = ("arch", "stem", "attention", "ffn", "backbone", "dataset", "weights", "detector", "metric")
+_PATH_OPTIONS = ("arch", "stem", "attention", "ffn", "backbone", "dataset", "weights", "detector", "metric", "method")
 
 
 def flag_values(argv: list[str], flag: str) -> list[str]:

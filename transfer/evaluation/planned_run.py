@@ -14,7 +14,7 @@ from tasks.task import Scores, Task
 from tasks.users_metrics import UsersMetric, load_metrics
 from transfer.cli.command import Command
 from transfer.cli.ignored_options import ignored_options, rule_inputs, with_default_fields
-from transfer.cli.options import EXECUTION
+from transfer.cli.options import EXECUTION, PretrainRunOptions
 from transfer.evaluation.environment import environment, source_state
 from transfer.evaluation.preflight import ResolvedInputs
 from transfer.records.store import Record, RunKey
@@ -78,7 +78,8 @@ class PlannedRun:
         """The files of the parts of this run that are the user's, besides the backbone's; see `Record.user_code`."""
         is_yaml = self.dataset_argument.endswith((".yaml", ".yml"))
         reader = resolve_dataset(self.dataset_argument).reader if is_yaml else ""
-        files = {"task": self.task.file, "reader": reader}
+        part = "method" if isinstance(self.command.run, PretrainRunOptions) else "task"
+        files = {part: self.task.file, "reader": reader}
         files |= {f"metric {own.name}": own.file for own in self.metrics}
         return {part: {"file": file, "sha256": user_code.digest(file)} for part, file in files.items() if file}
 
@@ -132,6 +133,8 @@ class PlannedRun:
         options |= {part: getattr(self.inputs.spec, part) for part in self.inputs.spec.files if options.get(part)}
         options["pos_resample"] = self.inputs.spec.pos_resample  # whether the spec or the command set it
         options["weights"] = _absolute_path(options["weights"])
+        if self.task.file and "method" in options:
+            options["method"] = self.task.file
         options["metric"] = [own.file for own in self.metrics]
         for name, value in vars(command.options).items():
             if isinstance(value, Path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from backbones.errors import UsageError
 from backbones.pretrain.method import Method
+from backbones.user_code import is_in_file, locate
 from tasks.token_diagnostics.during_training import check_epochs
 from transfer.cli.command import Command
 from transfer.cli.options import PretrainRunOptions
@@ -32,7 +33,8 @@ class PretrainingRun:
         """
         options = command.run
         assert isinstance(options, PretrainRunOptions)
-        if options.method != method.name:
+        given = locate(options.method) if is_in_file(options.method) else options.method
+        if given not in ((method.file, "") if method.file else (method.name,)):
             raise UsageError(
                 f"--method {options.method}: the recipe {recipe} is for {method.name}; choose another recipe"
             )

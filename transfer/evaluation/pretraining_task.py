@@ -26,6 +26,7 @@ class Pretraining(Task):
         """`tokens_at`: epochs after which tokens are measured; see `tasks.token_diagnostics.during_training`."""
         self.method, self.tokens_at = method, tokens_at
         self.name, self.version, self.options = f"pretrain-{method.name}", method.version, method.options
+        self.file = method.file
         self.metrics, self.primary = {name: Metric() for name in method.metrics}, method.primary
 
     def open(
@@ -75,6 +76,10 @@ class Pretraining(Task):
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return the scores of the last validation."""
         return self.method.rescore(outcomes)
+
+    def recompute(self, run: Any) -> Scores:
+        """Return the scores of a user's method anew."""
+        return self.method.recompute(run)
 
     def repeat(self) -> str:
         """Return the command that repeats the run; its options.yaml is a recipe."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backbones.errors import UsageError
-from transfer.cli.yaml_layers import layer_values
 from transfer.report.tables.table import Column, Table
 from transfer.sweep.bisection import Search, SearchResult
 from transfer.sweep.definition.grid import SweepJob, expand, make_job
@@ -126,7 +125,7 @@ class Searches:
 
 def _check_rate(option: str, step: Step) -> None:
     """Raise UsageError for an option that is not a number in the step's recipe."""
-    value = layer_values(step.source.path).get(option)
+    value = step.source.values().get(option)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"`{option}` is no number (it is {value!r} in the recipe {step.recipe}), so it has no range")
 

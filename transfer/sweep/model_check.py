@@ -183,7 +183,8 @@ def recipe_of(job: SweepJob) -> dict[str, Any]:
     """Return the values that a job's command combines: recipe, smoke layer, options."""
     source = job.step.source
     layer = _read(source.smoke) if job.options.get("smoke") and source.smoke.is_file() else {}
-    return {**_read(source.path), **layer, **job.options}
+    base = _read(source.base) if source.base else {}
+    return {**base, **_read(source.path), **layer, **job.options}
 
 
 def _read(path: Path) -> dict[str, Any]:

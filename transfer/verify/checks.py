@@ -172,7 +172,7 @@ def task_of(record: Record) -> "Task":
     name = record.task
     try:
         if name.startswith(PRETRAIN):
-            task: Task = Pretraining(load_method(name.removeprefix(PRETRAIN)))
+            task: Task = Pretraining(load_method(users_file(record, "method") or name.removeprefix(PRETRAIN)))
         else:
             task = load_task(users_file(record, "task") or name)
     except (ImportError, AttributeError) as error:

@@ -76,10 +76,8 @@ def recompute(folder: Path, record: Record, search: Search) -> Outcome:
 
 def _reference(record: Record) -> "Callable[[RunInputs], Recomputed]":
     """Return the function that recomputes the scores of a run: one of `tasks.reference`, or of the user's task."""
-    if file := users_file(record, "task"):
-        from tasks.task import load_task
-
-        return partial(_by_users_task, load_task(file))
+    if users_file(record, "task") or users_file(record, "method"):
+        return partial(_by_users_task, task_of(record))
     task = record.task
     name = task.replace("-", "_")
     try:

@@ -4,17 +4,19 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UsageError, did_you_mean
-from backbones.settings import read_yaml
 from backbones.user_code import is_in_file
 from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
 from transfer.cli.options import MINIMUM, RESOURCES, BackboneOptions, PretrainRunOptions
-from transfer.cli.yaml_layers import layer_values
+from transfer.cli.recipe_method import method_of
 from transfer.published.checks import check_keys
+
+if TYPE_CHECKING:
+    from backbones.pretrain.method import Method
+    from tasks.task import Task
 
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
@@ -57,9 +59,7 @@ class Step:
     @property
     def task(self) -> str:
         """Task in the records of the step: `pretrain-METHOD` for a pretraining, else the task itself."""
-        if self.kind == "run":
-            return _name_of(self.recipe)
-        return f"pretrain-{read_yaml(self.source.path).get('method')}"
+        return _task_of(self.kind, self.source)
 
 
 def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:
@@ -154,30 +154,37 @@ def check_option(name: str, known: Collection[str]) -> None:
 
 def step_options(step: Step) -> set[str]:
     """Return the names of all options of a step's command."""
-    return _options_in(step.source.path) | _users_options(step.recipe)
+    return _options_in(step.source) | _users_options(step.kind, step.source)
 
 
 @cache
-def _options_in(recipe: Path) -> set[str]:
-    return {*layer_values(recipe), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
+def _options_in(recipe: Recipe) -> set[str]:
+    return {*recipe.values(), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
 
 
-def _users_options(task: str) -> set[str]:
-    """Return the options that the dataclass of a user's task `file.py:NAME` has; none for a task of the suite."""
-    if not is_in_file(task):
-        return set()
+def _users_options(kind: str, recipe: Recipe) -> set[str]:
+    """Return the options that the dataclass of a user's task or method has; none for one of the suite."""
+    part = _users_part(kind, recipe)
+    return {item.name for item in fields(part.options)} if part else set()
+
+
+def _task_of(kind: str, recipe: Recipe) -> str:
+    """Return the task in the records of a recipe."""
+    part = _users_part(kind, recipe)
+    if kind == "run":
+        return part.name if part else recipe.name
+    return f"pretrain-{part.name if part else recipe.values().get('method')}"
+
+
+def _users_part(kind: str, recipe: Recipe) -> "Task | Method | None":
+    """Return the user's task or method that a recipe is for; None for one of the suite."""
+    named = recipe.name if kind == "run" else str(recipe.values().get("method"))
+    if not is_in_file(recipe.name) and not is_in_file(named):
+        return None
+    from backbones.pretrain.method import load_method
     from tasks.task import load_task
 
-    return {item.name for item in fields(load_task(task).options)}
-
-
-def _name_of(task: str) -> str:
-    """Return the name that records have of a task of the suite or of a user's."""
-    if not is_in_file(task):
-        return task
-    from tasks.task import load_task
-
-    return load_task(task).name
+    return load_task(named) if kind == "run" else load_method(method_of(recipe))
 
 
 def parse_seeds(values: list[Any], where: str) -> tuple[int, ...]:

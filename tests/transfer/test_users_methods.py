@@ -1,0 +1,163 @@
+"""Pretraining methods of the user's own, by path: that of the guide from a folder of the user's, and faults in it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import transfer
+from tests.documents import ROOT, files_in
+from tests.runs import record
+from transfer.pretrain import main
+from transfer.run import main as run
+from transfer.sweep.__main__ import main as sweep
+from transfer.verify.__main__ import main as verify
+
+FILES = files_in("docs/adding-a-part.md")
+METHOD = FILES["my_method.py"]
+NAME = "my_method.py:METHOD"
+FLAGS = ["--backbone", "tiny", "--smoke", "--threads", "1"]
+SHORT = [*FLAGS, "--epochs", "1", "--warmup-epochs", "0"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's with the method of the guide, in which commands start."""
+    for name in ("my_method.py", "my_method.yaml"):
+        (tmp_path / name).write_text(FILES[name])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_method_of_the_guide(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It learns, in a process of its own beside the user's folders; what it exports is what tasks load."""
+    for name in ("tasks", "configs", "backbones"):
+        (folder / name).mkdir()
+    command = [sys.executable, "-m", "transfer.pretrain", NAME, *FLAGS]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    made = record(folder / "runs")
+    assert made.task == "pretrain-rotation"
+    assert made.scores["rotation_accuracy"] > 0.5  # chance is 0.25
+    assert made.user_code["method"]["file"] == f"{folder}/{NAME}"
+    assert made.run_key_content["user_code"] == {"method": made.user_code["method"]["sha256"]}
+    assert (made.options["epochs"], made.options["lr"]) == (4, 2e-3)  # of --smoke, and of the user's YAML
+    assert verify(["runs"]) == 0
+    assert verify(["runs", "--recompute"]) == 1
+    assert f"{folder}/{NAME} has no method `recompute`" in capsys.readouterr().out
+    assert run(["knn", *FLAGS, "--weights", "weights/tiny", "--out", "probes"]) == 0
+    assert record(folder / "probes").weights_id == made.export
+
+
+def test_every_way_to_name_it_makes_the_same_run(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([NAME, *SHORT]) == 0
+    made = record(folder / "runs")
+    runs = transfer.pretrain(
+        NAME, backbone="tiny", smoke=True, threads=1, epochs=1, warmup_epochs=0, out="python", weights_to="elsewhere",
+        progress=False,
+    )  # fmt: skip
+    assert [each.run_id for each in runs] == [made.run_id]
+    assert runs[0].scores == made.scores
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(f"method: {NAME}\nrecipe: cifar_deit\nlr: 2.0e-3\nepochs: 8\n")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))  # the file is found beside the YAML
+    assert main([str(recipe), *SHORT, "--out", "by_recipe"]) == 0
+    assert record(Path("by_recipe")).run_key == made.run_key
+    options = folder / "runs" / made.run_id / "options.yaml"
+    assert main([str(options), "--out", str(folder / "runs")]) == 0
+    assert record(folder / "runs").run_key == made.run_key
+
+
+def test_a_changed_file_makes_another_run_and_verify_knows_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([NAME, *SHORT]) == 0
+    first = record(folder / "runs")
+    (folder / "my_method.py").write_text(METHOD + "\n# changed\n")
+    verify(["runs"])
+    assert f"the method of the run, {folder}/{NAME}: the file has changed since" in capsys.readouterr().out
+    assert main([NAME, *SHORT, "--out", "again", "--name", "again"]) == 0
+    second = record(folder / "again")
+    assert second.scores == first.scores
+    assert second.run_key != first.run_key
+
+
+def test_a_sweep_pretrains_by_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "stems.yaml").write_text(f"""
+rows: [{{label: conv, rotate: {{stem: conv}}, knn: {{}}}}, {{label: patchify, rotate: {{stem: patchify}}, knn: {{}}}}]
+steps:
+  rotate: {{pretrain: "{NAME}", backbone: [tiny], dataset: [toy_digits], options: {{turns: 2, epochs: 1}}}}
+  knn: {{run: knn, after: rotate, dataset: [toy_digits], options: {{size: 32, resize: 32}}}}
+""")
+    assert sweep(["stems.yaml", "--dry-run", "--speed", "1"]) == 0
+    assert "4 of 4 cells can be built" in capsys.readouterr().out
+    (folder / "stems.yaml").write_text((folder / "stems.yaml").read_text().replace("turns", "trns"))
+    assert sweep(["stems.yaml", "--dry-run"]) == 2
+    assert "unknown option 'trns'; did you mean 'turns'" in capsys.readouterr().err
+
+
+def test_a_task_takes_the_values_of_a_shipped_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "my_task.py").write_text(FILES["my_task.py"])
+    (folder / "my_task.yaml").write_text("recipe: knn\npower: 0.5\n")
+    assert run(["my_task.py:TASK", "--backbone", "tiny", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "eval_batch: 128" in printed  # of knn
+    assert "power: 0.5" in printed
+    assert run(["my_task.py:TASK", "--backbone", "tiny", "--smoke", "--dry-run"]) == 0
+    assert "size: 32" in capsys.readouterr().out
+    (folder / "my_task.yaml").write_text("recipe: kn\n")
+    assert run(["my_task.py:TASK", "--backbone", "tiny", "--dry-run"]) == 2
+    assert f"{folder}/my_task.yaml: `recipe` is 'kn'; did you mean 'knn'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "message"),
+    [
+        ("my_metod.py:METHOD", "", "", "there is no file {folder}/my_metod.py; did you mean 'my_method.py'?"),
+        ("my_method.py:METHO", "", "", "there is no 'METHO' in this file; did you mean 'METHOD'"),
+        ("my_method.py:Turned", "", "", "derived from backbones.pretrain.method.Method, and this is the class Turned"),
+        ("my_method.py", "", "", "name the method in this file, as in my_method.py:METHOD"),
+        (NAME, '"rotation", 1', '"dino", 1', "`name` is 'dino', which is one of the suite"),
+        (
+            NAME,
+            "1, Options",
+            "1, dict",
+            "a dataclass derived from backbones.pretrain.method.PretrainOptions",
+        ),
+        (NAME, "def rescore", "def score", "the method lacks `rescore`"),
+        (NAME, "turns: int = 4", "turns: int", "turns INT"),
+        (NAME, "from torch import nn", "from torch import nnn", "importing this file failed at line 5: ImportError"),
+        (
+            NAME,
+            "images.rot90(",
+            "images.rot(",
+            "at line {line}: AttributeError: 'Tensor' object",
+        ),
+        (NAME, '{"loss": loss, ', "{", "loss"),
+        (NAME, "return scores, outcomes", "return {}, 3", "returned no dict of NumPy arrays beside its scores"),
+        (NAME, 'float(outcomes["rotation_accuracy"].mean())', "7.0", "rotation_accuracy = 7.0 is outside [0, 1]"),
+    ],
+)
+def test_a_mistake_in_it_is_one_line(
+    name: str, before: str, after: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert before in METHOD
+    text = METHOD.replace(before, after) if before else METHOD
+    (folder / "my_method.py").write_text(text)
+    assert main([name, *SHORT]) in (1, 2)
+    error = capsys.readouterr().err
+    line = next((number for number, content in enumerate(text.splitlines(), 1) if after and after in content), 0)
+    assert message.replace("{folder}", str(folder)).replace("{line}", str(line)) in error
+    assert not list(folder.glob("runs/*/record.json"))
+
+
+def test_a_yaml_for_another_method_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "my_method.yaml").write_text(FILES["my_method.yaml"] + "method: dino\n")
+    assert main([NAME, *SHORT]) == 2
+    assert "--method dino: the recipe" in capsys.readouterr().err
+    (folder / "my_method.yaml").write_text("method: dno\n")
+    assert main(["my_method.yaml", *SHORT]) == 2
+    assert "`method` is 'dno'; did you mean 'dino'" in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""Lays the values of YAML files and the flags over each other, and checks the result. Imports no torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UsageError
+from backbones.settings import as_flags, copy_to_schema, flat_schema, parse, without_checks
+from transfer.cli.old_names import renamed_flag
+from transfer.cli.yaml_layers import check_keys, with_full_paths
+
+Groups = Mapping[str, type[Any]]
+
+
+def combined_options(
+    task: str,
+    program: str,
+    groups: Groups,
+    layers: Sequence[tuple[Path, dict[str, Any]]],
+    argv: list[str],
+    called: str | None,
+) -> Any:
+    """Return the groups of options from the layers and the flags over them.
+
+    Values are checked together at the end, because a later layer may resolve a contradiction.
+
+    Args:
+        task: the name of the task or recipe.
+        program: the command in usage texts.
+        groups: the dataclasses of options by the name of their group.
+        layers: files with their values; later ones win.
+        argv: the flags.
+        called: see `transfer.cli.command.read_command`.
+
+    Raises:
+        UsageError: a layer has a wrong key or value; the layer is named.
+        SystemExit: after `--help`, or a wrong flag.
+    """
+    unchecked_schema = flat_schema(**{name: without_checks(group) for name, group in groups.items()})
+    schema = flat_schema(**groups)
+    combined, contradictions = None, dict[str, Path]()
+    for layer, values in layers:
+        content = with_full_paths(layer, values)
+        flags = as_flags(content)
+        _check_renamed(task, groups, flags, f"{layer}: ")
+        check_keys(layer, content, groups.values())
+        combined = parse(unchecked_schema, flags, prog=program, default=combined, layer=str(layer))
+        wrong = _contradiction(copy_to_schema(combined, schema))
+        contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}
+    _check_renamed(task, groups, argv)
+    if {"-h", "--help"} & {*argv}:
+        from transfer.cli.help import help_page
+
+        print(help_page(program, groups, copy_to_schema(combined, schema)))
+        raise SystemExit(0)
+    try:
+        return parse(schema, argv, prog=program, default=copy_to_schema(combined, schema), layer=called)
+    except UsageError as error:
+        if str(error) not in contradictions:
+            raise
+        raise UsageError(f"{contradictions[str(error)]}: {error}") from None
+
+
+def _contradiction(options: Any) -> str:
+    """Return the error message if values contradict each other; else an empty text."""
+    try:
+        for group in vars(options).values():
+            if hasattr(group, "__post_init__"):
+                group.__post_init__()
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _check_renamed(task: str, groups: Groups, argv: list[str], where: str = "") -> None:
+    """Raise UsageError for a flag under a former name; the message has its name in this version."""
+    known = [item.name for group in groups.values() for item in fields(group)]
+    if sentence := renamed_flag(argv, known, where):
+        raise UsageError(sentence)
+    for old, new in getattr(groups["options"], "renamed", {}).items():
+        old_flag, new_flag = (f"--{name.replace('_', '-')}" for name in (old, new))
+        if any(argument.partition("=")[0] == old_flag for argument in argv):
+            raise UsageError(f"{where}{old_flag} is called {new_flag} now: {task} trains no network")
