@@ -136,6 +136,22 @@ def flat_schema(**groups: type[Any]) -> type[Any]:
     return dataclasses.make_dataclass("Options", flat, kw_only=True)
 
 
+def completion_script(program: str, schemas: dict[str, type[Any]], shell: str) -> str:
+    """Return the script by which a shell completes a program.
+
+    Args:
+        program: its name, as the user types it.
+        schemas: the dataclass of the options behind each first argument.
+        shell: bash or zsh.
+    """
+    commands = tuple(Annotated[schema, tyro.conf.subcommand(name)] for name, schema in schemas.items())
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        schema: Any = typing.Union[commands]  # noqa: UP007
+        tyro.cli(schema, prog=program, args=["--tyro-print-completion", shell])
+    return text.getvalue()
+
+
 def without_checks(group: type[Any]) -> type[Any]:
     """Return the same dataclass without its `__post_init__`, for a layer that later layers may still make valid."""
     return type(group.__name__, (group,), {"__post_init__": lambda self: None, "__doc__": group.__doc__})

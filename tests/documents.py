@@ -46,7 +46,7 @@ def commands(name: str) -> list[tuple[str, tuple[str, ...]]]:
         match = re.search(r"-m transfer\.(run|pretrain|sweep|report|verify|features|doctor)( .*)?$", line)
         if match is None:
             continue
-        arguments = tuple(shlex.split(match[2] or "", comments=True))
+        arguments = tuple(shlex.split((match[2] or "").partition(" > ")[0], comments=True))
         if arguments and not any(PLACEHOLDER.match(word) for word in arguments):
             parsed.append((match[1], arguments))
     return parsed

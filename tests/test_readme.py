@@ -11,6 +11,7 @@ from tests.documents import DOCUMENTS, ROOT, commands, files_in, prose
 from transfer import features, pretrain, run
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.backbone import BackboneCheckOptions
+from transfer.doctor.completion import CompletionOptions
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
 from transfer.verify import __main__ as verify
@@ -29,6 +30,7 @@ OPTIONS = {
     "features": features.FeaturesOptions,
     "doctor": doctor.DataOptions,
 }
+DOCTOR = {"backbone": BackboneCheckOptions, "completion": CompletionOptions}
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
 COMMANDS = sorted({command for name in GUIDE for command in commands(name)})
 PLANNED = [command for command in COMMANDS if command[0] not in OPTIONS and "--dry-run" not in command[1]]
@@ -64,9 +66,9 @@ def test_a_command_is_understood(
 
 @pytest.mark.parametrize(("module", "arguments"), PARSED, ids=as_id)
 def test_a_command_is_parsed(module: str, arguments: tuple[str, ...]) -> None:
-    verbs = {"features": features.VERBS, "doctor": ("data", "backbone")}.get(module, ())
+    verbs = {"features": features.VERBS, "doctor": ("data", *DOCTOR)}.get(module, ())
     assert not verbs or arguments[0] in verbs
-    options = BackboneCheckOptions if arguments[:1] == ("backbone",) else OPTIONS[module]
+    options = DOCTOR.get(arguments[0], OPTIONS[module])
     parse(options, list(arguments[bool(verbs) :]), prog=f"python -m transfer.{module}")
 
 

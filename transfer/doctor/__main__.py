@@ -1,6 +1,7 @@
 """`python -m transfer.doctor [data]` prints versions, what this machine can do, which data sets are here, and fixes.
 
-`python -m transfer.doctor backbone NAME` checks a backbone, see `backbone.py`.
+`python -m transfer.doctor backbone NAME` checks a backbone, see `backbone.py`; `python -m transfer.doctor completion
+bash` prints what completes the commands in a shell.
 """
 
 import importlib
@@ -50,7 +51,8 @@ def main(argv: list[str]) -> int:
     """Print the results; return 1 when something is broken, with `data` also when a set is incomplete, and with
     `backbone` when a check failed.
     """
-    return exit_on_user_error({"data": _data, "backbone": _backbone}.get("".join(argv[:1]), _main), argv)
+    commands = {"data": _data, "backbone": _backbone, "completion": _completion}
+    return exit_on_user_error(commands.get("".join(argv[:1]), _main), argv)
 
 
 def _data(argv: list[str]) -> int:
@@ -71,12 +73,16 @@ def _backbone(argv: list[str]) -> int:
     return check(argv[1:])
 
 
+def _completion(argv: list[str]) -> int:
+    from transfer.doctor.completion import print_completion
+
+    return print_completion(argv[1:])
+
+
 def _main(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
-        known = ("data", "backbone")
-        raise UsageError(
-            f"unknown argument {argv[0]!r}{did_you_mean(argv[0], known)} (`data`, `backbone`, or flags alone)"
-        )
+        known = ("data", "backbone", "completion")
+        raise UsageError(f"unknown argument {argv[0]!r}{did_you_mean(argv[0], known)} ({', '.join(known)}, or flags)")
     options = parse(DoctorOptions, argv, prog="python -m transfer.doctor")
     sections: dict[str, Callable[[], Iterator[CheckResult]]] = {
         "software": _software,
