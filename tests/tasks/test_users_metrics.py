@@ -153,3 +153,18 @@ def test_the_functions_of_the_guide_can_be_called_in_a_test_of_the_users(folder:
 
     arrays = {"before": np.array([0, 3]), "tied": np.array([1, 1]), "hits": np.array([1, 1])}
     assert load_object(f"{folder}/my_metric.py:first_match")(arrays).tolist() == [1, 4]
+
+
+def test_what_was_trained_is_kept_when_a_metric_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / "my_metric.py"
+    file.write_text("def wrong(per_sample):\n    return per_sample['app']\n")
+    assert main([*REID, "--metric", "my_metric.py:wrong"]) == 1
+    error = capsys.readouterr().err
+    (export,) = (folder / "runs").glob("*/export")
+    hint = f"--epochs 0 --weights {export.relative_to(folder)}"
+    assert f"{file} at line 2: KeyError: 'app'; the trained weights are kept: {hint} scores them" in error
+    file.write_text("def wrong(per_sample):\n    return per_sample['ap']\n")
+    flags = ["reid", *SMOKE, "--epochs", "0", "--weights", str(export), "--metric", "my_metric.py:wrong"]
+    assert main([*flags, "--out", "scored"]) == 0
+    scores = record(folder / "scored").scores
+    assert scores["wrong"] == scores["mAP"]

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import torch
 
+from backbones.checkpoints.exports import EXPORT
 from backbones.engine.checkpoint import STATE
 from backbones.engine.context import Context, Cost, auto_threads, auto_workers, peak_mib
 from backbones.engine.outcome import Outcome
@@ -21,7 +23,7 @@ from backbones.runtime.precision import choose_precisions
 from backbones.runtime.user_faults import user_fault
 from backbones.trackers.tracker import TrackedRun, Tracker
 from backbones.trackers.tracking import tracking
-from tasks.task import Task
+from tasks.task import Outcomes, Scores, Task
 from tasks.users_metrics import add_metrics
 from transfer.cli.command import Command
 from transfer.cli.ignored_options import per_process
@@ -210,7 +212,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
                     f"the scores contradict themselves, nothing is recorded: {'; '.join(contradictions)}"
                 )
             if scores and context.ranks.first:
-                scores, outcomes = add_metrics(planned.metrics, scores, outcomes)
+                scores, outcomes = _with_metrics(planned, scores, outcomes, folder)
             record = planned.record(context, scores, started)
             if context.ranks.first:
                 record = store.write(record, planned.options_yaml, outcomes)
@@ -226,6 +228,18 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         raise
     shared_record: Record = dist.broadcast_object(record)
     return shared_record
+
+
+def _with_metrics(planned: PlannedRun, scores: Scores, outcomes: Outcomes, folder: Path) -> tuple[Scores, Outcomes]:
+    """Return scores and arrays with those of the user's metrics; an error says how to keep what was trained."""
+    try:
+        return add_metrics(planned.metrics, scores, outcomes)
+    except Exception as error:
+        if not getattr(planned.command.options, "epochs", 0) or not (folder / EXPORT).is_dir():
+            raise
+        reason = user_fault(error) or error
+        kept = f"the trained weights are kept: --epochs 0 --weights {folder / EXPORT} scores them by a corrected metric"
+        raise UserError(f"{reason}; {kept}") from error
 
 
 def _situation(planned: PlannedRun, context: Context) -> Situation:

@@ -5,6 +5,7 @@ runs give the same bytes. A bundle is imported only if `python -m transfer.verif
 """
 
 import json
+import shlex
 import stat
 import tempfile
 import zipfile
@@ -119,7 +120,14 @@ def _without_places(options: Path) -> str:
     """Return a run's options.yaml without paths; it still repeats the run if the data is found."""
     comments = [line for line in options.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
     kept = {name: value for name, value in read_yaml(options).items() if name not in PLACES}
-    return "".join(f"{line}\n" for line in comments) + write_yaml(short_values(kept))
+    return "".join(f"{_short_command(line)}\n" for line in comments) + write_yaml(short_values(kept))
+
+
+def _short_command(line: str) -> str:
+    """Return a comment with a command in which the file of a user's task has no folder."""
+    if ".py:" not in line:
+        return line
+    return f"# {shlex.join(short_values({'': shlex.split(line.lstrip('# '))})[''])}"
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:

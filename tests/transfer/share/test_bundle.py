@@ -37,7 +37,13 @@ OPTIONS = {
 }
 
 
-def made(root: Path, seed: int = 0, sample: str = "0001_c1s1_000151_00.jpg", **given: Any) -> Run:
+def made(
+    root: Path,
+    seed: int = 0,
+    sample: str = "0001_c1s1_000151_00.jpg",
+    command: str = "python -m transfer.run reid",
+    **given: Any,
+) -> Run:
     """A finished run of ReID whose scores are those of its outcomes."""
     random = np.random.default_rng(seed)
     ids, cameras = np.arange(4), np.zeros(4, int)
@@ -63,7 +69,7 @@ def made(root: Path, seed: int = 0, sample: str = "0001_c1s1_000151_00.jpg", **g
     store.folder(mine.run_id).mkdir(parents=True, exist_ok=True)
     (store.folder(mine.run_id) / "history.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
     (store.folder(mine.run_id) / "detections.json").write_text("[]")
-    options = "# python -m transfer.run reid\n" + json.dumps(OPTIONS)
+    options = f"# {command}\n" + json.dumps(OPTIONS)
     return Run(store.folder(mine.run_id), store.write(mine, options, outcomes))
 
 
@@ -292,3 +298,14 @@ def test_samples_that_are_named_by_paths_are_not_shared(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="its identity names /home/me/labels"):
         bundle([run], tmp_path / "runs.zip")
     assert not list(tmp_path.glob("*.zip"))
+
+
+def test_the_files_of_a_users_parts_lose_their_folders(tmp_path: Path) -> None:
+    code = {"file": f"{HOME}/my_task.py:TASK", "sha256": 64 * "b"}
+    command = f"python -m transfer.run '{HOME}/my_task.py:TASK' --config options.yaml"
+    run = made(tmp_path / "runs", command=command, user_code={"task": code})
+    bundle([run], tmp_path / "one.zip")
+    with zipfile.ZipFile(tmp_path / "one.zip") as archive:
+        texts = {Path(name).name: archive.read(name).decode() for name in archive.namelist() if "npz" not in name}
+    assert json.loads(texts["record.json"])["user_code"] == {"task": code | {"file": "my_task.py:TASK"}}
+    assert texts["options.yaml"].startswith("# python -m transfer.run my_task.py:TASK --config options.yaml\n")

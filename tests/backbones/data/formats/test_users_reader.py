@@ -186,3 +186,30 @@ def test_a_reader_for_another_purpose_is_refused(folder: Path, capsys: pytest.Ca
     reads(folder, "{'query': [('red_0000.png', 0, 0)]}")
     assert main(FLAGS) == 2
     assert "my_reader.py:read returned a dict of 'query'; wanted: a dict with 'train', 'val'" in capsys.readouterr().err
+
+
+def test_a_fault_of_a_split_in_a_loader_process_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "my_reader.py").write_text("""
+import multiprocessing
+from dataclasses import dataclass
+from backbones.data.splits.split import FileSplit
+from backbones.data.formats.folders import FoundLayout
+import numpy as np
+
+@dataclass(eq=False)
+class Broken(FileSplit):
+    def read(self, index):
+        1 / (multiprocessing.parent_process() is None)  # fails in a loader process
+        return super().read(index)
+
+def read(root, held_out):
+    names = sorted(path.name for path in root.glob("*.png"))
+    labels = np.array([name.startswith("red") for name in names], dtype=np.int64)
+    splits = (Broken(name, labels, names, np.ones(len(names)), root) for name in ("train", "val"))
+    return FoundLayout(classes=("other", "red"), train=next(splits), val=next(splits))
+""")
+    assert main([*FLAGS, "--workers", "1"]) == 1
+    error = capsys.readouterr().err
+    assert f"{folder}/my_reader.py at line 11: ZeroDivisionError: division by zero" in error
+    assert "Traceback" not in error
+    assert main([*FLAGS, "--workers", "0"]) == 0
