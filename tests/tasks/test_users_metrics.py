@@ -51,6 +51,9 @@ def test_the_metrics_of_the_guide(folder: Path, capsys: pytest.CaptureFixture[st
     assert report(["runs", "--smoke", "--dirty", "--compare", "stem=conv", "stem=patchify"]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if "| mrr " in line or "| first_match" in line]
     assert len(rows) == 2
+    for row in rows:
+        difference, low, high = (float(cell) for cell in row.split("|")[6:9])  # an interval: its samples are paired
+        assert low < difference < high
 
 
 def test_a_changed_metric_makes_another_run_and_verify_knows_it(

@@ -68,7 +68,7 @@ def pretrain(
     """Pretrain a backbone, as `python -m transfer.pretrain RECIPE` does, and return its run.
 
     Args:
-        recipe: a name of `configs/pretrain`, or a YAML file.
+        recipe: a name of `configs/pretrain`, a YAML file, or a method of your own, as "my_method.py:METHOD".
         backbone: see `evaluate`.
         name: what the weights are called, by default as the backbone; they go to `WEIGHTS_TO/NAME` (`weights_to=`).
         progress, options: see `evaluate`. `seeds` takes one.
