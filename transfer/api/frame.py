@@ -67,7 +67,7 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
         "task": record.task,
         "dataset": record.dataset.get("name"),
         "backbone": record.backbone.get("name"),
-        **{name: record.backbone.get(name) for name in ("arch", "stem", "attention")},
+        **{name: _part(record.backbone.get(name)) for name in ("arch", "stem", "attention")},
         "weights_id": record.weights_id,
         "seed": record.seed,
         "outcome": record.outcome["status"],
@@ -93,3 +93,8 @@ def _score(record: Record, name: str) -> dict[str, Any]:
         "primary": name == record.primary,
         "standard_error": details.get("standard_error") if isinstance(details, dict) else None,
     }
+
+
+def _part(value: Any) -> str | None:
+    """Return a part of a backbone for a reader: a user's without the folder of its file."""
+    return None if value is None else value_label(value)

@@ -98,11 +98,15 @@ def _backbone_name(record: Record, chain: Sequence[Record]) -> str:
     return str((pretrained if same else backbone).get("name"))
 
 
-def machines(records: Iterable[Record]) -> list[str]:
+def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[str]:
     """Return where runs were computed, sorted: "cpu", "torch 2.13", "8 processes".
 
     These are the kinds of device, the minor versions of torch and, for trainings, the numbers of processes. They may
     change the last digits of a score and belong to no protocol.
+
+    Args:
+        records: the runs.
+        in_protocol: name the processes also where their number belongs to the protocol.
     """
     labels: dict[str, None] = {}
     for record in records:
@@ -110,7 +114,8 @@ def machines(records: Iterable[Record]) -> list[str]:
         torch = str((environment.get("versions") or {}).get("torch") or "").split(".")[:2]
         labels |= dict.fromkeys([str(environment["device_type"])] if environment.get("device_type") else [])
         labels |= dict.fromkeys([f"torch {'.'.join(torch)}"] if torch[0] else [])
-        if (world := environment.get("world_size")) and record.task not in FROZEN and not processes(record):
+        shown = record.task not in FROZEN and (in_protocol or not processes(record))
+        if shown and (world := environment.get("world_size")):
             labels[f"{world} process{'es' * (world > 1)}"] = None
     return sorted(labels)
 
@@ -119,7 +124,7 @@ def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
     """Return, for each task, the labels of `machines` that are not the same for all of its runs."""
     of_task: dict[str, list[set[str]]] = {}
     for record in records:
-        of_task.setdefault(record.task, []).append({*machines([record])})
+        of_task.setdefault(record.task, []).append({*machines([record], in_protocol=True)})
     return {task: set().union(*marks) - set(marks[0]).intersection(*marks) for task, marks in of_task.items()}
 
 

@@ -20,8 +20,8 @@ class RunSet:
         known: all runs at hand, among which the trainings are looked for that weights come from.
     """
 
-    runs: tuple[Run, ...]
-    known: tuple[Run, ...]
+    runs: tuple[Run, ...] = ()
+    known: tuple[Run, ...] = ()
 
     @classmethod
     def of(cls, runs: Iterable[Run], known: Iterable[Run] | None = None) -> "RunSet":

@@ -8,6 +8,7 @@ from transfer.records.comparability import Comparability
 from transfer.records.grouping import Grouping, grouped
 from transfer.records.labels import content_label, letter, value_label
 from transfer.records.protocol import by_export
+from transfer.records.protocol import processes as per_process_count
 from transfer.records.record import Record
 
 
@@ -165,3 +166,15 @@ def test_values_are_said_plainly() -> None:
     assert [value_label(value) for value in (None, True, 5e-2, 3, [64, 32], [], "gap")] == [
         "none", "yes", "0.05", "3", "64 32", "none", "gap",
     ]  # fmt: skip
+
+
+def test_the_processes_are_named_only_where_their_number_differs() -> None:
+    """Of a backbone with batch norm it belongs to the protocol, and yet both were made by one process."""
+    environment = {"precision": "bf16", "dirty": False, "device": "cpu", "world_size": 1}
+    shared = {"options": {"lr": 0.05, "sync_bn": False}}
+    plain = made(environment=environment, **shared)
+    convolutional = made(environment=environment, stem="conv", **shared)
+    assert (per_process_count(plain), per_process_count(convolutional)) == (None, 1)
+    assert [group.dataset for group in of([plain, convolutional]).groups] == ["toy_market (version 1)"] * 2
+    eight = made(environment=environment | {"world_size": 8}, **shared)
+    assert "8 processes" in of([eight, convolutional]).groups[0].dataset
