@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from transfer.api.run import Run
+from transfer.records.labels import value_label
 from transfer.records.record import Record
 
 if TYPE_CHECKING:

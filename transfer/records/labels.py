@@ -7,7 +7,7 @@ from transfer.records.protocol import NO_EFFECT, NOT_RECORDED
 
 
 def value_label(value: Any) -> str:
-    """Return an option's value as text for a reader: "none", "yes", "0.05", "1 2 3"; a user's part without its folder."""
+    """Return an option's value for a reader: "none", "yes", "0.05", "1 2 3"; a user's part without its folder."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, float):
