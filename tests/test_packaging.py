@@ -1,15 +1,25 @@
-"""A wheel holds every file that the packages read."""
+"""A wheel holds every file that the packages read, and works without the checkout."""
 
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
 from fnmatch import fnmatch
+from pathlib import Path
 
+import pytest
 from setuptools.config.setupcfg import read_configuration
 
 from transfer import ROOT
 
+PACKAGES = ("backbones", "tasks", "transfer", "configs")
+
 
 def test_every_data_file_is_package_data() -> None:
     patterns = read_configuration(ROOT / "setup.cfg")["options"]["package_data"]
-    folders = [ROOT / name for name in ("backbones", "tasks", "transfer", "configs")]
+    folders = [ROOT / name for name in PACKAGES]
     files = [path.relative_to(ROOT) for folder in folders for path in folder.rglob("*") if path.is_file()]
     data = [path for path in files if path.suffix not in (".py", ".pyc")]
     assert len(data) > 100
@@ -19,3 +29,42 @@ def test_every_data_file_is_package_data() -> None:
         if not any(fnmatch(path.name, pattern) for pattern in patterns.get(".".join(path.parent.parts), []))
     ]
     assert not missing
+
+
+def run(*command: object, folder: Path, **variables: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        list(map(str, command)), cwd=folder, env=environment | variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_wheel_runs_where_there_is_no_checkout(tmp_path: Path) -> None:
+    """The environment is fresh but for the dependencies, which are those of the tests: torch has gigabytes."""
+    source, work = tmp_path / "source", tmp_path / "work"
+    work.mkdir()
+    for name in (*PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        source.mkdir(exist_ok=True)
+        copy(ROOT / name, source / name)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, source, folder=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    shutil.rmtree(source)
+    venv.create(tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    run(*pip, "--python", python, "install", "-q", "--no-deps", "--no-index", wheel, folder=tmp_path)
+    (packages,) = (tmp_path / "venv").glob("lib/*/site-packages")
+    # A path file adds the dependencies; the path file of this checkout's own installation among them is not read.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    place = run(python, "-c", "import transfer, configs; print(transfer.__file__, *configs.__path__)", folder=work)
+    assert all(path.startswith(str(packages)) for path in place.split())
+    smoke = ("reid", "--backbone", "dino_s16_convstem", "--lr", "5e-2", "--smoke", "--threads", "1")
+    table = run(python.with_name("transfer-run"), *smoke, folder=work, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert "toy_market (smoke" in table
+    run(python, "-m", "transfer.report", "runs", "--smoke", "--format", "html", "--output", "report.html", folder=work)
+    page = (work / "report.html").read_text()
+    assert "dino_s16_convstem" in page
+    assert "<style>" in page

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
 
-USAGE = """usage: python -m transfer.sweep NAME|FILE [--tier full|reduced|smoke] [flags]
+USAGE = """usage: python -m transfer.sweep NAME|FILE [--tier smoke|reduced|full] [flags]
        python -m transfer.sweep --help-all     all flags
        python -m transfer.sweep --list         the shipped sweeps
 
@@ -30,12 +30,15 @@ exit status: 0 every cell has scores, 3 a training broke down (recorded), 1 a ce
 143 stopped by a signal; the same command goes on"""
 
 
+_SCALES = {"smoke": "embedded data, in minutes", "reduced": "on a workstation", "full": "the paper's, on a cluster"}
+
+
 @dataclass(kw_only=True)
 class SweepOptions:
     """Run a sweep."""
 
-    tier: Literal["full", "reduced", "smoke"] = "full"
-    """The scale: the paper's, a workstation's, or embedded data in minutes."""
+    tier: Literal["full", "reduced", "smoke"] | None = None
+    """The scale: the paper's, a workstation's, or embedded data in minutes; a sweep that has several needs it."""
     out: Path | None = None
     """The folder of the sweep with runs, weights, features, cells and report.html; by default sweeps/NAME-TIER, or
     sweeps/NAME if the sweep has no tiers."""
@@ -98,13 +101,17 @@ def _main(argv: list[str]) -> int:
     if name.startswith("-"):
         raise UsageError(f"the sweep comes first, before {name}\n{USAGE}")
     options = parse(SweepOptions, arguments, prog="python -m transfer.sweep NAME")
-    return _sweep(_read(name, options), options)
+    sweep = _read(name, options)
+    if sweep.tiers and not options.tier:
+        scales = ", or ".join(f"--tier {tier} ({_SCALES[tier]})" for tier in (*sweep.tiers, "full"))
+        raise UsageError(f"sweep {sweep.name} has several scales; add {scales}")
+    return _sweep(sweep, options)
 
 
 def _read(name: str, options: SweepOptions) -> "SweepFile":
     from transfer.sweep.definition.sweep_file import read_sweep
 
-    sweep = read_sweep(name, options.tier, options.set, options.readings)
+    sweep = read_sweep(name, options.tier or "full", options.set, options.readings)
     parts = {part: value for part in ("stem", "attention", "ffn") if (value := getattr(options, part))}
     if sweep.vary is None:
         if parts or options.against:
