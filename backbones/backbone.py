@@ -79,6 +79,24 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
         raise UsageError(f"backbone {spec.name} takes no image of {size[0]} x {size[1]} pixels: {reason}") from error
 
 
+def check_weights_fit(spec: BackboneSpec, img_size: Size | None) -> None:
+    """Load the weights of a backbone once, so that those of another model are found before data is opened.
+
+    Errors of the parts and of the image size are left to `check_builds`, whose messages name the option.
+
+    Raises:
+        UserError: the weights are damaged, or of another model.
+    """
+    try:
+        create(spec, img_size=img_size)
+    except UsageError:
+        return
+    except UserError:
+        raise
+    except Exception:  # of a user's part that builds for no image, as check_builds says in one line
+        return
+
+
 class Backbone(nn.Module):
     """A model that gives features of images [B, 3, H, W], floats in [0, 1] (before augmentation noise), which it
     normalises.

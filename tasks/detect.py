@@ -74,6 +74,15 @@ class Detect(Task):
         learner = _learner(spec, 80, detector, options, weights="random", load="strict")
         learner.maps(torch.zeros(1, 3, *learner.padded(options.size)))
 
+    def built_size(self, options: DetectOptions) -> None:
+        """Return None: the backbone is built at its own size, and positions are resampled for each batch."""
+
+    def untrained_learner(self, spec: BackboneSpec, options: DetectOptions) -> DetectionLearner:
+        """Return the detector for two classes, with masks unless the options name one without."""
+        mmlab.load()
+        detector = resolve_detector(options.detector or "mask_rcnn")
+        return _learner(spec, 2, detector, options, weights="random", load="strict")
+
     def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
         """Check that mmdetection is installed and that the detector can be built around this backbone."""
         assert dataset.train is not None

@@ -5,9 +5,13 @@ trained weights are exported to the run's folder `export`, which `--weights` of 
 `configs/tasks/finetune.yaml`.
 """
 
+import torch
+
+from backbones.backbone import create
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
 from backbones.pretrain.supervised import METHOD
+from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification
@@ -19,6 +23,11 @@ class Finetune(Classification):
 
     name, version, options = "finetune", METHOD.version, SupervisedOptions
     shares_tokens = True
+
+    def untrained_learner(self, spec: BackboneSpec, options: SupervisedOptions) -> SupervisedLearner:
+        """Return the backbone with a classifier."""
+        backbone = create(spec, img_size=options.size, classes=2, weights="random", load="strict")
+        return SupervisedLearner(backbone, torch.full((2,), 0.5), options, seed=0)
 
     def check(
         self, spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context

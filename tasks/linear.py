@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
@@ -65,6 +66,10 @@ class Linear(Classification):
 
     name, version, options = "linear", 2, LinearOptions
     metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
+
+    def untrained_learner(self, spec: BackboneSpec, options: LinearOptions) -> LinearLearner:
+        """Return the classifier alone: the backbone is frozen."""
+        return LinearLearner(torch.flatten, 1, np.arange(2), 2)
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
         """Check the backbone's features, the number of images in a batch for the ranks, and the learner."""

@@ -168,6 +168,11 @@ class Reid(Task):
         """Read the lists of images, identities and cameras; see `tasks.data.reid.open_reid`."""
         return open_reid(spec, root, subset=subset, msmt17_val=options.msmt17_val, skip_unreadable=skip_unreadable)
 
+    def untrained_learner(self, spec: BackboneSpec, options: ReidOptions) -> ReidLearner:
+        """Return backbone and neck."""
+        backbone = create(spec, img_size=options.size, weights="random", load="strict")
+        return ReidLearner(backbone, 2, options)
+
     def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
         """Check that there are enough identities for a batch, and that the ranks can share it evenly."""
         check_builds(spec, options.size, drop_path=options.drop_path)

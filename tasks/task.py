@@ -98,6 +98,19 @@ class Task:
         Raises errors that can be known before training. Only for tasks that put the backbone within another model.
         """
 
+    def built_size(self, options: Any) -> int | tuple[int, int] | None:
+        """Return the size in pixels at which the task builds the backbone; None is the backbone's own."""
+        size: int | tuple[int, int] | None = getattr(options, "size", None)
+        return size
+
+    def untrained_learner(self, spec: BackboneSpec, options: Any) -> Any:
+        """Return what the task trains, an `nn.Module` of random weights for two classes, made without data.
+
+        The names of its parameters are what `--trainable` chooses from. None: nothing trains, or only the data shows
+        what does.
+        """
+        return None
+
     def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> None:
         """Raise errors that can be known before training."""
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from backbones.archs import ARCHITECTURE_FIELDS
+from backbones.backbone import check_weights_fit
 from backbones.checkpoints.exports import pretraining_facts
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
+from backbones.engine.optim import freeze_others
 from backbones.errors import MissingInput, UsageError, UserError
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
 from backbones.trackers.tracking import check_installed
@@ -44,6 +46,7 @@ def resolve_inputs(command: Command, task: Task, context: Context, store: Store)
         _note_changed_parts(inputs.spec, command, context)
         if command.backbone.weights == "config" and not task.from_scratch:
             _note_ignored_export(inputs.spec, context)
+    _check_model(inputs.spec, inputs.weights_id, command, task)
     for argument in run.dataset:
         with problems.collected():
             dataset = task.open(
@@ -81,6 +84,20 @@ def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[Ba
             return _weights(command.resolved(from_scratch=False, weights=str(own_weights)), command, context)
         context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
         return replace(spec, weights="random"), "random", {}
+
+
+def _check_model(spec: BackboneSpec, weights_id: str, command: Command, task: Task) -> None:
+    """Check what needs no data, before data is opened: that the weights fit, and that patterns of `--trainable` match.
+
+    Raises:
+        UserError: the weights are of another model.
+        UsageError: a pattern matches no parameter that trains.
+    """
+    if weights_id.startswith(("sha256:", "timm:")):
+        check_weights_fit(spec, task.built_size(command.options))
+    patterns = getattr(command.options, "trainable", ("*",))
+    if patterns != ("*",) and (learner := task.untrained_learner(spec, command.options)) is not None:
+        freeze_others(learner, patterns)
 
 
 def _note_changed_parts(spec: BackboneSpec, command: Command, context: Context) -> None:

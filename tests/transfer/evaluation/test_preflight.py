@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from backbones.backbone import create
 from backbones.checkpoints.exports import export, pretraining_facts
 from backbones.errors import UserError
+from tasks.task import load_task
 from transfer.evaluation.preflight import export_origin
 from transfer.records.store import Record
 from transfer.run import main
@@ -79,3 +81,49 @@ def test_detection_takes_an_export_whose_length_is_counted_otherwise(tmp_path: P
     (record,) = (Record.read(path) for path in tmp_path.glob("runs/*/record.json"))
     assert (record.backbone["attention"], record.backbone["length"]) == ("relu", "image")
     assert record.details["attention_lengths"] == {"16": 2}
+
+
+SIZES = ("--backbone", "tiny", "--smoke", "--threads", "1")
+TRAINED = {
+    "reid": "neck.*",
+    "linear": "head.*",
+    "finetune": "backbone.model.head.*",
+    "detect": "detector.roi_head.*",
+}
+
+
+@pytest.fixture
+def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every opening of data an error of another kind."""
+
+    def opened(*_: object, **__: object) -> None:
+        raise AssertionError("data was opened")
+
+    monkeypatch.chdir(tmp_path)
+    for task in (*TRAINED, "fewshot", "knn"):
+        monkeypatch.setattr(type(load_task(task)), "open", opened)
+
+
+@pytest.mark.usefixtures("no_data")
+@pytest.mark.parametrize("task", [*TRAINED, "fewshot", "knn"])
+def test_weights_of_another_model_are_told_once_before_data_is_opened(
+    task: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backbone = create("tiny", img_size=32, weights="random")
+    state = {name: tensor for name, tensor in backbone.model.state_dict().items() if name != "norm.weight"}
+    torch.save(state, "other.pth")
+    datasets = ["--dataset", "toy_cub200", "toy_dtd"] if task == "fewshot" else []
+    assert main([task, *SIZES, *datasets, "--weights", "other.pth"]) == 1
+    message = capsys.readouterr().err
+    assert message.count("other.pth does not fit backbone tiny: missing: norm.weight") == 1
+
+
+@pytest.mark.usefixtures("no_data")
+@pytest.mark.parametrize("task", TRAINED)
+def test_trainable_patterns_without_a_parameter_are_told_before_data_is_opened(
+    task: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([task, *SIZES, "--trainable", TRAINED[task], "neck.klassifier.*"]) == 2
+    assert "--trainable 'neck.klassifier.*': no parameter that trains has such a name" in capsys.readouterr().err
+    with pytest.raises(AssertionError, match="data was opened"):
+        main([task, *SIZES, "--trainable", TRAINED[task]])
