@@ -8,6 +8,7 @@ import sysconfig
 import venv
 from fnmatch import fnmatch
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from setuptools.config.setupcfg import read_configuration
@@ -17,11 +18,16 @@ from transfer import ROOT
 PACKAGES = ("backbones", "tasks", "transfer", "configs")
 
 
+def package_files() -> list[Path]:
+    """Return the files of the packages as they lie in the checkout, but for compiled ones."""
+    files = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
+    return [path for path in files if path.suffix != ".pyc"]
+
+
 def test_every_data_file_is_package_data() -> None:
     patterns = read_configuration(ROOT / "setup.cfg")["options"]["package_data"]
-    folders = [ROOT / name for name in PACKAGES]
-    files = [path.relative_to(ROOT) for folder in folders for path in folder.rglob("*") if path.is_file()]
-    data = [path for path in files if path.suffix not in (".py", ".pyc")]
+    files = [path.relative_to(ROOT) for path in package_files()]
+    data = [path for path in files if path.suffix != ".py"]
     assert len(data) > 100
     missing = [
         str(path)
@@ -59,7 +65,13 @@ def test_a_wheel_runs_where_there_is_no_checkout(tmp_path: Path) -> None:
     (packages,) = (tmp_path / "venv").glob("lib/*/site-packages")
     # A path file adds the dependencies; the path file of this checkout's own installation among them is not read.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    place = run(python, "-c", "import transfer, configs; print(transfer.__file__, *configs.__path__)", folder=work)
+    with ZipFile(wheel) as archive:
+        assert {file.relative_to(ROOT).as_posix() for file in package_files()} <= {*archive.namelist()}
+    for name in ("backbones", "tasks", "configs", "tests"):  # a user's own, beside which commands are run
+        (work / name).mkdir()
+        (work / name / "__init__.py").write_text("raise ImportError('this belongs to the user')")
+    code = "import transfer, backbones, tasks; print(transfer.__file__, backbones.__file__, tasks.__file__)"
+    place = run(python, "-c", code, folder=work)
     assert all(path.startswith(str(packages)) for path in place.split())
     smoke = ("reid", "--backbone", "dino_s16_convstem", "--lr", "5e-2", "--smoke", "--threads", "1")
     table = run(python.with_name("transfer-run"), *smoke, folder=work, XDG_CACHE_HOME=str(tmp_path / "cache"))
