@@ -153,6 +153,11 @@ def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
     return _with_defaults(replace(spec, **given, files=files))
 
 
+def check_name(name: str) -> None:
+    """Check that a name means a backbone. Raises the errors of `resolve` for one that does not."""
+    _read_source(name)
+
+
 def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     """Return (name of the backbone, its values, folder for relative paths, name of the place for messages)."""
     path = exports.inside_run(Path(name.removeprefix("local-dir:")))

@@ -71,6 +71,7 @@ LIGHT = (
     "backbones/stems.py",
     "backbones/user_code.py",
     "transfer/cli/command.py",
+    "transfer/cli/early_checks.py",
 )
 MOST_FILES = 20
 

@@ -34,7 +34,9 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    from transfer.cli.command import check_names_in, pretraining_recipe
+    from transfer.cli.command import pretraining_recipe
+    from transfer.cli.early_checks import check_names_in
+    from transfer.cli.options import PretrainRunOptions
     from transfer.cli.recipe_method import method_of
 
     if argv[0] == "--list":
@@ -43,7 +45,7 @@ def _main(argv: list[str]) -> int:
         raise UsageError(f"the recipe comes first, before {argv[0]}\n{USAGE}")
     recipe = pretraining_recipe(argv[0])
     method = method_of(recipe)
-    check_names_in(argv[1:])
+    check_names_in(argv[1:], recipe, PretrainRunOptions)
     return _run(recipe, method, argv[1:])
 
 

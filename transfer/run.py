@@ -32,14 +32,15 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    from transfer.cli.command import check_names_in, task_recipe
+    from transfer.cli.command import task_recipe
+    from transfer.cli.early_checks import check_names_in
 
     if argv[0] == "--list":
         return _list()
     if argv[0].startswith("-"):
         raise UsageError(f"the task comes first, before {argv[0]}\n{USAGE}")
     recipe = task_recipe(argv[0])
-    check_names_in(argv[1:])
+    check_names_in(argv[1:], recipe)
     return _run(recipe, argv[1:])
 
 

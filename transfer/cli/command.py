@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.data.spec import dataset_names, resolve_dataset
+from backbones.data.spec import dataset_names
 from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.runtime.machine_errors import in_one_line
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
@@ -14,7 +14,7 @@ from backbones.user_code import is_in_file, locate
 from transfer.cli.option_layers import combined_options
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 from transfer.cli.run_weights import weights_of_run
-from transfer.cli.yaml_layers import config_files, flag_values, layer_values, names_of_flags
+from transfer.cli.yaml_layers import config_files, layer_values, names_of_flags
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
@@ -177,16 +177,6 @@ def pretraining_recipe(name: str) -> Recipe:
         raise UsageError(f"unknown recipe {name!r}{near} (recipes: {', '.join(known)}; a YAML file, or file.py:NAME)")
     path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("pretrain", "smoke"))
     return Recipe(name, program, path, smoke)
-
-
-def check_names_in(argv: list[str]) -> None:
-    """Check the names of data sets in flags before anything heavy is imported.
-
-    Raises:
-        UsageError: a name is unknown; the message has the nearest names.
-    """
-    for name in flag_values(argv, "--dataset"):
-        resolve_dataset(name)
 
 
 def read_command(
