@@ -42,7 +42,8 @@ class ViewOptions:
         """Describe the augmentation: random resized crop and flip in training, resize and centre crop in evaluation."""
         plain: dict[str, Any] = {"augment": "crop", "crop_area": (0.08, 1.0), "crop_ratio": (3 / 4, 4 / 3)}
         plain |= {"interpolation": "bilinear", "flip": 0.5, "auto_augment": None, "color_jitter": 0.0, "erase": 0.0}
-        return AugmentOptions(**(plain | {"pad": 0, "randaug": None, "resize": self.resize} | given))
+        plain |= {"pad": 0, "randaug": None, "resize": self.resize, "image_ops": "pil"}
+        return AugmentOptions(**(plain | given))
 
 
 @dataclass(kw_only=True)

@@ -20,13 +20,14 @@ from torchvision.transforms import CenterCrop, InterpolationMode, RandomHorizont
 from torchvision.transforms import functional as F
 
 from backbones.data.loading.erasing import RandomErasing
+from backbones.data.loading.image_ops import FastCrop, ImageOpsOptions
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop, SquashCrop
 from backbones.pretrain.bigvision_randaugment import RandAugment
 
-Step = Callable[[Image.Image], Image.Image]
-Transform = Callable[[Image.Image], Tensor]
+Step = Callable[[Any], Image.Image]
+Transform = Callable[[Any], Tensor]
 View = Literal["bicubic", "area", "squash"]
 CROP_PCT = 0.875  # of the resized image's shorter side that the centre crop keeps
 FIELDS_USED = {  # the fields that only some kinds read; elsewhere they must be off
@@ -38,7 +39,7 @@ FIELDS_USED = {  # the fields that only some kinds read; elsewhere they must be 
 
 
 @dataclass(kw_only=True)
-class AugmentOptions:
+class AugmentOptions(ImageOpsOptions):
     """How training images are augmented, and how evaluated images are cropped."""
 
     augment: Literal["timm", "bigvision", "crop", "pad"]
@@ -82,6 +83,8 @@ class AugmentOptions:
                 off = "None" if name in ("auto_augment", "randaug") else "0"
                 flag = name.replace("_", "-")
                 raise UsageError(f"--{flag}: --augment {self.augment} has none; give `--{flag} {off}`")
+        if self.image_ops == "fast" and self.augment not in ("timm", "crop"):
+            raise UsageError(f"--image-ops fast: has a resized crop, --augment {self.augment} has none; give `pil`")
         if self.interpolation == "random" and self.augment != "timm":
             raise UsageError(f"--interpolation random: only --augment timm draws it, not {self.augment}")
         if self.interpolation != "bilinear" and self.augment == "bigvision":
@@ -89,7 +92,10 @@ class AugmentOptions:
 
 
 class Augmentation:
-    """PIL image -> [3, H, W] in [0, 1]: `steps` from image to image, then erasing, which may leave [0, 1]."""
+    """PIL image -> [3, H, W] in [0, 1]: `steps` from image to image, then erasing, which may leave [0, 1].
+
+    With fast operations the first step takes uint8 pixels [3, H, W] in place of the image.
+    """
 
     def __init__(self, steps: Sequence[Step], erase: RandomErasing | None = None) -> None:
         self.steps = steps
@@ -118,7 +124,7 @@ class PaddedCrop:
 
 
 def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], std: Sequence[float]) -> Transform:
-    """Return the training augmentation, PIL image -> [3, size, size].
+    """Return the training augmentation, PIL image -> [3, size, size]; uint8 [3, H, W] -> likewise for fast operations.
 
     Args:
         size: pixels of the result's sides.
@@ -133,17 +139,20 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
     flip = RandomHorizontalFlip(options.flip)
     if options.augment == "crop":
         mode = InterpolationMode(options.interpolation)
-        return Augmentation([RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode), flip])
+        resized_crop = RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode)
+        return Augmentation([FastCrop(resized_crop) if options.image_ops == "fast" else resized_crop, flip])
     if options.augment == "bigvision":
         randaug = [RandAugment(*options.randaug)] if options.randaug else []
         return Augmentation([InceptionCrop(size, options.crop_area, options.crop_ratio), flip, *randaug])
     crop, colour = _timm_steps(size, options, mean)
     if options.augment == "pad":
         crop = [PaddedCrop(size, options.pad, options.interpolation), flip]
+    elif options.image_ops == "fast":
+        crop = [FastCrop(crop[0]), *crop[1:]]
     return Augmentation([*crop, *colour], RandomErasing(options.erase, mean, std) if options.erase else None)
 
 
-def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tuple[list[Step], list[Step]]:
+def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tuple[list[Any], list[Step]]:
     """Return timm's crop and flip, and its colour (and auto_augment) operations, before the image becomes a tensor."""
     try:
         crop, colour, _ = create_transform(

@@ -130,12 +130,14 @@ def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoa
         options.local_area,
         options.local_crops,
         blur=options.blur,
+        image_ops=options.image_ops,
     )
 
     def batches(epoch: int) -> list[list[int]]:
         return shuffled_batches(len(split), options.batch, seed=context.seed, epoch=epoch, drop_last=True)
 
-    return context.loader(SplitDataset(split, crops, seed=context.seed), batches, parts=options.grad_accum_steps)
+    images = SplitDataset(split, crops, seed=context.seed, image_ops=options.image_ops)
+    return context.loader(images, batches, parts=options.grad_accum_steps)
 
 
 def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOptions, context: Context) -> Outcomes:

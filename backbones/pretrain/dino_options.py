@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from backbones.data.loading.image_ops import ImageOpsOptions
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.method import PretrainOptions
 
 
 @dataclass(kw_only=True)
-class DinoOptions(PretrainOptions):
+class DinoOptions(ImageOpsOptions, PretrainOptions):
     """Options of the `dino` method besides those of the training loop."""
 
     batch: int

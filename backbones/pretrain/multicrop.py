@@ -1,6 +1,8 @@
 """DINO's multi-crop augmentation (arXiv 2104.14294, section 3 and appendix; multi-crop: SwAV, arXiv 2006.09882)."""
 
 import random
+from collections.abc import Callable
+from typing import Any, Literal
 
 from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
@@ -13,6 +15,8 @@ from torchvision.transforms import (
     RandomResizedCrop,
 )
 from torchvision.transforms import functional as F
+
+from backbones.data.loading.image_ops import FastCrop
 
 BLUR = (0.1, 2.0)  # pixels
 GLOBAL_BLUR = (1.0, 0.1)  # probabilities in the two global crops
@@ -35,6 +39,7 @@ class MultiCrop:
         local_crops: n.
         blur: smallest and largest radius (standard deviation) of the blur in pixels; None for no blur. The reference's
             radii are meant for crops of 224 and 96 px and leave little of a 32 px one.
+        image_ops: "fast" takes uint8 pixels [3, H, W] in place of a PIL image; see `FastCrop`.
     """
 
     def __init__(
@@ -46,15 +51,16 @@ class MultiCrop:
         local_crops: int,
         *,
         blur: tuple[float, float] | None = BLUR,
+        image_ops: Literal["pil", "fast"] = "pil",
     ) -> None:
-        self.global_crop = RandomResizedCrop(global_size, global_area, interpolation=InterpolationMode.BICUBIC)
-        self.local_crop = RandomResizedCrop(local_size, local_area, interpolation=InterpolationMode.BICUBIC)
+        self.global_crop = _crop(global_size, global_area, image_ops)
+        self.local_crop = _crop(local_size, local_area, image_ops)
         jitter = RandomApply([ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8)
         self.colour = (RandomHorizontalFlip(0.5), jitter, RandomGrayscale(0.2))
         self.local_crops = local_crops
         self.blur = blur
 
-    def __call__(self, image: Image.Image) -> list[Tensor]:
+    def __call__(self, image: Any) -> list[Tensor]:
         first = self._view(image, self.global_crop, GLOBAL_BLUR[0])
         second = self._view(image, self.global_crop, GLOBAL_BLUR[1])
         if random.random() < SOLARIZE:
@@ -62,10 +68,15 @@ class MultiCrop:
         views = [first, second, *(self._view(image, self.local_crop, LOCAL_BLUR) for _ in range(self.local_crops))]
         return [F.to_tensor(view) for view in views]
 
-    def _view(self, image: Image.Image, crop: RandomResizedCrop, blur: float) -> Image.Image:
-        image = crop(image)
+    def _view(self, source: Any, crop: Callable[[Any], Image.Image], blur: float) -> Image.Image:
+        image = crop(source)
         for step in self.colour:
             image = step(image)
         if self.blur is not None and random.random() <= blur:
             image = image.filter(ImageFilter.GaussianBlur(random.uniform(*self.blur)))
         return image
+
+
+def _crop(size: int, area: tuple[float, float], image_ops: Literal["pil", "fast"]) -> Callable[[Any], Image.Image]:
+    crop = RandomResizedCrop(size, area, interpolation=InterpolationMode.BICUBIC)
+    return FastCrop(crop) if image_ops == "fast" else crop

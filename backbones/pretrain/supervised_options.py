@@ -61,6 +61,8 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
             raise UsageError("--token-labels are for the tokens' own loss: give --dense-weight, 0.5 as in VOLO")
         if self.token_labels is not None and self.augment not in ("timm", "crop"):
             raise UsageError(f"--token-labels: maps follow a resized crop; --augment {self.augment} has none")
+        if self.token_labels is not None and self.image_ops == "fast":
+            raise UsageError("--image-ops fast: --token-labels reads crops by PIL; give `--image-ops pil`")
         if self.dense_weight and self.mixes:
             raise UsageError("--dense-weight mixes tokens of two images; give --mixup 0 --cutmix 0 beside it")
         if self.dense_weight and self.loss == "sigmoid":

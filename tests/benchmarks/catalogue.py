@@ -46,6 +46,7 @@ BENCHMARKS = {
         speed("detection_step", "--images FOLDER: images and annotations of COCO; mmdetection"),
         speed("dino_step"),
         speed("eval_precision", "--reid FOLDER: Market-1501's layout; --images FOLDER: CIFAR-10's Parquet files"),
+        speed("feed", "--dino CHECKOUT for the peer of multi-crop: facebookresearch/dino", "not used"),
         speed("fewshot_features", "--images FOLDER: JPEG files; drawn ones without it"),
         speed("fewshot_probe", gpu="not used"),
         speed("ranking", "torchreid and 10 GiB of memory; not with --skip-torchreid", "not used"),

@@ -114,6 +114,7 @@ CHANGES = [
         @weights --export ema
         @identity --resize 40
         --augment crop --auto-augment None --color-jitter 0 --erase 0
+        --image-ops fast
         --crop-area 0.2 0.5
         --crop-ratio 1.5 2
         --interpolation bilinear
@@ -140,6 +141,7 @@ CHANGES = [
         --local-area 0.05 0.1
         --local-crops 2
         --blur None
+        --image-ops fast
         --out-dim 16
         --freeze-last-layer 0 --epochs 3 --clip-grad 0.1 | --no-norm-last-layer
         --freeze-last-layer 1

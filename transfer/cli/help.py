@@ -27,7 +27,7 @@ _DATA = (
     *("size", "batch", "num_identities", "num_instances", "flip", "pad", "erase", "view", "resize"),
     *("repeats", "images"),
     *("mixing", "mixup", "cutmix", "mix_prob", "switch_prob", "smoothing", "label_smoothing", "augment", "crop_area"),
-    *("crop_ratio", "interpolation", "auto_augment", "color_jitter", "randaug", "token_labels", "blur"),
+    *("crop_ratio", "interpolation", "auto_augment", "color_jitter", "randaug", "token_labels", "blur", "image_ops"),
     *("global_area", "local_size", "local_area", "local_crops", "label_fraction", "fraction_seed", "msmt17_val"),
 )
 _EVALUATION = (

@@ -175,6 +175,7 @@ RULES: tuple[Rule, ...] = (
     _rule("drop_path", "with a model of the user's own, which keeps its own", arch=_USERS),
     # augmentation: a transform that a kind lacks must be off there
     _rule("auto_augment color_jitter erase", refused=False, augment=other_than("timm", "pad")),
+    _rule("image_ops", refused=False, image_ops="pil"),
     _rule("pad", refused=False, augment=other_than("pad")),
     _rule("randaug", refused=False, augment=other_than("bigvision")),
     _rule("crop_area crop_ratio", augment="pad"),

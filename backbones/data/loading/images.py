@@ -3,6 +3,7 @@
 Letters: H x W pixels.
 """
 
+import io
 import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import Dataset
+from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import InterpolationMode, v2
 
 from backbones.data.loading.erasing import RandomErasing
@@ -39,6 +41,31 @@ def read_image(source: str | BinaryIO, *, name: str | None = None) -> Image.Imag
     except DAMAGED as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     raise UserError(f"{name or source}: cannot be read as an image ({reason}); `--skip-unreadable` leaves it out")
+
+
+def read_pixels(content: bytes, *, name: str) -> Tensor:
+    """Return the pixels of an encoded image, uint8 [3, H, W], for the fast image operations.
+
+    JPEG files of RGB or grey pixels are decoded by torchvision; all others, and those that it refuses, as by
+    `read_image`. Both decode by libjpeg-turbo, in full size, and without the rotation that EXIF may ask for.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    if content.startswith(b"\xff\xd8"):
+        try:
+            encoded = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            pixels: Tensor = decode_jpeg(encoded, mode=ImageReadMode.UNCHANGED)
+            if len(pixels) in (1, 3):
+                return pixels.expand(3, -1, -1)
+        except RuntimeError:
+            pass  # read_image raises the error that names the file, or reads what torchvision cannot
+    return image_pixels(read_image(io.BytesIO(content), name=name))
+
+
+def image_pixels(image: Image.Image) -> Tensor:
+    """Return an RGB image as uint8 [3, H, W]."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
 @contextmanager

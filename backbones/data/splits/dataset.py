@@ -1,10 +1,9 @@
 """A split as a data set of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -25,6 +24,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         split: where the images come from.
         transform: PIL image -> tensor, or a list of tensors (crops).
         seed: the seed of the augmentation.
+        image_ops: "fast" gives the transform uint8 pixels [3, H, W] in place of a PIL image; see `Split.read_pixels`.
         extra: index -> tensor, appended to each item.
         preload: keep the decoded images in memory (3 bytes per pixel, shared by forked workers and by all data sets of
             the split; twice that while loading). None: when they take at most `LIMIT` bytes (512 MiB).
@@ -33,13 +33,15 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
     def __init__(
         self,
         split: Split,
-        transform: Callable[[Image.Image], Views],
+        transform: Callable[[Any], Views],
         *,
         seed: int = 0,
+        image_ops: Literal["pil", "fast"] = "pil",
         extra: Callable[[int], Tensor] | None = None,
         preload: bool | None = None,
     ) -> None:
         self.split, self.transform, self.seed, self.extra = split, transform, seed, extra
+        self.read = split.read_pixels if image_ops == "fast" else split.read
         self.labels = torch.from_numpy(split.labels)
         if preload is not False:
             split.preload(None if preload else LIMIT)
@@ -52,7 +54,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         image.
         """
         index = key[1] if isinstance(key, tuple) else key
-        image = self.split.read(index)
+        image = self.read(index)
         if isinstance(key, tuple):
             with seeded(self.seed, *key):
                 views = self.transform(image)

@@ -7,7 +7,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
+from backbones.data.loading.images import image_pixels
 from backbones.data.splits.arrow_split import Source
 from backbones.data.splits.digests import pixel_digest
 from backbones.data.splits.split import Split
@@ -32,6 +34,10 @@ class PixelSplit(Split):
     def decoded(self, index: int) -> Image.Image:
         """Return the image, without a PNG on the way."""
         return Image.fromarray(self.images[index])
+
+    def read_pixels(self, index: int) -> Tensor:
+        """Return the image as uint8 [3, H, W]."""
+        return image_pixels(self.decoded(index))
 
     def place(self, index: int) -> str:
         """Return file and row."""

@@ -12,8 +12,9 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
-from backbones.data.loading.images import read_image
+from backbones.data.loading.images import image_pixels, read_image, read_pixels
 from backbones.data.splits.digests import image_digest
 from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
@@ -95,6 +96,12 @@ class Split(ABC):
     def decoded(self, index: int) -> Image.Image:
         """Return the same image as `read`, always from where it is stored."""
         return read_image(io.BytesIO(self.encoded(index)), name=self.place(index))
+
+    def read_pixels(self, index: int) -> Tensor:
+        """Return the image as uint8 [3, H, W], decoded by the fast image operations. Raises UserError as `read`."""
+        if self.pixels:
+            return image_pixels(self.pixels[index])
+        return read_pixels(self.encoded(index), name=self.place(index))
 
     def content_digest(self, index: int) -> str:
         """Return the sha256 (hex) of the image, equal for equal images however they are stored; see `image_digest`.

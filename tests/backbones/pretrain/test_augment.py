@@ -38,6 +38,7 @@ PLAIN = {
     "pad": 0,
     "randaug": None,
     "resize": None,
+    "image_ops": "pil",
 }
 KINDS = {
     "timm": {"auto_augment": DEIT, "color_jitter": 0.3, "erase": 0.25},

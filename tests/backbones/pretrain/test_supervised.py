@@ -40,6 +40,7 @@ OPTIONS: dict[str, Any] = {
     "repeats": 1, "drop_path": 0.0,
     "loss": "softmax", "head_bias": 0.0, "dense_weight": 0.0, "token_labels": None, "ema": None, "export": "raw",
     "eval_batch": 16, "augment": "pad", "crop_area": (1.0, 1.0), "crop_ratio": (1.0, 1.0), "interpolation": "bicubic",
+    "image_ops": "pil",
     "flip": 0.0, "auto_augment": None, "color_jitter": 0.0, "erase": 0.0, "pad": 2, "randaug": None, "resize": 32,
     "mixing": "timm", "mixup": 0.0, "cutmix": 0.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.0,
 }  # fmt: skip

@@ -1,0 +1,136 @@
+"""The fast image operations against PIL's: the same images, crops and draws."""
+
+import io
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from backbones.data.loading.images import image_pixels, read_image, read_pixels, seeded
+from backbones.data.splits.dataset import SplitDataset
+from backbones.data.splits.split import FileSplit
+from backbones.errors import UsageError, UserError
+from backbones.pretrain.augment import train_transform
+from backbones.pretrain.multicrop import MultiCrop
+from tests.backbones.pretrain.test_augment import DEIT, MEAN, STD, options, picture
+
+
+def encoded(image, kind="JPEG", **values):
+    stream = io.BytesIO()
+    image.save(stream, kind, **values)
+    return stream.getvalue()
+
+
+def rotated():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: a quarter turn
+    return encoded(picture(), exif=exif)
+
+
+def deep():
+    return encoded(Image.fromarray(np.asarray(picture().convert("L")).astype(np.uint16) * 257), "PNG")
+
+
+FILES = {
+    "plain": lambda: encoded(picture()),
+    "4:4:4": lambda: encoded(picture(), subsampling=0, quality=95),
+    "odd sides": lambda: encoded(picture(97, 61)),
+    "CMYK": lambda: encoded(picture().convert("CMYK")),
+    "grey": lambda: encoded(picture().convert("L")),
+    "rotated by EXIF": rotated,
+    "progressive": lambda: encoded(picture(), progressive=True),
+    "16-bit PNG": deep,
+    "WebP": lambda: encoded(picture(), "WEBP"),
+    "animated GIF": lambda: encoded(picture(), "GIF", save_all=True, append_images=[picture(seed=1)]),
+    "palette with transparency": lambda: encoded(picture().convert("P"), "PNG", transparency=0),
+}
+DITHERED = ("palette with transparency", "animated GIF")
+"""Neighbouring pixels differ so much there that rounding in the two passes of a resize grows."""
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_decodes_crops_and_resizes_like_pil(kind):
+    """Odd files give the same image within 2 of 255, before and after the crop."""
+    content = FILES[kind]()
+    image, pixels = read_image(io.BytesIO(content)), read_pixels(content, name="file")
+    assert pixels.dtype == torch.uint8
+    assert (image_pixels(image).int() - pixels.int()).abs().max() <= 2
+    for interpolation in ("bicubic", "bilinear"):
+        slow, fast = (
+            train_transform(48, options(image_ops=ops, interpolation=interpolation), MEAN, STD)
+            for ops in ("pil", "fast")
+        )
+        for key in range(10):
+            with seeded(key):
+                expected = slow(image)
+            with seeded(key):
+                got = fast(pixels)
+            assert (got - expected).abs().max() * 255 <= (8.01 if kind in DITHERED else 2.01)
+            assert (got - expected).abs().mean() * 255 < 0.5
+
+
+@pytest.mark.parametrize("content", [encoded(picture())[:-200], b"\xff\xd8 no image", b"", b"text"])
+def test_damaged_files_give_the_error_of_pil(content):
+    with pytest.raises(UserError) as slow:
+        read_image(io.BytesIO(content), name="cat.jpg")
+    with pytest.raises(UserError) as fast:
+        read_pixels(content, name="cat.jpg")
+    assert str(fast.value) == str(slow.value)
+    assert "cat.jpg" in str(fast.value)
+
+
+@pytest.mark.parametrize("interpolation", ["bicubic", "random"])
+def test_draws_are_those_of_pil(interpolation):
+    """After a view of either path every generator stands at the same place."""
+    image, values = picture(), {"auto_augment": DEIT, "erase": 0.25, "interpolation": interpolation}
+    for key in range(30):
+        states = []
+        for ops, source in (("pil", image), ("fast", image_pixels(image))):
+            with seeded(key):
+                train_transform(32, options(image_ops=ops, **values), MEAN, STD)(source)
+                states.append((random.random(), np.random.random(), float(torch.rand(1))))  # noqa: NPY002
+        assert states[0] == states[1]
+
+
+def test_multicrop_has_the_crops_of_pil():
+    """Ten crops of pixels decoded once: the same boxes, colours and blurs as PIL's."""
+    image, arguments = picture(), (56, (0.4, 1.0), 24, (0.05, 0.4), 8)
+    differences = []
+    for key in range(10):
+        with seeded(key):
+            expected = MultiCrop(*arguments)(image)
+        with seeded(key):
+            got = MultiCrop(*arguments, image_ops="fast")(image_pixels(image))
+        assert [view.shape for view in got] == [view.shape for view in expected]
+        differences += [float((a - b).abs().mean()) * 255 for a, b in zip(got, expected, strict=True)]
+    assert np.median(differences) < 0.1
+    assert np.mean(differences) < 1
+
+
+@pytest.fixture
+def split(tmp_path):
+    for number in range(6):
+        picture(seed=number).save(tmp_path / f"{number}.jpg")
+    names = [f"{number}.jpg" for number in range(6)]
+    return FileSplit("train", np.zeros(6, dtype=np.int64), names, np.ones(6, dtype=np.int64), tmp_path)
+
+
+def test_an_image_is_a_function_of_its_key_in_workers_too(split):
+    transform = train_transform(32, options(image_ops="fast", auto_augment=DEIT), MEAN, STD)
+    data = SplitDataset(split, transform, seed=3, preload=False, image_ops="fast")
+    keys = [[(epoch, index, 0)] for epoch in range(2) for index in range(6)]
+    alone = [images for images, _ in DataLoader(data, batch_sampler=keys)]
+    shared = [images for images, _ in DataLoader(data, batch_sampler=keys, num_workers=2)]
+    later = [images for images, _ in DataLoader(data, batch_sampler=keys[7:])]
+    assert all(map(torch.equal, alone, shared))
+    assert all(map(torch.equal, alone[7:], later))
+    preloaded = SplitDataset(split, transform, seed=3, preload=True, image_ops="fast")
+    assert all((preloaded[key[0]][0] - images[0]).abs().max() < 1e-6 for key, images in zip(keys, alone, strict=True))
+
+
+def test_only_resized_crops_are_fast():
+    with pytest.raises(UsageError, match=r"--image-ops fast: .*pad"):
+        options(augment="pad", image_ops="fast")

@@ -1,0 +1,136 @@
+"""Images per second from JPEG bytes to views, beside decoding alone and the pipelines of timm, torchvision and DINO.
+
+    python -m tests.benchmarks feed [--dino CHECKOUT] [--processes 1 2] [--rounds 5] [--images 32]
+
+Every contestant takes the same encoded images (drawn, 480 x 360, quality 85) from memory to floats, with equal seeds,
+in one process with one thread, or in several side by side. Rates are medians over interleaved rounds, in images per
+second of each process's own (CPU) time. `crops` is decoding by torchvision up to the resized crop: what the sizes allow
+without colour operations.
+"""
+
+import argparse
+import io
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from timm.data import create_transform
+from torchvision.transforms import v2
+
+from backbones.data.loading.image_ops import FastCrop
+from backbones.data.loading.images import read_image, read_pixels, seeded
+from backbones.pretrain.augment import AugmentOptions, eval_transform, train_transform
+from backbones.pretrain.multicrop import MultiCrop
+from tests.benchmarks.speed.timing import Step, measure
+
+SIZE, MEAN, STD = 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+AREA, RATIO, RANDAUGMENT = (0.08, 1.0), (3 / 4, 4 / 3), "rand-m9-mstd0.5-inc1"
+DEIT = {
+    **{"augment": "timm", "crop_area": AREA, "crop_ratio": RATIO, "interpolation": "bicubic", "flip": 0.5, "pad": 0},
+    **{"auto_augment": RANDAUGMENT, "color_jitter": 0.0, "erase": 0.25, "randaug": None, "resize": None},
+}
+View = Callable[[bytes], Any]
+
+
+def drawn_files(count: int) -> list[bytes]:
+    """JPEG files of smooth colours with some noise."""
+    generator, files = np.random.default_rng(0), []
+    for _ in range(count):
+        colours = Image.fromarray(generator.integers(0, 256, (23, 30, 3), dtype=np.uint8))
+        smooth = np.asarray(colours.resize((480, 360), Image.Resampling.BICUBIC)).astype(int)
+        noisy = (smooth + generator.integers(-12, 13, smooth.shape)).clip(0, 255).astype(np.uint8)
+        stream = io.BytesIO()
+        Image.fromarray(noisy).save(stream, "JPEG", quality=85)
+        files.append(stream.getvalue())
+    return files
+
+
+def by_pil(content: bytes) -> Image.Image:
+    """The image, decoded as everybody does."""
+    return read_image(io.BytesIO(content))
+
+
+def by_torchvision(content: bytes) -> torch.Tensor:
+    """The pixels, decoded for the fast operations."""
+    return read_pixels(content, name="image")
+
+
+def after(decode: Callable[[bytes], Any], transform: Callable[[Any], Any]) -> View:
+    """A view from a file's bytes."""
+    return lambda content: transform(decode(content))
+
+
+def contestants(dino: str | None) -> dict[str, View]:
+    """Every pipeline by its title."""
+    timm = partial(create_transform, SIZE, mean=MEAN, std=STD, interpolation="bicubic")
+    training = timm(is_training=True, auto_augment=RANDAUGMENT, re_prob=0.25, re_mode="pixel", color_jitter=None)
+    resized = v2.RandomResizedCrop(SIZE, AREA, RATIO, v2.InterpolationMode.BICUBIC)
+    preset = [v2.RandomResizedCrop(SIZE), v2.RandomHorizontalFlip(), v2.TrivialAugmentWide()]
+    floats = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    scored = [v2.Resize(256), v2.CenterCrop(SIZE), *floats]
+    slow, fast = (train_transform(SIZE, AugmentOptions(image_ops=ops, **DEIT), MEAN, STD) for ops in ("pil", "fast"))  # type: ignore[arg-type]
+    crops = partial(MultiCrop, SIZE, (0.4, 1.0), 96, (0.05, 0.4), 8)
+    views = {
+        "decoding by PIL": by_pil,
+        "decoding by torchvision": by_torchvision,
+        "crops": after(by_torchvision, FastCrop(resized)),
+        "timm, training": after(by_pil, training),
+        "torchvision's preset, training": after(by_pil, v2.Compose([*preset, *floats, v2.RandomErasing(0.1)])),
+        "ours, training, pil": after(by_pil, slow),
+        "ours, training, fast": after(by_torchvision, fast),
+        "timm, scored": after(by_pil, timm(is_training=False, crop_pct=0.875)),
+        "torchvision's preset, scored": after(by_pil, v2.Compose(scored)),
+        "ours, scored": after(by_pil, eval_transform(SIZE)),
+        "ours, multi-crop, pil": after(by_pil, crops()),
+        "ours, multi-crop, fast": after(by_torchvision, crops(image_ops="fast")),
+    }
+    if dino:
+        sys.path.insert(0, dino)
+        from main_dino import DataAugmentationDINO  # type: ignore[import-not-found]
+
+        views["DINO, multi-crop"] = after(by_pil, DataAugmentationDINO((0.4, 1.0), (0.05, 0.4), 8))
+    return views
+
+
+def rates(given: argparse.Namespace, process: int) -> dict[str, float]:
+    """Images per second of every contestant in this process."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    files = drawn_files(given.images)
+
+    def step(view: View, turns: Iterator[int]) -> None:
+        with seeded(process, next(turns)):
+            for content in files:
+                view(content)
+
+    steps: dict[str, Step] = {title: partial(step, view, count()) for title, view in contestants(given.dino).items()}
+    return measure(steps, given.rounds, 1, given.images, torch.device("cpu"), time.process_time)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures in one process, then in several at once, and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dino", help="checkout of facebookresearch/dino")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--images", type=int, default=32)
+    given = parser.parse_args(argv)
+    for processes in given.processes:
+        with get_context("spawn").Pool(processes) as pool:
+            results = pool.starmap(rates, [(given, process) for process in range(processes)], chunksize=1)
+        mean = {title: sum(result[title] for result in results) / processes for title in results[0]}
+        print(f"{processes} process{'es' * (processes > 1)}, images/s in each")
+        for title, rate in mean.items():
+            kind = title.split(", ")[1] if ", " in title else ""
+            peer = {"training": "timm, training", "scored": "timm, scored", "multi-crop": "DINO, multi-crop"}.get(kind)
+            ratio = f"  {rate / mean[peer]:.2f} x {peer}" if peer in mean and title.startswith("ours") else ""
+            print(f"{title:32} {rate:8.1f}{ratio}")
+    return 0
