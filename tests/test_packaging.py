@@ -76,7 +76,7 @@ def test_a_wheel_runs_where_there_is_no_checkout(tmp_path: Path) -> None:
     smoke = ("reid", "--backbone", "dino_s16_convstem", "--lr", "5e-2", "--smoke", "--threads", "1")
     table = run(python.with_name("transfer-run"), *smoke, folder=work, XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert "toy_market (smoke" in table
-    run(python, "-m", "transfer.report", "runs", "--smoke", "--format", "html", "--output", "report.html", folder=work)
+    run(python, "-m", "transfer.report", "runs", "--smoke", "--output", "report.html", folder=work)
     page = (work / "report.html").read_text()
     assert "dino_s16_convstem" in page
     assert "<style>" in page

@@ -67,8 +67,8 @@ class RunSet(run_set.RunSet):
         return RunSet(tuple(run for run in self.runs if keep(run.record)), self.known)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return one row per run and score; `transfer.api.frame.COLUMNS` documents the columns and their dtypes."""
-        from transfer.api.frame import frame_of_runs
+        """Return one row per run and score, with the columns and dtypes of `transfer.records.run_frame.COLUMNS`."""
+        from transfer.records.run_frame import frame_of_runs
 
         return frame_of_runs(self)
 

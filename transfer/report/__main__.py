@@ -14,6 +14,7 @@ from transfer.cli.command import exit_on_user_error
 from transfer.cli.old_names import renamed_flag
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, merged, store_in
+from transfer.report.formats import DATA, Format, chosen_format, file_content, typed_frame
 
 
 @dataclass(kw_only=True)
@@ -22,8 +23,9 @@ class ReportOptions:
 
     runs: Positional[tuple[Path, ...]] = (Path("runs"),)
     """Folders of runs (--out of the commands that made them) or of sweeps."""
-    format: Literal["markdown", "csv", "html"] = "markdown"
-    """Tables as text, or one self-contained page with plots, maps and galleries."""
+    format: Format | None = None
+    """Format of the output; by default that of the suffix of --output, or markdown. csv, jsonl and parquet hold all
+    rows in one table, latex is for booktabs, html is one self-contained page with plots, maps and galleries."""
     output: Path | None = None
     """File to write (with --hub a folder); by default stdout."""
     smoke: bool = False
@@ -31,7 +33,7 @@ class ReportOptions:
     dirty: bool = False
     """Show runs made with changed files of the suite as well; they are left out otherwise."""
     each: bool = False
-    """One row per run instead of means over seeds."""
+    """One row per run instead of means over seeds. In csv, jsonl and parquet one row per run and score."""
     paper: str | None = None
     """Paper in configs/published whose numbers are shown beside your own; needs --table or --figure."""
     table: str | None = None
@@ -81,6 +83,8 @@ class ReportOptions:
             raise UsageError(f"--margin {self.margin:g}: a difference in points, above 0")
         if self.hub and not self.output:
             raise UsageError("--hub: name the folder to write with --output")
+        if not (self.bundle or self.import_ or self.card or self.hub):
+            self.format = chosen_format(self.format, self.output)
         self._check_ignored()
 
     @property
@@ -115,7 +119,7 @@ class ReportOptions:
                 "--compare",
             ),
             ("--paper, --compare, --map ...", shows and chosen, no_action),
-            ("--format", self.format != "markdown" and chosen, no_action),
+            ("--format", self.format is not None and chosen, no_action),
         ):
             if ignored:
                 raise UsageError(f"{name}: has an effect only with {needs}")
@@ -194,8 +198,8 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
 
 
-def _render(runs: RunSet, options: ReportOptions) -> str:
-    from transfer.report.page.sections import ReportRequest, as_csv, as_markdown, sections
+def _render(runs: RunSet, options: ReportOptions) -> bytes:
+    from transfer.report.page.sections import ReportRequest, as_latex, as_markdown, as_one_table, sections
 
     request = ReportRequest(
         each=options.each,
@@ -212,19 +216,26 @@ def _render(runs: RunSet, options: ReportOptions) -> str:
         pictures=options.pictures,
         everything=options.format == "html",
     )
+    if options.format in DATA and options.each and not request.names_sections:
+        from transfer.records.run_frame import frame_of_runs
+
+        return file_content(frame_of_runs(runs), options.format)
     parts = sections(runs, request)
+    if options.format in DATA:
+        return file_content(typed_frame(as_one_table(parts)), options.format)
     if options.format == "html":
         from transfer.report.page.html import page
 
-        return page("Transfer results", parts, runs)
-    return as_csv(parts) if options.format == "csv" else as_markdown(parts, ids=options.each)
+        return page("Transfer results", parts, runs).encode()
+    write = as_latex if options.format == "latex" else as_markdown
+    return write(parts, ids=options.each).encode()
 
 
-def _print(text: str, output: Path | None) -> None:
+def _print(content: bytes, output: Path | None) -> None:
     if output is None:
-        print(text)
+        print(content.decode().removesuffix("\n"))
     else:
-        write_atomic(output, text.encode(), flag="--output")
+        write_atomic(output, content, flag="--output")
 
 
 def _import(file: Path, folder: Path) -> int:
@@ -247,7 +258,7 @@ def _share(options: ReportOptions, known: Sequence[Run]) -> int:
         assert options.output
         print(hub_layout(run, options.weights, options.output, known))
         return 0
-    _print(model_card(run, known), options.output)
+    _print(model_card(run, known).encode(), options.output)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.transfer.records.recorded import broken, made
@@ -67,6 +68,27 @@ def test_the_folder_of_a_sweep_stands_for_its_runs(tmp_path: Path, capsys: pytes
     assert "toy_market" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("flags", [(), ("--each",)])
+def test_programs_read_the_runs_of_several_tasks(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    probe = {"scores": {"accuracy_10shot": 0.25}, "primary": "accuracy_10shot"}
+    probe["metrics"] = {"accuracy_10shot": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}}
+    runs = store(tmp_path / "runs", made(), made(seed=1), made("fewshot", **probe))
+    frames = []
+    for name, read in (("x.csv", pd.read_csv), ("x.parquet", pd.read_parquet), ("x.jsonl", read_lines)):
+        assert main([runs, "--output", str(tmp_path / name), *flags]) == 0
+        frames.append(read(tmp_path / name))
+    for frame in frames:
+        assert {*frame["task"]} == {"reid", "fewshot"}
+        assert list(frame.columns) == list(frames[0].columns)
+        assert len(frame) == len(frames[0]) == (5 if flags else 2)
+    assert main([runs, "--output", str(tmp_path / "x.tex")]) == 0
+    assert (tmp_path / "x.tex").read_text().count(r"\toprule") == 2
+
+
+def read_lines(path: Path) -> pd.DataFrame:
+    return pd.read_json(path, lines=True)
+
+
 def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = store(tmp_path / "runs", made(lr=0.01), made(lr=0.1), broken("nonfinite", lr=10.0))
     assert main([runs, "--map", "lr", "warmup_epochs"]) == 0
@@ -89,6 +111,10 @@ def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--bootstrap-samples", "99999999999"], "between 100 and"),
         (["--by", "stem"], "--by: has an effect only with --map"),
         (["--pictures"], "only with --format html"),
+        (["--format", "parquet"], "name it with --output"),
+        (["--output", "x.parquet", "--format", "csv"], "x.parquet: .parquet is a file of --format parquet"),
+        (["--output", "x.xls"], "no format has the suffix .xls; end it in .md, .csv, .jsonl, .parquet, .tex, .html"),
+        (["--output", "x.csv.gz"], "reports are not compressed"),
         (["--weights", "x"], "only with --hub"),
         (["--bundle", "x", "--compare", "a", "b"], "none of --bundle"),
     ):

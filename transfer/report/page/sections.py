@@ -9,8 +9,8 @@ from transfer.comparison.paired_intervals import Bootstrap
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
 from transfer.report.page.section_types import Section
-from transfer.report.tables.render import comments, csv, markdown, note_text
-from transfer.report.tables.table import RUN_COLUMNS, Note, NoteKind, is_missing, is_number
+from transfer.report.tables.render import markdown, note_text, notes_of_row
+from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Table, is_missing, is_number
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
@@ -227,13 +227,32 @@ def _text(part: Section, ids: bool) -> str:
     return "\n\n".join([*pieces, *filter(str.strip, part.note.splitlines())])
 
 
-def as_csv(parts: Sequence[Section]) -> str:
-    """Return the tables of a report as comma-separated values, with a blank line between them.
+def as_latex(parts: Sequence[Section], *, ids: bool = False) -> str:
+    """Return the tables of a report in LaTeX for booktabs; titles and notes are comments."""
+    from transfer.report.tables.latex import latex
 
-    Lines with titles and notes begin with #: pandas reads a single table with `comment="#"`.
+    texts = []
+    for part in parts:
+        if part.table is not None:
+            title, *notes = (f"% {line}" for line in (part.title, *filter(str.strip, part.note.splitlines())))
+            texts.append("\n".join([title, latex(part.table.without(*(() if ids else RUN_COLUMNS))), *notes]))
+    return "\n\n".join(texts)
+
+
+def as_one_table(parts: Sequence[Section]) -> Table:
+    """Return the rows of all tables of a report in one table, with the columns of each.
+
+    A first column `table` has the title of the table that a row is from, a last column `notes` the notes on the row.
     """
-    return "\n\n".join(
-        "\n".join([*comments(part.table, part.title, part.note), csv(part.table)])
-        for part in parts
-        if part.table is not None
-    )
+    rows = []
+    columns: dict[str, Column] = {}
+    for part in parts:
+        if part.table is None:
+            continue
+        columns |= {column.name: column for column in part.table.columns if column.name not in columns}
+        remarks = tuple(filter(str.strip, part.note.splitlines()))
+        for place, row in enumerate(part.table.rows):
+            rows.append({"table": part.title, **row, "notes": (*notes_of_row(part.table, place), *remarks)})
+    names = ("table", *columns, "notes")
+    described = [columns.get(name, Column(name)) for name in names]
+    return Table(described, [{name: row.get(name) for name in names} for row in rows])

@@ -1,4 +1,4 @@
-"""Tables as Markdown, which terminals show too, and as CSV."""
+"""Tables as Markdown, which terminals show too, and their values as CSV."""
 
 import csv as csv_format
 import io
@@ -12,6 +12,8 @@ PROTOCOL = "protocol"
 """Name of the column with the `Comparability` of each row."""
 IN_CSV = (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)
 """Kinds of notes that CSV does without, since its column `protocol` has all fields."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a text begins that spreadsheets run as a formula."""
 
 
 def markdown(table: Table) -> str:
@@ -33,15 +35,8 @@ def csv(table: Table) -> str:
     """
     columns = [[_csv_value(name, value) for value in values(table, name)] for name in table.names]
     rows = [table.names, *zip(*columns, strict=True)]
-    text = _csv(rows, csv_format.QUOTE_MINIMAL)
-    return _csv(rows, csv_format.QUOTE_NONNUMERIC) if "#" in text else text
-
-
-def comments(table: Table, title: str, note: str = "") -> list[str]:
-    """Return title and notes of a table as comment lines for its `csv`, without notes that explain letters."""
-    notes = [shown for shown in table.notes if PROTOCOL not in table or shown.kind not in IN_CSV]
-    lines = [*note_texts(notes), *filter(str.strip, note.splitlines())]
-    return [f"# {' '.join(line.splitlines())}" for line in (title, *lines)]
+    text = csv_text(rows)
+    return csv_text(rows, csv_format.QUOTE_NONNUMERIC) if "#" in text else text
 
 
 def note_texts(notes: Iterable[Note]) -> list[str]:
@@ -50,6 +45,12 @@ def note_texts(notes: Iterable[Note]) -> list[str]:
     for about, text in dict.fromkeys(map(_note_parts, notes)):
         subjects.setdefault(text, []).append(about)
     return ["; ".join(filter(None, abouts)) + (": " if any(abouts) else "") + text for text, abouts in subjects.items()]
+
+
+def notes_of_row(table: Table, row: int) -> list[str]:
+    """Return the sentences of the notes that belong to a row, without those that explain its letter of protocol."""
+    shown = [note for note in table.notes if PROTOCOL not in table or note.kind not in IN_CSV]
+    return note_texts(note for note in shown if not note.rows or row in note.rows)
 
 
 def note_text(note: Note) -> str:
@@ -98,7 +99,19 @@ def _csv_value(name: str, value: Any) -> Any:
     return " ".join(value) if name in RUN_COLUMNS and isinstance(value, tuple) else full_text(value)
 
 
-def _csv(rows: Iterable[Iterable[Any]], quoting: Any) -> str:
+def csv_text(rows: Iterable[Iterable[Any]], quoting: Any = csv_format.QUOTE_MINIMAL) -> str:
+    """Return rows as comma-separated values; a spreadsheet takes no text for a formula, see `_harmless`."""
     file = io.StringIO()
-    csv_format.writer(file, quoting=quoting, lineterminator="\n").writerows(rows)
+    csv_format.writer(file, quoting=quoting, lineterminator="\n").writerows(map(_harmless, row) for row in rows)
     return file.getvalue().rstrip("\n")
+
+
+def _harmless(value: Any) -> Any:
+    """Return a cell with ' before a text that a spreadsheet would run as a formula; texts of numbers stay."""
+    if not isinstance(value, str) or not value.startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

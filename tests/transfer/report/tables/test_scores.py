@@ -1,4 +1,5 @@
 import io
+import json
 import warnings
 from typing import Any
 
@@ -10,8 +11,9 @@ from tests.transfer.records.recorded import made, trained
 from tests.transfer.records.test_store import CONTENT, record
 from tests.transfer.report.tables.of_records import each_run_of, letters, over_datasets_of, said, summary_of, texts
 from transfer.records.store import Record, RunKey
+from transfer.report.formats import file_content, typed_frame
 from transfer.report.page.section_types import Section
-from transfer.report.page.sections import as_csv
+from transfer.report.page.sections import as_one_table
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings
 from transfer.report.tables.render import csv, markdown
@@ -223,18 +225,25 @@ def test_rows_of_single_runs_say_what_tells_them_apart() -> None:
     assert each_run_of(runs()[::-1]).names[-2:] == ["train_seconds", "run"], "also where the first run broke down"
 
 
-def test_csv_has_title_and_notes_as_comments_and_texts_in_full() -> None:
+def test_the_tables_of_a_report_are_one_table_for_programs() -> None:
     group = Comparability("a", (("lr", 1), ("epochs", 5)))
-    notes = [Note(NoteKind.SEEDS, "one seed\nonly"), Note(NoteKind.COMPARABILITY, "", group=group)]
-    cells = [{"name": "data #1", "protocol": None, "score": 1.5}, {"name": "two", "protocol": group, "score": 2.5}]
+    notes = [Note(NoteKind.SEEDS, "one seed\nonly", rows=(0,)), Note(NoteKind.COMPARABILITY, "", group=group)]
+    cells = [{"name": "data #1", "protocol": None, "score": 1.5}, {"name": "=two", "protocol": group, "score": -2.5}]
     rows = Table([Column("name"), Column("protocol"), Column("score")], cells, notes)
-    text = as_csv([Section(title="The # first", table=rows, note="more\n\nand more"), Section(title="none")])
-    assert text.splitlines()[:4] == ["# The # first", "# one seed only", "# more", "# and more"]
-    back = pd.read_csv(io.StringIO(text), comment="#")
-    assert back["name"].tolist() == ["data #1", "two"]
+    others = Table([Column("name"), Column("rank1")], [{"name": "three", "rank1": 3}])
+    parts = [Section(title="One", table=rows, note="more"), Section(title="none"), Section(title="Two", table=others)]
+    frame = typed_frame(as_one_table(parts))
+    assert list(frame.columns) == ["table", "name", "protocol", "score", "rank1", "notes"]
+    assert frame["table"].tolist() == ["One", "One", "Two"]
+    back = pd.read_csv(io.BytesIO(file_content(frame, "csv")))
+    assert back["name"].tolist() == ["data #1", "'=two", "three"], "a spreadsheet would run =two"
     assert back["protocol"][1] == "lr 1, epochs 5"
-    assert back["score"].tolist() == [1.5, 2.5]
-    two = as_csv([Section(title=name, table=summary_of(runs())) for name in ("one", "two")]).split("\n\n")
-    assert [part.splitlines()[0] for part in two] == ["# one", "# two"]
-    assert pd.read_csv(io.StringIO(two[1]), comment="#")["protocol"].tolist() == ["lr 0.05", "lr 0.1"]
-    assert "protocol a" not in two[1]
+    assert back["score"].tolist()[:2] == [1.5, -2.5]
+    assert "one seed" in back["notes"][0]
+    assert "one seed" not in str(back["notes"][1])
+    lines = [json.loads(line) for line in file_content(frame, "jsonl").splitlines()]
+    assert [line["name"] for line in lines] == ["data #1", "=two", "three"]
+    assert lines[2]["score"] is None
+    stored = pd.read_parquet(io.BytesIO(file_content(frame, "parquet")))
+    assert stored["score"].tolist()[:2] == [1.5, -2.5]
+    assert (str(stored["rank1"].dtype), stored["rank1"][2]) == ("Int64", 3)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from transfer.api.run import Run
 from transfer.records.labels import value_label
 from transfer.records.record import Record
+from transfer.records.store import Run
 
 if TYPE_CHECKING:
     import pandas as pd
