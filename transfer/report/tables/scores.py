@@ -6,6 +6,7 @@ from transfer.records.grouping import dataset_label
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import grouping_notes, run_ids, score_columns, without_unused
+from transfer.report.tables.few_images import few_image_notes
 from transfer.report.tables.table import Column, Table
 
 TRAIN_SECONDS = Column("train_seconds", "seconds", "lower")
@@ -37,7 +38,8 @@ def each_run(runs: RunSet) -> Table:
             }
         )
     columns = [*score_columns(runs.records), TRAIN_SECONDS]
-    return without_unused(Table.from_rows(rows, columns, grouping_notes(grouping)))
+    notes = grouping_notes(grouping) + few_image_notes([[record] for record in runs.records])
+    return without_unused(Table.from_rows(rows, columns, notes))
 
 
 def _scores(record: Record) -> dict[str, float]:

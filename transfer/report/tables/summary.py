@@ -15,6 +15,7 @@ from transfer.report.tables.columns import (
     score_columns,
     without_unused,
 )
+from transfer.report.tables.few_images import few_image_notes
 from transfer.report.tables.scores import standard_error
 from transfer.report.tables.table import Note, NoteKind, Table
 from transfer.statistics.intervals import mean_and_deviation
@@ -35,6 +36,7 @@ def summary(runs: RunSet) -> Table:
     rates = any(len(arm.units) > 1 for arm in arms) and any(arm.absent for arm in arms)
     rows = [_row(group, arm, scores, rates) for group, arm in zip(grouping.groups, arms, strict=True)]
     notes = grouping_notes(grouping) + _unit_notes(grouping.groups, arms, rates)
+    notes += few_image_notes([group.records for group in grouping.groups])
     return without_unused(Table.from_rows(rows, score_columns(records), notes))
 
 

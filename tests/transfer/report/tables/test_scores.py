@@ -247,3 +247,18 @@ def test_the_tables_of_a_report_are_one_table_for_programs() -> None:
     stored = pd.read_parquet(io.BytesIO(file_content(frame, "parquet")))
     assert stored["score"].tolist()[:2] == [1.5, -2.5]
     assert (str(stored["rank1"].dtype), stored["rank1"][2]) == ("Int64", 3)
+
+
+def test_classes_with_fewer_images_than_shots_are_named_in_the_table() -> None:
+    def probe(seed: int = 0, few: int = 7, name: str = "toy_cub200") -> Record:
+        fewer = {"1": 0, "25": few}
+        return made("fewshot", seed=seed, dataset={"name": name}, details={"support": {"classes_with_fewer": fewer}})
+
+    runs = [probe(), probe(1), probe(few=0, name="toy_dtd"), made()]
+    for table in (each_run_of(runs), summary_of(runs)):
+        (note,) = [note for note in table.notes if note.kind is NoteKind.READING]
+        assert note.text == "7 classes have fewer than 25 training images, and the probe takes all of them"
+        assert note.about == "accuracy_25shot on toy_cub200"
+        assert note.columns == ("accuracy_25shot",)
+        assert all(table.rows[row]["dataset"].startswith("toy_cub200") for row in note.rows)
+    assert "7 classes have fewer" in markdown(each_run_of(runs))
