@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from backbones.backbone import Backbone, create
-from backbones.checkpoints.exports import export_folder, pretraining_facts
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import shuffled_batches
 from backbones.data.spec import DatasetSpec
@@ -21,7 +20,7 @@ from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.loop import fit
 from backbones.engine.trained_weights import check_head, export_trained, load_head
-from backbones.errors import UsageError, UserError, shortened
+from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object
 from backbones.runtime.files import write_atomic
 from backbones.runtime.finite import NotFinite
@@ -39,6 +38,7 @@ from tasks.detection.options import DetectOptions, check_relative
 from tasks.detection.pictures import save_pictures
 from tasks.detection.pipelines import DetectionImages, train_transforms
 from tasks.detection.predict import Results, detect
+from tasks.detection.shared_classes import SharedClasses, shared_classes
 from tasks.task import Metric, Outcomes, Scores, Task
 
 RESULTS = "detections.json"  # in a run's folder
@@ -56,7 +56,7 @@ class Detect(Task):
     ) -> CocoData:
         """Read images, objects and categories; see `tasks.data.coco.open_coco`."""
         data = open_coco(spec, root, subset=subset, skip_unreadable=skip_unreadable)
-        for split in ("train", "val"):
+        for split in ("train", "val") if options.epochs else ("val",):
             if getattr(data, split) is None:
                 raise UserError(
                     f"{data.name}: there is no {split} split, and detect needs one; name its files in a YAML"
@@ -85,13 +85,15 @@ class Detect(Task):
 
     def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
         """Check that mmdetection is installed and that the detector can be built around this backbone."""
-        assert dataset.train is not None
         context.micro_batch(options.batch, options.grad_accum_steps)
-        if not options.epochs:
+        if options.epochs:
+            assert dataset.train is not None
+            usable = int(dataset.train.with_objects().sum())
+            if usable < options.batch:
+                raise UsageError(f"--batch {options.batch}: {dataset.name} has {usable} training images with objects")
+        else:
             check_head(spec, "detect")
-        usable = int(dataset.train.with_objects().sum())
-        if options.epochs and usable < options.batch:
-            raise UsageError(f"--batch {options.batch}: {dataset.name} has {usable} training images with objects")
+            shared_classes(spec, dataset)
         detector = chosen_detector(options, dataset)
         mmlab.load()
         if detector.masks:
@@ -115,7 +117,11 @@ class Detect(Task):
                 "these are background in training" if detector.masks else f"{detector.name}, and no scores of masks"
             )
             context.note(f"{_lacking(dataset)}: {effect}")
-        learner = make_learner(spec, dataset, detector, options)
+        shared = None if options.epochs else shared_classes(spec, dataset)
+        if shared:
+            context.note(str(shared))
+            context.details["classes"] = shared.facts()
+        learner = make_learner(spec, shared.predicted if shared else dataset, detector, options)
         images = context.micro_batch(options.batch, options.grad_accum_steps)
         context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
         context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
@@ -135,10 +141,11 @@ class Detect(Task):
             if fit(learner, loader, options, context, validate).training_failed:
                 return {}, {}
         else:
-            _load_trained_detector(learner, dataset, context)
+            load_head(learner, learner.backbone, context)
+            learner.to(context.device).eval()
         start = time.monotonic()
         try:
-            outcomes, results = self._outcomes(learner, dataset, detector, options, context)
+            outcomes, results = self._outcomes(learner, dataset, detector, options, context, shared)
         except NotFinite as error:
             context.record_not_finite(f"boxes, scores or masks: not finite for {error}")
             return {}, {}
@@ -170,22 +177,25 @@ class Detect(Task):
         detector: DetectorSpec,
         options: DetectOptions,
         context: Context,
+        shared: SharedClasses | None = None,
     ) -> tuple[Outcomes, Results]:
         """Return the matches of every image and the detections, the same on every rank."""
         assert data.val is not None
         results = detect(
             learner.detector,
-            data,
+            shared.predicted if shared else data,
             data.val,
             options.size,
             context,
             batch_size=options.eval_batch,
             padded=options.view == "jitter",
         )
+        if shared:
+            results = [result for result in results if result["category_id"] != shared.dropped]
         outcomes: Outcomes = {}
         if context.ranks.first:
-            for kind in kinds(detector):
-                outcomes |= evaluate(_truth(data, kind), results, kind).outcomes()
+            for kind in kinds(detector, data):
+                outcomes |= evaluate(_truth(shared.truth if shared else data, kind), results, kind).outcomes()
             outcomes["cluster"] = np.arange(len(data.val.images))
         return broadcast_object(outcomes), results
 
@@ -198,32 +208,19 @@ class Detect(Task):
         return all_scores
 
 
-def _load_trained_detector(learner: DetectionLearner, data: CocoData, context: Context) -> None:
-    """Give a detector the weights that were trained, for scores without training.
-
-    Raises:
-        UserError: there are none beside the backbone's, or they are of other classes, or of another detector.
-    """
-    weights = learner.backbone.spec.weights
-    trained = pretraining_facts(export_folder(weights) or Path(weights)).get("classes")
-    if trained is not None and trained != list(data.classes):
-        raise UserError(
-            f"{weights}: the detector was trained for {len(trained)} classes ({shortened(trained, 3)}), and "
-            f"{data.name} has {len(data.classes)} ({shortened(data.classes, 3)})"
-        )
-    load_head(learner, learner.backbone, context)
-    learner.to(context.device).eval()
-
-
-def kinds(detector: DetectorSpec) -> list[Kind]:
-    """Return the kinds of results that are scored: boxes, and masks if the detector predicts them."""
-    return ["bbox", "segm"] if detector.masks else ["bbox"]
+def kinds(detector: DetectorSpec, data: CocoData) -> list[Kind]:
+    """Return the kinds of results that are scored: boxes, and masks if the detector predicts and the data has them."""
+    return ["bbox", "segm"] if detector.masks and data.unmasked < data.objects else ["bbox"]
 
 
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:
-    """Return the options' detector, or by default the one for this data. Raises UserError if the data lacks masks."""
+    """Return the options' detector, or by default the one for this data.
+
+    Raises:
+        UserError: it is trained with masks, and the data lacks them.
+    """
     detector = resolve_detector(options.detector or ("mask_rcnn" if data.masks else "faster_rcnn"))
-    if detector.masks and data.unmasked == data.objects:
+    if options.epochs and detector.masks and data.unmasked == data.objects:
         raise UserError(f"{_lacking(data)}, but {detector.name} needs them: --detector faster_rcnn")
     return detector
 

@@ -71,6 +71,14 @@ class CocoData:
         """Return whether masks can be trained and scored: nearly every object has a segmentation."""
         return self.unmasked <= FEW * self.objects
 
+    def training_images(self) -> list[Path]:
+        """Return the files of the training images."""
+        return [Path(path) for path in self.train.paths()] if self.train else []
+
+    def scored_images(self) -> list[Path]:
+        """Return the files of the images that scores are made of."""
+        return [Path(path) for path in self.val.paths()] if self.val else []
+
     def as_coco(self, split: CocoSplit) -> dict[str, Any]:
         """Return the images, objects and categories of a split in COCO's format, with boxes as in the file."""
         rows = zip(split.ids, split.image, split.label, split.boxes, split.areas, split.crowd, split.segmentations)

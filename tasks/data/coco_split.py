@@ -84,6 +84,13 @@ class CocoSplit:
         """Return bool [I]: whether each image has an object to train on."""
         return np.bincount(self.image[self.trained], minlength=len(self.images)) > 0
 
+    def select_objects(self, keep: NDArray[Any]) -> "CocoSplit":
+        """Return the split with all images and only the objects where `keep`, bool [M], is true."""
+        rows = np.flatnonzero(keep)
+        names = ("ids", "image", "label", "boxes", "areas", "crowd", "masked", "trained")
+        columns = {name: getattr(self, name)[rows] for name in names}
+        return replace(self, segmentations=self.segmentations.select(rows), **columns)
+
     def select(self, keep: NDArray[Any]) -> "CocoSplit":
         """Return the split with only the images where `keep`, bool [I], is true, and their objects."""
         rows = np.flatnonzero(keep[self.image])

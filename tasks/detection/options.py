@@ -48,6 +48,9 @@ class DetectOptions(FitOptions):
     """Images per batch in evaluation, per rank."""
     validate_at: tuple[int, ...]
     """Epochs with a validation on the way; the last one's is the run's score."""
+    test_dataset: tuple[str, ...]
+    """Data sets to score as well, where classes agree by name. Each gives a record of its own, and its images must not
+    be among the training images."""
     save_pictures: int
     """Validation images saved with the boxes found on them."""
 

@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasks.data.coco_split import CocoSplit
-from tasks.detect import RESULTS, chosen_detector, make_learner
+from tasks.detect import RESULTS, chosen_detector, kinds, make_learner
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import DetectionImages, test_transforms
 from tasks.detection.predict import padded_to
+from tasks.detection.shared_classes import with_classes
 from tasks.reference.metrics.detection import box_iou, coco_numbers
 from tasks.reference.recomputed import ROUNDING, Recomputed, ScoreComparison
 from tasks.reference.run_inputs import InputsUnavailable, RunInputs, in_float64, load_strictly
@@ -39,12 +40,15 @@ def recompute(run: RunInputs) -> Recomputed:
         raise InputsUnavailable(f"the detections: there is no {path} here (a shared copy leaves them out)")
     split = run.dataset.val
     recorded: Results = json.loads(path.read_bytes())
-    kinds = ["bbox", "segm"] if chosen_detector(run.options, run.dataset).masks else ["bbox"]
+    scored = kinds(chosen_detector(run.options, run.dataset), run.dataset)
     everything = [image.id for image in split.images]
     result = Recomputed(f"detections of {len(everything)} images")
-    for kind in kinds:
+    for kind in scored:
         numbers = coco_numbers(_truth(run, kind), recorded, kind, everything)
         result.rows += _rows(run.scores, numbers, kind)
+    if run.details.get("classes"):
+        result.not_recomputed.append("the detections themselves: the detector was trained for other classes")
+        return result
     try:
         learned = run.trained_tensors()
     except InputsUnavailable as missing:
@@ -53,7 +57,7 @@ def recompute(run: RunInputs) -> Recomputed:
     places = run.sample_indices(len(split.images))
     again = _detected(run, learned, split, places)
     chosen = {split.images[place].id for place in places.tolist()}
-    for kind in kinds:
+    for kind in scored:
         truth = _truth(run, kind)
         objects = sum(annotation["image_id"] in chosen for annotation in truth["annotations"])
         before, after = (coco_numbers(truth, results, kind, chosen) for results in (recorded, again))
@@ -78,7 +82,9 @@ def _rows(recorded: dict[str, float], numbers: dict[str, float], kind: str) -> l
 
 def _truth(run: RunInputs, kind: str) -> dict[str, Any]:
     """Return the validation split; for masks, an object without one is ignored like a crowd and fills its box."""
-    truth: dict[str, Any] = run.dataset.as_coco(run.dataset.val)
+    data = with_classes(run.dataset, shared["shared"]) if (shared := run.details.get("classes")) else run.dataset
+    assert data.val is not None
+    truth: dict[str, Any] = data.as_coco(data.val)
     if kind == "segm":
         truth["annotations"] = [
             annotation

@@ -116,7 +116,7 @@ _WHOLE = _works(name for name, work in WORKS.items() if not work.divided)
 CONFLICTS = (
     Conflict(_FROZEN, _but("optimiser", "adamw"), "--optimizer"),
     Conflict(_FROZEN, _but("accumulate", "1"), "--grad-accum-steps"),
-    Conflict(_FROZEN, ("part", OF_TRAINING), "nrecognized"),
+    Conflict(_FROZEN, ("part", OF_TRAINING), "unknown option"),
     Conflict(_FROZEN, _but("precision", "fp32"), "--precision is called --eval-precision now"),
     Conflict(_FROZEN, ("eval_precision", ("run",)), "--eval-precision"),
     Conflict(_works(set(WORKS) - set(WITH_DROP_PATH) - {*_FROZEN[1]}), ("part", ("drop_path",)), "--drop-path"),

@@ -57,7 +57,8 @@ def _check(command: Command, task: Task, names: tuple[str, ...]) -> None:
         raise UsageError("--test-dataset: with --epochs 0 nothing is trained; name the set with --dataset")
     if command.run.save_weights == "none":
         raise UsageError("--test-dataset scores the weights that a run saves: leave out --save-weights none")
-    trained, tested = (_opened(command, task, group) for group in (command.run.dataset, names))
+    trained = _opened(command, task, command.run.dataset)
+    tested = _opened(replace(command, options=replace(command.options, epochs=0)), task, names)
     for training in trained:
         for test in tested:
             shared = shared_images(training, test)
@@ -96,4 +97,7 @@ def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Comman
     """Return the command that scores what a run trained on the test sets."""
     run = replace(command.run, dataset=names, seeds=(record.seed,))
     backbone = replace(command.backbone, weights=str(command.run.out / record.run_id / EXPORT))
-    return replace(command, run=run, backbone=backbone, options=replace(command.options, epochs=0, test_dataset=()))
+    options = replace(command.options, epochs=0, test_dataset=())
+    if getattr(options, "detector", "") is None:  # its default depends on the data, and here on that of the training
+        options = replace(options, detector=record.details["detector"])
+    return replace(command, run=run, backbone=backbone, options=options)

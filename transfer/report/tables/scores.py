@@ -1,13 +1,13 @@
 """Table of the scores of single runs, in percent."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from transfer.records.grouping import dataset_label
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import grouping_notes, run_ids, score_columns, without_unused
-from transfer.report.tables.few_images import few_image_notes
-from transfer.report.tables.table import Column, Table
+from transfer.report.tables.table import Column, Note, NoteKind, Table
 
 TRAIN_SECONDS = Column("train_seconds", "seconds", "lower")
 
@@ -57,3 +57,31 @@ def standard_error(record: Record, name: str) -> float | None:
     """Return the standard error of a score over its draws, in the score's unit; None for a single draw."""
     details = record.details.get(name)
     return details.get("standard_error") if isinstance(details, dict) else None
+
+
+def few_image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
+    """Return a note for each data set and number of shots that some of its classes cannot give.
+
+    Args:
+        records_of_rows: the runs behind each row of the table.
+    """
+    rows: dict[tuple[str, str, int], list[int]] = {}
+    for row, records in enumerate(records_of_rows):
+        for record in records:
+            support = record.details.get("support")
+            fewer = support.get("classes_with_fewer") if isinstance(support, dict) else None
+            for shots, classes in fewer.items() if isinstance(fewer, dict) else ():
+                if classes:
+                    places = rows.setdefault((str(record.dataset.get("name")), str(shots), int(classes)), [])
+                    places += [row] if row not in places else []
+    return [
+        Note(
+            NoteKind.READING,
+            f"{classes} class{'es have' if classes > 1 else ' has'} fewer than {shots} training images, and the probe "
+            "takes all of them",
+            f"accuracy_{shots}shot on {dataset}",
+            tuple(places),
+            (f"accuracy_{shots}shot",),
+        )
+        for (dataset, shots, classes), places in rows.items()
+    ]

@@ -15,8 +15,7 @@ from transfer.report.tables.columns import (
     score_columns,
     without_unused,
 )
-from transfer.report.tables.few_images import few_image_notes
-from transfer.report.tables.scores import standard_error
+from transfer.report.tables.scores import few_image_notes, standard_error
 from transfer.report.tables.table import Note, NoteKind, Table
 from transfer.statistics.intervals import mean_and_deviation
 
