@@ -5,10 +5,8 @@ global generator or torch's, so that under `backbones.data.loading.images.seeded
 the key.
 """
 
-import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
@@ -20,75 +18,15 @@ from torchvision.transforms import CenterCrop, InterpolationMode, RandomHorizont
 from torchvision.transforms import functional as F
 
 from backbones.data.loading.erasing import RandomErasing
-from backbones.data.loading.image_ops import FastCrop, ImageOpsOptions
-from backbones.engine.options import check_ranges
+from backbones.data.loading.image_ops import FastCrop
 from backbones.errors import UsageError
+from backbones.pretrain.augment_options import AugmentOptions, shorter_side
 from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop, SquashCrop
 from backbones.pretrain.bigvision_randaugment import RandAugment
 
 Step = Callable[[Any], Image.Image]
 Transform = Callable[[Any], Tensor]
 View = Literal["bicubic", "area", "squash"]
-CROP_PCT = 0.875  # of the resized image's shorter side that the centre crop keeps
-FIELDS_USED = {  # the fields that only some kinds read; elsewhere they must be off
-    "timm": ("auto_augment", "color_jitter", "erase"),
-    "pad": ("auto_augment", "color_jitter", "erase", "pad"),
-    "bigvision": ("randaug",),
-    "crop": (),
-}
-
-
-@dataclass(kw_only=True)
-class AugmentOptions(ImageOpsOptions):
-    """How training images are augmented, and how evaluated images are cropped."""
-
-    augment: Literal["timm", "bigvision", "crop", "pad"]
-    """Set of augmentations. timm: random resized crop, flip, auto_augment or colour jitter, erasing (DeiT, VOLO). pad:
-    likewise with a padded crop for the resized one (CIFAR). bigvision: inception crop, flip, its RandAugment. crop:
-    resized crop and flip."""
-    crop_area: tuple[float, float]
-    """Share of the image that the resized crop covers; not used by `pad`."""
-    crop_ratio: tuple[float, float]
-    """Width / height of that crop; not used by `pad`."""
-    interpolation: Literal["bicubic", "bilinear", "random"]
-    """Interpolation of the training image's resizing. `random` (timm only) draws bicubic or bilinear for each image."""
-    flip: float
-    """Probability of a horizontal flip."""
-    auto_augment: str | None
-    """Policy in timm's words, as `rand-m9-mstd0.5-inc1`."""
-    color_jitter: float
-    """Largest change of brightness, contrast and saturation. timm's rule: not applied where auto_augment is given."""
-    erase: float
-    """Probability of erasing a box with noise."""
-    pad: int
-    """Black pixels added on each side before the crop of `pad`."""
-    randaug: tuple[int, int] | None
-    """Layers and magnitude of big_vision's RandAugment. 10 is the nominal largest magnitude."""
-    resize: int | None
-    """Shorter side of an evaluated image before its crop. None is floor(size / 0.875)."""
-
-    def __post_init__(self) -> None:
-        parent = getattr(super(), "__post_init__", None)
-        if parent is not None:
-            parent()
-        check_ranges(self, 0, 1, "flip", "erase", "crop_area")
-        check_ranges(self, 0, None, "color_jitter", "pad", "randaug", "crop_ratio")
-        check_ranges(self, 1, None, "resize")
-        for name in ("crop_area", "crop_ratio"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high:
-                raise UsageError(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
-        for name in ("auto_augment", "color_jitter", "erase", "pad", "randaug"):
-            if getattr(self, name) and name not in FIELDS_USED[self.augment]:
-                off = "None" if name in ("auto_augment", "randaug") else "0"
-                flag = name.replace("_", "-")
-                raise UsageError(f"--{flag}: --augment {self.augment} has none; give `--{flag} {off}`")
-        if self.image_ops == "fast" and self.augment not in ("timm", "crop"):
-            raise UsageError(f"--image-ops fast: has a resized crop, --augment {self.augment} has none; give `pil`")
-        if self.interpolation == "random" and self.augment != "timm":
-            raise UsageError(f"--interpolation random: only --augment timm draws it, not {self.augment}")
-        if self.interpolation != "bilinear" and self.augment == "bigvision":
-            raise UsageError(f"--interpolation {self.interpolation}: --augment bigvision is bilinear")
 
 
 class Augmentation:
@@ -189,14 +127,6 @@ def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
     timm passes 0 bits on to Pillow (in DeiT's recipe where the magnitude reaches 10), and Pillow 13 raises.
     """
     return image.point([value & ~(2 ** (8 - bits) - 1) for value in range(256)] * 3)
-
-
-def shorter_side(size: int, resize: int | None) -> int:
-    """Return the pixels to which the shorter side is resized before a centre crop of `size`; None: size / 0.875.
-
-    Rounded down, as in timm and DeiT.
-    """
-    return resize or math.floor(size / CROP_PCT)
 
 
 def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") -> list[Step]:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from backbones.data.loading.image_ops import ImageOpsOptions
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
-from backbones.pretrain.method import PretrainOptions
+from backbones.pretrain.augment_options import ImageOpsOptions
+from backbones.pretrain.options import PretrainOptions
 
 
 @dataclass(kw_only=True)

@@ -1,7 +1,6 @@
 """What a pretraining method is. A module of `backbones/pretrain/` gives one, named `METHOD`, found by its file name."""
 
 import importlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,42 +9,12 @@ from numpy.typing import NDArray
 from backbones import user_code
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
-from backbones.engine.options import FitOptions, check_ranges
 from backbones.errors import UsageError
+from backbones.pretrain.options import PretrainOptions
 from backbones.spec import BackboneSpec, override
 
 Scores = dict[str, float]
 Outcomes = dict[str, NDArray[Any]]
-
-
-@dataclass(kw_only=True)
-class PretrainOptions(FitOptions):
-    """What every pretraining method takes besides the options of the training loop."""
-
-    label_fraction: float
-    """Share of each class's training images; 1 takes all. They are chosen by content digest and `fraction_seed`."""
-    fraction_seed: int
-    """Seed of the choice of images. It is apart from the run's own, so that runs of several seeds share their
-    images."""
-    validate_at: tuple[int, ...]
-    """Epochs (from 1; negative ones from the end) after which the validation split is scored, besides the last one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.epochs == 0:
-            raise UsageError(
-                "--epochs 0: nothing would be trained; `python -m transfer.run classify` scores a trained classifier"
-            )
-        check_ranges(self, 0, 1, "label_fraction")
-        check_ranges(self, 0, None, "fraction_seed")
-        if self.label_fraction == 0:
-            raise UsageError("--label-fraction must be above 0")
-        if 0 in self.validate_at:
-            raise UsageError(f"--validate-at {self.validate_at}: epochs count from 1, or from -1 for the last")
-
-    def validates(self, epoch: int) -> bool:
-        """Return whether the validation split is scored after this epoch (from 0)."""
-        return epoch + 1 in self.validate_at or epoch - self.epochs in self.validate_at
 
 
 def with_train_size(spec: BackboneSpec, size: int) -> BackboneSpec:

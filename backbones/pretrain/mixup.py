@@ -3,51 +3,15 @@
 Letters: B images, H x W pixels, C classes.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 import torch
 from timm.data.mixup import Mixup, mixup_target
 from torch import Tensor
 
 from backbones.data.loading.images import seeded
-from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
+from backbones.pretrain.augment_options import MixOptions
 from backbones.runtime.seeding import key_seed
-
-
-@dataclass(kw_only=True)
-class MixOptions:
-    """How the images of a batch are mixed, and what their targets are."""
-
-    mixing: Literal["timm", "bigvision"]
-    """How mixup and cutmix pair images. `timm` pairs with the reversed batch, drawn anew by every process; `bigvision`
-    moves the batch on by one, with one share per step for all processes."""
-    mixup: float
-    """Both parameters of mixup's Beta distribution; 0 is off."""
-    cutmix: float
-    """Both parameters of cutmix's Beta distribution; 0 is off."""
-    mix_prob: float
-    """Probability that a batch is mixed at all."""
-    switch_prob: float
-    """Probability of cutmix where both are on."""
-    smoothing: float
-    """Label smoothing, spread evenly over all classes."""
-
-    def __post_init__(self) -> None:
-        parent = getattr(super(), "__post_init__", None)
-        if parent is not None:
-            parent()
-        check_ranges(self, 0, None, "mixup", "cutmix")
-        check_ranges(self, 0, 1, "mix_prob", "switch_prob", "smoothing")
-        if self.mixing == "bigvision" and (self.cutmix or self.mix_prob != 1):
-            raise UsageError("--mixing bigvision: has mixup alone, in every step; give `--cutmix 0 --mix-prob 1`")
-
-    @property
-    def mixes(self) -> bool:
-        """Whether images are mixed at all."""
-        return self.mix_prob > 0 and max(self.mixup, self.cutmix) > 0
 
 
 def mix(

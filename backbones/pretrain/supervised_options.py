@@ -6,9 +6,8 @@ from typing import Literal
 
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
-from backbones.pretrain.augment import AugmentOptions
-from backbones.pretrain.method import PretrainOptions
-from backbones.pretrain.mixup import MixOptions
+from backbones.pretrain.augment_options import AugmentOptions, MixOptions
+from backbones.pretrain.options import PretrainOptions
 
 
 @dataclass(kw_only=True)

@@ -5,24 +5,12 @@ Both draw the same random numbers in the same order, so that crop boxes and oper
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 from torchvision.transforms import InterpolationMode
-
-
-@dataclass(kw_only=True)
-class ImageOpsOptions:
-    """How the images of training are decoded and cropped."""
-
-    image_ops: Literal["pil", "fast"]
-    """How training images are decoded, cropped and resized. `pil` has the pixels of the reference implementations.
-    `fast` decodes by torchvision and resizes bytes in torch: the same crops, and pixels that differ by at most 2 of 255
-    (8 in dithered images).
-    Scored images are always read by `pil`."""
 
 
 class ResizedCrop(Protocol):

@@ -27,7 +27,8 @@ from torchvision.transforms import v2
 
 from backbones.data.loading.image_ops import FastCrop
 from backbones.data.loading.images import read_image, read_pixels, seeded
-from backbones.pretrain.augment import AugmentOptions, eval_transform, train_transform
+from backbones.pretrain.augment import eval_transform, train_transform
+from backbones.pretrain.augment_options import AugmentOptions
 from backbones.pretrain.multicrop import MultiCrop
 from tests.benchmarks.speed.timing import Step, measure
 
