@@ -18,7 +18,7 @@ from backbones.engine.flops import flops
 from backbones.errors import UserError, shortened
 from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
 from backbones.pretrain.augment import eval_transform
-from backbones.pretrain.augment_options import shorter_side
+from backbones.pretrain.options import shorter_side
 from backbones.runtime.finite import NotFinite
 from backbones.spec import BackboneSpec
 from backbones.weights import find_weights

@@ -20,7 +20,7 @@ from backbones.engine.flops import flops
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.accuracy import image_outcomes
-from backbones.pretrain.augment import shorter_side
+from backbones.pretrain.options import shorter_side
 from backbones.runtime.files import check_writable, write_atomic
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec

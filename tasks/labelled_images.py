@@ -14,7 +14,7 @@ from backbones.engine.context import Context
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies
-from backbones.pretrain.augment_options import AugmentOptions
+from backbones.pretrain.options import AugmentOptions
 from backbones.spec import BackboneSpec
 from tasks.task import Metric, Outcomes, Scores, Task
 

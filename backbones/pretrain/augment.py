@@ -20,9 +20,9 @@ from torchvision.transforms import functional as F
 from backbones.data.loading.erasing import RandomErasing
 from backbones.data.loading.image_ops import FastCrop
 from backbones.errors import UsageError
-from backbones.pretrain.augment_options import AugmentOptions, shorter_side
 from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop, SquashCrop
 from backbones.pretrain.bigvision_randaugment import RandAugment
+from backbones.pretrain.options import AugmentOptions, shorter_side
 
 Step = Callable[[Any], Image.Image]
 Transform = Callable[[Any], Tensor]

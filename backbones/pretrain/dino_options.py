@@ -5,8 +5,7 @@ from typing import Literal
 
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
-from backbones.pretrain.augment_options import ImageOpsOptions
-from backbones.pretrain.options import PretrainOptions
+from backbones.pretrain.options import ImageOpsOptions, PretrainOptions
 
 
 @dataclass(kw_only=True)

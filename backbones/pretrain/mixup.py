@@ -10,7 +10,7 @@ from torch import Tensor
 
 from backbones.data.loading.images import seeded
 from backbones.errors import UsageError
-from backbones.pretrain.augment_options import MixOptions
+from backbones.pretrain.options import MixOptions
 from backbones.runtime.seeding import key_seed
 
 

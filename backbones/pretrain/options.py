@@ -1,9 +1,124 @@
-"""The options that every pretraining method has; a recipe's values are in its YAML file."""
+"""Options of augmentation and of mixing, and those that every method has; a recipe's values are in its YAML file."""
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 from backbones.engine.options import FitOptions, check_ranges
 from backbones.errors import UsageError
+
+CROP_PCT = 0.875  # of the resized image's shorter side that the centre crop keeps
+FIELDS_USED = {  # the fields that only some kinds read; elsewhere they must be off
+    "timm": ("auto_augment", "color_jitter", "erase"),
+    "pad": ("auto_augment", "color_jitter", "erase", "pad"),
+    "bigvision": ("randaug",),
+    "crop": (),
+}
+
+
+@dataclass(kw_only=True)
+class ImageOpsOptions:
+    """How the images of training are decoded and cropped."""
+
+    image_ops: Literal["pil", "fast"]
+    """How training images are decoded, cropped and resized. `pil` has the pixels of the reference implementations.
+    `fast` decodes by torchvision and resizes bytes in torch: the same crops, and pixels that differ by at most 2 of 255
+    (8 in dithered images).
+    Scored images are always read by `pil`."""
+
+
+@dataclass(kw_only=True)
+class AugmentOptions(ImageOpsOptions):
+    """How training images are augmented, and how evaluated images are cropped."""
+
+    augment: Literal["timm", "bigvision", "crop", "pad"]
+    """Set of augmentations. timm: random resized crop, flip, auto_augment or colour jitter, erasing (DeiT, VOLO). pad:
+    likewise with a padded crop for the resized one (CIFAR). bigvision: inception crop, flip, its RandAugment. crop:
+    resized crop and flip."""
+    crop_area: tuple[float, float]
+    """Share of the image that the resized crop covers; not used by `pad`."""
+    crop_ratio: tuple[float, float]
+    """Width / height of that crop; not used by `pad`."""
+    interpolation: Literal["bicubic", "bilinear", "random"]
+    """Interpolation of the training image's resizing. `random` (timm only) draws bicubic or bilinear for each image."""
+    flip: float
+    """Probability of a horizontal flip."""
+    auto_augment: str | None
+    """Policy in timm's words, as `rand-m9-mstd0.5-inc1`."""
+    color_jitter: float
+    """Largest change of brightness, contrast and saturation. timm's rule: not applied where auto_augment is given."""
+    erase: float
+    """Probability of erasing a box with noise."""
+    pad: int
+    """Black pixels added on each side before the crop of `pad`."""
+    randaug: tuple[int, int] | None
+    """Layers and magnitude of big_vision's RandAugment. 10 is the nominal largest magnitude."""
+    resize: int | None
+    """Shorter side of an evaluated image before its crop. None is floor(size / 0.875)."""
+
+    def __post_init__(self) -> None:
+        parent = getattr(super(), "__post_init__", None)
+        if parent is not None:
+            parent()
+        check_ranges(self, 0, 1, "flip", "erase", "crop_area")
+        check_ranges(self, 0, None, "color_jitter", "pad", "randaug", "crop_ratio")
+        check_ranges(self, 1, None, "resize")
+        for name in ("crop_area", "crop_ratio"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high:
+                raise UsageError(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
+        for name in ("auto_augment", "color_jitter", "erase", "pad", "randaug"):
+            if getattr(self, name) and name not in FIELDS_USED[self.augment]:
+                off = "None" if name in ("auto_augment", "randaug") else "0"
+                flag = name.replace("_", "-")
+                raise UsageError(f"--{flag}: --augment {self.augment} has none; give `--{flag} {off}`")
+        if self.image_ops == "fast" and self.augment not in ("timm", "crop"):
+            raise UsageError(f"--image-ops fast: has a resized crop, --augment {self.augment} has none; give `pil`")
+        if self.interpolation == "random" and self.augment != "timm":
+            raise UsageError(f"--interpolation random: only --augment timm draws it, not {self.augment}")
+        if self.interpolation != "bilinear" and self.augment == "bigvision":
+            raise UsageError(f"--interpolation {self.interpolation}: --augment bigvision is bilinear")
+
+
+@dataclass(kw_only=True)
+class MixOptions:
+    """How the images of a batch are mixed, and what their targets are."""
+
+    mixing: Literal["timm", "bigvision"]
+    """How mixup and cutmix pair images. `timm` pairs with the reversed batch, drawn anew by every process; `bigvision`
+    moves the batch on by one, with one share per step for all processes."""
+    mixup: float
+    """Both parameters of mixup's Beta distribution; 0 is off."""
+    cutmix: float
+    """Both parameters of cutmix's Beta distribution; 0 is off."""
+    mix_prob: float
+    """Probability that a batch is mixed at all."""
+    switch_prob: float
+    """Probability of cutmix where both are on."""
+    smoothing: float
+    """Label smoothing, spread evenly over all classes."""
+
+    def __post_init__(self) -> None:
+        parent = getattr(super(), "__post_init__", None)
+        if parent is not None:
+            parent()
+        check_ranges(self, 0, None, "mixup", "cutmix")
+        check_ranges(self, 0, 1, "mix_prob", "switch_prob", "smoothing")
+        if self.mixing == "bigvision" and (self.cutmix or self.mix_prob != 1):
+            raise UsageError("--mixing bigvision: has mixup alone, in every step; give `--cutmix 0 --mix-prob 1`")
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed at all."""
+        return self.mix_prob > 0 and max(self.mixup, self.cutmix) > 0
+
+
+def shorter_side(size: int, resize: int | None) -> int:
+    """Return the pixels to which the shorter side is resized before a centre crop of `size`; None: size / 0.875.
+
+    Rounded down, as in timm and DeiT.
+    """
+    return resize or math.floor(size / CROP_PCT)
 
 
 @dataclass(kw_only=True)

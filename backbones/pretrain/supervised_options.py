@@ -6,8 +6,7 @@ from typing import Literal
 
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
-from backbones.pretrain.augment_options import AugmentOptions, MixOptions
-from backbones.pretrain.options import PretrainOptions
+from backbones.pretrain.options import AugmentOptions, MixOptions, PretrainOptions
 
 
 @dataclass(kw_only=True)

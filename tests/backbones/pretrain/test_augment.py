@@ -20,9 +20,9 @@ from backbones.pretrain.augment import (
     shorter_side,
     train_transform,
 )
-from backbones.pretrain.augment_options import MixOptions
 from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop
 from backbones.pretrain.bigvision_randaugment import RandAugment
+from backbones.pretrain.options import MixOptions
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DEIT = "rand-m9-mstd0.5-inc1"

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from backbones.attention import HeadNorm
 from backbones.engine.learner import COLLAPSED_SPREAD, feature_spread
 from backbones.engine.step import clip_grad_per_param
-from backbones.pretrain.augment_options import MixOptions
 from backbones.pretrain.dino_head import DinoHead
 from backbones.pretrain.dino_loss import cross_view_loss, teacher_log_probabilities, updated_center
 from backbones.pretrain.losses import sigmoid_cross_entropy, soft_target_cross_entropy
 from backbones.pretrain.mixup import mix
+from backbones.pretrain.options import MixOptions
 from backbones.runtime import dist
 from backbones.runtime.dist import SyncBatchNorm
 from tests.backbones.pretrain.dino_support import crops, dino_options, make

@@ -28,8 +28,8 @@ from torchvision.transforms import v2
 from backbones.data.loading.image_ops import FastCrop
 from backbones.data.loading.images import read_image, read_pixels, seeded
 from backbones.pretrain.augment import eval_transform, train_transform
-from backbones.pretrain.augment_options import AugmentOptions
 from backbones.pretrain.multicrop import MultiCrop
+from backbones.pretrain.options import AugmentOptions
 from tests.benchmarks.speed.timing import Step, measure
 
 SIZE, MEAN, STD = 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
