@@ -14,8 +14,8 @@ from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
 from backbones.engine.sequence_parallel import share_tokens
+from backbones.engine.weight_average import WeightAverage
 from backbones.errors import UserError
-from backbones.pretrain.ema import WeightAverage
 from backbones.pretrain.losses import (
     constant_loss,
     sigmoid_cross_entropy,

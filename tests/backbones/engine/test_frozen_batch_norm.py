@@ -13,7 +13,7 @@ from backbones.engine.frozen_batch_norm import frozen_batch_norms
 from backbones.engine.learner import Learner
 from backbones.engine.optim import freeze_others
 from backbones.engine.step import Stepper
-from backbones.pretrain.ema import WeightAverage
+from backbones.engine.weight_average import WeightAverage
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime.dist import SyncBatchNorm

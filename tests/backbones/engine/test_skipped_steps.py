@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from backbones.engine.learner import Batch
 from backbones.engine.outcome import DivergenceMonitor
 from backbones.engine.step import Stepper
-from backbones.pretrain.ema import WeightAverage
+from backbones.engine.weight_average import WeightAverage
 from tests.backbones.pretrain.dino_support import crops, dino_options, make
 from tests.support import Classifier, context, fit_options, tensors
 
