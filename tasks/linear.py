@@ -14,9 +14,10 @@ from torch import Tensor
 
 from backbones.backbone import Backbone, create
 from backbones.checkpoints.exports import export_folder, pretraining_facts
-from backbones.data.classification import ClassificationData, SplitDataset
+from backbones.data.classification import ClassificationData
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import shuffled_batches
+from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.engine.flops import flops

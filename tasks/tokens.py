@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Subset
 
 from backbones.backbone import create
-from backbones.data.classification import ClassificationData, SplitDataset
+from backbones.data.classification import ClassificationData
+from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.options import check_ranges

@@ -22,13 +22,12 @@ from backbones.data.formats.storage_variants import with_storage_variants
 from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.data.formats.users_reader import classification_by_user
 from backbones.data.spec import DatasetSpec, check_format, manifest_digest
-from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.integrity import check_split
 from backbones.data.splits.split import Split
 from backbones.data.splits.subsets import take_fraction, take_per_class
 from backbones.errors import UsageError, UserError, did_you_mean, shortened
 
-__all__ = ["ClassificationData", "Split", "SplitDataset", "open_classification"]
+__all__ = ["ClassificationData", "Split", "open_classification"]
 
 READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "image_folder": image_folder,

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.backbone import Backbone
-from backbones.data.classification import Split, SplitDataset
+from backbones.data.classification import Split
 from backbones.data.loading.images import Transform
+from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.extract import compute_rows
 from backbones.runtime.finite import raise_if_broken

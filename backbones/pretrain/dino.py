@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from backbones.backbone import Backbone, check_builds, create
-from backbones.data.classification import ClassificationData, Split, SplitDataset
+from backbones.data.classification import ClassificationData, Split
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import shuffled_batches
+from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.loop import fit

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from backbones.backbone import Backbone
-from backbones.data.classification import ClassificationData, SplitDataset
+from backbones.data.classification import ClassificationData
 from backbones.data.loading.images import Transform
+from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.errors import UserError

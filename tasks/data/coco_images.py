@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
-from backbones.data.loading.images import DAMAGED, read_image
+from backbones.data.loading.read_image import DAMAGED, read_image
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.integrity import stat_files
 from backbones.data.splits.split import FileSplit, PackedNames

@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from backbones.data.loading.images import read_image
+from backbones.data.loading.read_image import read_image
 from backbones.runtime.files import write_error
 from tasks.picture_checksums import write_sums
 

@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import Dataset
 
-from backbones.data.loading.images import read_image, seeded
+from backbones.data.loading.images import seeded
+from backbones.data.loading.read_image import read_image
 from backbones.errors import UserError
 from tasks.data.coco_split import CocoSplit
 from tasks.detection import mmlab

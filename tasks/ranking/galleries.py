@@ -151,7 +151,7 @@ def picture(lists: RankedLists, row: int, root: Path) -> Image.Image:
 
 def _tile(path: Path, colour: str, right: bool | None) -> Image.Image:
     """Draw an image in a frame over a band with a tick if `right`, else a cross; None leaves the band plain."""
-    from backbones.data.loading.images import read_image
+    from backbones.data.loading.read_image import read_image
 
     image = read_image(str(path))
     width = min(max(round(image.width * HEIGHT / image.height), 1), WIDEST)

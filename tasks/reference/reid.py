@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.backbone import create
-from backbones.data.loading.images import ReidTestTransform, read_image
+from backbones.data.loading.images import ReidTestTransform
+from backbones.data.loading.read_image import read_image
 from tasks.data.reid_layouts import Sample
 from tasks.reference.metrics.ranking import RANKS, TieGroup, expected_cmc, junk, score_list
 from tasks.reference.metrics.reranking import reranked

@@ -7,7 +7,8 @@ import torch
 from torch.utils.data import Subset
 
 from backbones.backbone import Backbone, create
-from backbones.data.classification import ClassificationData, SplitDataset
+from backbones.data.classification import ClassificationData
+from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.errors import UsageError
 from backbones.pretrain.augment import eval_transform

@@ -1,46 +1,27 @@
-"""Reading images, and data sets of images whose augmentation is a function of (seed, epoch, sample).
+"""Images as tensors, and data sets of images whose augmentation is a function of (seed, epoch, sample).
 
 Letters: H x W pixels.
 """
 
 import io
 import random
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import InterpolationMode, v2
 
 from backbones.data.loading.erasing import RandomErasing
-from backbones.errors import UserError
+from backbones.data.loading.read_image import read_image
 from backbones.runtime.seeding import key_seed
 
 Transform = Callable[[Image.Image], Tensor]
-DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
 Key = int | tuple[int, int, int]
-
-
-def read_image(source: str | BinaryIO, *, name: str | None = None) -> Image.Image:
-    """Return the decoded RGB image in a file or a stream; `name` stands for it in messages, if not the path.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
-    try:
-        with Image.open(source) as file:
-            return file.convert("RGB")
-    except UnidentifiedImageError:
-        reason: object = "in no known format"  # PIL's own words would name the stream's address
-    except DAMAGED as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    raise UserError(f"{name or source}: cannot be read as an image ({reason}); `--skip-unreadable` leaves it out")
 
 
 def read_pixels(content: bytes, *, name: str) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from backbones.data.loading.images import read_image
+from backbones.data.loading.read_image import read_image
 
 JPEG = b"\xff\xd8\xff"
 RIFF, WEBP = b"RIFF", b"WEBP"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
-from backbones.data.loading.images import read_image
+from backbones.data.loading.read_image import read_image
 from backbones.data.splits.split import Split
 from backbones.errors import UserError
 from backbones.runtime.threads import usable_cores

@@ -3,16 +3,17 @@
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
-from backbones.data.loading.images import image_pixels
 from backbones.data.splits.arrow_split import Source
 from backbones.data.splits.digests import pixel_digest
 from backbones.data.splits.split import Split
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(eq=False)
@@ -35,8 +36,10 @@ class PixelSplit(Split):
         """Return the image, without a PNG on the way."""
         return Image.fromarray(self.images[index])
 
-    def read_pixels(self, index: int) -> Tensor:
+    def read_pixels(self, index: int) -> "Tensor":
         """Return the image as uint8 [3, H, W]."""
+        from backbones.data.loading.images import image_pixels
+
         return image_pixels(self.decoded(index))
 
     def place(self, index: int) -> str:

@@ -7,17 +7,19 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
-from backbones.data.loading.images import image_pixels, read_image, read_pixels
+from backbones.data.loading.read_image import read_image
 from backbones.data.splits.digests import image_digest
 from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class PackedNames(Sequence[str]):
@@ -97,8 +99,10 @@ class Split(ABC):
         """Return the same image as `read`, always from where it is stored."""
         return read_image(io.BytesIO(self.encoded(index)), name=self.place(index))
 
-    def read_pixels(self, index: int) -> Tensor:
+    def read_pixels(self, index: int) -> "Tensor":
         """Return the image as uint8 [3, H, W], decoded by the fast image operations. Raises UserError as `read`."""
+        from backbones.data.loading.images import image_pixels, read_pixels
+
         if self.pixels:
             return image_pixels(self.pixels[index])
         return read_pixels(self.encoded(index), name=self.place(index))

@@ -25,7 +25,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform, read_image
+from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform
+from backbones.data.loading.read_image import read_image
 from backbones.data.loading.samplers import pk_batches
 from backbones.data.spec import resolve_dataset
 from backbones.engine.schedule import Schedule

@@ -5,8 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from backbones.data.loading.images import read_image, seeded
+from backbones.data.loading.images import seeded
 from backbones.data.loading.loader import RunLoader
+from backbones.data.loading.read_image import read_image
 from backbones.errors import UserError
 from tasks.data.coco_images import image_sizes
 from tasks.detection import pipelines

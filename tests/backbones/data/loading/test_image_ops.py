@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from backbones.data.loading.images import image_pixels, read_image, read_pixels, seeded
+from backbones.data.loading.images import image_pixels, read_pixels, seeded
+from backbones.data.loading.read_image import read_image
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UsageError, UserError

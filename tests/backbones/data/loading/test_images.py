@@ -9,7 +9,8 @@ from timm.data.random_erasing import RandomErasing as TimmErasing
 from torch.utils.data import DataLoader
 from torchvision import transforms as v1
 
-from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform, read_image, seeded
+from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform, seeded
+from backbones.data.loading.read_image import read_image
 from backbones.errors import UserError
 
 

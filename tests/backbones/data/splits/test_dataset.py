@@ -7,8 +7,9 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
-from backbones.data.classification import SplitDataset, open_classification
+from backbones.data.classification import open_classification
 from backbones.data.loading.images import ImageDataset, seeded
+from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
 from tests.backbones.data.layouts import encoded, spec, write_folders, write_parquet
