@@ -37,3 +37,9 @@ def shortened(names: Collection[object], most: int = 5) -> str:
     """Return the first few names of a list, and how many more there are; "nothing" for an empty list."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(list(map(str, names))[:most]) + more or "nothing"
+
+
+class Stopped(BaseException):
+    """A signal ended the run; its state is saved."""
+
+    exit_status = 143

@@ -223,3 +223,9 @@ def _untrained_names(target: Collection[str], loaded: Collection[str]) -> list[s
         prefixes = [".".join(pieces[:end]) for end in range(1, len(pieces) + 1)]
         names.add(next(p for p in prefixes if not any(known == p or known.startswith(p + ".") for known in loaded)))
     return sorted(names)
+
+
+def head_digest(weights: str) -> str:
+    """Return the sha256 (hex) of the head beside weights; empty if there is none."""
+    folder = exports.export_folder(weights)
+    return sha256(folder / exports.HEAD) if folder is not None and (folder / exports.HEAD).is_file() else ""

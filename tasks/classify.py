@@ -5,8 +5,6 @@ Letters: C classes of the weights, S classes of the data.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
@@ -22,25 +20,14 @@ from backbones.pretrain.options import shorter_side
 from backbones.runtime.finite import NotFinite
 from backbones.spec import BackboneSpec
 from backbones.weights import find_weights
-from tasks.labelled_images import Classification, FrozenOptions
+from tasks.facts.classify import ClassifyFacts, ClassifyOptions
 from tasks.task import Outcomes, Scores
 
 IMAGENET_1K = 1000
 
 
-@dataclass(kw_only=True)
-class ClassifyOptions(FrozenOptions):
-    """Options of `transfer.run classify`."""
-
-    view: Literal["bicubic", "area"]
-    """How the image is resized before the centre crop. Bicubic as in DeiT and timm, or by area averages
-    (big_vision)."""
-
-
-class Classify(Classification):
+class Classify(ClassifyFacts):
     """Top-1 and top-5 accuracy of the weights' own classifier."""
-
-    name, version, options, trains = "classify", 2, ClassifyOptions, False
 
     def check(
         self, spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context

@@ -5,8 +5,6 @@ The plain ViT as a detector's backbone is ViTDet's (Li et al. 2022, arXiv 2203.1
 
 import json
 import time
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,67 +13,41 @@ import torch
 from backbones.backbone import Backbone, create
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import shuffled_batches
-from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.loop import fit
 from backbones.engine.trained_weights import check_head, export_trained, load_head
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError
 from backbones.runtime.dist import broadcast_object
 from backbones.runtime.files import write_atomic
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.data.coco import CocoData, open_coco
+from tasks.data.coco import CocoData
 from tasks.detection import mmlab
 from tasks.detection.coco.flat_arrays import mask_library
 from tasks.detection.coco.match_arrays import PREFIX, Kind, Matches
 from tasks.detection.coco.scores import evaluate, scores
-from tasks.detection.detectors import DetectorSpec, build_detector, resolve_detector
+from tasks.detection.detector_specs import DetectorSpec, resolve_detector
+from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detection.learner import DetectionLearner, collate
-from tasks.detection.options import DetectOptions, check_relative
-from tasks.detection.pictures import save_pictures
+from tasks.detection.options import DetectOptions
 from tasks.detection.pipelines import DetectionImages, train_transforms
 from tasks.detection.predict import Results, detect
 from tasks.detection.shared_classes import SharedClasses, shared_classes
-from tasks.task import Metric, Outcomes, Scores, Task
+from tasks.facts.detect import RESULTS, DetectFacts, chosen_detector, lacking_masks
+from tasks.task import Outcomes, Scores
 
-RESULTS = "detections.json"  # in a run's folder
 
-
-class Detect(Task):
+class Detect(DetectFacts):
     """COCO's 12 numbers for boxes, and for masks if the detector predicts them."""
-
-    name, version, options, primary = "detect", 2, DetectOptions, "box_AP"
-    shares_tokens = True
-    metrics = {name: Metric() for name in ("box_AP", "box_AP50", "box_AP75", "mask_AP")}  # noqa: RUF012
-
-    def open(
-        self, spec: DatasetSpec, options: DetectOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
-    ) -> CocoData:
-        """Read images, objects and categories; see `tasks.data.coco.open_coco`."""
-        data = open_coco(spec, root, subset=subset, skip_unreadable=skip_unreadable)
-        for split in ("train", "val") if options.epochs else ("val",):
-            if getattr(data, split) is None:
-                raise UserError(
-                    f"{data.name}: there is no {split} split, and detect needs one; name its files in a YAML"
-                )
-        return data
-
-    def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
-        """Check that a user's attention supports relative positions, if the options ask for them."""
-        if options.relative:
-            check_relative(spec)
 
     def build(self, spec: BackboneSpec, options: DetectOptions) -> None:
         """Build the detector for COCO's 80 categories and compute the feature maps of an image."""
         detector = resolve_detector(options.detector or "mask_rcnn")
         learner = _learner(spec, 80, detector, options, weights="random", load="strict")
         learner.maps(torch.zeros(1, 3, *learner.padded(options.size)))
-
-    def built_size(self, options: DetectOptions) -> None:
-        """Return None: the backbone is built at its own size, and positions are resampled for each batch."""
 
     def untrained_learner(self, spec: BackboneSpec, options: DetectOptions) -> DetectionLearner:
         """Return the detector for two classes, with masks unless the options name one without."""
@@ -100,10 +72,6 @@ class Detect(Task):
             mask_library()
         make_learner(spec, dataset, detector, options, weights="random", load="strict")
 
-    def content(self, dataset: CocoData, options: DetectOptions) -> dict[str, Any]:
-        """Return the configuration of the detector from its file."""
-        return {"detector": asdict(chosen_detector(options, dataset))}
-
     def run(
         self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
@@ -116,7 +84,7 @@ class Detect(Task):
             effect = (
                 "these are background in training" if detector.masks else f"{detector.name}, and no scores of masks"
             )
-            context.note(f"{_lacking(dataset)}: {effect}")
+            context.note(f"{lacking_masks(dataset)}: {effect}")
         shared = None if options.epochs else shared_classes(spec, dataset)
         if shared:
             context.note(str(shared))
@@ -155,20 +123,6 @@ class Detect(Task):
         if options.epochs:
             export_trained(learner, learner.backbone, context, classes=list(dataset.classes))
         return self.rescore(outcomes), outcomes
-
-    def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
-        """Save the first `save_pictures` validation images with their detections."""
-        if not options.save_pictures:
-            return
-        if not (folder / RESULTS).is_file():
-            raise UserError(f"--save-pictures: {folder / RESULTS} is gone; remove the folder to run it again")
-        assert dataset.val is not None
-        of_image: dict[int, Results] = {}
-        for result in json.loads((folder / RESULTS).read_bytes()):
-            of_image.setdefault(result["image_id"], []).append(result)
-        chosen = dataset.val.images[: options.save_pictures]
-        images = [(dataset.val.path(place), of_image.get(image.id, [])) for place, image in enumerate(chosen)]
-        save_pictures(folder / "pictures", images, dict(zip(dataset.category_ids, dataset.classes)))
 
     def _outcomes(
         self,
@@ -211,22 +165,6 @@ class Detect(Task):
 def kinds(detector: DetectorSpec, data: CocoData) -> list[Kind]:
     """Return the kinds of results that are scored: boxes, and masks if the detector predicts and the data has them."""
     return ["bbox", "segm"] if detector.masks and data.unmasked < data.objects else ["bbox"]
-
-
-def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:
-    """Return the options' detector, or by default the one for this data.
-
-    Raises:
-        UserError: it is trained with masks, and the data lacks them.
-    """
-    detector = resolve_detector(options.detector or ("mask_rcnn" if data.masks else "faster_rcnn"))
-    if options.epochs and detector.masks and data.unmasked == data.objects:
-        raise UserError(f"{_lacking(data)}, but {detector.name} needs them: --detector faster_rcnn")
-    return detector
-
-
-def _lacking(data: CocoData) -> str:
-    return f"{data.name}: {data.unmasked} of {data.objects} objects have no mask"
 
 
 def _truth(data: CocoData, kind: Kind) -> dict[str, Any]:

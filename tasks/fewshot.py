@@ -6,9 +6,7 @@ of the images, nested support sets. Letters: M test images.
 """
 
 import time
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,97 +15,23 @@ from backbones.backbone import create
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
-from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.accuracy import image_outcomes
-from backbones.pretrain.options import shorter_side
 from backbones.runtime.files import check_writable, write_atomic
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.labelled_images import Classification, FrozenOptions
+from tasks.facts.fewshot import FewshotFacts, FewshotOptions
 from tasks.probes import LeastSquares, Logistic, Neighbours
 from tasks.probing.draws import spread
 from tasks.probing.feature_store import FLAG
 from tasks.probing.features import Extractor, Features
 from tasks.probing.fewshot_probe import Fit, FrozenFeatures, probe_all
-from tasks.probing.support_sets import SupportSets, draw_support_sets, image_digest
-from tasks.task import Metric, Outcomes, Scores
-
-STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option that holds those of a probe
+from tasks.probing.support_sets import SupportSets
+from tasks.task import Outcomes, Scores
 
 
-@dataclass(kw_only=True)
-class FewshotOptions(FrozenOptions):
-    """Options of `transfer.run fewshot`."""
-
-    view: Literal["squash", "bicubic", "area"]
-    """How the image is resized before the centre crop. It is resized to a square (big_vision's probes), bicubic, or by
-    area."""
-    block: int | None
-    """Features from behind this block (from 0; -1 is the last) instead of the network's own, pooled as those are."""
-    shots: tuple[int, ...]
-    """Images per class of the nested support sets; each gives a score."""
-    draws: int
-    """Support sets of each size. The run's --seeds change random weights alone."""
-    support: Literal["digest", "bigvision"]
-    """What draws the support sets. By the images' contents they are the same on every machine;
-    big_vision's generator draws in file order."""
-    probe: Literal["ridge", "logistic", "knn"]
-    """Least squares, logistic regression, or nearest images. Logistic regression is scikit-learn's."""
-    l2: tuple[float, ...]
-    """Strength of least squares. Of several, each draw takes the best on training images outside its support sets."""
-    logistic_l2: tuple[float, ...]
-    """Strength of logistic regression (1 / C); several: as for --l2."""
-    k: tuple[int, ...]
-    """Neighbours (all support images where there are fewer); several: as for --l2."""
-    temperature: float
-    """Temperature of the neighbours' votes."""
-    select: int
-    """Training images per class for choosing a strength. They lie outside the support sets."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranges(self, 1, None, "shots", "draws", "k", "select")
-        check_ranges(self, 1e-9, None, "temperature")
-        check_ranges(self, 1e-9, None, "l2", "logistic_l2")
-        for name in ("shots", "l2", "logistic_l2", "k"):
-            values = getattr(self, name)
-            if not values or len({*values}) < len(values):
-                raise UsageError(f"--{name.replace('_', '-')}: give one or more different numbers")
-            setattr(self, name, tuple(sorted(values)))  # their order changes nothing
-        self.resize = shorter_side(self.size, self.resize)
-
-    @property
-    def strengths(self) -> tuple[float, ...]:
-        """Return the strengths that the probe chooses from."""
-        return tuple(map(float, getattr(self, STRENGTHS[self.probe])))
-
-    def support_sets(self, data: ClassificationData) -> SupportSets:
-        """Return the support sets of a data set. Raises UserError."""
-        select = self.select if len(self.strengths) > 1 else 0
-        return draw_support_sets(data, rule=self.support, draws=self.draws, shots=self.shots, select=select)
-
-    def features(self) -> Features:
-        """Return the settings of the extracted features."""
-        assert self.resize is not None
-        return Features(size=self.size, resize=self.resize, view=self.view, block=self.block)
-
-    def fit(self) -> Fit:
-        """Return the function that fits a probe to support images."""
-        neighbours = partial(Neighbours, temperature=self.temperature)
-        fits: dict[str, Fit] = {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}
-        return fits[self.probe]
-
-
-class Fewshot(Classification):
+class Fewshot(FewshotFacts):
     """Mean accuracy over the draws, as `accuracy_<k>shot`."""
-
-    name, version, options, primary = "fewshot", 2, FewshotOptions, "accuracy_10shot"
-    metrics = {f"accuracy_{shots}shot": Metric(averaged=True) for shots in (1, 5, 10, 25)}  # noqa: RUF012
-
-    def metric(self, name: str) -> Metric:
-        """Return the metric of any number of shots, an accuracy whose mean over data sets is reported."""
-        return Metric(averaged=True)
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> None:
         """Check the size and block of the backbone, the support sets, and that the store can be written."""
@@ -119,10 +43,6 @@ class Fewshot(Classification):
         options.support_sets(dataset)
         if context.features:
             check_writable(context.features, FLAG)
-
-    def content(self, dataset: ClassificationData, options: FewshotOptions) -> dict[str, str]:
-        """Return the images' contents, and their order if the draws depend on it."""
-        return {"images": image_digest(dataset, ordered=options.support == "bigvision")}
 
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context
@@ -137,11 +57,12 @@ class Fewshot(Classification):
         backbone = create(spec, img_size=options.size).to(context.device).eval()
         context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
         sets = options.support_sets(dataset)
-        features = self._extract(Extractor(backbone, options.features(), context, options.eval_batch), dataset, sets)
+        extractor = Extractor(backbone, feature_settings(options), context, options.eval_batch)
+        features = self._extract(extractor, dataset, sets)
         self._describe(sets, dataset, context)
         outcomes: Outcomes = {}
         if features.usable(context):
-            correct, strengths, unconverged = probe_all(features, sets, options.fit(), options.strengths, context)
+            correct, strengths, unconverged = probe_all(features, sets, probe_fit(options), options.strengths, context)
             if unconverged:
                 fits = f"{unconverged} of the fits of --probe {options.probe} did not converge"
                 context.note(f"{dataset.name}: {fits}; a larger --logistic-l2 helps")
@@ -186,6 +107,19 @@ class Fewshot(Classification):
         """Compute `accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
         correct = {name: values for name, values in outcomes.items() if name.startswith("correct_")}
         return {name.replace("correct", "accuracy"): float(values.mean()) for name, values in correct.items()}
+
+
+def feature_settings(options: FewshotOptions) -> Features:
+    """Return the settings of the extracted features."""
+    assert options.resize is not None
+    return Features(size=options.size, resize=options.resize, view=options.view, block=options.block)
+
+
+def probe_fit(options: FewshotOptions) -> Fit:
+    """Return the function that fits a probe to support images."""
+    neighbours = partial(Neighbours, temperature=options.temperature)
+    fits: dict[str, Fit] = {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}
+    return fits[options.probe]
 
 
 TASK = Fewshot()

@@ -14,15 +14,12 @@ from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.spec import BackboneSpec
-from tasks.labelled_images import Classification
+from tasks.facts.finetune import FinetuneFacts
 from tasks.task import Outcomes, Scores
 
 
-class Finetune(Classification):
+class Finetune(FinetuneFacts):
     """Top-1 and top-5 accuracy on the validation split after training on the training split."""
-
-    name, version, options = "finetune", METHOD.version, SupervisedOptions
-    shares_tokens = True
 
     def untrained_learner(self, spec: BackboneSpec, options: SupervisedOptions) -> SupervisedLearner:
         """Return the backbone with a classifier."""

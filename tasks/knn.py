@@ -5,48 +5,24 @@ without augmentation; the k nearest training images vote with weight exp(cosine 
 """
 
 import time
-from dataclasses import dataclass
 
 from backbones.backbone import create
 from backbones.data.classification import ClassificationData
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
-from backbones.engine.options import check_ranges
-from backbones.errors import UsageError, UserError
+from backbones.errors import UserError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.knn import TOP, knn_class_ranks
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.labelled_images import Classification, FrozenOptions
-from tasks.task import Metric, Outcomes, Scores
+from tasks.facts.knn import KnnFacts, KnnOptions
+from tasks.task import Outcomes, Scores
 
 
-@dataclass(kw_only=True)
-class KnnOptions(FrozenOptions):
-    """Options of `transfer.run knn`."""
-
-    k: int
-    """Neighbours behind top1 and top5."""
-    other_k: tuple[int, ...]
-    """Further numbers of neighbours, as top1_k<number>."""
-    temperature: float
-    """Temperature of the votes."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranges(self, 1, None, "k", "other_k")
-        check_ranges(self, 1e-9, None, "temperature")
-        if len({self.k, *self.other_k}) <= len(self.other_k):
-            raise UsageError(f"--other-k {self.other_k}: a number stands there twice, or is --k {self.k}")
-
-
-class Knn(Classification):
+class Knn(KnnFacts):
     """Top-1 and top-5 accuracy of the neighbours' votes."""
-
-    name, version, options = "knn", 2, KnnOptions
-    metrics = {name: Metric() for name in ("top1", "top5", "top1_k10", "top1_k100", "top1_k200")}  # noqa: RUF012
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> None:
         """Check the backbone's size, and that there are at least as many training images as neighbours."""

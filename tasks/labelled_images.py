@@ -5,18 +5,18 @@ Letters: M images, C classes.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from backbones.backbone import check_builds
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
-from backbones.engine.context import Context
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError, UserError
-from backbones.pretrain.accuracy import accuracies
 from backbones.pretrain.options import AugmentOptions
 from backbones.spec import BackboneSpec
 from tasks.task import Metric, Outcomes, Scores, Task
+
+if TYPE_CHECKING:
+    from backbones.engine.context import Context
 
 
 @dataclass(kw_only=True)
@@ -93,12 +93,16 @@ class Classification(Task):
             )
         return data
 
-    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context) -> None:
+    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Check that the backbone takes images of this size."""
+        from backbones.backbone import check_builds
+
         check_builds(spec, options.size)
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute top-1 and top-5 accuracy from the ranks of the true classes."""
+        from backbones.pretrain.accuracy import accuracies
+
         return accuracies(outcomes)
 
     def contradictions(self, scores: Scores) -> list[str]:

@@ -4,7 +4,6 @@ Its values are in `configs/tasks/linear.yaml`; its learner is in `tasks/probing/
 """
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,6 @@ from backbones.engine.extract import extract
 from backbones.engine.flops import flops
 from backbones.engine.loop import fit
 from backbones.engine.optim import freeze_others
-from backbones.engine.options import FitOptions, check_ranges
 from backbones.engine.trained_weights import check_head, export_frozen, read_head
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, image_outcomes
@@ -32,41 +30,13 @@ from backbones.runtime.dist import broadcast_object
 from backbones.runtime.finite import NotFinite, check_finite, raise_if_broken
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.labelled_images import Classification, ViewOptions
+from tasks.facts.linear import LinearFacts, LinearOptions
 from tasks.probing.linear_learner import LinearLearner, classify, make_encoder
-from tasks.task import Metric, Outcomes, Scores
+from tasks.task import Outcomes, Scores
 
 
-@dataclass(kw_only=True)
-class LinearOptions(ViewOptions, FitOptions):
-    """Options of `transfer.run linear` besides those of the training loop."""
-
-    batch: int
-    """Images per step, over all ranks and micro-batches."""
-    blocks: int
-    """Last blocks whose features are joined."""
-    avgpool: bool
-    """Join the mean over the last block's patch tokens too."""
-    crop_area: tuple[float, float]
-    """Share of the image that the random resized crop covers."""
-    flip: float
-    """Probability of a horizontal flip."""
-    validate_every: int
-    """Epochs between two validations; the last epoch always has one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranges(self, 1, None, "batch", "blocks", "validate_every")
-        self.augmentation(crop_area=self.crop_area, flip=self.flip)
-        if self.batch % self.grad_accum_steps:
-            raise UsageError(f"--grad-accum-steps {self.grad_accum_steps} must divide --batch {self.batch}")
-
-
-class Linear(Classification):
+class Linear(LinearFacts):
     """Top-1 and top-5 accuracy of the last epoch's classifier, and the best top-1 of all epochs."""
-
-    name, version, options = "linear", 2, LinearOptions
-    metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
 
     def untrained_learner(self, spec: BackboneSpec, options: LinearOptions) -> LinearLearner:
         """Return the classifier alone: the backbone is frozen."""
@@ -162,13 +132,6 @@ class Linear(Classification):
         """Compute top1 and top5 of the last epoch, and top1 of the best epoch."""
         best = accuracies({"rank": outcomes["best_rank"], "ties": outcomes["best_ties"]})
         return {**accuracies(outcomes), "best_top1": best["top1"]}
-
-    def contradictions(self, scores: Scores) -> list[str]:
-        """Report the contradictions of the base class, and a last epoch better than the best."""
-        contradictions = super().contradictions(scores)
-        if scores and scores["top1"] > scores["best_top1"]:
-            contradictions.append(f"top1 = {scores['top1']} is above best_top1 = {scores['best_top1']}")
-        return contradictions
 
 
 def train_loader(

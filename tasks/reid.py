@@ -5,9 +5,7 @@ The recipe is TransReID's ViT baseline (He et al. 2021, arXiv 2102.04378); its v
 
 import math
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +15,13 @@ from backbones.backbone import Backbone, check_builds, create
 from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import pk_batches
-from backbones.data.spec import DatasetSpec
 from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.engine.flops import flops
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
-from backbones.engine.options import FitOptions, check_ranges
+from backbones.engine.options import FitOptions
 from backbones.engine.trained_weights import export_trained, load_head, read_head
 from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object, gather_rows
@@ -32,80 +29,14 @@ from backbones.runtime.finite import NotFinite, check_finite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.bnneck import BNNeck
-from tasks.data.reid import ReidData, open_reid
+from tasks.data.reid import ReidData
 from tasks.data.reid_layouts import Sample
+from tasks.facts.reid import ReidFacts, ReidOptions
 from tasks.losses import batch_hard_triplet
-from tasks.ranking.galleries import PLACES, RANKED, RankedLists, save_pictures
+from tasks.ranking.galleries import PLACES, RANKED, RankedLists
 from tasks.ranking.metrics import Ranking, rank, rank_distances
 from tasks.ranking.reranking import rerank
-from tasks.task import Metric, Outcomes, Scores, Task
-
-
-@dataclass(kw_only=True)
-class ReidOptions(FitOptions):
-    """Options of `transfer.run reid` besides those of the training loop."""
-
-    size: tuple[int, int]
-    """Height and width of the images in pixels."""
-    num_identities: int
-    """Identities per batch (P), over all ranks."""
-    num_instances: int
-    """Images per identity in a batch (K)."""
-    flip: float
-    """Probability of a horizontal flip."""
-    pad: int
-    """Pixels of black border before the random crop."""
-    erase: float
-    """Probability of random erasing."""
-    drop_path: float
-    """Stochastic depth of the last block; earlier blocks grow to it linearly."""
-    identity_weight: float
-    """Weight of the identity loss (cross-entropy)."""
-    label_smoothing: float
-    """Label smoothing of the identity loss."""
-    triplet_weight: float
-    """Weight of the batch-hard triplet loss (before the neck)."""
-    margin: float | None
-    """Margin of the triplet loss; None is the soft margin."""
-    feature: Literal["before", "after"]
-    """Rank the feature before or after the neck."""
-    flip_test: bool
-    """Rank the mean feature of an image and its mirror image."""
-    ap: Literal["rectangle", "trapezoid"]
-    """How the area under precision and recall is computed. `rectangle` is as in torchreid and TransReID, the other as
-    in Market-1501's own script."""
-    rerank: bool
-    """Re-rank distances by k-reciprocal neighbours."""
-    rerank_k1: int
-    """Size of the reciprocal neighbourhoods."""
-    rerank_k2: int
-    """Neighbours averaged in the local query expansion."""
-    rerank_lambda: float
-    """Weight of the original distance."""
-    msmt17_val: bool
-    """Train on MSMT17's validation half as well."""
-    test_dataset: tuple[str, ...]
-    """Data sets on which the trained backbone is scored as well. Each makes a record of its own, without training."""
-    eval_batch: int
-    """Images per batch when features are extracted, per rank."""
-    save_pictures: int
-    """Queries saved as pictures with ten gallery images. They are spaced evenly over the list of queries."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranges(self, 0, 1, "flip", "erase", "label_smoothing", "drop_path", "rerank_lambda")
-        check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin", "save_pictures")
-        check_ranges(self, 1, None, "size", "eval_batch", "rerank_k1", "rerank_k2")
-        if self.drop_path == 1 or self.identity_weight + self.triplet_weight == 0:
-            raise UsageError("--drop-path must be below 1, and one of --identity-weight and --triplet-weight above 0")
-        if self.num_identities < 2 or self.num_instances < 2:
-            raise UsageError(
-                "--num-identities and --num-instances must be at least 2: triplets need both kinds of pairs"
-            )
-        if self.num_identities % self.grad_accum_steps:
-            raise UsageError(
-                f"--grad-accum-steps {self.grad_accum_steps} must divide --num-identities {self.num_identities}"
-            )
+from tasks.task import Outcomes, Scores
 
 
 class ReidLearner(Learner):
@@ -156,17 +87,8 @@ def _trained_learner(backbone: Backbone, options: ReidOptions, context: Context)
     return learner
 
 
-class Reid(Task):
+class Reid(ReidFacts):
     """mAP and CMC of a fine-tuned backbone on a re-identification data set."""
-
-    name, version, options, primary = "reid", 2, ReidOptions, "mAP"
-    metrics = {name: Metric() for name in ("mAP", "rank1", "rank5", "rank10", "mINP")}  # noqa: RUF012
-
-    def open(
-        self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
-    ) -> ReidData:
-        """Read the lists of images, identities and cameras; see `tasks.data.reid.open_reid`."""
-        return open_reid(spec, root, subset=subset, msmt17_val=options.msmt17_val, skip_unreadable=skip_unreadable)
 
     def untrained_learner(self, spec: BackboneSpec, options: ReidOptions) -> ReidLearner:
         """Return backbone and neck."""
@@ -231,11 +153,6 @@ class Reid(Task):
             RankedLists.from_ranking(ranking.nearest, query, gallery).save(context.folder / RANKED)
         return self.rescore(outcomes), outcomes
 
-    def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
-        """Save pictures of `save_pictures` queries with their first gallery images."""
-        if options.save_pictures:
-            save_pictures(folder, dataset.root, options.save_pictures)
-
     def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:
         """Return the ranking, the same on every rank. Raises NotFinite, with the image, if a feature is not finite."""
         query = ranked_features(learner, dataset.query, options, context, "query features")
@@ -261,15 +178,6 @@ class Reid(Task):
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute mAP, CMC at 1, 5, 10 and mINP from per-query outcomes."""
         return Ranking.from_outcomes(outcomes).scores()
-
-    def contradictions(self, scores: Scores) -> list[str]:
-        """Report scores out of bounds, or a CMC that falls."""
-        contradictions = super().contradictions(scores)
-        if scores and not scores["rank1"] <= scores["rank5"] <= scores["rank10"]:
-            contradictions.append(
-                f"the CMC falls: rank 1, 5, 10 = {scores['rank1']}, {scores['rank5']}, {scores['rank10']}"
-            )
-        return contradictions
 
 
 def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:

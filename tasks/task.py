@@ -5,16 +5,18 @@ import math
 import shlex
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
 from backbones import user_code
 from backbones.data.spec import DatasetSpec
-from backbones.engine.context import Context
 from backbones.errors import UsageError
 from backbones.settings import config_names
 from backbones.spec import BackboneSpec
+
+if TYPE_CHECKING:
+    from backbones.engine.context import Context
 
 Scores = dict[str, float]
 Outcomes = dict[str, NDArray[Any]]
@@ -111,7 +113,7 @@ class Task:
         """
         return None
 
-    def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> None:
+    def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> None:
         """Raise errors that can be known before training."""
 
     def content(self, dataset: Any, options: Any) -> dict[str, Any]:
@@ -121,7 +123,7 @@ class Task:
         """
         return {}
 
-    def run(self, spec: BackboneSpec, dataset: Any, options: Any, context: Context) -> tuple[Scores, Outcomes]:
+    def run(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> tuple[Scores, Outcomes]:
         """Train and score. Scores and outcomes are empty if training failed (see `context.outcome`).
 
         Every rank of a job calls it; all return the same scores, the first one the outcomes.
@@ -151,6 +153,10 @@ class Task:
         """Return the metric of the score of this name."""
         return self.metrics.get(name, Metric())
 
+    def complete(self) -> "Task":
+        """Return the task with its model; facts of a task (`tasks.facts`) import it here."""
+        return self
+
     def contradictions(self, scores: Scores) -> list[str]:
         """Describe contradictions in the scores that correct scores cannot have."""
         contradictions = []
@@ -159,6 +165,22 @@ class Task:
             if not low <= score <= high:
                 contradictions.append(f"{name} = {score} is outside [{low:g}, {high:g}]")
         return contradictions
+
+
+class TaskFacts(Task):
+    """Base of what is known of a task without its model; see `tasks.facts`."""
+
+    def complete(self) -> Task:
+        """Return the task itself, whose module imports torch."""
+        return load_task(self.name)
+
+
+def load_facts(name: str) -> Task:
+    """Return the facts of a task of the suite without torch, or a user's task; as `load_task`."""
+    if user_code.is_in_file(name):
+        return load_task(name)
+    facts: Task = importlib.import_module(f"tasks.facts.{name}").FACTS
+    return facts
 
 
 def load_task(name: str) -> Task:

@@ -9,7 +9,6 @@ Letters: M images, P places, F fields of a place, A attentions, G fields of an a
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,46 +21,23 @@ from backbones.data.classification import ClassificationData
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
-from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.runtime.finite import NotFinite, check_finite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.labelled_images import Classification, FrozenOptions
-from tasks.task import Metric, Outcomes, Scores
+from tasks.facts.tokens import SCORED, TokensFacts, TokensOptions
+from tasks.task import Outcomes, Scores
 from tasks.token_diagnostics.hook_points import find_hook_points
 from tasks.token_diagnostics.measures import _mean, attention_facts, evenly, layer_facts, observe
 from tasks.token_diagnostics.recorder import Recorder
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
 from tasks.token_diagnostics.stem import stem_facts
 
-SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
-"""Score of each kind of place; the last place of a kind counts."""
 
-
-@dataclass(kw_only=True)
-class TokensOptions(FrozenOptions):
-    """Options of `transfer.run tokens`."""
-
-    images: int | None
-    """Validation images, evenly spaced; None takes all."""
-    class_token: bool
-    """Count the class token and registers as tokens. They count from the positions on; the paper does not say."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranges(self, 1, None, "images")
-
-
-class Tokens(Classification):
+class Tokens(TokensFacts):
     """Mean cosine similarity of an image's tokens at three places; other measures are in the record's details."""
-
-    name, version, options, primary, trains = "tokens", 2, TokensOptions, "similarity_stem", False
-    metrics = {  # noqa: RUF012
-        name: Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)) for name in SCORED.values()
-    }
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> None:
         """Check that the backbone's tokens can be found at this size, and that there are enough images."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from backbones.settings import config_names
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("transfer", "tasks", "backbones")
 
@@ -39,6 +41,7 @@ ROOMS = {
     # tasks
     "tasks/reference": "plain, slow float64 statements of the tasks, for --recompute",
     "tasks/reference/metrics": "plain, slow float64 statements of the metrics",
+    "tasks/facts": "what is known of a task without torch: options, metrics, version, data",
     "tasks/probing": "frozen features, support sets, probes",
     "tasks/token_diagnostics": "what tokens and attention look like, layer by layer",
     "tasks/ranking": "distances, mAP, CMC, re-ranking",
@@ -61,18 +64,21 @@ ROOMS = {
 `tasks`, `backbones` and `backbones/data` are what people run and import; they stand between the rooms, one by one."""
 BETWEEN_ROOMS = ("transfer", "backbones", "backbones/data", "tasks")
 
-# What names are checked with, before anything heavy is loaded.
 LIGHT = (
-    "backbones/__init__.py",
-    "backbones/errors.py",
-    "backbones/settings.py",
-    "backbones/spec.py",
-    "backbones/data/spec.py",
-    "backbones/stems.py",
-    "backbones/user_code.py",
-    "transfer/cli/command.py",
-    "transfer/cli/early_checks.py",
+    "transfer",
+    "transfer.run",
+    "transfer.pretrain",
+    "transfer.cli.early_checks",
+    "transfer.evaluation.execute",
+    "transfer.evaluation.pretraining_run",
+    "transfer.report.tables.run_table",
+    "backbones.stems",
+    "backbones.pretrain.supervised_options",
+    "backbones.pretrain.dino_options",
+    *(f"tasks.facts.{name}" for name in config_names("tasks")),
 )
+"""What help texts, wrong options and finished records are answered with; importing it imports no heavy library."""
+HEAVY = {"torch", "timm", "torchvision", "safetensors", "sklearn", "scipy", "pandas", "mmdet", "mmengine"}
 MOST_FILES = 20
 
 Graph = dict[str, set[str]]
@@ -208,10 +214,28 @@ def test_only_settings_reads_yaml_and_flags() -> None:
     assert readers == {"backbones.settings"}
 
 
+def imported_at_once(module: str) -> set[str]:
+    """Dotted names that importing a module imports, without those for type checkers alone."""
+    names: set[str] = set()
+    statements = list(ast.parse(MODULES[module].read_text(encoding="utf-8")).body)
+    while statements:
+        node = statements.pop()
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Try) or (isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(node.test)):
+            statements += node.body
+    return names
+
+
 @pytest.mark.parametrize("name", LIGHT)
-def test_names_are_checked_without_torch(name: str) -> None:
-    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
-    top = {node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)}
-    names = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module or "" for node in top if isinstance(node, ast.ImportFrom)}
-    assert not {name.split(".")[0] for name in names} & {"torch", "timm", "torchvision", "numpy", "pandas"}
+def test_what_answers_at_once_imports_no_heavy_library(name: str) -> None:
+    waiting, seen = [name], set[str]()
+    while waiting:
+        module = waiting.pop()
+        names = imported_at_once(module)
+        heavy = {other.partition(".")[0] for other in names} & HEAVY
+        assert not heavy, f"{name} imports {module}, which imports {heavy}"
+        seen.add(module)
+        waiting += {inner for other in names if (inner := of_suite(other)) and inner not in seen}

@@ -64,14 +64,14 @@ def _list() -> int:
 
 
 def _run(recipe: "Recipe", name: str, arguments: list[str]) -> int:
-    from backbones.pretrain.method import load_method
+    from backbones.pretrain.method import load_facts
     from transfer.cli.command import read_command
     from transfer.cli.options import PretrainRunOptions
     from transfer.evaluation.execute import execute
     from transfer.evaluation.pretraining_run import PretrainingRun
     from transfer.records import command_result
 
-    method = load_method(name)
+    method = load_facts(name)
     command = read_command(recipe, method.options, arguments, PretrainRunOptions)
     pretraining = PretrainingRun.of(command, method, recipe.name)
     if command.launch.launcher == "slurm" and not command.run.dry_run:

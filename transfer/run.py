@@ -60,11 +60,11 @@ def _list() -> int:
 
 
 def _run(recipe: "Recipe", arguments: list[str]) -> int:
-    from tasks.task import load_task
+    from tasks.task import load_facts
     from transfer.cli.command import read_command
     from transfer.records import command_result
 
-    task = load_task(recipe.name)
+    task = load_facts(recipe.name)
     command = read_command(recipe, task.options, arguments)
     if command.launch.launcher == "slurm" and not command.run.dry_run:
         from transfer.launch.single_job import launch

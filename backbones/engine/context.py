@@ -19,10 +19,11 @@ from tqdm import tqdm
 from backbones.checkpoints.exports import EXPORT, PRETRAIN
 from backbones.data.loading.loader import RunLoader
 from backbones.engine.outcome import Outcome
-from backbones.errors import UsageError
-from backbones.runtime.dist import ALONE, Ranks
+from backbones.errors import Stopped, UsageError
 from backbones.runtime.files import write_error
-from backbones.runtime.precision import Precision, autocast, scoring_precision
+from backbones.runtime.precision import autocast, scoring_precision
+from backbones.runtime.precision_names import Precision
+from backbones.runtime.ranks import ALONE, Ranks
 from backbones.runtime.threads import Threads, choose_threads, core_limit, usable_cores
 from backbones.trackers.tracker import Tracker
 
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     from backbones.backbone import Backbone
 
 T = TypeVar("T")
-
-
-class Stopped(BaseException):
-    """A signal ended the run; its state is saved."""
-
-    exit_status = 143
 
 
 @dataclass

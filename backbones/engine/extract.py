@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from backbones.data.loading.loader import leave_signals_to_the_parent, unwrap_worker_errors
 from backbones.engine.context import Context
 from backbones.runtime import dist
+from backbones.runtime.ranks import part_of_rank
 from backbones.runtime.threads import usable_cores
 
 
@@ -43,7 +44,7 @@ def compute_rows(
     Raises:
         Stopped: a signal came.
     """
-    mine = dist.part_of_rank(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
+    mine = part_of_rank(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
     batches = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
     rows = []
     try:

@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 from backbones.data.loading.loader import StreamPosition
 from backbones.engine.checkpoint import History, load_state, save_state
-from backbones.engine.context import Context, Stopped
+from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.options import FitOptions
 from backbones.engine.outcome import DivergenceMonitor, Outcome
 from backbones.engine.step import Stepper
+from backbones.errors import Stopped
 
 Validate = Callable[[int], dict[str, Any]]
 

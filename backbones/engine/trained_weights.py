@@ -15,7 +15,7 @@ from backbones.checkpoints.exports import EXPORT, EXPORT_FACTS, HEAD, WEIGHTS, e
 from backbones.engine.context import Context
 from backbones.errors import MissingInput, UserError, shortened
 from backbones.spec import BackboneSpec
-from backbones.weights import sha256
+from backbones.weights import head_digest
 
 LEARNER = "learner.safetensors"
 """The file of all tensors in runs of earlier versions, in the run's folder."""
@@ -137,12 +137,6 @@ def read_head(weights: str) -> dict[str, Tensor]:
         return dict(load_file(folder / HEAD))
     except (SafetensorError, OSError) as error:
         raise UserError(f"{folder / HEAD}: cannot be read ({error})") from None
-
-
-def head_digest(weights: str) -> str:
-    """Return the sha256 (hex) of the head beside weights; empty if there is none."""
-    folder = export_folder(weights)
-    return sha256(folder / HEAD) if folder is not None and (folder / HEAD).is_file() else ""
 
 
 def _prefix(learner: nn.Module, backbone: Backbone) -> str:

@@ -20,20 +20,17 @@ from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.dino_learner import DinoLearner
-from backbones.pretrain.dino_options import DinoOptions
+from backbones.pretrain.dino_options import DinoFacts, DinoOptions
 from backbones.pretrain.knn import TOP, knn_class_ranks
-from backbones.pretrain.method import Method, Outcomes, Scores, with_train_size
+from backbones.pretrain.method import Outcomes, Scores, with_train_size
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 
 
-class Dino(Method):
+class Dino(DinoFacts):
     """A backbone whose features agree across crops of an image with those of its own moving average."""
-
-    name, version, options, primary = "dino", 2, DinoOptions, "knn_top1"
-    metrics = ("knn_top1", "knn_top5")
 
     def check(self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context) -> None:
         """Check that both crop sizes suit the backbone, that the ranks can share a batch, and that there are enough

@@ -5,6 +5,7 @@ from typing import Literal
 
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
+from backbones.pretrain.method import MethodFacts
 from backbones.pretrain.options import ImageOpsOptions, PretrainOptions
 
 
@@ -85,3 +86,13 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
             raise UsageError("--no-local-bn: crops of one size share a pass, give --local-size other than --size")
         if self.batch % self.grad_accum_steps:
             raise UsageError(f"--grad-accum-steps {self.grad_accum_steps} must divide --batch {self.batch}")
+
+
+class DinoFacts(MethodFacts):
+    """A backbone whose features agree across crops of an image with those of its own moving average."""
+
+    name, version, options, primary = "dino", 2, DinoOptions, "knn_top1"
+    metrics = ("knn_top1", "knn_top5")
+
+
+FACTS = DinoFacts()

@@ -2,16 +2,18 @@
 
 import importlib
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
 from backbones import user_code
 from backbones.data.classification import ClassificationData
-from backbones.engine.context import Context
 from backbones.errors import UsageError
 from backbones.pretrain.options import PretrainOptions
 from backbones.spec import BackboneSpec, override
+
+if TYPE_CHECKING:
+    from backbones.engine.context import Context
 
 Scores = dict[str, float]
 Outcomes = dict[str, NDArray[Any]]
@@ -45,11 +47,11 @@ class Method:
     primary: ClassVar[str]
     file: str = ""
 
-    def check(self, spec: BackboneSpec, data: ClassificationData, options: Any, context: Context) -> None:
+    def check(self, spec: BackboneSpec, data: ClassificationData, options: Any, context: "Context") -> None:
         """Raise the errors that can be found before anything is trained."""
 
     def run(
-        self, spec: BackboneSpec, data: ClassificationData, options: Any, context: Context
+        self, spec: BackboneSpec, data: ClassificationData, options: Any, context: "Context"
     ) -> tuple[Scores, Outcomes]:
         """Train, validate, and leave the weights by `context.export`.
 
@@ -62,9 +64,29 @@ class Method:
         """Return the scores from the per-sample outcomes, equal to the bit."""
         raise NotImplementedError
 
+    def complete(self) -> "Method":
+        """Return the method with its learner; facts of a method import it here."""
+        return self
+
     def recompute(self, run: Any) -> Scores:
         """Return the scores of a user's method anew, see `tasks.task.Task.recompute`."""
         raise NotImplementedError
+
+
+class MethodFacts(Method):
+    """Base of what is known of a method without its learner: options, metrics and version."""
+
+    def complete(self) -> Method:
+        """Return the method itself, whose module imports torch."""
+        return load_method(self.name)
+
+
+def load_facts(name: str) -> Method:
+    """Return the facts of a method of the suite without torch, or a user's method; as `load_method`."""
+    if user_code.is_in_file(name):
+        return load_method(name)
+    facts: Method = importlib.import_module(f"backbones.pretrain.{name}_options").FACTS
+    return facts
 
 
 def load_method(name: str) -> Method:

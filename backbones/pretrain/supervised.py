@@ -22,20 +22,17 @@ from backbones.engine.loop import fit
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform, train_transform
-from backbones.pretrain.method import Method, Outcomes, Scores, with_train_size
+from backbones.pretrain.method import Outcomes, Scores, with_train_size
 from backbones.pretrain.supervised_learner import SupervisedLearner
-from backbones.pretrain.supervised_options import SupervisedOptions
+from backbones.pretrain.supervised_options import SupervisedFacts, SupervisedOptions
 from backbones.pretrain.token_labels import CropWithBox, LabelMaps
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 
 
-class Supervised(Method):
+class Supervised(SupervisedFacts):
     """A classifier, scored by its accuracy on the validation split."""
-
-    name, version, options, primary = "supervised", 2, SupervisedOptions, "top1"
-    metrics = ("top1", "top5")
 
     def check(self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
         """Check as the function `check` does."""

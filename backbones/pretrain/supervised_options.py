@@ -6,6 +6,7 @@ from typing import Literal
 
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
+from backbones.pretrain.method import MethodFacts
 from backbones.pretrain.options import AugmentOptions, MixOptions, PretrainOptions
 
 
@@ -65,3 +66,13 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
             raise UsageError("--dense-weight mixes tokens of two images; give --mixup 0 --cutmix 0 beside it")
         if self.dense_weight and self.loss == "sigmoid":
             raise UsageError("--dense-weight: the tokens' loss is a cross-entropy; give --loss softmax")
+
+
+class SupervisedFacts(MethodFacts):
+    """A classifier, scored by its accuracy on the validation split."""
+
+    name, version, options, primary = "supervised", 2, SupervisedOptions, "top1"
+    metrics = ("top1", "top5")
+
+
+FACTS = SupervisedFacts()

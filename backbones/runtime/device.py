@@ -5,8 +5,8 @@ import warnings
 import torch
 
 from backbones.errors import UserError
-from backbones.runtime.dist import Ranks
 from backbones.runtime.machine_errors import machine_error
+from backbones.runtime.ranks import Ranks
 
 
 def choose_device(name: str, ranks: Ranks) -> torch.device:

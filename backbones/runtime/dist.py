@@ -1,8 +1,6 @@
 """Ranks of a `torchrun` job: who am I, features of all, batch norm over all. One process is a world of one."""
 
-import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -10,49 +8,8 @@ import torch.distributed as dist
 from timm.layers import BatchNormAct2d, convert_sync_batchnorm
 from torch import Tensor, nn
 
-from backbones.errors import UsageError, UserError
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """This process's rank in a distributed job, and the sizes of the job and its groups."""
-
-    rank: int = 0
-    world: int = 1
-    local_rank: int = 0
-    local_world: int = 1
-    token_ranks: int = 1
-    """How many neighbouring ranks share the tokens of the same images (`--sequence-parallel`)."""
-
-    @property
-    def data(self) -> "Ranks":
-        """The ranks with those that see the same images counted as one."""
-        return Ranks(self.rank // self.token_ranks, self.world // self.token_ranks)
-
-    @property
-    def first(self) -> bool:
-        """Whether this rank writes files and tables."""
-        return self.rank == 0
-
-
-ALONE = Ranks()
-
-
-def ranks_from_environment(token_ranks: int = 1) -> Ranks:
-    """Return what `torchrun` sets in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; a world of one without it.
-
-    Raises:
-        UsageError: groups of `token_ranks` ranks would leave some over.
-    """
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    values = [int(os.environ.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1"))]
-    if values[1] % token_ranks:
-        raise UsageError(
-            f"--sequence-parallel {token_ranks}: {values[1]} ranks do not make groups of {token_ranks}; start a "
-            f"multiple of it with torchrun --nproc-per-node {token_ranks} -m transfer..."
-        )
-    rank, world, local_rank, local_world = values
-    return Ranks(rank, world, local_rank, local_world, token_ranks)
+from backbones.errors import UserError
+from backbones.runtime.ranks import Ranks
 
 
 def start(ranks: Ranks, device: torch.device) -> None:
@@ -70,12 +27,6 @@ def stop() -> None:
 def world_size() -> int:
     """Return the number of ranks; 1 outside a distributed job."""
     return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def part_of_rank(items: list[Any], ranks: Ranks) -> list[Any]:
-    """Return the contiguous part of a global list that belongs to this rank; parts differ by one at most."""
-    bounds = [len(items) * r // ranks.world for r in (ranks.rank, ranks.rank + 1)]
-    return items[bounds[0] : bounds[1]]
 
 
 def broadcast_object(value: Any) -> Any:

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from backbones.errors import UsageError
+from backbones.runtime.precision_names import Precision, cpu_has_bf16
 
-Precision = Literal["bf16", "fp16", "fp32"]
 DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -22,7 +21,7 @@ def choose_precision(name: str, device: torch.device, flag: str = "--precision")
     Raises:
         UsageError: bf16 on a GPU without it.
     """
-    native = torch.cuda.is_bf16_supported(False) if device.type == "cuda" else _cpu_has_bf16()
+    native = torch.cuda.is_bf16_supported(False) if device.type == "cuda" else cpu_has_bf16()
     if name == "auto":
         return "bf16" if native else "fp32"
     if name == "bf16" and device.type == "cuda" and not native:
@@ -42,14 +41,6 @@ def choose_precisions(options: Any, device: torch.device) -> tuple[Precision, Pr
         return chosen, chosen
     training = choose_precision(options.precision, device)
     return training, training if scoring == "run" else choose_precision(scoring, device, flag)
-
-
-def _cpu_has_bf16() -> bool:
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:

@@ -14,6 +14,7 @@ from backbones.engine.context import Context
 from backbones.engine.extract import load_batches
 from backbones.runtime import dist
 from backbones.runtime.finite import NotFinite
+from backbones.runtime.ranks import part_of_rank
 from tasks.data.coco import CocoData
 from tasks.data.coco_split import CocoSplit
 from tasks.detection.learner import collate
@@ -55,7 +56,7 @@ def detect(
     images = DetectionImages(split, test_transforms(size))
     step = detector.data_preprocessor.pad_size_divisor
     batches = equal_sizes(sizes_in_network(split, size, step, padded=padded), batch_size)
-    mine = dist.part_of_rank(batches, context.ranks)
+    mine = part_of_rank(batches, context.ranks)
     results: dict[int, Results] = {}
     broken: list[int] = []
     read = load_batches(images, mine, context, collate=collate)

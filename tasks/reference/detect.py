@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasks.data.coco_split import CocoSplit
-from tasks.detect import RESULTS, chosen_detector, kinds, make_learner
+from tasks.detect import kinds, make_learner
 from tasks.detection.learner import collate
 from tasks.detection.pipelines import DetectionImages, test_transforms
 from tasks.detection.predict import padded_to
 from tasks.detection.shared_classes import with_classes
+from tasks.facts.detect import RESULTS, chosen_detector
 from tasks.reference.metrics.detection import box_iou, coco_numbers
 from tasks.reference.recomputed import ROUNDING, Recomputed, ScoreComparison
 from tasks.reference.run_inputs import InputsUnavailable, RunInputs, in_float64, load_strictly

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from backbones.backbone import Backbone
 from backbones.data.splits.split import Split
+from tasks.fewshot import feature_settings
 from tasks.probing.shards import DamagedShard, read_shard
 from tasks.reference.metrics.accuracy import top_k, top_k_bounds
 from tasks.reference.metrics.knn import similarities, votes
@@ -62,7 +63,7 @@ def recompute(run: RunInputs) -> Recomputed:
 def _computed(run: RunInputs, needed: NDArray[Any]) -> Features:
     """Compute the features of the needed training images and of the test images."""
     options = run.options
-    backbone, steps = run.initial_backbone(options.size), options.features().steps()
+    backbone, steps = run.initial_backbone(options.size), feature_settings(options).steps()
 
     def pixels(split: Split, place: int) -> Tensor:
         image = split.read(place)

@@ -10,9 +10,9 @@ from backbones.backbone import Backbone, create
 from backbones.data.classification import ClassificationData
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
-from backbones.errors import UsageError
 from backbones.pretrain.augment import eval_transform
 from backbones.spec import BackboneSpec
+from tasks.token_diagnostics.epochs import epochs_of
 from tasks.token_diagnostics.hook_points import find_hook_points
 from tasks.token_diagnostics.measures import attention_facts, evenly, layer_facts, observe
 from tasks.token_diagnostics.recorder import Recorder
@@ -23,22 +23,9 @@ IMAGES = 64
 PER_CHANNEL = ("scale", "shift", "penalty")
 
 
-def check_epochs(at: Sequence[int], epochs: int) -> None:
-    """Raise UsageError for an epoch (from 1, or from -1 for the last) that a training does not have."""
-    if any(not 1 <= abs(epoch) <= epochs for epoch in at):
-        raise UsageError(
-            f"--tokens-at {' '.join(map(str, at))}: epochs count from 1 to {epochs}, or from -1 for the last"
-        )
-
-
 def check_backbone(spec: BackboneSpec, size: int) -> None:
     """Raise UsageError for a backbone whose hook points are not known."""
     find_hook_points(create(spec, img_size=size, weights="random", load="strict"))
-
-
-def epochs_of(at: Sequence[int], epochs: int) -> list[int]:
-    """Return the epochs, sorted and counted from 1, of epochs that may count from the end."""
-    return sorted({epoch if epoch > 0 else epochs + 1 + epoch for epoch in at})
 
 
 class TokenWatch:

@@ -11,7 +11,8 @@ from PIL import Image
 from backbones.data.spec import resolve_dataset
 from backbones.settings import CONFIGS
 from tasks.data.coco import CocoData
-from tasks.detect import RESULTS, TASK
+from tasks.detect import TASK
+from tasks.facts.detect import RESULTS
 from tests.runs import history, record
 from tests.tasks.support import smoke_options
 from transfer.records.store import Record

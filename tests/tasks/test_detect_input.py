@@ -11,8 +11,9 @@ from backbones.engine.outcome import Outcome
 from backbones.runtime.finite import NotFinite
 from backbones.spec import resolve
 from tasks import detect
-from tasks.detect import TASK, chosen_detector
+from tasks.detect import TASK
 from tasks.detection import mmlab
+from tasks.facts.detect import chosen_detector
 from tests.support import context
 from tests.tasks.data.coco_tree import changed, content, written
 from tests.tasks.support import smoke_options
@@ -76,7 +77,7 @@ def test_an_attention_that_cannot_have_relative_positions_is_named_before_anythi
 ) -> None:
     """Not even its file is run, no weights are looked for, and `--dry-run` says it too."""
     (tmp_path / "mine.py").write_text("raise SystemError\ndef attend(q, k, v):\n    return v\n")
-    monkeypatch.setattr("transfer.evaluation.preflight.find_weights", None)
+    monkeypatch.setattr("transfer.evaluation.inputs.find_weights", None)
     monkeypatch.setattr(mmlab, "load", None)
     words = ["--attention", f"{tmp_path}/mine.py:attend", "--relative", "--weights", "nowhere"]
     for more in ([], ["--dry-run"]):

@@ -47,10 +47,10 @@ def evaluate(
         RunsFailed: a run ended without a record; `runs` of the error has the others.
         KeyboardInterrupt: the state of the run is saved, and the same call goes on from it.
     """
-    from tasks.task import load_task
+    from tasks.task import load_facts
 
     recipe = task_recipe(task)
-    loaded = load_task(recipe.name)
+    loaded = load_facts(recipe.name)
     groups = (RunOptions, BackboneOptions, loaded.options, LaunchOptions)
     arguments = keyword_arguments("evaluate", _with_backbone(backbone, name, options), groups)
     command = read_command(recipe, loaded.options, arguments, called="evaluate()")
@@ -76,19 +76,19 @@ def pretrain(
     Raises:
         As `evaluate`.
     """
-    from backbones.pretrain.method import load_method
-    from backbones.runtime import dist
+    from backbones.pretrain.method import load_facts
+    from backbones.runtime.ranks import ranks_from_environment
     from transfer.evaluation.pretraining_run import PretrainingRun
 
     read = pretraining_recipe(str(recipe))
-    method = load_method(method_of(read))
+    method = load_facts(method_of(read))
     options = _with_backbone(backbone, name, options) | ({"name": name} if name else {})
     groups = (PretrainRunOptions, BackboneOptions, method.options, LaunchOptions)
     arguments = keyword_arguments("pretrain", options, groups)
     command = read_command(read, method.options, arguments, PretrainRunOptions, called="pretrain()")
     pretraining = PretrainingRun.of(command, method, read.name)
     runs = _execute(command, pretraining.task, progress, pretraining.check_target)
-    if dist.ranks_from_environment(command.run.sequence_parallel).first:
+    if ranks_from_environment(command.run.sequence_parallel).first:
         for run in runs:
             pretraining.publish(run.record)
     return runs
@@ -106,7 +106,7 @@ def _with_backbone(backbone: "BackboneArgument", name: str | None, options: dict
 def _execute(
     command: Command, task: "Task", progress: bool, check_run: "Callable[[PlannedRun], None] | None" = None
 ) -> RunSet:
-    from backbones.engine.context import Stopped
+    from backbones.errors import Stopped
     from transfer.evaluation.cross_set import evaluate_across
 
     if command.launch.launcher != "local":

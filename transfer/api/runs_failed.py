@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from transfer.api.run_set import RunSet
-    from transfer.evaluation.evaluator import RunFailed
+    from transfer.evaluation.results import RunFailed
 
 
 class RunsFailed(UserError):

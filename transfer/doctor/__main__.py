@@ -16,7 +16,7 @@ from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
 from transfer.doctor.check_result import CheckResult
-from transfer.evaluation.environment import PACKAGES, package_version
+from transfer.evaluation.software import PACKAGES, package_version
 
 EXTRAS = {
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools", "orjson"),

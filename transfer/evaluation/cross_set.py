@@ -12,8 +12,9 @@ from backbones.errors import UsageError, UserError, shortened
 from backbones.weights import sha256
 from tasks.task import Task
 from transfer.cli.command import Command
-from transfer.evaluation.evaluator import Evaluation, evaluate
+from transfer.evaluation.evaluate import evaluate
 from transfer.evaluation.planned_run import PlannedRun
+from transfer.evaluation.results import Evaluation
 from transfer.records.record import Record
 
 

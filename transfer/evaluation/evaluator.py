@@ -1,10 +1,10 @@
-"""The evaluator that every task, data set and seed passes through, from the search for files to the record."""
+"""Executes the runs of a command, from the search for files to the record."""
 
 import contextlib
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,83 +18,50 @@ from backbones.errors import UsageError, UserError
 from backbones.runtime import dist
 from backbones.runtime.device import choose_device
 from backbones.runtime.files import write_atomic
-from backbones.runtime.machine_errors import Situation, in_one_line, machine_error
+from backbones.runtime.machine_errors import Situation, machine_error
 from backbones.runtime.precision import choose_precisions
+from backbones.runtime.ranks import ranks_from_environment
 from backbones.runtime.user_faults import user_fault
 from backbones.trackers.tracker import TrackedRun, Tracker
 from backbones.trackers.tracking import tracking
 from tasks.task import Outcomes, Scores, Task
 from tasks.users_metrics import add_metrics
 from transfer.cli.command import Command
-from transfer.cli.ignored_options import per_process
-from transfer.evaluation.environment import source_state
-from transfer.evaluation.planned_run import PlannedRun
+from transfer.evaluation.inputs import ResolvedInputs
+from transfer.evaluation.new_record import new_record
+from transfer.evaluation.planned_run import PlannedRun, planned_runs
 from transfer.evaluation.preflight import resolve_inputs
+from transfer.evaluation.results import Evaluation, RunFailed
+from transfer.evaluation.reuse import find_record, finish, reuse_messages
 from transfer.evaluation.users_results import check_users_results
-from transfer.records.labels import value_label
-from transfer.records.protocol import processes
 from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store
 
 
-@dataclass(frozen=True)
-class RunFailed:
-    """A run that ended without a record, and the error that ended it."""
-
-    run_id: str
-    error: Exception
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status of a command that fails so."""
-        return self.error.exit_status if isinstance(self.error, UserError) else 1
-
-
-@dataclass
-class Evaluation:
-    """The result of a command: the records in order, and the runs that failed."""
-
-    records: list[Record]
-    failures: list[RunFailed]
-    first_rank: bool
-
-    @property
-    def exit_status(self) -> int:
-        """1 when something failed (2 when all failures are usage errors), else 3 when a training failed, else 0."""
-        if self.failures:
-            return min(failure.exit_status for failure in self.failures)
-        return 3 if any(record.training_failed for record in self.records) else 0
-
-
-@in_one_line()
-def evaluate(
-    command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None, *, progress: bool = True
+def evaluate_runs(
+    command: Command,
+    task: Task,
+    check_run: Callable[[PlannedRun], None] | None,
+    found: ResolvedInputs | None,
+    *,
+    progress: bool,
 ) -> Evaluation:
-    """Execute every run of a command that has no record yet; the others go on when one fails.
+    """Execute every run of a command that has no record yet; see `transfer.evaluation.evaluate.evaluate`.
 
     Args:
-        check_run: is called with every planned run before the first one starts, and may raise.
-        progress: whether bars and lines about the runs go to stderr.
-
-    Raises:
-        UserError: something is missing; raised before anything runs, with all that is missing in one message.
-        Stopped: a signal arrived; the state of the run is saved.
+        found: the inputs of the command, if they were found before.
     """
     context, store = replace(make_context(command), progress=progress, quiet=not progress), Store(command.run.out)
     if context.ranks.token_ranks > 1 and not task.shares_tokens:
         raise UsageError(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
     dist.start(context.ranks, context.device)
     try:
-        inputs = resolve_inputs(command, task, context, store)
+        inputs = resolve_inputs(command, task, context, store, found)
         result = Evaluation([], [], context.ranks.first)
-        planned_runs = [
-            PlannedRun(command, task, inputs, argument, dataset, seed, context.precision, context.eval_precision)
-            for argument, dataset in inputs.datasets
-            for seed in command.run.seeds
-        ]
+        runs = planned_runs(command, task, inputs, (context.precision, context.eval_precision))
         if check_run:
-            for planned in planned_runs:
+            for planned in runs:
                 check_run(planned)
-        for planned in planned_runs:
+        for planned in runs:
             _evaluate_run(planned, context, store, result)
         return result
     finally:
@@ -104,7 +71,7 @@ def evaluate(
 def make_context(command: Command) -> Context:
     """Return where and how a command executes: device, precision, ranks, threads and workers."""
     run = command.run
-    ranks = dist.ranks_from_environment(run.sequence_parallel)
+    ranks = ranks_from_environment(run.sequence_parallel)
     device = choose_device(run.device, ranks)
     workers = auto_workers(device, ranks) if run.workers is None else run.workers
     threads = auto_threads(run.threads, device, ranks, workers)
@@ -128,11 +95,14 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
     try:
         record = _record(planned, context, store)
         result.records.append(record)
-        if context.ranks.first and not record.training_failed:
-            planned.task.finish(store.folder(record.run_id), planned.dataset, planned.command.options)
+        if context.ranks.first:
+            finish(planned, record, store)
     except Exception as error:
         if context.ranks.world > 1:
             raise  # the other ranks may be inside a collective; torchrun ends them
+        # A killed loader process raises wherever the main thread is, even while `_run` reports the first error.
+        saved = (store.folder(planned.run_id) / STATE).exists()
+        error = machine_error(error, Situation(planned.options, state_saved=saved)) or error
         message = str(error) if isinstance(error, UserError) else traceback.format_exc()
         context.say(f"error: {planned.run_id}: {message}")
         result.failures.append(RunFailed(planned.run_id, error))
@@ -148,36 +118,16 @@ def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
     with contextlib.ExitStack() as stack:
         record: Record | None = None
         if context.ranks.first:
-            record = store.find(run_id, run_key) or store.of_older_names(run_id, run_key)
+            record = find_record(planned, store)
             if record is None:
                 stack.enter_context(store.lock(run_id, waiting))
                 record = store.find(run_id, run_key)
         record = dist.broadcast_object(record)
         if record is None:
             return _run(planned, context, store)
-    if record.run_id != run_id:
-        context.say(f"{run_id}: the same settings, under the former names of options, are {record.run_id}")
-        run_id = record.run_id
-    context.say(f"{run_id}: has a record, reused{_differences(record, planned, context)}")
-    if record.dirty and not source_state()[1]:
-        folder = store.folder(run_id)
-        context.say(f"{run_id}: files changed since their commit made it; without {folder} these files make it anew")
+    for line in reuse_messages(record, planned, store, context.ranks.data.world):
+        context.say(line)
     return record
-
-
-def _differences(record: Record, planned: PlannedRun, context: Context) -> str:
-    """Return, in brackets, how the reused record was made differently than this command would make it."""
-    world, options, differences = processes(record), planned.options, []
-    if world not in (None, context.ranks.data.world):
-        axes = " and ".join(per_process(planned.values))
-        differences.append(f"by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself")
-    names = (name for name in ("judge_after", "validate_at") if name in options)
-    differences += [
-        f"with --{name.replace('_', '-')} {value_label(record.options.get(name))}"
-        for name in names
-        if record.options.get(name) != options[name]
-    ]
-    return f" (made {', '.join(differences)})" if differences else ""
 
 
 def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
@@ -213,7 +163,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
                 )
             if scores and context.ranks.first:
                 scores, outcomes = _with_metrics(planned, scores, outcomes, folder)
-            record = planned.record(context, scores, started)
+            record = new_record(planned, context, scores, started)
             if context.ranks.first:
                 record = store.write(record, planned.options_yaml, outcomes)
                 context.tracker.attach(folder / RECORD, scores, context.outcome.status)

@@ -32,7 +32,7 @@ def execute(
         print(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
         print("# the backbone\n" + write_yaml({"resolved": spec.as_dict()}), end="")
         return 0, []
-    from backbones.engine.context import Stopped
+    from backbones.errors import Stopped
     from transfer.evaluation.cross_set import evaluate_across
     from transfer.report.tables.run_table import run_table
 

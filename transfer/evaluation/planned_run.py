@@ -1,23 +1,22 @@
-"""The runs that a command plans, one per data set and seed: what identifies a run, and its record."""
+"""The runs that a command plans, one per data set and seed: and what identifies a run."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from backbones import user_code
 from backbones.data.spec import manifest_digest, resolve_dataset
-from backbones.engine.context import Context, peak_mib
-from backbones.engine.trained_weights import head_digest
 from backbones.settings import plain, write_yaml
-from tasks.task import Scores, Task
+from backbones.weights import head_digest
+from tasks.task import Task
 from tasks.users_metrics import UsersMetric, load_metrics
 from transfer.cli.command import Command
 from transfer.cli.ignored_options import ignored_options, rule_inputs, with_default_fields
 from transfer.cli.options import EXECUTION, PretrainRunOptions
-from transfer.evaluation.environment import environment, source_state
-from transfer.evaluation.preflight import ResolvedInputs
-from transfer.records.store import Record, RunKey
+from transfer.evaluation.inputs import ResolvedInputs
+from transfer.evaluation.software import source_state
+from transfer.records.store import RunKey
 
 # Options that say where a run is written or how its command was composed; they are not needed to repeat it.
 NOT_REPEATED = ("config", "out", "features", "dry_run", "replace")
@@ -163,41 +162,11 @@ class PlannedRun:
         origin["protocol"] = self.run_key.without("seed").digest
         return origin | {"started_from": self.inputs.weights_id, "dataset": dataset, **marks, "options": self.options}
 
-    def _described(self, scores: Scores) -> dict[str, dict[str, Any]]:
-        """Return unit, direction and bounds of each score, of the task or of a metric of the user's own."""
-        own = {users.name: users.metric for users in self.metrics}
-        names = {**self.task.metrics, **scores, **own}
-        return {name: (own[name] if name in own else self.task.metric(name)).as_dict() for name in names}
 
-    def record(self, context: Context, scores: Scores, started: str) -> Record:
-        """Return the record of the finished run from its scores and what `context` collected."""
-        cost, dataset = context.cost, self.dataset
-        hours = (cost.train_seconds + cost.eval_seconds) * context.ranks.world / 3600
-        facts = ("name", "version", "counts", "digest", "skipped")
-        return Record(
-            run_id=self.run_id,
-            run_key=self.run_key.digest,
-            config_digest=self.run_key.without("seed").digest,
-            task=self.task.name,
-            task_version=self.task.version,
-            dataset={name: getattr(dataset, name) for name in facts},
-            backbone=context.backbone or self.inputs.spec.as_dict(),
-            weights_id=self.inputs.weights_id,
-            untrained=context.untrained,
-            options=self.options,
-            seed=self.seed,
-            smoke=self.command.run.smoke,
-            subset=self.command.run.subset,
-            outcome=asdict(context.outcome),
-            scores=scores,
-            primary=self.task.primary,
-            metrics=self._described(scores),
-            cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
-            environment=environment(context, trains=self.trains) | {"started": started},
-            notes=context.notes,
-            details=context.details,
-            export=context.exported,
-            run_key_content=self.run_key.content,
-            origin=self.inputs.origin,
-            user_code=self.user_code,
-        )
+def planned_runs(command: Command, task: Task, inputs: ResolvedInputs, precisions: tuple[str, str]) -> list[PlannedRun]:
+    """Return a run for each data set and seed; `precisions` are those of training and of scoring."""
+    return [
+        PlannedRun(command, task, inputs, argument, dataset, seed, *precisions)
+        for argument, dataset in inputs.datasets
+        for seed in command.run.seeds
+    ]

@@ -1,89 +1,45 @@
-"""Looks for the weights, data and writable folders that a command needs, and lists all that is missing in one error."""
+"""Checks a command before it runs: inputs, model, task, tracker, folders; all that is missing is one error."""
 
-import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
-
-from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.backbone import check_weights_fit
-from backbones.checkpoints.exports import pretraining_facts
-from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context
 from backbones.engine.optim import freeze_others
-from backbones.errors import MissingInput, UsageError, UserError
-from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
+from backbones.spec import BackboneSpec
 from backbones.trackers.tracking import check_installed
-from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
 from tasks.users_metrics import load_metrics
 from transfer.cli.command import Command
+from transfer.evaluation.inputs import Problems, ResolvedInputs, find_backbone, open_datasets
 from transfer.records.store import Store
 
 
-@dataclass
-class ResolvedInputs:
-    """The resolved backbone with the id and origin of its weights, and the opened data sets by the command's names."""
-
-    spec: BackboneSpec
-    weights_id: str = "random"
-    origin: dict[str, Any] = field(default_factory=dict)
-    """See `Record.origin`."""
-    datasets: list[tuple[str, Any]] = field(default_factory=list)
-
-
-def resolve_inputs(command: Command, task: Task, context: Context, store: Store) -> ResolvedInputs:
+def resolve_inputs(
+    command: Command, task: Task, context: Context, store: Store, found: ResolvedInputs | None = None
+) -> ResolvedInputs:
     """Find everything that a command needs.
+
+    Args:
+        found: the inputs, if they were found before.
 
     Raises:
         UserError: something is missing; the message lists all of it, and how to fix each.
     """
-    run, problems = command.run, _Problems()
-    inputs = ResolvedInputs(command.resolved(task.from_scratch))
-    with problems.collected():
-        inputs.spec, inputs.weights_id, inputs.origin = _weights(inputs.spec, command, context)
-        _note_changed_parts(inputs.spec, command, context)
-        if command.backbone.weights == "config" and not task.from_scratch:
-            _note_ignored_export(inputs.spec, context)
+    problems = Problems()
+    inputs = found or find_backbone(command, task, problems)
+    inputs.messages.tell(context)
     _check_model(inputs.spec, inputs.weights_id, command, task)
-    for argument in run.dataset:
-        with problems.collected():
-            dataset = task.open(
-                resolve_dataset(argument),
-                command.options,
-                root=run.data,
-                subset=run.subset,
-                skip_unreadable=run.skip_unreadable,
-            )
-            inputs.datasets.append((argument, dataset))
+    if found is None:
+        open_datasets(inputs, command, task, problems)
     for _, dataset in inputs.datasets:
         with problems.collected():
             task.check(inputs.spec, dataset, command.options, context)
     with problems.collected():
-        load_metrics(run.metric)
+        load_metrics(command.run.metric)
     with problems.collected():
-        check_installed(run.tracker)
+        check_installed(command.run.tracker)
     with problems.collected():
         store.prepare()
     problems.raise_if_any()
     return inputs
-
-
-def _weights(spec: BackboneSpec, command: Command, context: Context) -> tuple[BackboneSpec, str, dict[str, Any]]:
-    """Return the backbone with existing weights, their id and origin; a smoke run may use random ones, with a note."""
-    try:
-        located = find_weights(spec)
-        return spec, located.weights_id, _note_origin(located, context)
-    except UserError:
-        if not command.run.smoke or command.backbone.weights != "config":
-            raise
-        own_weights = Path("weights") / spec.name
-        if spec.weights != str(own_weights) and pretraining_facts(own_weights):
-            # Weights of a smoke run replace released ones in smoke runs only.
-            return _weights(command.resolved(from_scratch=False, weights=str(own_weights)), command, context)
-        context.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
-        return replace(spec, weights="random"), "random", {}
 
 
 def _check_model(spec: BackboneSpec, weights_id: str, command: Command, task: Task) -> None:
@@ -98,75 +54,3 @@ def _check_model(spec: BackboneSpec, weights_id: str, command: Command, task: Ta
     patterns = getattr(command.options, "trainable", ("*",))
     if patterns != ("*",) and (learner := task.untrained_learner(spec, command.options)) is not None:
         freeze_others(learner, patterns)
-
-
-def _note_changed_parts(spec: BackboneSpec, command: Command, context: Context) -> None:
-    """Note, with `--load partial`, the parts in which the model differs from the export or from the named backbone."""
-    if spec.load != "partial":
-        return
-    if changed := changed_parts(spec):
-        context.note(f"--load partial: {spec.weights} holds another model: {'; '.join(changed)}")
-    named = command.resolved(from_scratch=False, weights="random")
-    names = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
-    values = {name: (getattr(spec, name), getattr(named, name)) for name in names}
-    if kept := [f"{name} {value}, not {other}" for name, (value, other) in values.items() if value != other]:
-        context.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")
-
-
-def _note_ignored_export(spec: BackboneSpec, context: Context) -> None:
-    """Note weights in `weights/NAME` that a command does not use because it did not name them."""
-    own_weights = Path("weights") / spec.name
-    facts = pretraining_facts(own_weights) if spec.weights != str(own_weights) else {}
-    if facts:
-        kind = "a smoke run" if facts.get("smoke") else "a training"
-        context.note(
-            f"{own_weights} holds weights of {kind} that are not taken by name: --weights {own_weights} takes them"
-        )
-
-
-def _note_origin(located: Located, context: Context) -> dict[str, Any]:
-    """Note weights of a pretraining with `--smoke` or `--subset`; return the origin that records are marked with."""
-    facts = pretraining_facts(located.folder) if located.folder else {}
-    if facts:
-        context.say(f"weights: {located.folder}, from the run {facts.get('run')}")
-    origin = export_origin(facts)
-    marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
-    if marks:
-        context.note(f"the weights in {located.folder} were trained with {' and '.join(marks)}: no real ones")
-    return origin
-
-
-def export_origin(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return an export's marks, its own and inherited ones, from `pretrain.json`; see `Record.origin`.
-
-    Args:
-        facts: the content of `pretrain.json`; the result is empty when it is empty.
-    """
-    if not facts:
-        return {}
-    before = facts.get("origin") or {}
-    marks = {mark: before.get(mark) or facts.get(mark) for mark in ("smoke", "dirty", "subset")}
-    # by these, tables recognise the seeds of a pretraining whose record is not at hand
-    training = {"training": facts.get("protocol"), "seed": facts.get("seed")}
-    return marks | (training if facts.get("protocol") else {})
-
-
-class _Problems:
-    def __init__(self) -> None:
-        self.errors: list[UserError] = []
-
-    @contextlib.contextmanager
-    def collected(self) -> Iterator[None]:
-        try:
-            yield
-        except UserError as error:
-            self.errors.append(error)
-
-    def raise_if_any(self) -> None:
-        """Raise one error for all; its exit status is 2 when all of them are usage errors."""
-        if self.errors:
-            kinds: tuple[type[UserError], ...] = (UsageError, MissingInput)
-            common = [kind for kind in kinds if all(isinstance(e, kind) for e in self.errors)]
-            summary = (common or [UserError])[0]("\n".join(map(str, self.errors)))
-            summary.exit_status = min(2, *(error.exit_status for error in self.errors))
-            raise summary

@@ -7,7 +7,7 @@ from pathlib import Path
 from backbones.errors import UsageError
 from backbones.pretrain.method import Method
 from backbones.user_code import is_in_file, locate
-from tasks.token_diagnostics.during_training import check_epochs
+from tasks.token_diagnostics.epochs import check_epochs
 from transfer.cli.command import Command
 from transfer.cli.options import PretrainRunOptions
 from transfer.evaluation.planned_run import PlannedRun

@@ -3,17 +3,18 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
-from backbones.engine.checkpoint import History
-from backbones.engine.context import Context
 from backbones.pretrain.method import Method
 from backbones.spec import BackboneSpec
 from tasks.task import Metric, Outcomes, Scores, Task
-from tasks.token_diagnostics.during_training import TokenWatch, check_backbone, epochs_of
+from tasks.token_diagnostics.epochs import epochs_of
 from transfer.records.store import history
+
+if TYPE_CHECKING:
+    from backbones.engine.context import Context
 
 
 class Pretraining(Task):
@@ -29,6 +30,10 @@ class Pretraining(Task):
         self.file = method.file
         self.metrics, self.primary = {name: Metric() for name in method.metrics}, method.primary
 
+    def complete(self) -> "Pretraining":
+        """Return the task with the learner of its method."""
+        return Pretraining(self.method.complete(), self.tokens_at)
+
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
     ) -> ClassificationData:
@@ -42,16 +47,21 @@ class Pretraining(Task):
             skip_unreadable=skip_unreadable,
         )
 
-    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context) -> None:
+    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Raise UserError for a combination of options with which the method would fail."""
         if self.tokens_at:
+            from tasks.token_diagnostics.during_training import check_backbone
+
             check_backbone(spec, options.size)
         self.method.check(spec, dataset, options, context)
 
     def run(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: Context
+        self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context"
     ) -> tuple[Scores, Outcomes]:
         """Train, validate and export; the scores become the last entry of the history."""
+        from backbones.engine.checkpoint import History
+        from tasks.token_diagnostics.during_training import TokenWatch
+
         context.observer = TokenWatch(self.tokens_at, dataset, options, context) if self.tokens_at else None
         scores, outcomes = self.method.run(spec, dataset, options, context)
         if context.folder and (epochs := _recorded_epochs(context.folder)):

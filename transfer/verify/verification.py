@@ -94,8 +94,8 @@ def _here() -> dict[str, Any]:
 
     from backbones.engine.context import Context
     from backbones.runtime.device import choose_device
-    from backbones.runtime.dist import ALONE
     from backbones.runtime.precision import choose_precision
+    from backbones.runtime.ranks import ALONE
     from transfer.evaluation.environment import environment
 
     device = choose_device("auto" if torch.cuda.is_available() else "cpu", ALONE)

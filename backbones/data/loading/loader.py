@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from backbones.errors import UserError
-from backbones.runtime.dist import ALONE, Ranks, part_of_rank
+from backbones.runtime.ranks import ALONE, Ranks, part_of_rank
 
 T = TypeVar("T")
 Key = tuple[int, int, int]

@@ -13,7 +13,7 @@ from backbones.engine.context import (
 )
 from backbones.errors import UserError
 from backbones.runtime.device import choose_device
-from backbones.runtime.dist import ALONE, Ranks
+from backbones.runtime.ranks import ALONE, Ranks
 from backbones.runtime.threads import usable_cores
 from tests.support import context
 

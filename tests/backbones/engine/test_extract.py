@@ -3,8 +3,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from backbones.engine.context import Stopped
 from backbones.engine.extract import extract
+from backbones.errors import Stopped
 from tests.support import context
 
 

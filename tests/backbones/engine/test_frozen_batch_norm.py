@@ -17,7 +17,8 @@ from backbones.engine.weight_average import WeightAverage
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime.dist import SyncBatchNorm
-from tasks.reid import ReidLearner, ReidOptions
+from tasks.facts.reid import ReidOptions
+from tasks.reid import ReidLearner
 from tests.backbones.pretrain.dino_support import crops, dino_options, make
 from tests.support import context, fit_options
 from transfer.cli.command import pretraining_recipe, read_command, task_recipe

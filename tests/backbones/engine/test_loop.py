@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from backbones.engine.checkpoint import STATE, History
-from backbones.engine.context import Context, Stopped
+from backbones.engine.context import Context
 from backbones.engine.learner import Batch
 from backbones.engine.loop import fit
 from backbones.engine.outcome import Outcome
 from backbones.engine.step import Stepper, clip_grad_per_param, compile_errors
-from backbones.errors import UsageError, UserError
+from backbones.errors import Stopped, UsageError, UserError
 from tests.backbones.runtime.test_files import files_of_at_most
 from tests.support import Classifier, context, fit_options, loader, tensors
 

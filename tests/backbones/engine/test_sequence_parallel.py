@@ -15,7 +15,7 @@ from backbones.backbone import Backbone, create
 from backbones.engine.sequence_parallel import share_tokens
 from backbones.errors import UsageError
 from backbones.runtime import dist
-from backbones.runtime.dist import Ranks
+from backbones.runtime.ranks import Ranks
 from backbones.token_shards import Shards
 from tests.processes import spawn_ranks
 from tests.support import context, fit_options

@@ -18,7 +18,7 @@ from backbones.pretrain.dino import METHOD
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.pretrain.method import load_method
 from backbones.runtime import dist
-from backbones.runtime.dist import Ranks
+from backbones.runtime.ranks import Ranks
 from backbones.settings import CONFIGS, read_yaml
 from tests.backbones.pretrain.dino_support import dino_options, feed, make
 from tests.processes import spawn_ranks

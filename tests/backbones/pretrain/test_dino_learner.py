@@ -11,8 +11,9 @@ from torch.utils.data import Dataset
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.checkpoint import STATE
-from backbones.engine.context import Context, Stopped
+from backbones.engine.context import Context
 from backbones.engine.loop import fit
+from backbones.errors import Stopped
 from backbones.pretrain.dino_learner import DinoLearner, batch_norms
 from backbones.runtime.seeding import key_seed, seed_torch
 from tests.backbones.pretrain.dino_support import crops, dino_options, feed, make

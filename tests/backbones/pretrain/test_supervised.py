@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from backbones.backbone import create
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
-from backbones.engine.context import Stopped
 from backbones.engine.loop import fit
 from backbones.engine.step import Stepper
-from backbones.errors import UsageError, UserError
+from backbones.errors import Stopped, UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.mixup import mix
@@ -28,7 +27,7 @@ from backbones.pretrain.supervised import METHOD, check, train_loader
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime import dist
-from backbones.runtime.dist import Ranks
+from backbones.runtime.ranks import Ranks
 from backbones.spec import BackboneSpec, resolve
 from tests.processes import spawn_ranks
 from tests.support import PLAIN, context, tensors

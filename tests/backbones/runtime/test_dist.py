@@ -14,7 +14,7 @@ from backbones.engine.loop import fit
 from backbones.engine.step import Stepper
 from backbones.errors import UserError
 from backbones.runtime import dist
-from backbones.runtime.dist import Ranks
+from backbones.runtime.ranks import Ranks, part_of_rank
 from tests.backbones.engine.test_sam import climbed, gradients, parameters, points
 from tests.processes import spawn_ranks
 from tests.support import Classifier, context, fit_options, loader
@@ -94,7 +94,7 @@ def work(rank: int, port: int, folder: str) -> None:
     module = dist.synchronise_batch_norm(nn.Sequential(nn.BatchNorm2d(3)), cpu)
     mine = slice(4 * rank, 4 * rank + 4)
     results["norm"] = batch_norm_step(module[0], ROWS[mine], WEIGHTS[mine])
-    results["share"] = dist.part_of_rank(list(range(7)), ranks)
+    results["share"] = part_of_rank(list(range(7)), ranks)
     results["gathered"] = dist.gather_objects(rank)
     results["broadcast"] = dist.broadcast_object(f"from {rank}")
     for kind, options in {"plain": {}, "adamw": {"optimizer": "adamw", "lr": 1e-2, "grad_accum_steps": 2}}.items():

@@ -8,8 +8,8 @@ import torch
 
 from backbones.errors import MachineError, UsageError, UserError
 from backbones.runtime.device import choose_device
-from backbones.runtime.dist import ALONE
 from backbones.runtime.machine_errors import Situation, in_one_line, machine_error
+from backbones.runtime.ranks import ALONE
 
 CPU_FULL = RuntimeError(
     "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "

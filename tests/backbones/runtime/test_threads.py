@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from backbones.engine.context import auto_threads
-from backbones.runtime.dist import Ranks
+from backbones.runtime.ranks import Ranks
 from backbones.runtime.threads import (
     SIDE_BY_SIDE,
     SMALL,

@@ -33,7 +33,7 @@ from backbones.engine.schedule import Schedule
 from backbones.errors import UserError
 from tasks.data.reid import ReidData, open_reid
 from tasks.data.reid_layouts import Sample
-from tasks.reid import ReidOptions
+from tasks.facts.reid import ReidOptions
 from tests.benchmarks.parity.checks import Check, report
 from tests.benchmarks.parity.transreid_peer import PIXELS, Peer, normalised
 from tests.benchmarks.parity.transreid_training import compare_positions, compare_training

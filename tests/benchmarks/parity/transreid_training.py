@@ -16,8 +16,9 @@ from backbones.engine.step import Stepper
 from backbones.positions import fit_positions
 from backbones.runtime.seeding import seed_torch
 from tasks.data.reid import ReidData
+from tasks.facts.reid import ReidOptions
 from tasks.ranking.metrics import rank
-from tasks.reid import ReidLearner, ReidOptions, ranked_features, train_loader
+from tasks.reid import ReidLearner, ranked_features, train_loader
 from tests.benchmarks.parity.checks import Check
 from tests.benchmarks.parity.transreid_peer import Batch, Peer, Trace, Values, peer_name
 from transfer.cli.command import Command

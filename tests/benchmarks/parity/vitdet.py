@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from backbones.backbone import create
 from backbones.errors import UserError
-from tasks.detection.detectors import build_detector, resolve_detector
+from tasks.detection.detector_specs import resolve_detector
+from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, VitMaps
 from tasks.task import load_task
 from tests.benchmarks.parity.checks import Check, report

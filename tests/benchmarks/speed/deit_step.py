@@ -31,8 +31,8 @@ from backbones.engine.step import Stepper
 from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.runtime.device import choose_device
-from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import DTYPES, choose_precision
+from backbones.runtime.ranks import ALONE
 from tests.benchmarks.speed.timing import Step, matrix_throughput, measure
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions

@@ -40,15 +40,16 @@ from backbones.engine.context import Context, auto_workers, peak_mib, usable_cor
 from backbones.engine.loop import fit
 from backbones.errors import UserError
 from backbones.runtime.device import choose_device
-from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import choose_precision
+from backbones.runtime.ranks import ALONE
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
 from tasks.data.coco import CocoData, open_coco
-from tasks.detect import TASK, chosen_detector, make_learner, train_loader
+from tasks.detect import TASK, make_learner, train_loader
 from tasks.detection import mmlab
 from tasks.detection.learner import DetectionLearner
 from tasks.detection.options import DetectOptions
+from tasks.facts.detect import chosen_detector
 from tests.benchmarks.speed.detection_parts import PARTS, Stopwatch
 from tests.benchmarks.speed.detection_peer import Peer
 from tests.benchmarks.speed.timing import Clock

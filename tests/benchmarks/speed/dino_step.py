@@ -27,8 +27,8 @@ from backbones.engine.step import Stepper
 from backbones.pretrain.dino import METHOD
 from backbones.pretrain.dino_learner import DinoLearner
 from backbones.runtime.device import choose_device
-from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import DTYPES, choose_precision
+from backbones.runtime.ranks import ALONE
 from tests.benchmarks.speed.timing import Step, matrix_throughput, measure
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from backbones.backbone import create
 from backbones.data.splits.split import FileSplit, PackedNames
 from backbones.engine.context import Context, auto_threads, auto_workers
-from backbones.runtime.dist import ALONE
+from backbones.runtime.ranks import ALONE
 from tasks.probing.features import Extractor, Features
 from tests.benchmarks.speed.timing import measure
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from backbones.engine.context import auto_threads
-from backbones.runtime.dist import ALONE
+from backbones.runtime.ranks import ALONE
 from tasks.probes import LeastSquares
 from tasks.probing.feature_store import Entry
 from tasks.probing.features import SHARD_ROWS

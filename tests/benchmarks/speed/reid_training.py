@@ -21,10 +21,11 @@ from backbones.data.spec import resolve_dataset
 from backbones.engine.context import Context, auto_workers, usable_cores
 from backbones.engine.step import Stepper
 from backbones.runtime.device import choose_device
-from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import choose_precision
+from backbones.runtime.ranks import ALONE
 from tasks.data.reid import open_reid
-from tasks.reid import TASK, ReidLearner, ReidOptions, train_loader
+from tasks.facts.reid import ReidOptions
+from tasks.reid import TASK, ReidLearner, train_loader
 from tests.benchmarks.speed.timing import measure
 from transfer.cli.command import read_command, task_recipe
 

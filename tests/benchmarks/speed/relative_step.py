@@ -21,16 +21,17 @@ import torch
 from backbones.data.spec import resolve_dataset
 from backbones.engine.context import usable_cores
 from backbones.runtime.device import choose_device
-from backbones.runtime.dist import ALONE
 from backbones.runtime.precision import DTYPES, choose_precision
+from backbones.runtime.ranks import ALONE
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
 from tasks.data.coco import CocoData
-from tasks.detect import TASK, chosen_detector, make_learner
+from tasks.detect import TASK, make_learner
 from tasks.detection import mmlab
 from tasks.detection.learner import collate
 from tasks.detection.options import DetectOptions
 from tasks.detection.pipelines import DetectionImages, train_transforms
+from tasks.facts.detect import chosen_detector
 from transfer.cli.command import read_command, task_recipe
 
 Step = Callable[[], None]

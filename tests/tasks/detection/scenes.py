@@ -12,7 +12,8 @@ from backbones.backbone import create
 from tasks.data.coco import CocoData
 from tasks.data.coco_annotations import read_split
 from tasks.data.coco_split import CocoSplit
-from tasks.detection.detectors import build_detector, resolve_detector
+from tasks.detection.detector_specs import resolve_detector
+from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, make_maps
 from tasks.detection.learner import DetectionLearner
 

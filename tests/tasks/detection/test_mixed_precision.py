@@ -11,7 +11,8 @@ from torchvision.ops import box_iou
 from backbones.backbone import create
 from backbones.runtime.finite import NotFinite
 from tasks.detection.coco.scores import evaluate, scores
-from tasks.detection.detectors import build_detector, detector_names, resolve_detector
+from tasks.detection.detector_specs import detector_names, resolve_detector
+from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, make_maps
 from tasks.detection.learner import collate
 from tasks.detection.mixed_precision import finite_outputs, heads, widened

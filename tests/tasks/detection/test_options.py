@@ -11,7 +11,8 @@ from tests.support import PLAIN
 GIVEN = {
     "detector": None, "pyramid": "simple", "taps": None, "window": 14, "window_padding": "masked",
     "global_blocks": None, "relative": True, "checkpoint": False, "norm_eval": True, "drop_path": 0.1,
-    "view": "jitter", "size": (64, 96), "flip": 0.5, "batch": 8, "eval_batch": 1, "validate_at": (), "save_pictures": 0,
+    "view": "jitter", "size": (64, 96), "flip": 0.5, "batch": 8, "eval_batch": 1, "validate_at": (),
+    "test_dataset": (), "save_pictures": 0,
 }  # fmt: skip
 
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 from pycocotools import mask as coco_masks
 
-from backbones.engine.context import Stopped
-from backbones.errors import UserError
-from backbones.runtime.dist import Ranks
+from backbones.errors import Stopped, UserError
 from backbones.runtime.finite import NotFinite
+from backbones.runtime.ranks import Ranks
 from tasks.detection import predict
 from tasks.detection.coco.scores import evaluate, scores
 from tasks.detection.learner import collate

@@ -7,9 +7,9 @@ import torch
 
 from backbones.backbone import create
 from backbones.data.splits.subsets import content_digests
-from backbones.engine.context import Context, Stopped
-from backbones.errors import UserError
-from backbones.runtime.dist import Ranks
+from backbones.engine.context import Context
+from backbones.errors import Stopped, UserError
+from backbones.runtime.ranks import Ranks
 from tasks.probing import features as module
 from tasks.probing.feature_store import Entry
 from tasks.probing.features import Extractor, Features, encoder

@@ -8,7 +8,7 @@ import pytest
 
 from backbones.errors import UsageError
 from backbones.settings import CONFIGS, as_flags, config_names, parse, plain, read_yaml
-from tasks.reid import ReidOptions
+from tasks.facts.reid import ReidOptions
 from tasks.task import load_task
 from transfer import features, pretrain, run
 from transfer.cli.command import Command, exit_on_user_error, read_command, task_names, task_recipe

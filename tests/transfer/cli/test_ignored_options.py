@@ -21,8 +21,8 @@ from transfer.cli.command import Command, pretraining_recipe, read_command, task
 from transfer.cli.ignored_options import PER_PROCESS, RULES, Condition, Rule, ignored_options, per_process, rule_inputs
 from transfer.cli.option_table import METHODS, page
 from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
+from transfer.evaluation.inputs import ResolvedInputs
 from transfer.evaluation.planned_run import PlannedRun
-from transfer.evaluation.preflight import ResolvedInputs
 from transfer.records.protocol import configurations, digest
 from transfer.records.record import Record
 

@@ -10,7 +10,7 @@ import pytest
 import transfer
 from backbones.data.spec import resolve_dataset
 from tasks.data.coco import open_coco
-from tasks.detect import RESULTS
+from tasks.facts.detect import RESULTS
 from transfer.evaluation.cross_set import shared_images
 from transfer.verify.__main__ import main as verify
 

@@ -10,7 +10,7 @@ from backbones.backbone import create
 from backbones.checkpoints.exports import export, pretraining_facts
 from backbones.errors import UserError
 from tasks.task import load_task
-from transfer.evaluation.preflight import export_origin
+from transfer.evaluation.inputs import export_origin
 from transfer.records.store import Record
 from transfer.run import main
 

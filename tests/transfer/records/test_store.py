@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from backbones.runtime.dist import Ranks
+from backbones.runtime.ranks import Ranks
 from tests.support import context
 from transfer.cli.ignored_options import rule_inputs
-from transfer.evaluation import evaluator
+from transfer.evaluation import evaluator, reuse
 from transfer.records.store import Record, Run, RunKey, Store, merged
 
 CONTENT = {
@@ -251,7 +251,7 @@ def test_a_reused_run_of_changed_files_is_said_where_the_files_are_clean_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dirty: bool, here: bool
 ) -> None:
     run = written(tmp_path, environment={"dirty": dirty, "world_size": 1})
-    monkeypatch.setattr(evaluator, "source_state", lambda: ("abc", here))
+    monkeypatch.setattr(reuse, "source_state", lambda: ("abc", here))
     cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT), options={})
     assert evaluator._record(cell, context(), Store(tmp_path)) == run.record
     said = f"files changed since their commit made it; without {run.folder} these files make it anew"

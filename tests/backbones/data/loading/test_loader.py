@@ -8,7 +8,7 @@ from backbones.data.loading.images import ImageDataset, ReidTrainTransform
 from backbones.data.loading.loader import RunLoader, StreamPosition
 from backbones.data.loading.samplers import pk_batches
 from backbones.errors import UserError
-from backbones.runtime.dist import Ranks
+from backbones.runtime.ranks import Ranks
 
 IDENTITIES = [0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3]
 

@@ -1,0 +1,84 @@
+"""Object detection: metrics, version, data; see `tasks.detect`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from backbones.data.spec import DatasetSpec
+from backbones.errors import UserError
+from backbones.spec import BackboneSpec
+from tasks.data.coco import CocoData, open_coco
+from tasks.detection.detector_specs import DetectorSpec, resolve_detector
+from tasks.detection.options import DetectOptions, check_relative
+from tasks.task import Metric, TaskFacts
+
+RESULTS = "detections.json"  # in a run's folder
+
+
+class DetectFacts(TaskFacts):
+    """COCO's 12 numbers for boxes, and for masks if the detector predicts them."""
+
+    name, version, options, primary = "detect", 2, DetectOptions, "box_AP"
+    shares_tokens = True
+    metrics = {name: Metric() for name in ("box_AP", "box_AP50", "box_AP75", "mask_AP")}  # noqa: RUF012
+
+    def open(
+        self, spec: DatasetSpec, options: DetectOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
+    ) -> CocoData:
+        """Read images, objects and categories; see `tasks.data.coco.open_coco`."""
+        data = open_coco(spec, root, subset=subset, skip_unreadable=skip_unreadable)
+        for split in ("train", "val") if options.epochs else ("val",):
+            if getattr(data, split) is None:
+                raise UserError(
+                    f"{data.name}: there is no {split} split, and detect needs one; name its files in a YAML"
+                )
+        return data
+
+    def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
+        """Check that a user's attention supports relative positions, if the options ask for them."""
+        if options.relative:
+            check_relative(spec)
+
+    def built_size(self, options: DetectOptions) -> None:
+        """Return None: the backbone is built at its own size, and positions are resampled for each batch."""
+
+    def content(self, dataset: CocoData, options: DetectOptions) -> dict[str, Any]:
+        """Return the configuration of the detector from its file."""
+        return {"detector": asdict(chosen_detector(options, dataset))}
+
+    def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
+        """Save the first `save_pictures` validation images with their detections."""
+        if not options.save_pictures:
+            return
+        from tasks.detection.pictures import save_pictures
+
+        if not (folder / RESULTS).is_file():
+            raise UserError(f"--save-pictures: {folder / RESULTS} is gone; remove the folder to run it again")
+        assert dataset.val is not None
+        of_image: dict[int, list[dict[str, Any]]] = {}
+        for result in json.loads((folder / RESULTS).read_bytes()):
+            of_image.setdefault(result["image_id"], []).append(result)
+        chosen = dataset.val.images[: options.save_pictures]
+        images = [(dataset.val.path(place), of_image.get(image.id, [])) for place, image in enumerate(chosen)]
+        save_pictures(folder / "pictures", images, dict(zip(dataset.category_ids, dataset.classes)))
+
+
+def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:
+    """Return the options' detector, or by default the one for this data.
+
+    Raises:
+        UserError: it is trained with masks, and the data lacks them.
+    """
+    detector = resolve_detector(options.detector or ("mask_rcnn" if data.masks else "faster_rcnn"))
+    if options.epochs and detector.masks and data.unmasked == data.objects:
+        raise UserError(f"{lacking_masks(data)}, but {detector.name} needs them: --detector faster_rcnn")
+    return detector
+
+
+def lacking_masks(data: CocoData) -> str:
+    """Say how many objects have no mask."""
+    return f"{data.name}: {data.unmasked} of {data.objects} objects have no mask"
+
+
+FACTS = DetectFacts()

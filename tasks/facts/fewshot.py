@@ -1,0 +1,84 @@
+"""Few-shot probes on frozen features: options, metrics, version, identity; see `tasks.fewshot`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from backbones.data.classification import ClassificationData
+from backbones.engine.options import check_ranges
+from backbones.errors import UsageError
+from backbones.pretrain.options import shorter_side
+from tasks.labelled_images import Classification, FrozenOptions
+from tasks.probing.support_sets import SupportSets, draw_support_sets, image_digest
+from tasks.task import Metric, TaskFacts
+
+STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option that holds those of a probe
+
+
+@dataclass(kw_only=True)
+class FewshotOptions(FrozenOptions):
+    """Options of `transfer.run fewshot`."""
+
+    view: Literal["squash", "bicubic", "area"]
+    """How the image is resized before the centre crop. It is resized to a square (big_vision's probes), bicubic, or by
+    area."""
+    block: int | None
+    """Features from behind this block (from 0; -1 is the last) instead of the network's own, pooled as those are."""
+    shots: tuple[int, ...]
+    """Images per class of the nested support sets; each gives a score."""
+    draws: int
+    """Support sets of each size. The run's --seeds change random weights alone."""
+    support: Literal["digest", "bigvision"]
+    """What draws the support sets. By the images' contents they are the same on every machine;
+    big_vision's generator draws in file order."""
+    probe: Literal["ridge", "logistic", "knn"]
+    """Least squares, logistic regression, or nearest images. Logistic regression is scikit-learn's."""
+    l2: tuple[float, ...]
+    """Strength of least squares. Of several, each draw takes the best on training images outside its support sets."""
+    logistic_l2: tuple[float, ...]
+    """Strength of logistic regression (1 / C); several: as for --l2."""
+    k: tuple[int, ...]
+    """Neighbours (all support images where there are fewer); several: as for --l2."""
+    temperature: float
+    """Temperature of the neighbours' votes."""
+    select: int
+    """Training images per class for choosing a strength. They lie outside the support sets."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "shots", "draws", "k", "select")
+        check_ranges(self, 1e-9, None, "temperature")
+        check_ranges(self, 1e-9, None, "l2", "logistic_l2")
+        for name in ("shots", "l2", "logistic_l2", "k"):
+            values = getattr(self, name)
+            if not values or len({*values}) < len(values):
+                raise UsageError(f"--{name.replace('_', '-')}: give one or more different numbers")
+            setattr(self, name, tuple(sorted(values)))  # their order changes nothing
+        self.resize = shorter_side(self.size, self.resize)
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """Return the strengths that the probe chooses from."""
+        return tuple(map(float, getattr(self, STRENGTHS[self.probe])))
+
+    def support_sets(self, data: ClassificationData) -> SupportSets:
+        """Return the support sets of a data set. Raises UserError."""
+        select = self.select if len(self.strengths) > 1 else 0
+        return draw_support_sets(data, rule=self.support, draws=self.draws, shots=self.shots, select=select)
+
+
+class FewshotFacts(TaskFacts, Classification):
+    """Mean accuracy over the draws, as `accuracy_<k>shot`."""
+
+    name, version, options, primary = "fewshot", 2, FewshotOptions, "accuracy_10shot"
+    metrics = {f"accuracy_{shots}shot": Metric(averaged=True) for shots in (1, 5, 10, 25)}  # noqa: RUF012
+
+    def metric(self, name: str) -> Metric:
+        """Return the metric of any number of shots, an accuracy whose mean over data sets is reported."""
+        return Metric(averaged=True)
+
+    def content(self, dataset: ClassificationData, options: FewshotOptions) -> dict[str, str]:
+        """Return the images' contents, and their order if the draws depend on it."""
+        return {"images": image_digest(dataset, ordered=options.support == "bigvision")}
+
+
+FACTS = FewshotFacts()

@@ -1,0 +1,37 @@
+"""k-nearest-neighbour classification: options, metrics, version; see `tasks.knn`."""
+
+from dataclasses import dataclass
+
+from backbones.engine.options import check_ranges
+from backbones.errors import UsageError
+from tasks.labelled_images import Classification, FrozenOptions
+from tasks.task import Metric, TaskFacts
+
+
+@dataclass(kw_only=True)
+class KnnOptions(FrozenOptions):
+    """Options of `transfer.run knn`."""
+
+    k: int
+    """Neighbours behind top1 and top5."""
+    other_k: tuple[int, ...]
+    """Further numbers of neighbours, as top1_k<number>."""
+    temperature: float
+    """Temperature of the votes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "k", "other_k")
+        check_ranges(self, 1e-9, None, "temperature")
+        if len({self.k, *self.other_k}) <= len(self.other_k):
+            raise UsageError(f"--other-k {self.other_k}: a number stands there twice, or is --k {self.k}")
+
+
+class KnnFacts(TaskFacts, Classification):
+    """Top-1 and top-5 accuracy of the neighbours' votes."""
+
+    name, version, options = "knn", 2, KnnOptions
+    metrics = {name: Metric() for name in ("top1", "top5", "top1_k10", "top1_k100", "top1_k200")}  # noqa: RUF012
+
+
+FACTS = KnnFacts()

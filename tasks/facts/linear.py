@@ -1,0 +1,50 @@
+"""Linear classification on frozen features: options, metrics, version; see `tasks.linear`."""
+
+from dataclasses import dataclass
+
+from backbones.engine.options import FitOptions, check_ranges
+from backbones.errors import UsageError
+from tasks.labelled_images import Classification, ViewOptions
+from tasks.task import Metric, Scores, TaskFacts
+
+
+@dataclass(kw_only=True)
+class LinearOptions(ViewOptions, FitOptions):
+    """Options of `transfer.run linear` besides those of the training loop."""
+
+    batch: int
+    """Images per step, over all ranks and micro-batches."""
+    blocks: int
+    """Last blocks whose features are joined."""
+    avgpool: bool
+    """Join the mean over the last block's patch tokens too."""
+    crop_area: tuple[float, float]
+    """Share of the image that the random resized crop covers."""
+    flip: float
+    """Probability of a horizontal flip."""
+    validate_every: int
+    """Epochs between two validations; the last epoch always has one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "batch", "blocks", "validate_every")
+        self.augmentation(crop_area=self.crop_area, flip=self.flip)
+        if self.batch % self.grad_accum_steps:
+            raise UsageError(f"--grad-accum-steps {self.grad_accum_steps} must divide --batch {self.batch}")
+
+
+class LinearFacts(TaskFacts, Classification):
+    """Top-1 and top-5 accuracy of the last epoch's classifier, and the best top-1 of all epochs."""
+
+    name, version, options = "linear", 2, LinearOptions
+    metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
+
+    def contradictions(self, scores: Scores) -> list[str]:
+        """Report the contradictions of the base class, and a last epoch better than the best."""
+        contradictions = super().contradictions(scores)
+        if scores and scores["top1"] > scores["best_top1"]:
+            contradictions.append(f"top1 = {scores['top1']} is above best_top1 = {scores['best_top1']}")
+        return contradictions
+
+
+FACTS = LinearFacts()

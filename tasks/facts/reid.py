@@ -1,0 +1,110 @@
+"""Person re-identification: options, metrics, version, data; see `tasks.reid`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from backbones.data.spec import DatasetSpec
+from backbones.engine.options import FitOptions, check_ranges
+from backbones.errors import UsageError
+from tasks.data.reid import ReidData, open_reid
+from tasks.task import Metric, Scores, TaskFacts
+
+
+@dataclass(kw_only=True)
+class ReidOptions(FitOptions):
+    """Options of `transfer.run reid` besides those of the training loop."""
+
+    size: tuple[int, int]
+    """Height and width of the images in pixels."""
+    num_identities: int
+    """Identities per batch (P), over all ranks."""
+    num_instances: int
+    """Images per identity in a batch (K)."""
+    flip: float
+    """Probability of a horizontal flip."""
+    pad: int
+    """Pixels of black border before the random crop."""
+    erase: float
+    """Probability of random erasing."""
+    drop_path: float
+    """Stochastic depth of the last block; earlier blocks grow to it linearly."""
+    identity_weight: float
+    """Weight of the identity loss (cross-entropy)."""
+    label_smoothing: float
+    """Label smoothing of the identity loss."""
+    triplet_weight: float
+    """Weight of the batch-hard triplet loss (before the neck)."""
+    margin: float | None
+    """Margin of the triplet loss; None is the soft margin."""
+    feature: Literal["before", "after"]
+    """Rank the feature before or after the neck."""
+    flip_test: bool
+    """Rank the mean feature of an image and its mirror image."""
+    ap: Literal["rectangle", "trapezoid"]
+    """How the area under precision and recall is computed. `rectangle` is as in torchreid and TransReID, the other as
+    in Market-1501's own script."""
+    rerank: bool
+    """Re-rank distances by k-reciprocal neighbours."""
+    rerank_k1: int
+    """Size of the reciprocal neighbourhoods."""
+    rerank_k2: int
+    """Neighbours averaged in the local query expansion."""
+    rerank_lambda: float
+    """Weight of the original distance."""
+    msmt17_val: bool
+    """Train on MSMT17's validation half as well."""
+    test_dataset: tuple[str, ...]
+    """Data sets on which the trained backbone is scored as well. Each makes a record of its own, without training."""
+    eval_batch: int
+    """Images per batch when features are extracted, per rank."""
+    save_pictures: int
+    """Queries saved as pictures with ten gallery images. They are spaced evenly over the list of queries."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 0, 1, "flip", "erase", "label_smoothing", "drop_path", "rerank_lambda")
+        check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin", "save_pictures")
+        check_ranges(self, 1, None, "size", "eval_batch", "rerank_k1", "rerank_k2")
+        if self.drop_path == 1 or self.identity_weight + self.triplet_weight == 0:
+            raise UsageError("--drop-path must be below 1, and one of --identity-weight and --triplet-weight above 0")
+        if self.num_identities < 2 or self.num_instances < 2:
+            raise UsageError(
+                "--num-identities and --num-instances must be at least 2: triplets need both kinds of pairs"
+            )
+        if self.num_identities % self.grad_accum_steps:
+            raise UsageError(
+                f"--grad-accum-steps {self.grad_accum_steps} must divide --num-identities {self.num_identities}"
+            )
+
+
+class ReidFacts(TaskFacts):
+    """mAP and CMC of a fine-tuned backbone on a re-identification data set."""
+
+    name, version, options, primary = "reid", 2, ReidOptions, "mAP"
+    metrics = {name: Metric() for name in ("mAP", "rank1", "rank5", "rank10", "mINP")}  # noqa: RUF012
+
+    def open(
+        self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
+    ) -> ReidData:
+        """Read the lists of images, identities and cameras; see `tasks.data.reid.open_reid`."""
+        return open_reid(spec, root, subset=subset, msmt17_val=options.msmt17_val, skip_unreadable=skip_unreadable)
+
+    def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
+        """Save pictures of `save_pictures` queries with their first gallery images."""
+        if options.save_pictures:
+            from tasks.ranking.galleries import save_pictures
+
+            save_pictures(folder, dataset.root, options.save_pictures)
+
+    def contradictions(self, scores: Scores) -> list[str]:
+        """Report scores out of bounds, or a CMC that falls."""
+        contradictions = super().contradictions(scores)
+        if scores and not scores["rank1"] <= scores["rank5"] <= scores["rank10"]:
+            contradictions.append(
+                f"the CMC falls: rank 1, 5, 10 = {scores['rank1']}, {scores['rank5']}, {scores['rank10']}"
+            )
+        return contradictions
+
+
+FACTS = ReidFacts()

@@ -1,0 +1,97 @@
+"""Finished records are found again before torch is imported; what has none goes to the evaluator."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import transfer
+from backbones.runtime import precision_names
+from backbones.runtime.precision import choose_precisions
+from backbones.runtime.precision_names import precisions_without_torch
+from tasks.facts.knn import KnnFacts
+from tests.transfer.cli.test_early_checks import WITHOUT_TORCH
+
+KNN: dict[str, Any] = {"smoke": True, "threads": 1, "workers": 0, "backbone": "tiny", "progress": False}
+PRETRAIN = "pretrain deit --backbone tiny --smoke --threads 1 --workers 0 --device cpu --out".split()
+WORDS = ["run", "knn", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--device", "cpu"]
+
+
+def without_torch(*words: str, program: str = WITHOUT_TORCH) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+
+
+def test_a_finished_record_is_printed_without_torch(tmp_path: Path) -> None:
+    (run,) = transfer.evaluate("knn", device="cpu", out=tmp_path, **KNN)
+    again = without_torch(*WORDS, "--out", str(tmp_path))
+    assert again.returncode == 0, again.stderr
+    assert f"{run.run_id}: has a record, reused" in again.stderr
+    assert f"{100 * run.record.scores['top1']:.2f}" in again.stdout
+    other_seed = without_torch(*WORDS, "--out", str(tmp_path), "--seeds", "0", "1")
+    assert "torch is imported" in other_seed.stderr, "a run without a record needs it"
+
+
+def test_python_finds_it_without_torch(tmp_path: Path) -> None:
+    (run,) = transfer.evaluate("knn", device="cpu", out=tmp_path, **KNN)
+    options = "device='cpu', smoke=True, threads=1, backbone='tiny', out=sys.argv[1]"
+    call = f"import transfer; print(transfer.evaluate('knn', {options})[0].run_id)"
+    again = without_torch(str(tmp_path), program=WITHOUT_TORCH.partition("from transfer")[0] + call)
+    assert again.stdout.strip() == run.run_id, again.stderr
+
+
+def test_a_finished_pretraining_is_printed_without_torch(tmp_path: Path) -> None:
+    words = [*PRETRAIN]
+    words += [str(tmp_path / "runs"), "--weights-to", str(tmp_path / "weights")]
+    from transfer.pretrain import main
+
+    assert main(words[1:]) == 0
+    again = without_torch(*words)
+    assert again.returncode == 0, again.stderr
+    assert "has a record, reused" in again.stderr
+    assert "weights: " in again.stderr
+
+
+def test_data_is_opened_once_where_a_seed_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (first,) = transfer.evaluate("knn", device="cpu", out=tmp_path, **KNN)
+    opened = []
+    original = KnnFacts.open
+
+    def counted(self: KnnFacts, *arguments: Any, **options: Any) -> Any:
+        opened.append(arguments)
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(KnnFacts, "open", counted)
+    both = transfer.evaluate("knn", device="cpu", out=tmp_path, seeds=[0, 1], **KNN)
+    assert [run.record.seed for run in both] == [0, 1]
+    assert both[0].run_id == first.run_id
+    assert len(opened) == 1
+
+
+def test_what_is_said_of_reused_weights_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The note on the random weights of a smoke run, whether the record is made, found, or found beside a new one."""
+    for seeds in ([0], [0], [0, 1]):
+        options = KNN | {"progress": True, "seeds": seeds, "backbone": "dino_s16", "subset": 2, "size": 32, "k": 1}
+        transfer.evaluate("knn", device="cpu", out=tmp_path, other_k=[], **options)
+        assert capsys.readouterr().err.count("smoke run with random weights") == 1
+
+
+@pytest.mark.parametrize("training", ["fp32", "bf16", "fp16", "auto", None])
+@pytest.mark.parametrize("scoring", ["fp32", "bf16", "fp16", "auto", "run"])
+def test_precisions_are_those_that_torch_would_choose(training: str | None, scoring: str) -> None:
+    if training is None and scoring == "run":
+        pytest.skip("`run` is the precision of a training")
+    options = SimpleNamespace(eval_precision=scoring, **({"precision": training} if training else {}))
+    assert precisions_without_torch(options, "cpu") == choose_precisions(options, torch.device("cpu"))
+
+
+def test_a_gpu_is_asked_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = SimpleNamespace(eval_precision="fp32", precision="auto")
+    assert precisions_without_torch(options, "cuda") is None
+    for present in (True, False):
+        monkeypatch.setattr(precision_names, "_may_have_gpu", lambda: present)  # noqa: B023
+        assert (precisions_without_torch(options, "auto") is None) == present
+    assert precisions_without_torch(SimpleNamespace(eval_precision="fp32"), "cuda") == ("fp32", "fp32")

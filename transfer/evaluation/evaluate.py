@@ -1,0 +1,46 @@
+"""Command -> records: those that are there, and the runs that the evaluator makes for the others."""
+
+import sys
+from collections.abc import Callable
+
+from backbones.runtime.machine_errors import in_one_line
+from tasks.task import Task
+from transfer.cli.command import Command
+from transfer.evaluation.planned_run import PlannedRun
+from transfer.evaluation.results import Evaluation
+from transfer.evaluation.reuse import reuse
+
+
+@in_one_line()
+def evaluate(
+    command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None, *, progress: bool = True
+) -> Evaluation:
+    """Execute every run of a command that has no record yet; the others go on when one fails.
+
+    Args:
+        task: the task, or its facts.
+        check_run: is called with every planned run before the first one starts, and may raise.
+        progress: whether bars and lines about the runs go to stderr.
+
+    Raises:
+        UserError: something is missing; raised before anything runs, with all that is missing in one message.
+        Stopped: a signal arrived; the state of the run is saved.
+    """
+    finished, inputs = reuse(command, task, check_run, _Terminal(quiet=not progress))
+    if finished:
+        return finished
+    from transfer.evaluation.evaluator import evaluate_runs
+
+    return evaluate_runs(command, task.complete(), check_run, inputs, progress=progress)
+
+
+class _Terminal:
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+
+    def say(self, text: str) -> None:
+        """Print a line on stderr."""
+        if not self.quiet:
+            print(text, file=sys.stderr)
+
+    note = say

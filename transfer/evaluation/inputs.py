@@ -1,0 +1,177 @@
+"""Finds the weights and data sets that a command names, without torch."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from backbones.archs import ARCHITECTURE_FIELDS
+from backbones.checkpoints.exports import pretraining_facts
+from backbones.data.spec import resolve_dataset
+from backbones.errors import MissingInput, UsageError, UserError
+from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
+from backbones.weights import Located, changed_parts, find_weights
+from tasks.task import Task
+from transfer.cli.command import Command
+
+
+class Listener(Protocol):
+    """Who hears what is noticed while inputs are found, such as a `Context`."""
+
+    def say(self, text: str) -> None:
+        """Print a line for the user."""
+
+    def note(self, text: str) -> None:
+        """Print a line that belongs into the record, too."""
+
+
+@dataclass
+class Messages:
+    """Lines for the user, kept until somebody prints them."""
+
+    lines: list[tuple[str, bool]] = field(default_factory=list)
+    """Each with whether it belongs into the record, too."""
+
+    def say(self, text: str) -> None:
+        """Keep a line for the user."""
+        self.lines.append((text, False))
+
+    def note(self, text: str) -> None:
+        """Keep a line that belongs into the record, too."""
+        self.lines.append((text, True))
+
+    def tell(self, listener: Listener) -> None:
+        """Hand the lines on, once."""
+        for text, recorded in self.lines:
+            (listener.note if recorded else listener.say)(text)
+        self.lines.clear()
+
+
+@dataclass
+class ResolvedInputs:
+    """The resolved backbone with the id and origin of its weights, and the opened data sets by the command's names."""
+
+    spec: BackboneSpec
+    weights_id: str = "random"
+    origin: dict[str, Any] = field(default_factory=dict)
+    """See `Record.origin`."""
+    datasets: list[tuple[str, Any]] = field(default_factory=list)
+    messages: Messages = field(default_factory=Messages)
+
+
+def find_backbone(command: Command, task: Task, problems: "Problems") -> ResolvedInputs:
+    """Resolve the backbone and find its weights; what is missing is added to `problems`. Raises UsageError."""
+    inputs = ResolvedInputs(command.resolved(task.from_scratch))
+    with problems.collected():
+        inputs.spec, inputs.weights_id, inputs.origin = _weights(inputs.spec, command, inputs.messages)
+        _note_changed_parts(inputs.spec, command, inputs.messages)
+        if command.backbone.weights == "config" and not task.from_scratch:
+            _note_ignored_export(inputs.spec, inputs.messages)
+    return inputs
+
+
+def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems: "Problems") -> None:
+    """Open the data sets of a command into `inputs`; what is missing is added to `problems`."""
+    run = command.run
+    for argument in run.dataset:
+        with problems.collected():
+            dataset = task.open(
+                resolve_dataset(argument),
+                command.options,
+                root=run.data,
+                subset=run.subset,
+                skip_unreadable=run.skip_unreadable,
+            )
+            inputs.datasets.append((argument, dataset))
+
+
+def _weights(spec: BackboneSpec, command: Command, listener: Listener) -> tuple[BackboneSpec, str, dict[str, Any]]:
+    """Return the backbone with existing weights, their id and origin; a smoke run may use random ones, with a note."""
+    try:
+        located = find_weights(spec)
+        return spec, located.weights_id, _note_origin(located, listener)
+    except UserError:
+        if not command.run.smoke or command.backbone.weights != "config":
+            raise
+        own_weights = Path("weights") / spec.name
+        if spec.weights != str(own_weights) and pretraining_facts(own_weights):
+            # Weights of a smoke run replace released ones in smoke runs only.
+            return _weights(command.resolved(from_scratch=False, weights=str(own_weights)), command, listener)
+        listener.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
+        return replace(spec, weights="random"), "random", {}
+
+
+def _note_changed_parts(spec: BackboneSpec, command: Command, listener: Listener) -> None:
+    """Note, with `--load partial`, the parts in which the model differs from the export or from the named backbone."""
+    if spec.load != "partial":
+        return
+    if changed := changed_parts(spec):
+        listener.note(f"--load partial: {spec.weights} holds another model: {'; '.join(changed)}")
+    named = command.resolved(from_scratch=False, weights="random")
+    names = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
+    values = {name: (getattr(spec, name), getattr(named, name)) for name in names}
+    if kept := [f"{name} {value}, not {other}" for name, (value, other) in values.items() if value != other]:
+        listener.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")
+
+
+def _note_ignored_export(spec: BackboneSpec, listener: Listener) -> None:
+    """Note weights in `weights/NAME` that a command does not use because it did not name them."""
+    own_weights = Path("weights") / spec.name
+    facts = pretraining_facts(own_weights) if spec.weights != str(own_weights) else {}
+    if facts:
+        kind = "a smoke run" if facts.get("smoke") else "a training"
+        listener.note(
+            f"{own_weights} holds weights of {kind} that are not taken by name: --weights {own_weights} takes them"
+        )
+
+
+def _note_origin(located: Located, listener: Listener) -> dict[str, Any]:
+    """Note weights of a pretraining with `--smoke` or `--subset`; return the origin that records are marked with."""
+    facts = pretraining_facts(located.folder) if located.folder else {}
+    if facts:
+        listener.say(f"weights: {located.folder}, from the run {facts.get('run')}")
+    origin = export_origin(facts)
+    marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
+    if marks:
+        listener.note(f"the weights in {located.folder} were trained with {' and '.join(marks)}: no real ones")
+    return origin
+
+
+def export_origin(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return an export's marks, its own and inherited ones, from `pretrain.json`; see `Record.origin`.
+
+    Args:
+        facts: the content of `pretrain.json`; the result is empty when it is empty.
+    """
+    if not facts:
+        return {}
+    before = facts.get("origin") or {}
+    marks = {mark: before.get(mark) or facts.get(mark) for mark in ("smoke", "dirty", "subset")}
+    # by these, tables recognise the seeds of a pretraining whose record is not at hand
+    training = {"training": facts.get("protocol"), "seed": facts.get("seed")}
+    return marks | (training if facts.get("protocol") else {})
+
+
+class Problems:
+    """Errors of a command's inputs, for one message."""
+
+    def __init__(self) -> None:
+        self.errors: list[UserError] = []
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep a UserError that is raised inside."""
+        try:
+            yield
+        except UserError as error:
+            self.errors.append(error)
+
+    def raise_if_any(self) -> None:
+        """Raise one error for all; its exit status is 2 when all of them are usage errors."""
+        if self.errors:
+            kinds: tuple[type[UserError], ...] = (UsageError, MissingInput)
+            common = [kind for kind in kinds if all(isinstance(e, kind) for e in self.errors)]
+            summary = (common or [UserError])[0]("\n".join(map(str, self.errors)))
+            summary.exit_status = min(2, *(error.exit_status for error in self.errors))
+            raise summary

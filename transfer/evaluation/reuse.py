@@ -1,0 +1,106 @@
+"""Records that a command finds instead of making them. Imports no torch."""
+
+from collections.abc import Callable
+
+from backbones.errors import UserError
+from backbones.runtime.precision_names import precisions_without_torch
+from backbones.runtime.ranks import ranks_from_environment
+from tasks.task import Task
+from transfer.cli.command import Command
+from transfer.cli.ignored_options import per_process
+from transfer.evaluation.inputs import Listener, Problems, ResolvedInputs, find_backbone, open_datasets
+from transfer.evaluation.planned_run import PlannedRun, planned_runs
+from transfer.evaluation.results import Evaluation, RunFailed
+from transfer.evaluation.software import source_state
+from transfer.records.labels import value_label
+from transfer.records.protocol import processes
+from transfer.records.store import RECORD, Record, Store
+
+
+def reuse(
+    command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None, listener: Listener
+) -> tuple[Evaluation | None, ResolvedInputs | None]:
+    """Return the finished records of all runs of a command, without torch where that can be.
+
+    Nothing is said or raised unless all runs have records: the evaluator goes on with the inputs.
+
+    Args:
+        task: its facts suffice.
+        check_run: see `transfer.evaluation.evaluate.evaluate`.
+        listener: gets the lines for the user.
+
+    Returns:
+        The evaluation, None if a run has no record; and the inputs, None if they were not all found.
+    """
+    precisions = precisions_without_torch(command.options, command.run.device)
+    has_records = any(command.run.out.glob(f"{task.name}-*/{RECORD}"))
+    if precisions is None or not has_records or ranks_from_environment().world > 1:
+        return None, None
+    problems, store = Problems(), Store(command.run.out)
+    try:
+        inputs = find_backbone(command, task, problems)
+        open_datasets(inputs, command, task, problems)
+        if problems.errors:
+            return None, None
+        runs = planned_runs(command, task, inputs, precisions)
+        records = [find_record(planned, store) for planned in runs]
+        if None in records:
+            return None, inputs
+        for planned in runs if check_run else ():
+            check_run(planned)  # type: ignore[misc]
+    except UserError:
+        return None, None  # the evaluator raises it, with all else that is wrong
+    inputs.messages.tell(listener)
+    result = Evaluation([record for record in records if record], [], first_rank=True)
+    for planned, record in zip(runs, result.records, strict=True):
+        for line in reuse_messages(record, planned, store, 1):
+            listener.say(line)
+        try:
+            finish(planned, record, store)
+        except UserError as error:
+            listener.say(f"error: {planned.run_id}: {error}")
+            result.failures.append(RunFailed(planned.run_id, error))
+    return result, inputs
+
+
+def find_record(planned: PlannedRun, store: Store) -> Record | None:
+    """Return the record of a run, if there is one, under today's or the former names of its options."""
+    return store.find(planned.run_id, planned.run_key) or store.of_older_names(planned.run_id, planned.run_key)
+
+
+def finish(planned: PlannedRun, record: Record, store: Store) -> None:
+    """Create the extra files of a run with scores, on which no score depends."""
+    if not record.training_failed:
+        planned.task.finish(store.folder(record.run_id), planned.dataset, planned.command.options)
+
+
+def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world: int) -> list[str]:
+    """Return the lines that say which record stands for a run, and how its making differs from this command.
+
+    Args:
+        data_world: how many processes share the images of a batch.
+    """
+    lines, run_id = [], planned.run_id
+    if record.run_id != run_id:
+        lines.append(f"{run_id}: the same settings, under the former names of options, are {record.run_id}")
+        run_id = record.run_id
+    lines.append(f"{run_id}: has a record, reused{_differences(record, planned, data_world)}")
+    if record.dirty and not source_state()[1]:
+        folder = store.folder(run_id)
+        lines.append(f"{run_id}: files changed since their commit made it; without {folder} these files make it anew")
+    return lines
+
+
+def _differences(record: Record, planned: PlannedRun, data_world: int) -> str:
+    """Return, in brackets, how the reused record was made differently than this command would make it."""
+    world, options, differences = processes(record), planned.options, []
+    if world not in (None, data_world):
+        axes = " and ".join(per_process(planned.values))
+        differences.append(f"by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself")
+    names = (name for name in ("judge_after", "validate_at") if name in options)
+    differences += [
+        f"with --{name.replace('_', '-')} {value_label(record.options.get(name))}"
+        for name in names
+        if record.options.get(name) != options[name]
+    ]
+    return f" (made {', '.join(differences)})" if differences else ""

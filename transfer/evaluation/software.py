@@ -1,0 +1,36 @@
+"""Versions of packages, and the state of the suite's own files. Imports no torch."""
+
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from backbones.settings import CONFIGS
+
+PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "triton", "numpy", "pillow")
+
+
+def package_version(name: str) -> str | None:
+    """Return the version of an installed distribution, or None when it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+@cache
+def source_state() -> tuple[str | None, bool | None]:
+    """Return the commit of the suite's checkout and whether files differ from it; (None, None) outside a checkout."""
+    if not (CONFIGS.parent / ".git").exists():
+        return None, None
+    try:
+        commit = _git(CONFIGS.parent, "rev-parse", "HEAD")
+        return commit, bool(_git(CONFIGS.parent, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return process.stdout.strip()
