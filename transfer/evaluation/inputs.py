@@ -1,7 +1,5 @@
 """Finds the weights and data sets that a command names, without torch."""
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,11 +7,12 @@ from typing import Any, Protocol
 from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.checkpoints.exports import pretraining_facts
 from backbones.data.spec import resolve_dataset
-from backbones.errors import MissingInput, UsageError, UserError
+from backbones.errors import UserError
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
 from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
 from transfer.cli.command import Command
+from transfer.evaluation.problems import Problems
 
 
 class Listener(Protocol):
@@ -60,7 +59,7 @@ class ResolvedInputs:
     messages: Messages = field(default_factory=Messages)
 
 
-def find_backbone(command: Command, task: Task, problems: "Problems") -> ResolvedInputs:
+def find_backbone(command: Command, task: Task, problems: Problems) -> ResolvedInputs:
     """Resolve the backbone and find its weights; what is missing is added to `problems`. Raises UsageError."""
     inputs = ResolvedInputs(command.resolved(task.from_scratch))
     with problems.collected():
@@ -71,13 +70,14 @@ def find_backbone(command: Command, task: Task, problems: "Problems") -> Resolve
     return inputs
 
 
-def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems: "Problems") -> None:
+def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems: Problems) -> None:
     """Open the data sets of a command into `inputs`; what is missing is added to `problems`."""
     run = command.run
     for argument in run.dataset:
-        with problems.collected():
+        spec = resolve_dataset(argument)
+        with problems.collected(spec.name):
             dataset = task.open(
-                resolve_dataset(argument),
+                spec,
                 command.options,
                 root=run.data,
                 subset=run.subset,
@@ -151,27 +151,3 @@ def export_origin(facts: dict[str, Any]) -> dict[str, Any]:
     # by these, tables recognise the seeds of a pretraining whose record is not at hand
     training = {"training": facts.get("protocol"), "seed": facts.get("seed")}
     return marks | (training if facts.get("protocol") else {})
-
-
-class Problems:
-    """Errors of a command's inputs, for one message."""
-
-    def __init__(self) -> None:
-        self.errors: list[UserError] = []
-
-    @contextlib.contextmanager
-    def collected(self) -> Iterator[None]:
-        """Keep a UserError that is raised inside."""
-        try:
-            yield
-        except UserError as error:
-            self.errors.append(error)
-
-    def raise_if_any(self) -> None:
-        """Raise one error for all; its exit status is 2 when all of them are usage errors."""
-        if self.errors:
-            kinds: tuple[type[UserError], ...] = (UsageError, MissingInput)
-            common = [kind for kind in kinds if all(isinstance(e, kind) for e in self.errors)]
-            summary = (common or [UserError])[0]("\n".join(map(str, self.errors)))
-            summary.exit_status = min(2, *(error.exit_status for error in self.errors))
-            raise summary

@@ -8,7 +8,8 @@ from backbones.trackers.tracking import check_installed
 from tasks.task import Task
 from tasks.users_metrics import load_metrics
 from transfer.cli.command import Command
-from transfer.evaluation.inputs import Problems, ResolvedInputs, find_backbone, open_datasets
+from transfer.evaluation.inputs import ResolvedInputs, find_backbone, open_datasets
+from transfer.evaluation.problems import Problems
 from transfer.records.store import Store
 
 
@@ -30,7 +31,7 @@ def resolve_inputs(
     if found is None:
         open_datasets(inputs, command, task, problems)
     for _, dataset in inputs.datasets:
-        with problems.collected():
+        with problems.collected(dataset.name):
             task.check(inputs.spec, dataset, command.options, context)
     with problems.collected():
         load_metrics(command.run.metric)

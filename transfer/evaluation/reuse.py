@@ -8,8 +8,9 @@ from backbones.runtime.ranks import ranks_from_environment
 from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.cli.ignored_options import per_process
-from transfer.evaluation.inputs import Listener, Problems, ResolvedInputs, find_backbone, open_datasets
+from transfer.evaluation.inputs import Listener, ResolvedInputs, find_backbone, open_datasets
 from transfer.evaluation.planned_run import PlannedRun, planned_runs
+from transfer.evaluation.problems import Problems
 from transfer.evaluation.results import Evaluation, RunFailed
 from transfer.evaluation.software import source_state
 from transfer.records.labels import value_label

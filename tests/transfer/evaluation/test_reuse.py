@@ -17,7 +17,20 @@ from tasks.facts.knn import KnnFacts
 from tests.transfer.cli.test_early_checks import WITHOUT_TORCH
 
 KNN: dict[str, Any] = {"smoke": True, "threads": 1, "workers": 0, "backbone": "tiny", "progress": False}
-PRETRAIN = "pretrain deit --backbone tiny --smoke --threads 1 --workers 0 --device cpu --out".split()
+PRETRAIN = [
+    "pretrain",
+    "deit",
+    "--backbone",
+    "tiny",
+    "--smoke",
+    "--threads",
+    "1",
+    "--workers",
+    "0",
+    "--device",
+    "cpu",
+    "--out",
+]
 WORDS = ["run", "knn", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--device", "cpu"]
 
 
