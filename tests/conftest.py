@@ -5,7 +5,10 @@ import os
 # two processes run the tests, each on one core: threads of several would wait for each other most of the time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 import torch
+
+pytest.register_assert_rewrite("tests.runs")  # so that a difference of two runs is shown
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels then run on the CPU
