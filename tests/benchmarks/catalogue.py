@@ -54,6 +54,7 @@ BENCHMARKS = {
         speed("relative_step", "mmdetection"),
         speed("report", "RUNS: a folder with a few finished runs", "not used"),
         speed("sam_step"),
+        speed("start", gpu="not used"),
         speed("vit_step"),
         Benchmark("statistics", "statistics", gpu="not used"),
         Benchmark("evidence", "evidence", gpu="not used"),
