@@ -28,15 +28,15 @@ def print_completion(argv: list[str]) -> int:
 
 
 def _tasks() -> dict[str, type[Any]]:
-    from tasks.task import load_task
+    from tasks.task import load_facts
 
-    return {name: _schema(RunOptions, load_task(name).options) for name in task_names()}
+    return {name: _schema(RunOptions, load_facts(name).options) for name in task_names()}
 
 
 def _recipes() -> dict[str, type[Any]]:
-    from backbones.pretrain.method import load_method
+    from backbones.pretrain.method import load_facts
 
-    methods = {name: load_method(method_of(pretraining_recipe(name))) for name in pretraining_names()}
+    methods = {name: load_facts(method_of(pretraining_recipe(name))) for name in pretraining_names()}
     return {name: _schema(PretrainRunOptions, method.options) for name, method in methods.items()}
 
 
