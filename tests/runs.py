@@ -33,16 +33,25 @@ def steps(out: Path) -> int:
     return path.read_text().count("\n") if path and states else 0
 
 
+def differences(a: Record, b: Record) -> dict[str, tuple[Any, Any]]:
+    """The fields in which two records differ, of those that do not depend on how and when a run was executed."""
+    timeless = ("cost", "environment", "options", "files")  # options.yaml says how it was executed
+    one, two = vars(a), vars(b)
+    return {
+        name: (one.get(name), two.get(name))
+        for name in sorted(one.keys() | two.keys())
+        if name not in timeless and one.get(name) != two.get(name)
+    }
+
+
 def same_but_for_the_clock(a: Record, b: Record) -> bool:
     """Whether two records agree in all that does not depend on how and when they were executed."""
-    timeless = ("cost", "environment", "options", "files")  # options.yaml says how it was executed
-    one, two = ({k: v for k, v in vars(r).items() if k not in timeless} for r in (a, b))
-    return one == two
+    return not differences(a, b)
 
 
 def assert_equal_runs(one: Path, two: Path) -> None:
     """Fail unless the runs of two folders have equal records, histories and outcomes, bit for bit."""
-    assert same_but_for_the_clock(record(one), record(two))
+    assert differences(record(one), record(two)) == {}
     assert history(one) == history(two)
     a, b = outcomes(one), outcomes(two)
     assert a.keys() == b.keys()
