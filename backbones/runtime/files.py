@@ -4,10 +4,15 @@ import contextlib
 import ctypes
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
@@ -53,6 +58,23 @@ class atomic_replacement:
                 self.temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise write_error(self.path, error, self.flag) from error
+
+
+def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
+    """Write arrays to a compressed .npz file that loads without pickle; it is whole or absent.
+
+    Raises:
+        UserError: it cannot be written.
+        TypeError: an array of Python objects, which would be pickled.
+    """
+    import numpy as np
+
+    for name, array in arrays.items():
+        if np.asarray(array).dtype.hasobject:
+            raise TypeError(f"{path.name}: {name} is an array of Python objects")
+    with atomic_replacement(path) as temporary, temporary.open("wb") as file:
+        # numpy 1.26 would take `allow_pickle=False` for one more array
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def replace_folder(new: Path, target: Path) -> None:

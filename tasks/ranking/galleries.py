@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from backbones.errors import UserError
-from backbones.runtime.files import atomic_replacement, write_error
+from backbones.runtime.files import write_arrays, write_error
 from tasks.picture_checksums import PICTURES, write_sums
 
 RANKED = "ranked.npz"  # in a run's folder
@@ -70,8 +70,7 @@ class RankedLists:
 
     def save(self, path: Path) -> None:
         """Write a .npz file. Raises UserError if it cannot be written."""
-        with atomic_replacement(path) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **{name: getattr(self, name) for name in (*_NAMES, "places")})
+        write_arrays(path, {name: getattr(self, name) for name in (*_NAMES, "places")})
 
     @classmethod
     def load(cls, path: Path) -> "RankedLists":

@@ -10,12 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError
-from backbones.runtime.files import atomic_replacement, check_writable, write_atomic, write_error
+from backbones.runtime.files import check_writable, write_arrays, write_atomic, write_error
 from transfer.records.checksums import file_checksums, with_checksum
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Record, RunKey, unreadable
@@ -139,8 +138,7 @@ class Store:
         folder = self.folder(record.run_id)
         write_atomic(folder / OPTIONS, options.encode())
         if outcomes:
-            with atomic_replacement(folder / OUTCOMES) as temporary, temporary.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **outcomes)
+            write_arrays(folder / OUTCOMES, outcomes)
         else:
             (folder / OUTCOMES).unlink(missing_ok=True)
         files = file_checksums(folder, without=NOT_LISTED, export=(folder / EXPORT).is_dir())

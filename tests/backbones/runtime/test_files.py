@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from backbones.runtime.files import atomic_replacement, replace_folder, write_atomic
+from backbones.runtime.files import atomic_replacement, replace_folder, write_arrays, write_atomic
 
 
 @contextmanager
@@ -70,3 +71,16 @@ def test_a_replaced_folder_is_never_absent(tmp_path: Path) -> None:
     assert not missing
     assert (target / "file").read_text() == "199"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]
+
+
+def test_arrays_are_whole_or_absent_and_never_pickled(tmp_path: Path) -> None:
+    path = tmp_path / "arrays.npz"
+    write_arrays(path, {"names": np.array(["a", "bc"]), "numbers": np.arange(3)})
+    with np.load(path, allow_pickle=False) as file:
+        assert sorted(file) == ["names", "numbers"]
+        assert file["names"].tolist() == ["a", "bc"]
+    before = path.read_bytes()
+    with pytest.raises(TypeError, match=r"arrays\.npz: things is an array of Python objects"):
+        write_arrays(path, {"things": np.array([{}])})
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]

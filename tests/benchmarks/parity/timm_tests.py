@@ -67,7 +67,7 @@ class Result:
     error: str = ""
 
 
-@dataclass
+@dataclass(eq=False)
 class Collector:
     """A plugin of pytest: has the tests run on certain models, and keeps the results."""
 
