@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from backbones.build import Size, build, check_features, describe_divisor, pooled_features
 from backbones.checkpoints.classifier import SEPARATE_HEAD, Classes, Head
+from backbones.data.loading.floats import to_floats
 from backbones.errors import UsageError, UserError
 from backbones.spec import BackboneSpec, override, resolve
 from backbones.volo import Box
@@ -259,9 +260,15 @@ class Backbone(nn.Module):
         return self._layers
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Return images [B, 3, H, W] in [0, 1] as the model's input. Raises ValueError for tensors of another form."""
+        """Return images [B, 3, H, W], floats in [0, 1] or bytes, as the model's input.
+
+        Raises:
+            ValueError: tensors of another form.
+        """
+        images = to_floats(images)
         if images.ndim != 4 or images.shape[1] != 3 or not images.is_floating_point():
-            raise ValueError(f"images are float [B, 3, H, W] in [0, 1], not {images.dtype} {tuple(images.shape)}")
+            form = f"{images.dtype} {tuple(images.shape)}"
+            raise ValueError(f"images are [B, 3, H, W], float in [0, 1] or uint8, not {form}")
         return (images - self.mean) / self.std
 
 

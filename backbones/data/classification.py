@@ -5,6 +5,7 @@ A new format is a reader (spec, data folder) -> `FoundLayout`, its entry in `REA
 `with_storage_variants`.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from backbones.data.cache import recall, remember
 from backbones.data.formats.cifar import cifar
 from backbones.data.formats.folders import FoundLayout, StorageVariant, image_folder
 from backbones.data.formats.hub import hf
@@ -23,7 +25,7 @@ from backbones.data.formats.unofficial_split import caltech101, colorectal_histo
 from backbones.data.formats.users_reader import classification_by_user
 from backbones.data.spec import DatasetSpec, check_format, manifest_digest
 from backbones.data.splits.integrity import check_split
-from backbones.data.splits.split import Split
+from backbones.data.splits.split import PackedNames, Split
 from backbones.data.splits.subsets import take_fraction, take_per_class
 from backbones.errors import UsageError, UserError, did_you_mean, shortened
 
@@ -46,6 +48,8 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
 }
 CHECKED_AT_ONCE = 200_000
 """Sets of more images are not decoded before they are used."""
+REMEMBERED = 100_000
+"""Images from which on the digest of a data set is remembered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +170,25 @@ def _counts(splits: dict[str, Split]) -> dict[str, Any]:
 
 
 def _digest(splits: dict[str, Split]) -> str:
+    if sum(map(len, splits.values())) < REMEMBERED:
+        return _manifest(splits)
+    # Sorting a million names takes seconds, so the digest is kept under that of the arrays it comes from.
+    content = hashlib.sha256()
+    for name, split in splits.items():
+        names = split.names if isinstance(split.names, PackedNames) else PackedNames(split.names)
+        content.update(f"{name} {len(split)}\n".encode())
+        for array in (*names.arrays(), split.labels, split.sizes):
+            content.update(np.ascontiguousarray(array).data)
+    place = f"manifests/{content.hexdigest()}"
+    kept = recall(place)
+    if kept is not None and len(kept) == 64:
+        return kept.decode()
+    digest = _manifest(splits)
+    remember(place, digest.encode(), what="the digest of the data set")
+    return digest
+
+
+def _manifest(splits: dict[str, Split]) -> str:
     return manifest_digest(
         (f"{name}/{label}/{image}", size)
         for name, split in splits.items()

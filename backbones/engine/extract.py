@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from backbones.data.loading.floats import to_floats
 from backbones.data.loading.loader import leave_signals_to_the_parent, unwrap_worker_errors
 from backbones.engine.context import Context
 from backbones.runtime import dist
@@ -52,7 +53,7 @@ def compute_rows(
             context.check_stop()
             parts = batch if isinstance(batch, list | tuple) else [batch]
             with context.scoring():
-                rows.append(compute(*(part.to(context.device, non_blocking=True) for part in parts)).cpu())
+                rows.append(compute(*(to_floats(part.to(context.device, non_blocking=True)) for part in parts)).cpu())
     except Exception:
         context.check_stop()  # a signal to the whole process group also ends the loader's workers
         raise

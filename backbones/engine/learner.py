@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from backbones.data.loading.floats import to_floats
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
 from backbones.errors import UsageError
@@ -29,10 +30,10 @@ class Learner(nn.Module):
     moving_targets = False
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
-        """Return a batch of the loader (tensors, or tuples of them) on `device`."""
+        """Return a batch of the loader (tensors, or tuples of them) on `device`, with images as floats in [0, 1]."""
         if isinstance(batch, Tensor):
-            return batch.to(device, non_blocking=True)
-        return type(batch)(self.prepare(part, device) for part in batch)
+            return to_floats(batch.to(device, non_blocking=True))
+        return type(batch)(Learner.prepare(self, part, device) for part in batch)
 
     def split(self, batch: Batch, parts: int) -> list[Batch]:
         """Return a batch as `parts` micro-batches, cut along the first dimension."""

@@ -1,8 +1,8 @@
 """Augmentation of one image for supervised training, and the view of an image that is scored.
 
-Images leave as [3, size, size] floats in [0, 1]; the backbone normalises them. Every draw comes from `random`, numpy's
-global generator or torch's, so that under `backbones.data.loading.images.seeded` an augmented image is a function of
-the key.
+Images leave as bytes [3, size, size]; they become floats in [0, 1] where the model is, which normalises them. Every
+draw comes from `random`, numpy's global generator or torch's, so that under `backbones.data.loading.images.seeded` an
+augmented image is a function of the key.
 """
 
 import random
@@ -12,38 +12,48 @@ from typing import Any, Literal
 
 from PIL import Image
 from timm.data import create_transform
-from timm.data.auto_augment import AugmentOp
-from torch import Tensor
-from torchvision.transforms import CenterCrop, InterpolationMode, RandomHorizontalFlip, RandomResizedCrop, Resize
-from torchvision.transforms import functional as F
+from timm.data.auto_augment import AugmentOp, AutoAugment, RandAugment
+from torchvision.transforms import (
+    CenterCrop,
+    ColorJitter,
+    InterpolationMode,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+)
 
-from backbones.data.loading.erasing import RandomErasing
-from backbones.data.loading.image_ops import FastCrop
+from backbones.data.loading.erasing import DrawErasing, RandomErasing
+from backbones.data.loading.fast_ops import TIMM
+from backbones.data.loading.floats import to_floats
+from backbones.data.loading.image_ops import FastCrop, FastFlip, FastJitter, to_pixels
 from backbones.errors import UsageError
 from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop, SquashCrop
-from backbones.pretrain.bigvision_randaugment import RandAugment
+from backbones.pretrain.bigvision_randaugment import RandAugment as BigVisionRandAugment
 from backbones.pretrain.options import AugmentOptions, shorter_side
 
-Step = Callable[[Any], Image.Image]
-Transform = Callable[[Any], Tensor]
+Step = Callable[[Any], Any]
+Transform = Callable[[Any], Any]
 View = Literal["bicubic", "area", "squash"]
 
 
 class Augmentation:
-    """PIL image -> [3, H, W] in [0, 1]: `steps` from image to image, then erasing, which may leave [0, 1].
+    """PIL image -> uint8 [3, H, W]: `steps` from image to image, then erasing, if any.
 
-    With fast operations the first step takes uint8 pixels [3, H, W] in place of the image.
+    `RandomErasing` makes floats in [0, 1] first, and may leave that range. With fast operations the first step takes
+    uint8 pixels [3, H, W] in place of the image, and `DrawErasing` adds the box to be erased; see there.
     """
 
-    def __init__(self, steps: Sequence[Step], erase: RandomErasing | None = None) -> None:
+    def __init__(self, steps: Sequence[Step], erase: RandomErasing | DrawErasing | None = None) -> None:
         self.steps = steps
         self.erase = erase
 
-    def __call__(self, image: Image.Image) -> Tensor:
+    def __call__(self, image: Any) -> Any:
         for step in self.steps:
             image = step(image)
-        tensor: Tensor = F.to_tensor(image)
-        return tensor if self.erase is None else self.erase(tensor)
+        pixels = to_pixels(image)
+        if isinstance(self.erase, RandomErasing):
+            return self.erase(to_floats(pixels))
+        return pixels if self.erase is None else self.erase(pixels)
 
 
 class PaddedCrop:
@@ -62,7 +72,7 @@ class PaddedCrop:
 
 
 def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], std: Sequence[float]) -> Transform:
-    """Return the training augmentation, PIL image -> [3, size, size]; uint8 [3, H, W] -> likewise for fast operations.
+    """Return the training augmentation, an `Augmentation` from PIL images, or from uint8 [3, H, W] for fast operations.
 
     Args:
         size: pixels of the result's sides.
@@ -74,20 +84,35 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
     Raises:
         UsageError: timm does not know the auto_augment description.
     """
-    flip = RandomHorizontalFlip(options.flip)
+    fast = options.image_ops == "fast"
+    flip = FastFlip(options.flip) if fast else RandomHorizontalFlip(options.flip)
     if options.augment == "crop":
         mode = InterpolationMode(options.interpolation)
         resized_crop = RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode)
-        return Augmentation([FastCrop(resized_crop) if options.image_ops == "fast" else resized_crop, flip])
+        return Augmentation([FastCrop(resized_crop) if fast else resized_crop, flip])
     if options.augment == "bigvision":
-        randaug = [RandAugment(*options.randaug)] if options.randaug else []
+        randaug = [BigVisionRandAugment(*options.randaug)] if options.randaug else []
         return Augmentation([InceptionCrop(size, options.crop_area, options.crop_ratio), flip, *randaug])
     crop, colour = _timm_steps(size, options, mean)
+    if fast:
+        steps = [FastCrop(crop[0]), flip, *map(_fast, colour)]
+        return Augmentation(steps, DrawErasing(options.erase) if options.erase else None)
     if options.augment == "pad":
         crop = [PaddedCrop(size, options.pad, options.interpolation), flip]
-    elif options.image_ops == "fast":
-        crop = [FastCrop(crop[0]), *crop[1:]]
     return Augmentation([*crop, *colour], RandomErasing(options.erase, mean, std) if options.erase else None)
+
+
+def _fast(step: Any) -> Any:
+    """Return a colour step of timm with operations of `fast_ops`. Raises UsageError where there is none."""
+    if isinstance(step, ColorJitter):
+        return FastJitter(step)
+    if not isinstance(step, RandAugment | AutoAugment):
+        raise UsageError(
+            f"--image-ops fast: knows timm's RandAugment and AutoAugment, not its {type(step).__name__}; give `pil`"
+        )
+    for op in _operations([step]):
+        op.aug_fn = TIMM[op.name]
+    return step
 
 
 def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tuple[list[Any], list[Step]]:
@@ -154,5 +179,5 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
 
 
 def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:
-    """Return the transform of evaluation, PIL image -> [3, size, size] in [0, 1]; see `view_steps`."""
+    """Return the transform of evaluation, PIL image -> uint8 [3, size, size]; see `view_steps`."""
     return Augmentation(view_steps(size, resize, view=view))

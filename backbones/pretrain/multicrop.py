@@ -1,7 +1,7 @@
 """DINO's multi-crop augmentation (arXiv 2104.14294, section 3 and appendix; multi-crop: SwAV, arXiv 2006.09882)."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from PIL import Image, ImageFilter, ImageOps
@@ -14,9 +14,9 @@ from torchvision.transforms import (
     RandomHorizontalFlip,
     RandomResizedCrop,
 )
-from torchvision.transforms import functional as F
 
-from backbones.data.loading.image_ops import FastCrop
+from backbones.data.loading import fast_ops
+from backbones.data.loading.image_ops import FastCrop, FastFlip, FastGrey, FastJitter, to_pixels
 
 BLUR = (0.1, 2.0)  # pixels
 GLOBAL_BLUR = (1.0, 0.1)  # probabilities in the two global crops
@@ -25,7 +25,7 @@ SOLARIZE = 0.2
 
 
 class MultiCrop:
-    """PIL image -> [g1, g2, l1, ..., ln]: two global crops [3, G, G] and n local ones [3, L, L] in [0, 1].
+    """PIL image -> [g1, g2, l1, ..., ln]: two global crops [3, G, G] and n local ones [3, L, L], all uint8.
 
     Every crop: random resized crop (bicubic), flip, colour jitter with probability 0.8, grey with 0.2; then Gaussian
     blur with probability 1, 0.1 (global) and 0.5 (local); the second global crop is solarised with probability 0.2.
@@ -53,10 +53,14 @@ class MultiCrop:
         blur: tuple[float, float] | None = BLUR,
         image_ops: Literal["pil", "fast"] = "pil",
     ) -> None:
-        self.global_crop = _crop(global_size, global_area, image_ops)
-        self.local_crop = _crop(local_size, local_area, image_ops)
-        jitter = RandomApply([ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8)
-        self.colour = (RandomHorizontalFlip(0.5), jitter, RandomGrayscale(0.2))
+        fast = image_ops == "fast"
+        self.global_crop = _crop(global_size, global_area, fast)
+        self.local_crop = _crop(local_size, local_area, fast)
+        jitter = ColorJitter(0.4, 0.4, 0.2, 0.1)
+        steps: Sequence[Any] = (RandomHorizontalFlip(0.5), RandomApply([jitter], 0.8), RandomGrayscale(0.2))
+        self.colour = (FastFlip(0.5), FastJitter(jitter, 0.8), FastGrey(0.2)) if fast else steps
+        self.blurred = fast_ops.blur if fast else _blurred
+        self.solarized = fast_ops.solarize if fast else ImageOps.solarize
         self.local_crops = local_crops
         self.blur = blur
 
@@ -64,19 +68,23 @@ class MultiCrop:
         first = self._view(image, self.global_crop, GLOBAL_BLUR[0])
         second = self._view(image, self.global_crop, GLOBAL_BLUR[1])
         if random.random() < SOLARIZE:
-            second = ImageOps.solarize(second, 128)
+            second = self.solarized(second, 128)
         views = [first, second, *(self._view(image, self.local_crop, LOCAL_BLUR) for _ in range(self.local_crops))]
-        return [F.to_tensor(view) for view in views]
+        return [to_pixels(view) for view in views]
 
-    def _view(self, source: Any, crop: Callable[[Any], Image.Image], blur: float) -> Image.Image:
+    def _view(self, source: Any, crop: Callable[[Any], Any], blur: float) -> Any:
         image = crop(source)
         for step in self.colour:
             image = step(image)
         if self.blur is not None and random.random() <= blur:
-            image = image.filter(ImageFilter.GaussianBlur(random.uniform(*self.blur)))
+            image = self.blurred(image, random.uniform(*self.blur))
         return image
 
 
-def _crop(size: int, area: tuple[float, float], image_ops: Literal["pil", "fast"]) -> Callable[[Any], Image.Image]:
+def _blurred(image: Image.Image, radius: float) -> Image.Image:
+    return image.filter(ImageFilter.GaussianBlur(radius))
+
+
+def _crop(size: int, area: tuple[float, float], fast: bool) -> Callable[[Any], Any]:
     crop = RandomResizedCrop(size, area, interpolation=InterpolationMode.BICUBIC)
-    return FastCrop(crop) if image_ops == "fast" else crop
+    return FastCrop(crop) if fast else crop

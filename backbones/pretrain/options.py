@@ -21,10 +21,10 @@ class ImageOpsOptions:
     """How the images of training are decoded and cropped."""
 
     image_ops: Literal["pil", "fast"]
-    """How training images are decoded, cropped and resized. `pil` has the pixels of the reference implementations.
-    `fast` decodes by torchvision and resizes bytes in torch: the same crops, and pixels that differ by at most 2 of 255
-    (8 in dithered images).
-    Scored images are always read by `pil`."""
+    """How training images are decoded, cropped and recoloured. `pil` has the pixels of the reference implementations.
+    `fast` decodes and resizes by torchvision and recolours by OpenCV, with the same draws: pixels of
+    photographs differ by at most 2 of 255 up to the crop (8 in dithered images), and a little where colours are turned,
+    blurred, or moved between pixels. Scored images are always read by `pil`."""
 
 
 @dataclass(kw_only=True)
@@ -78,6 +78,11 @@ class AugmentOptions(ImageOpsOptions):
             raise UsageError(f"--interpolation random: only --augment timm draws it, not {self.augment}")
         if self.interpolation != "bilinear" and self.augment == "bigvision":
             raise UsageError(f"--interpolation {self.interpolation}: --augment bigvision is bilinear")
+
+    @property
+    def erases_on_device(self) -> bool:
+        """Whether the loader gives images (pixels, boxes to be erased where the model is); see `DrawErasing`."""
+        return self.image_ops == "fast" and self.erase > 0
 
 
 @dataclass(kw_only=True)

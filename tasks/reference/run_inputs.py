@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from backbones.backbone import Backbone, create
+from backbones.data.loading.floats import to_floats
 from backbones.engine.trained_weights import load_trained
 from backbones.errors import MissingInput, UserError
 from backbones.runtime.seeding import seed_torch
@@ -121,7 +122,7 @@ def encode_images(
 
     Args:
         encode: maps float64 images [B, 3, H, W] in [0, 1] to outputs [B, ...].
-        read: maps an index to a float image [3, H, W].
+        read: maps an index to an image [3, H, W], float in [0, 1] or uint8.
         indices: the indices of the S images.
         label: the label of the progress bar on stderr.
     """
@@ -129,6 +130,6 @@ def encode_images(
     starts = range(0, len(order), BATCH)
     outputs = []
     for start in tqdm(starts, label, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False):
-        batch = torch.stack([read(index).double() for index in order[start : start + BATCH]])
+        batch = torch.stack([to_floats(read(index)).double() for index in order[start : start + BATCH]])
         outputs.append(encode(batch).numpy())
     return np.concatenate(outputs)

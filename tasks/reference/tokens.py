@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from backbones.backbone import Backbone
+from backbones.data.loading.floats import to_floats
 from backbones.pretrain.augment import eval_transform
 from tasks.reference.metrics.tokens import attention_facts, similarity, token_facts
 from tasks.reference.recomputed import Recomputed, SampleScores, ScoreComparison, compare_mean, first_difference
@@ -34,7 +35,9 @@ def recompute(run: RunInputs) -> Recomputed:
         last = _watch(backbone, options.class_token, tokens, weights, run, hooks)
         for start in range(0, len(chosen), BATCH):
             backbone(
-                torch.stack([transform(split.read(int(place))).double() for place in chosen[start : start + BATCH]])
+                torch.stack(
+                    [to_floats(transform(split.read(int(place)))).double() for place in chosen[start : start + BATCH]]
+                )
             )
     comparisons: list[ScoreComparison] = []
     for kind, name in SCORED.items():

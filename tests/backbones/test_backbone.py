@@ -202,8 +202,10 @@ def test_sizes_that_do_not_fit():
         create("tiny", img_size=(100, 64))
     with pytest.raises(ValueError, match="100 x 64 pixels"):
         tiny().pooled(torch.rand(1, 3, 100, 64))
-    with pytest.raises(ValueError, match=r"float \[B, 3, H, W\] in \[0, 1\], not torch\.uint8"):
-        tiny().pooled(torch.zeros(1, 3, 64, 32, dtype=torch.uint8))
+    with pytest.raises(ValueError, match=r"float in \[0, 1\] or uint8, not torch\.int64"):
+        tiny().pooled(torch.zeros(1, 3, 64, 32, dtype=torch.int64))
+    images = torch.randint(256, (2, 3, 64, 64), dtype=torch.uint8)
+    assert torch.equal(tiny().eval().normalised(images), tiny().eval().normalised(images.float() / 255))
 
 
 def test_timm_models_with_a_fixed_size_are_made_for_the_size_asked():

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from backbones.data.formats.folder_index import FolderIndex
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.split import FileSplit, PackedNames, Split
 from backbones.data.toy.digits import toy_digits
@@ -113,6 +114,8 @@ def read_split(
 ) -> tuple[FileSplit, int]:
     """Return a split, its images in the order of the classes and then of file names, and the number of ignored files.
 
+    A large one is read from its index, see `folder_index`.
+
     Args:
         name: the name of the split.
         folder: that holds the class folders.
@@ -124,6 +127,9 @@ def read_split(
     """
     label_of = {wanted: label for label, wanted in enumerate(classes)}
     listed = list(classes if present is None else present)
+    index = FolderIndex(folder, listed, classes)
+    if indexed := index.load(name):
+        return indexed
     with ThreadPoolExecutor(SCANNERS) as pool:
         scanned = list(pool.map(scan_images, [folder / entry for entry in listed]))
     empty = [entry for entry, images in zip(listed, scanned, strict=True) if not images.names]
@@ -139,7 +145,9 @@ def read_split(
         sizes=np.fromiter((size for images in scanned for size in images.sizes), dtype=np.int64),
         folder=folder,
     )
-    return split, sum(images.ignored for images in scanned)
+    ignored = sum(images.ignored for images in scanned)
+    index.keep(split, ignored)
+    return split, ignored
 
 
 def scan_images(folder: Path) -> ClassFolder:

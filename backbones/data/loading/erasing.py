@@ -28,16 +28,57 @@ class RandomErasing:
         self.std = torch.tensor(std).view(3, 1, 1)
 
     def __call__(self, image: Tensor) -> Tensor:
-        if random.random() > self.probability:
-            return image
-        H, W = image.shape[-2:]
-        for _ in range(TRIES):
-            area = random.uniform(*AREA) * H * W
-            aspect = math.exp(random.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
-            h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-            if h < H and w < W:
-                top, left = random.randint(0, H - h), random.randint(0, W - w)
-                noise = torch.empty(3, h, w).normal_()
-                image[:, top : top + h, left : left + w] = noise.mul_(self.std).add_(self.mean)
-                break
+        box = draw_box(self.probability, *image.shape[-2:])
+        if box is not None:
+            top, left, h, w = box
+            noise = torch.empty(3, h, w).normal_()
+            image[:, top : top + h, left : left + w] = noise.mul_(self.std).add_(self.mean)
         return image
+
+
+class DrawErasing:
+    """Draws the box that `erase_boxes` fills when the batch is where the model is, uint8 [3, H, W] -> (itself, box).
+
+    The box is int64 [5]: top, left, height, width, all 0 for no erasing, and a seed for its noise. Box and noise are so
+    a function of the generators' state, but the noise is not that of `RandomErasing`.
+    """
+
+    def __init__(self, probability: float) -> None:
+        self.probability = probability
+
+    def __call__(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        box = draw_box(self.probability, *image.shape[-2:])
+        if box is None:
+            return image, torch.zeros(5, dtype=torch.int64)
+        return image, torch.tensor([*box, int(torch.randint(2**62, ()))])
+
+
+def draw_box(probability: float, H: int, W: int) -> tuple[int, int, int, int] | None:
+    """Return (top, left, height, width) of a box to erase, or None; see `RandomErasing`."""
+    if random.random() > probability:
+        return None
+    for _ in range(TRIES):
+        area = random.uniform(*AREA) * H * W
+        aspect = math.exp(random.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
+        h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if h < H and w < W:
+            top = random.randint(0, H - h)
+            return top, random.randint(0, W - w), h, w
+    return None
+
+
+def erase_boxes(images: Tensor, boxes: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Fill one box of each image with noise, in place, on the device of the images.
+
+    Args:
+        images: float [B, 3, H, W] in [0, 1].
+        boxes: int64 [B, 5] on the CPU, as `DrawErasing` gives them.
+        mean: [1, 3, 1, 1], of the backbone's normalisation.
+        std: likewise.
+    """
+    generator = torch.Generator(images.device)
+    for image, (top, left, h, w, seed) in zip(images, boxes.tolist(), strict=True):
+        if h:
+            noise = torch.empty(3, h, w, device=images.device).normal_(generator=generator.manual_seed(seed))
+            image[:, top : top + h, left : left + w] = noise.mul_(std[0]).add_(mean[0])
+    return images

@@ -7,10 +7,15 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
-from torchvision.transforms import InterpolationMode
+from torchvision.transforms import ColorJitter, InterpolationMode
+
+from backbones.data.loading import fast_ops
+from backbones.data.loading.fast_ops import Pixels
 
 
 class ResizedCrop(Protocol):
@@ -26,7 +31,7 @@ class ResizedCrop(Protocol):
 
 
 class FastCrop:
-    """uint8 pixels [3, H, W] -> PIL image: a random resized crop with the draws of the given one.
+    """uint8 pixels [3, H, W] -> [height, width, 3]: a random resized crop with the draws of the given one.
 
     Only the pixels of the box are resized, with antialiasing, as bytes and with interleaved channels; torch has a fast
     path for that. The pixels of photographs differ from PIL's by at most 2 of 255, of dithered images by at most 8.
@@ -35,7 +40,7 @@ class FastCrop:
     def __init__(self, crop: ResizedCrop) -> None:
         self.crop = crop
 
-    def __call__(self, pixels: Tensor) -> Image.Image:
+    def __call__(self, pixels: Tensor) -> Pixels:
         crop = self.crop
         top, left, height, width = crop.get_params(pixels, crop.scale, crop.ratio)
         mode = crop.interpolation
@@ -43,4 +48,54 @@ class FastCrop:
             mode = random.choice(mode)  # timm's draw, after that of the box
         box = pixels[:, top : top + height, left : left + width].permute(1, 2, 0).contiguous().permute(2, 0, 1)
         resized = interpolate(box[None], size=list(crop.size), mode=mode.value, antialias=True)[0]
-        return Image.fromarray(resized.permute(1, 2, 0).contiguous().numpy())
+        return resized.permute(1, 2, 0).contiguous().numpy()
+
+
+class FastFlip:
+    """A horizontal flip with torchvision's draw."""
+
+    def __init__(self, probability: float) -> None:
+        self.probability = probability
+
+    def __call__(self, image: Pixels) -> Pixels:
+        return fast_ops.flip(image) if torch.rand(1) < self.probability else image
+
+
+class FastGrey:
+    """A grey image, with the draw of torchvision's `RandomGrayscale`."""
+
+    def __init__(self, probability: float) -> None:
+        self.probability = probability
+
+    def __call__(self, image: Pixels) -> Pixels:
+        return fast_ops.grey(image) if torch.rand(1) < self.probability else image
+
+
+class FastJitter:
+    """Changes of brightness, contrast, saturation and hue in a drawn order, with the draws of torchvision's jitter.
+
+    Args:
+        jitter: torchvision's. probability: of any change; below 1 it is drawn first, as by `RandomApply`.
+    """
+
+    def __init__(self, jitter: ColorJitter, probability: float = 1.0) -> None:
+        self.jitter = jitter
+        self.probability = probability
+
+    def __call__(self, image: Pixels) -> Pixels:
+        if self.probability < 1 and self.probability < torch.rand(1):
+            return image
+        jitter = self.jitter
+        order, *values = jitter.get_params(jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue)
+        for number in order.tolist():
+            if values[number] is not None:
+                image = JITTER[number](image, values[number])
+        return image
+
+
+JITTER = (fast_ops.brightness, fast_ops.contrast, fast_ops.saturation, fast_ops.hue)
+
+
+def to_pixels(image: Image.Image | Pixels) -> Tensor:
+    """Return an RGB image [H, W, 3] as uint8 [3, H, W], contiguous."""
+    return torch.from_numpy(np.array(image).transpose(2, 0, 1).copy())

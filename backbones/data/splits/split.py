@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from backbones.data.array_index import drop_index
 from backbones.data.loading.read_image import read_image
 from backbones.data.splits.digests import image_digest
 from backbones.data.splits.preload import Pixels
@@ -33,17 +34,17 @@ class PackedNames(Sequence[str]):
         for name in names:
             block += name.encode()
             ends.append(len(block))
-        self._block, self._ends = bytes(block), np.frombuffer(ends, dtype=np.int64)
+        self._block, self._ends = np.frombuffer(bytes(block), dtype=np.uint8), np.frombuffer(ends, dtype=np.int64)
 
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the encoded names, uint8, and where each begins and ends, int64 [M + 1]."""
-        return np.frombuffer(self._block, dtype=np.uint8), self._ends
+        return self._block, self._ends
 
     @classmethod
     def from_arrays(cls, block: NDArray[Any], ends: NDArray[Any]) -> Self:
-        """Return what `arrays` was taken from."""
+        """Return what `arrays` was taken from; arrays that are mapped from a file stay mapped."""
         names = cls([])
-        names._block, names._ends = block.tobytes(), ends
+        names._block, names._ends = block, ends
         return names
 
     def __len__(self) -> int:
@@ -57,7 +58,7 @@ class PackedNames(Sequence[str]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = range(len(self))[index]
-        return self._block[self._ends[number] : self._ends[number + 1]].decode()
+        return self._block[self._ends[number] : self._ends[number + 1]].tobytes().decode()
 
 
 @dataclass(eq=False)
@@ -135,6 +136,8 @@ class FileSplit(Split):
     """A split of image files; a name is the path below `folder`."""
 
     folder: Path
+    indexed: bool = False
+    """Whether names and sizes come from an index, so that a file may have been overwritten since."""
 
     def path(self, index: int) -> str:
         """Return the image's file."""
@@ -144,14 +147,32 @@ class FileSplit(Split):
 
     def decoded(self, index: int) -> Image.Image:
         """Read the file without a copy of its bytes."""
+        self._check_size(index)
         return read_image(self.path(index))
 
     def encoded(self, index: int) -> bytes:
         """Return the file's content."""
+        self._check_size(index)
         try:
             return Path(self.path(index)).read_bytes()
         except OSError as error:
             raise UserError(f"{self.path(index)}: cannot be read: {error.strerror}") from None
+
+    def _check_size(self, index: int) -> None:
+        """Raise UserError when an indexed file has another size than when it was listed, and drop the index."""
+        if not self.indexed:
+            return
+        path, expected = self.path(index), int(self.sizes[index])
+        try:
+            size = os.path.getsize(path)  # noqa: PTH202 (called for every image)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        if size != expected:
+            drop_index(self.folder)
+            raise UserError(
+                f"{path}: has {size:,} bytes, and had {expected:,} when {self.folder} was listed; its index is "
+                "dropped now: run the command again"
+            )
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
         """Return path, size and time of each file."""

@@ -44,6 +44,8 @@ OPTIONS: dict[str, Any] = {
     "mixing": "timm", "mixup": 0.0, "cutmix": 0.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.0,
 }  # fmt: skip
 MIXED = {"mixup": 0.8, "cutmix": 1.0, "smoothing": 0.1, "drop_path": 0.1, "erase": 0.25}
+FAST = {"image_ops": "fast", "augment": "timm", "pad": 0, "crop_area": (0.3, 1.0), "crop_ratio": (0.8, 1.25)}
+FAST |= {"auto_augment": "rand-m9-mstd0.5-inc1", "erase": 0.25}
 VOLO = {"dense_weight": 0.5, "augment": "crop", "crop_area": (0.3, 1.0), "pad": 0, "flip": 0.5, "smoothing": 0.1}
 
 
@@ -191,7 +193,7 @@ def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **gi
     return {"state": model.state_dict(), "losses": [line["loss"] for line in lines if "loss" in line]}
 
 
-@pytest.mark.parametrize("given", [{"repeats": 3, "batch": 6}, {"sam": "sam", "grad_accum_steps": 2}])
+@pytest.mark.parametrize("given", [{"repeats": 3, "batch": 6}, {"sam": "sam", "grad_accum_steps": 2}, FAST])
 def test_resumed_equals_uninterrupted_to_the_bit(
     data: ClassificationData, tmp_path: Path, given: dict[str, Any]
 ) -> None:
@@ -206,25 +208,27 @@ def test_resumed_equals_uninterrupted_to_the_bit(
 TWO = {"sync_bn": True, "ema": 0.9, "validate_at": (1,)}
 
 
-def train_as_rank(rank: int, port: int, images: str, folder: str) -> None:
+def train_as_rank(rank: int, port: int, images: str, folder: str, given: dict[str, Any]) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ["XDG_CACHE_HOME"] = f"{folder}/cache-{rank}"
     torch.set_num_threads(1)
     ranks = Ranks(rank, 2, rank, 2)
     dist.start(ranks, torch.device("cpu"))
     here = context(Path(folder), ranks=ranks)
-    scores, _ = METHOD.run(tiny(stem="conv"), opened(Path(images)), options(**TWO), here)
+    scores, _ = METHOD.run(tiny(stem="conv"), opened(Path(images)), options(**given), here)
     torch.save(scores, f"{folder}/{rank}.pt")
     dist.stop()
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("image_ops", ["pil", "fast"])
+def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_path: Path, image_ops: str) -> None:
+    given = TWO | (FAST if image_ops == "fast" else {})
     together, alone = tmp_path / "together", tmp_path / "alone"
     together.mkdir()
     alone.mkdir()
-    spawn_ranks(train_as_rank, str(images), str(together))
-    scores, _ = METHOD.run(tiny(stem="conv"), data, options(**TWO), context(alone))
+    spawn_ranks(train_as_rank, str(images), str(together), given)
+    scores, _ = METHOD.run(tiny(stem="conv"), data, options(**given), context(alone))
     lines = [[*map(json.loads, (folder / "history.jsonl").open())] for folder in (alone, together)]
     losses = [[line["loss"] for line in side if "loss" in line] for side in lines]
     assert len(losses[0]) == 18

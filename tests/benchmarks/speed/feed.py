@@ -74,6 +74,8 @@ def contestants(dino: str | None) -> dict[str, View]:
     """Every pipeline by its title."""
     timm = partial(create_transform, SIZE, mean=MEAN, std=STD, interpolation="bicubic")
     training = timm(is_training=True, auto_augment=RANDAUGMENT, re_prob=0.25, re_mode="pixel", color_jitter=None)
+    # with its prefetcher timm leaves erasing and normalising to the device, as our fast operations do
+    in_bytes = timm(is_training=True, auto_augment=RANDAUGMENT, re_prob=0.25, color_jitter=None, use_prefetcher=True)
     resized = v2.RandomResizedCrop(SIZE, AREA, RATIO, v2.InterpolationMode.BICUBIC)
     preset = [v2.RandomResizedCrop(SIZE), v2.RandomHorizontalFlip(), v2.TrivialAugmentWide()]
     floats = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
@@ -85,6 +87,7 @@ def contestants(dino: str | None) -> dict[str, View]:
         "decoding by torchvision": by_torchvision,
         "crops": after(by_torchvision, FastCrop(resized)),
         "timm, training": after(by_pil, training),
+        "timm, training, bytes": after(by_pil, in_bytes),
         "torchvision's preset, training": after(by_pil, v2.Compose([*preset, *floats, v2.RandomErasing(0.1)])),
         "ours, training, pil": after(by_pil, slow),
         "ours, training, fast": after(by_torchvision, fast),

@@ -1,0 +1,145 @@
+"""The index of large class folders: the same split without a listing, and never an old one."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from backbones.data.classification import ClassificationData, open_classification
+from backbones.data.formats import folder_index, folders
+from backbones.data.spec import DatasetSpec
+from backbones.errors import UserError
+
+SPEC = DatasetSpec(name="mine", format="image_folder", version=None)
+
+
+@pytest.fixture(autouse=True)
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_index, "INDEXED", 5)
+    monkeypatch.setattr("backbones.data.classification.REMEMBERED", 5)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The class folders that were listed."""
+    seen: list[str] = []
+    scan = folders.scan_images
+
+    def scanned(folder: Path) -> folders.ClassFolder:
+        seen.append(folder.name)
+        return scan(folder)
+
+    monkeypatch.setattr(folders, "scan_images", scanned)
+    return seen
+
+
+def draw(path: Path, grey: int, size: int = 8) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (size, size), (grey,) * 3).save(path)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for split in ("train", "val"):
+        for label in ("cat", "dog"):
+            for number in range(4):
+                draw(tmp_path / "set" / split / label / f"{number}.png", 10 * number)
+    age(tmp_path / "set")
+    return tmp_path / "set"
+
+
+def age(root: Path) -> None:
+    """As if the folders had been filled a while ago; an index of what has just changed is not kept."""
+    for folder in root.glob("*/*"):
+        os.utime(folder, (folder.stat().st_mtime - 60,) * 2)
+
+
+def opened(root: Path) -> ClassificationData:
+    return open_classification(SPEC, root)
+
+
+def facts(data: ClassificationData) -> list[object]:
+    assert data.train is not None
+    assert data.val is not None
+    splits = [(list(s.names), s.labels.tolist(), s.sizes.tolist(), s.place(1)) for s in (data.train, data.val)]
+    return [data.digest, data.classes, data.counts, splits, np.asarray(data.train.read(2)).tolist()]
+
+
+def test_the_second_opening_lists_nothing(root: Path, listed: list[str]) -> None:
+    first = facts(opened(root))
+    assert sorted(listed) == ["cat", "cat", "dog", "dog"]
+    listed.clear()
+    assert facts(opened(root)) == first
+    assert not listed
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "renamed", "replaced"])
+def test_a_changed_folder_is_listed_again(
+    root: Path, listed: list[str], change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = facts(opened(root))
+    folder = root / "train" / "dog"
+    if change == "added":
+        draw(folder / "9.png", 7)
+    elif change == "removed":
+        (folder / "3.png").unlink()
+    elif change == "renamed":
+        (folder / "3.png").rename(folder / "7.png")
+    else:
+        draw(folder / "new.png", 200, 31)
+        (folder / "new.png").replace(folder / "3.png")
+    listed.clear()
+    got = opened(root)
+    assert sorted(listed) == ["cat", "dog"]
+    assert f"{root / 'train'}: has changed since its index was made; reading it again" in capsys.readouterr().err
+    assert got.digest != before[0]
+    age(root)
+    assert facts(opened(root)) == facts(opened(root))
+
+
+def test_what_has_just_changed_is_not_indexed(root: Path, listed: list[str]) -> None:
+    draw(root / "train" / "cat" / "5.png", 3)
+    opened(root)
+    listed.clear()
+    opened(root)
+    assert sorted(listed) == ["cat", "dog"]
+
+
+def test_a_file_that_was_overwritten_in_place_is_an_error_and_then_read(root: Path) -> None:
+    """Its folder keeps its time, so the index holds until the file is read."""
+    opened(root)
+    again = opened(root)
+    assert again.train is not None
+    path = root / "train" / "cat" / "2.png"
+    folder = path.parent.stat()
+    draw(path, 77, 31)
+    os.utime(path.parent, ns=(folder.st_atime_ns, folder.st_mtime_ns))
+    for read in (again.train.read, again.train.encoded):
+        with pytest.raises(UserError, match=r"2\.png: has .* bytes, and had .*run the command again"):
+            read(2)
+    anew = opened(root)
+    assert anew.train is not None
+    assert anew.train.read(2).size == (31, 31)
+
+
+def test_a_damaged_index_is_not_used(root: Path, tmp_path: Path, listed: list[str]) -> None:
+    before = facts(opened(root))
+    (array,) = [path for path in (tmp_path / "cache").rglob("labels.npy") if np.load(path).size][:1]
+    content = bytearray(array.read_bytes())
+    content[-8] ^= 1
+    array.write_bytes(content)
+    listed.clear()
+    assert facts(opened(root)) == before
+    assert sorted(listed) == ["cat", "dog"]
+
+
+def test_a_missing_image_is_named(root: Path) -> None:
+    opened(root)
+    again = opened(root)
+    assert again.train is not None
+    (root / "train" / "cat" / "2.png").unlink()
+    with pytest.raises(UserError, match=r"2\.png: cannot be read: No such file"):
+        again.train.read(2)
