@@ -98,4 +98,5 @@ JITTER = (fast_ops.brightness, fast_ops.contrast, fast_ops.saturation, fast_ops.
 
 def to_pixels(image: Image.Image | Pixels) -> Tensor:
     """Return an RGB image [H, W, 3] as uint8 [3, H, W], contiguous."""
-    return torch.from_numpy(np.array(image).transpose(2, 0, 1).copy())
+    array = image if isinstance(image, np.ndarray) else np.array(image)
+    return torch.from_numpy(array).permute(2, 0, 1).contiguous()
