@@ -51,12 +51,8 @@ class Dino(DinoFacts):
     ) -> tuple[Scores, Outcomes]:
         """Train on the training split, score the validation split by k-NN against it, and export."""
         assert data.train is not None
-        seed_torch(context.seed)
-        learner = make_learner(spec, options, len(data.train) // options.batch)
-        chosen = learner.teacher.backbone if options.export == "teacher" else learner.student.backbone
-        context.note_backbone(
-            chosen, flops(chosen, options.size), context.micro_batch(2 * options.batch, options.grad_accum_steps)
-        )
+        learner, loader = prepare_training(spec, data, options, context)
+        chosen = learner.exported
         if options.local_crops:
             context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
         if data.val is None:
@@ -71,7 +67,7 @@ class Dino(DinoFacts):
                 outcomes = {}
             return context.observe(chosen, epoch) | self.rescore(outcomes)
 
-        outcome = fit(learner, train_loader(data.train, options, context), options, context, validate)
+        outcome = fit(learner, loader, options, context, validate)
         if outcome.training_failed:
             return {}, {}
         start = time.monotonic()
@@ -109,6 +105,20 @@ def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
         raise UsageError(
             f"backbone {spec.name}: made for --size {options.size}, not for --local-size {options.local_size}: {reason}"
         ) from error
+
+
+def prepare_training(
+    spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
+) -> tuple[DinoLearner, RunLoader]:
+    """Return student and teacher, and the loader of their batches."""
+    assert data.train is not None
+    seed_torch(context.seed)
+    learner = make_learner(spec, options, len(data.train) // options.batch)
+    operations = flops(learner.exported, options.size)
+    context.note_backbone(
+        learner.exported, operations, context.micro_batch(2 * options.batch, options.grad_accum_steps)
+    )
+    return learner, train_loader(data.train, options, context)
 
 
 def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> DinoLearner:

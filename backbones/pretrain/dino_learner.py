@@ -134,6 +134,11 @@ class DinoLearner(Learner):
         for network in (self.student, self.teacher):
             share_tokens(network.backbone.model, shards)
 
+    @property
+    def exported(self) -> Backbone:
+        """The backbone that is scored and exported."""
+        return self.teacher.backbone if self.options.export == "teacher" else self.student.backbone
+
     def after_backward(self, step: int) -> None:
         """Drop the last layer's gradients in the first epochs."""
         if self._epoch(step) < self.options.freeze_last_layer:

@@ -113,17 +113,7 @@ def train(
     spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
 ) -> SupervisedLearner:
     """Train a classifier from the weights that `spec` names; `context.outcome` says how it ended."""
-    seed_torch(context.seed)
-    spec = with_train_size(spec, options.size)
-    backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
-    if context.on_gpu:
-        backbone.to(memory_format=torch.channels_last)
-    context.note_backbone(
-        backbone, flops(backbone, options.size), context.micro_batch(options.batch, options.grad_accum_steps)
-    )
-    split = _training_split(data)
-    counts = np.bincount(split.labels, minlength=len(data.classes))
-    learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)
+    learner, loader = prepare_training(spec, data, options, context)
     if data.val is None:
         context.note(f"{data.name} has no validation split: nothing is scored")
 
@@ -135,8 +125,26 @@ def train(
             outcomes = {}
         return context.observe(learner.scored_backbone, epoch) | (accuracies(outcomes) if outcomes else {})
 
-    fit(learner, train_loader(split, backbone, options, context), options, context, scores)
+    fit(learner, loader, options, context, scores)
     return learner
+
+
+def prepare_training(
+    spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
+) -> tuple[SupervisedLearner, RunLoader]:
+    """Return the classifier that is trained, from the weights that `spec` names, and the loader of its batches."""
+    seed_torch(context.seed)
+    spec = with_train_size(spec, options.size)
+    backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
+    if context.on_gpu:
+        backbone.to(memory_format=torch.channels_last)
+    context.note_backbone(
+        backbone, flops(backbone, options.size), context.micro_batch(options.batch, options.grad_accum_steps)
+    )
+    split = _training_split(data)
+    counts = np.bincount(split.labels, minlength=len(data.classes))
+    learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)
+    return learner, train_loader(split, backbone, options, context)
 
 
 def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, context: Context) -> RunLoader:

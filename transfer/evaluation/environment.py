@@ -20,7 +20,7 @@ def environment(context: Context, *, trains: bool = True) -> dict[str, Any]:
     commit, dirty = source_state()
     return {
         "versions": {"python": platform.python_version()} | {name: package_version(name) for name in PACKAGES},
-        "device": torch.cuda.get_device_name(context.device) if context.on_gpu else _processor(),
+        "device": device_name(context.device),
         "device_type": context.device.type,
         "world_size": context.ranks.world,
         "sequence_parallel": context.ranks.token_ranks,
@@ -33,6 +33,11 @@ def environment(context: Context, *, trains: bool = True) -> dict[str, Any]:
         "git": commit,
         "dirty": dirty,
     }
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of the GPU or processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
 
 
 def _processor() -> str:

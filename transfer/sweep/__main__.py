@@ -71,8 +71,8 @@ class SweepOptions:
     dry_run: bool = False
     """List the cells with their commands and predicted cost, build every model, and stop."""
     speed: float | None = None
-    """The TFLOP/s that a device sustains, for the predicted hours; by default 30 % of a matrix product's on this
-    machine."""
+    """The TFLOP/s that a device sustains, for the predicted hours; by default what `transfer.doctor speed` measured
+    on this machine, else 30 % of a matrix product's."""
 
     def __post_init__(self) -> None:
         for name, minimum in (("workers", 1), ("gpus", 0)):

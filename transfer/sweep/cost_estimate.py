@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
+from transfer.doctor.speed_memory import recall_speed
 from transfer.launch.base import ProcessSpec, python_command
 from transfer.report.tables.render import markdown
 from transfer.report.tables.table import Column, Table
@@ -45,8 +46,7 @@ def plan(
         searches: the searches of the sweep, if it has any.
         built: the result of building the models.
     """
-    source = "--speed" if speed else f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
-    speed = speed or _sustained()
+    speed, source = (speed, "--speed") if speed else _sustained()
     predictions = [_predicted(job) for job in jobs]
     table = Table.from_rows(
         (
@@ -123,12 +123,21 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
     return float(sum(counted)) if counted else None
 
 
-def _sustained() -> float:
-    """Measure the TFLOP/s of a bf16 matrix product, on a GPU if there is one, and return the assumed share of it."""
+def _sustained() -> tuple[float, str]:
+    """Return the TFLOP/s that this machine sustains, and their source.
+
+    `doctor speed` has measured them, or they are the assumed share of a bf16 matrix product, measured here; on a GPU if
+    there is one.
+    """
     import time
 
     import torch
 
+    from transfer.evaluation.environment import device_name
+
+    name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    if measured := recall_speed(name):
+        return measured.tflops, f"`transfer.doctor speed` with {measured.backbone} on this {name}, {measured.date}"
     device = "cuda" if torch.cuda.is_available() else "cpu"
     side = 8192 if device == "cuda" else 1024
     a = torch.randn(side, side, device=device, dtype=torch.bfloat16)
@@ -140,4 +149,5 @@ def _sustained() -> float:
             torch.cuda.synchronize()
         best = min(best, time.perf_counter() - start)
     del product
-    return UTILISATION * 2 * side**3 / best / 1e12
+    source = f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
+    return UTILISATION * 2 * side**3 / best / 1e12, source
