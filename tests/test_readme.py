@@ -12,6 +12,7 @@ from transfer import features, pretrain, run
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.backbone import BackboneCheckOptions
 from transfer.doctor.completion import CompletionOptions
+from transfer.doctor.pack import PackOptions
 from transfer.doctor.speed import SpeedOptions
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
@@ -31,7 +32,12 @@ OPTIONS = {
     "features": features.FeaturesOptions,
     "doctor": doctor.DataOptions,
 }
-DOCTOR = {"backbone": BackboneCheckOptions, "completion": CompletionOptions, "speed": SpeedOptions}
+DOCTOR = {
+    "backbone": BackboneCheckOptions,
+    "completion": CompletionOptions,
+    "pack": PackOptions,
+    "speed": SpeedOptions,
+}
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
 COMMANDS = sorted({command for name in GUIDE for command in commands(name)})
 PLANNED = [command for command in COMMANDS if command[0] not in OPTIONS and "--dry-run" not in command[1]]
@@ -87,6 +93,7 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
             ("doctor", "data"),
             ("doctor", "backbone"),
             ("doctor", "speed"),
+            ("doctor", "pack"),
             ("sweep", "demo"),
         ),
         *(("report", "runs"), ("verify", "runs")),

@@ -1,8 +1,8 @@
 """`python -m transfer.doctor [data]` prints versions, what this machine can do, which data sets are here, and fixes.
 
-`python -m transfer.doctor backbone NAME` checks a backbone, see `backbone.py`; `python -m transfer.doctor speed
---backbone NAME` measures how fast it trains here, see `speed.py`; `python -m transfer.doctor completion bash` prints
-what completes the commands in a shell.
+Its other commands have modules of their own: `backbone NAME` checks a backbone, `speed --backbone NAME` measures how
+fast it trains here, `pack NAME --to FOLDER` writes a data set as few large files, and `completion bash` prints what
+completes the commands in a shell.
 """
 
 import importlib
@@ -32,8 +32,8 @@ RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdete
 @dataclass(kw_only=True)
 class DoctorOptions:
     """Check everything. `python -m transfer.doctor data` checks only the data sets, but thoroughly;
-    `python -m transfer.doctor backbone NAME|FILE:Class` checks a backbone, `python -m transfer.doctor speed --backbone
-    NAME` measures how fast it trains on this machine."""
+    `backbone NAME|FILE:Class` checks a backbone, `speed --backbone NAME` measures how fast it trains on this machine,
+    `pack NAME --to FOLDER` writes a data set as few large files, `completion bash` prints what completes commands."""
 
     data: Path | None = None
     """The folder with the data sets; by default $TRANSFER_DATA."""
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     """Print the results; return 1 when something is broken, with `data` also when a set is incomplete, and with
     `backbone` when a check failed.
     """
-    commands = {"data": _data, "backbone": _backbone, "speed": _speed, "completion": _completion}
+    commands = {"data": _data, "backbone": _backbone, "speed": _speed, "pack": _pack, "completion": _completion}
     return exit_on_user_error(commands.get("".join(argv[:1]), _main), argv)
 
 
@@ -81,6 +81,12 @@ def _speed(argv: list[str]) -> int:
     return measure_speed(argv[1:])
 
 
+def _pack(argv: list[str]) -> int:
+    from transfer.doctor.pack import pack
+
+    return pack(argv[1:])
+
+
 def _completion(argv: list[str]) -> int:
     from transfer.doctor.completion import print_completion
 
@@ -89,7 +95,7 @@ def _completion(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
-        known = ("data", "backbone", "speed", "completion")
+        known = ("data", "backbone", "speed", "pack", "completion")
         raise UsageError(f"unknown argument {argv[0]!r}{did_you_mean(argv[0], known)} ({', '.join(known)}, or flags)")
     options = parse(DoctorOptions, argv, prog="python -m transfer.doctor")
     sections: dict[str, Callable[[], Iterator[CheckResult]]] = {
