@@ -18,8 +18,10 @@ from tqdm import tqdm
 
 from backbones.checkpoints.exports import EXPORT, PRETRAIN
 from backbones.data.loading.loader import RunLoader
+from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.outcome import Outcome
-from backbones.errors import Stopped, UsageError
+from backbones.errors import Stopped, UsageError, shortened
+from backbones.runtime import dist
 from backbones.runtime.files import write_error
 from backbones.runtime.precision import autocast, scoring_precision
 from backbones.runtime.precision_names import Precision
@@ -79,6 +81,10 @@ class Context:
     threads: Threads | None = None  # None: torch's number is left alone
     threads_why: str | None = None  # of the number that this model got
     checkpoint_seconds: float = 300.0
+    skip_corrupt: int = 0
+    """Damaged images that a training may replace by their neighbours, on each rank."""
+    replacing: SplitDataset | None = None
+    """The data set in which it does."""
     ranks: Ranks = ALONE
     progress: bool = False
     quiet: bool = False  # nothing is printed; notes still go to the record
@@ -121,6 +127,9 @@ class Context:
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> RunLoader:
         """Return the loader that `fit` reads from, under the run's ranks and workers; see `RunLoader`."""
+        if self.skip_corrupt and isinstance(dataset, SplitDataset):
+            dataset.replace_damaged(self.skip_corrupt)
+            self.replacing = dataset
         return RunLoader(
             dataset,
             epoch_batches,
@@ -223,6 +232,18 @@ class Context:
         """Add a note to the record, and print it on stderr."""
         self.notes.append(text)
         self.say(text)
+
+    def note_replaced_images(self) -> None:
+        """Note the damaged images that the training of all ranks replaced, if it may."""
+        if not self.skip_corrupt:
+            return
+        mine = [] if self.replacing is None else self.replacing.damaged_names()
+        names = sorted({name for part in dist.gather_objects(mine) for name in part})
+        if names:
+            self.details["replaced_images"] = names
+            self.note(
+                f"{len(names)} damaged training image(s) were replaced by the next readable one: {shortened(names)}"
+            )
 
     def say(self, text: str) -> None:
         """Print a line for the user on stderr, from the first rank."""

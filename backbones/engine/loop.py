@@ -123,6 +123,7 @@ class _Run:
                     self.save()
         self.done, self.context.training = True, False
         self.stepper.share_buffers()
+        self.context.note_replaced_images()
         if verdict is None and not self.stepper.finite():
             reason = "a parameter or a batch-norm statistic was not finite after the last step"
             verdict = Outcome("nonfinite", reason, self.progress.step)

@@ -84,6 +84,7 @@ def make_context(command: Command) -> Context:
         workers=workers,
         threads=threads,
         checkpoint_seconds=run.checkpoint_seconds,
+        skip_corrupt=run.skip_corrupt,
         ranks=ranks,
         progress=True,
         features=run.features,

@@ -8,8 +8,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from backbones.data.loading.images import Key, seeded
+from backbones.data.splits.damaged import DamagedImages
 from backbones.data.splits.preload import LIMIT
 from backbones.data.splits.split import Split
+from backbones.errors import UserError
 
 Views = Tensor | list[Tensor]
 
@@ -43,6 +45,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         self.split, self.transform, self.seed, self.extra = split, transform, seed, extra
         self.read = split.read_pixels if image_ops == "fast" else split.read
         self.labels = torch.from_numpy(split.labels)
+        self.damaged: DamagedImages | None = None
         if preload is not False:
             split.preload(None if preload else LIMIT)
 
@@ -53,8 +56,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         """Return (transform(image), label as a scalar tensor[, extra(index)]). Raises UserError for an unreadable
         image.
         """
-        index = key[1] if isinstance(key, tuple) else key
-        image = self.read(index)
+        image, index = self._readable(key[1] if isinstance(key, tuple) else key)
         if isinstance(key, tuple):
             with seeded(self.seed, *key):
                 views = self.transform(image)
@@ -62,3 +64,21 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
             views = self.transform(image)
         item = (views, self.labels[index])
         return (*item, self.extra(index)) if self.extra else item
+
+    def replace_damaged(self, limit: int) -> None:
+        """Give the next readable image in place of a damaged one, for at most `limit` different ones."""
+        self.damaged = DamagedImages(limit)
+
+    def damaged_names(self) -> list[str]:
+        """Return the names of the images that were replaced so far."""
+        return [] if self.damaged is None else [self.split.names[index] for index in self.damaged.indices()]
+
+    def _readable(self, index: int) -> tuple[Any, int]:
+        while True:
+            try:
+                return self.read(index), index
+            except UserError as error:
+                if self.damaged is None:
+                    raise
+                self.damaged.add(index, error)
+                index = (index + 1) % len(self)
