@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -60,6 +60,8 @@ class SpeedOptions:
     """Images in a step; by default 128 on a GPU and 16 on a CPU, or the recipe's if that is less."""
     workers: int | None = None
     """Loader processes; by default as many as a training takes."""
+    image_ops: Literal["pil", "fast"] | None = None
+    """Image operations of the whole step; by default the recipe's."""
     compile: bool = False
     """Compile the training step."""
     device: str = "auto"
@@ -110,6 +112,7 @@ def _command(options: SpeedOptions) -> tuple[Command, Any]:
     words += ["--dataset", options.dataset] if options.dataset else []
     words += ["--data", str(options.data)] if options.data else []
     words += [] if options.workers is None else ["--workers", str(options.workers)]
+    words += ["--image-ops", options.image_ops] if options.image_ops else []
     words += ["--compile"] if options.compile else []
     command = read_command(recipe, method.options, words, PretrainRunOptions)
     device = "cuda" if options.device != "cpu" and torch.cuda.is_available() else "cpu"
