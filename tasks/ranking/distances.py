@@ -150,17 +150,28 @@ def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
     16,000 queries gave unequal distances), so ties of equal features are only sure if each is multiplied once.
     """
     # + 0.0 turns -0.0, an equal number with other bytes, into 0.0
-    rows = features.cpu().numpy() + 0.0
-    places: dict[int, int] = {}  # by hash
-    first: list[int] = []
-    copies = np.empty(len(rows), dtype=np.int64)
-    for index, row in enumerate(rows):
-        place = places.setdefault(hash(row.tobytes()), len(first))
-        if place == len(first) or not np.array_equal(rows[first[place]], row):
-            place = len(first)
-            first.append(index)
-        copies[index] = place
-    return torch.tensor(first, device=features.device), torch.from_numpy(copies).to(features.device)
+    rows = np.ascontiguousarray(features.cpu().numpy() + 0.0)
+    hashes = _row_hashes(rows)
+    _, candidate, copies = np.unique(hashes, return_index=True, return_inverse=True)
+    candidate = candidate[copies.reshape(-1)]  # the first row of the same hash
+    same = candidate == np.arange(len(rows))
+    others = np.flatnonzero(~same)
+    same[others] = [np.array_equal(rows[index], rows[candidate[index]]) for index in others.tolist()]
+    source = np.where(same, candidate, np.arange(len(rows)))  # a row of another content stays by itself
+    first, copies = np.unique(source, return_inverse=True)
+    copies = torch.from_numpy(copies.reshape(-1)).to(features.device)
+    return torch.from_numpy(first).to(features.device), copies
+
+
+def _row_hashes(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return a hash [G] of the bytes of each row, equal for equal rows."""
+    words = rows.view(np.uint32)
+    factors = np.random.default_rng(0).integers(1, 2**63, words.shape[1], dtype=np.uint64)
+    hashes = np.empty(len(rows), dtype=np.uint64)
+    for start in range(0, len(rows), CACHED_ROWS):
+        part = words[start : start + CACHED_ROWS] * factors
+        hashes[start : start + CACHED_ROWS] = part.sum(axis=1)  # modulo 2^64
+    return hashes
 
 
 @contextmanager
