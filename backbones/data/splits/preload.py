@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from tqdm import tqdm
 
+from backbones.errors import UserError
 from backbones.runtime.threads import usable_cores
 
 LIMIT = 512 * 2**20
@@ -41,7 +42,7 @@ class Pixels:
             UserError: an image cannot be read.
         """
         probes = np.unique(np.linspace(0, count - 1, PROBES).astype(int)).tolist()
-        if limit is not None and np.mean([_decoded_bytes(read(index)) for index in probes]) * count > limit:
+        if limit is not None and np.mean(_probed_sizes(read, probes)) * count > limit:
             return None
         parts, shapes, total = [], [], 0
         with ThreadPoolExecutor(usable_cores()) as pool:
@@ -54,6 +55,17 @@ class Pixels:
                 parts.append(image.reshape(-1))
                 shapes.append(image.shape[:2])
         return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))
+
+
+def _probed_sizes(read: Callable[[int], Image.Image], probes: list[int]) -> list[int]:
+    """Return the bytes of the decoded probes; a damaged one is named when it is met, or replaced, in training."""
+    sizes = []
+    for index in probes:
+        try:
+            sizes.append(_decoded_bytes(read(index)))
+        except UserError:
+            continue
+    return sizes or [0]
 
 
 def _decoded_bytes(image: Image.Image) -> int:
