@@ -53,7 +53,8 @@ class Command:
         prepare: Callable[[], object] | None = None,
     ) -> None:
         self._out, self._err = log.with_suffix(".out"), log.with_suffix(".err")
-        given = (program, [*argv], str(self._out), str(self._err), environment or {}, prepare)
+        # the server has the variables of the test that started it
+        given = (program, [*argv], str(self._out), str(self._err), {**os.environ, **(environment or {})}, prepare)
         self._process: Any = SERVER.Process(target=_run, args=given)
         self._process.start()
 
@@ -95,6 +96,7 @@ def _run(
     for path, descriptor in ((out, 1), (err, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
+    os.environ.clear()
     os.environ.update(environment)
     if prepare is not None:
         prepare()

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import PIL
+
 from backbones.errors import UserError
 from backbones.runtime.files import write_atomic
 
@@ -21,14 +23,15 @@ def cache_folder() -> Path:
 
 
 def make_once(name: str, write: Callable[[Path], None]) -> Path:
-    """Return the folder `name` of the cache, filled by `write` if it does not exist yet.
+    """Return the folder of the cache for the drawn images `name`, filled by `write` if it does not exist yet.
 
-    It is written under another name and renamed: under its final name a folder is whole. The first writer wins.
+    It is written under another name and renamed: under its final name a folder is whole. The first writer wins. The
+    final name ends in Pillow's version, as another version draws and compresses the same image to other pixels.
 
     Raises:
         UserError: it cannot be written.
     """
-    final = cache_folder() / name
+    final = cache_folder() / f"{name}-pillow{PIL.__version__}"
     if final.is_dir():
         return final
     try:

@@ -2,12 +2,15 @@ import hashlib
 import json
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
 from backbones.data.spec import resolve_dataset
 from tasks.data.coco import open_coco
 from tasks.data.toy_coco import _write, toy_coco
+
+FOLDER = f"toy_coco-1-pillow{PIL.__version__}"
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +23,7 @@ def root(tmp_path_factory):
 @pytest.fixture
 def data(root, cache):
     cache.mkdir(parents=True)
-    (cache / "toy_coco-1").symlink_to(root)
+    (cache / FOLDER).symlink_to(root)
     return open_coco(resolve_dataset("toy_coco"), None)
 
 
@@ -105,8 +108,8 @@ def test_drawing_is_deterministic(root, tmp_path):
 
 def test_drawn_once_in_the_layout_of_coco(root, cache, monkeypatch):
     cache.mkdir(parents=True)
-    (cache / "toy_coco-1").symlink_to(root)
-    assert toy_coco() == cache / "toy_coco-1"
+    (cache / FOLDER).symlink_to(root)
+    assert toy_coco() == cache / FOLDER
     assert {path.name for path in root.iterdir()} == {"annotations", "train2017", "val2017"}
     listed = json.loads((root / "annotations" / "instances_val2017.json").read_text())["images"]
     assert {image["file_name"] for image in listed} == {path.name for path in (root / "val2017").iterdir()}

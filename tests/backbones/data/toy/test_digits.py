@@ -1,4 +1,5 @@
 import numpy as np
+import PIL
 import pytest
 from sklearn.datasets import load_digits
 
@@ -13,7 +14,8 @@ def test_the_shipped_set(private_cache):
     assert data.classes == tuple("0123456789")
     assert data.counts["train"]["images"] + data.counts["val"]["images"] == 1797
     assert data.train.read(0).size == (32, 32)
-    assert [folder.name for folder in private_cache.iterdir() if folder.name.startswith("toy")] == ["toy_digits-1"]
+    toys = [folder.name for folder in private_cache.iterdir() if folder.name.startswith("toy")]
+    assert toys == [f"toy_digits-1-pillow{PIL.__version__}"]
 
 
 def test_images_are_the_digits_scaled_up():
@@ -30,14 +32,22 @@ def test_images_are_the_digits_scaled_up():
 
 def test_made_once_and_the_same_again(private_cache):
     first = open_classification(resolve_dataset("toy_digits"), None)
-    stamp = (private_cache / "toy_digits-1").stat().st_mtime_ns
-    digits.toy_digits()
-    assert (private_cache / "toy_digits-1").stat().st_mtime_ns == stamp
+    folder = digits.toy_digits()
+    stamp = folder.stat().st_mtime_ns
+    assert digits.toy_digits().stat().st_mtime_ns == stamp
     content = first.train.encoded(100)
-    (private_cache / "toy_digits-1").rename(private_cache / "old")
+    folder.rename(private_cache / "old")
     second = open_classification(resolve_dataset("toy_digits"), None)
     assert second.digest == first.digest
     assert second.train.encoded(100) == content
+
+
+def test_what_another_pillow_drew_is_not_taken(private_cache, monkeypatch):
+    """Its JPEG compressor and its resizing give other pixels, and one run would have two results."""
+    here = digits.toy_digits()
+    monkeypatch.setattr(PIL, "__version__", "0.0")
+    assert digits.toy_digits() != here
+    assert digits.toy_digits().parent == here.parent
 
 
 def test_an_interrupted_writing_leaves_nothing(private_cache, monkeypatch):

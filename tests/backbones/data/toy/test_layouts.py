@@ -1,6 +1,7 @@
 import hashlib
 
 import numpy as np
+import PIL
 import pytest
 
 from backbones.data.classification import open_classification
@@ -34,7 +35,8 @@ def test_the_shipped_set(name, private_cache):
     assert data.train.read(0).size == (32, 32)
     assert np.bincount(data.train.labels, minlength=classes).min() >= 10
     assert np.bincount(data.val.labels, minlength=classes).min() >= 1
-    assert [path.name for path in private_cache.iterdir() if path.name.startswith("toy")] == [f"{name}-1"]
+    toys = [path.name for path in private_cache.iterdir() if path.name.startswith("toy")]
+    assert toys == [f"{name}-1-pillow{PIL.__version__}"]
 
 
 def test_every_digit_lies_in_one_set_only():
