@@ -1,6 +1,5 @@
 """Pretrained weights: where they lie, what identifies them, how they get into a model. Never touches the network."""
 
-import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +10,7 @@ from backbones import archs
 from backbones.checkpoints import exports, hub
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from backbones.runtime import live_modules
+from backbones.runtime.files import file_sha256
 from backbones.spec import BackboneSpec, resolve
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def sha256(path: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _sha256(path: str, size: int, time: int) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(Path(path))
 
 
 def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:

@@ -1,6 +1,5 @@
 """Where and how one run executes: device, precision, ranks, folder, signals, and what it has cost so far."""
 
-import math
 import resource
 import signal
 import sys
@@ -19,6 +18,7 @@ from tqdm import tqdm
 from backbones.checkpoints.exports import EXPORT, PRETRAIN
 from backbones.data.loading.loader import RunLoader
 from backbones.data.splits.dataset import SplitDataset
+from backbones.engine.cost import Cost
 from backbones.engine.outcome import Outcome
 from backbones.errors import Stopped, UsageError, shortened
 from backbones.runtime import dist
@@ -33,37 +33,6 @@ if TYPE_CHECKING:
     from backbones.backbone import Backbone
 
 T = TypeVar("T")
-
-
-@dataclass
-class Cost:
-    """The cost of a run so far, in seconds of wall time, images and MiB; kept across interruptions."""
-
-    train_seconds: float = 0.0
-    eval_seconds: float = 0.0
-    wait_seconds: float = 0.0
-    images: int = 0
-    params: int = 0
-    gflops: float = 0.0
-    gflops_by: dict[str, float | str] = field(default_factory=dict)
-    extraction: dict[str, float] = field(default_factory=dict)
-    """For features from a store: `extraction_seconds` of the device for all of them, whenever they were computed, and
-    `found_hours`, GPU hours (core hours on a CPU) of those that other runs left there; nan where that is not known."""
-
-    def summary(self) -> dict[str, Any]:
-        """Return the rates that a record shows; None where nothing was trained."""
-        rate = self.images / self.train_seconds if self.train_seconds else None
-        share = self.wait_seconds / self.train_seconds if self.train_seconds else None
-        return {
-            "params": self.params,
-            "gflops": self.gflops,
-            "gflops_by": self.gflops_by,
-            "train_seconds": self.train_seconds,
-            "eval_seconds": self.eval_seconds,
-            "images_per_second": rate,
-            "data_wait_share": share,
-            **{name: None if math.isnan(value) else value for name, value in self.extraction.items()},
-        }
 
 
 @dataclass
@@ -235,15 +204,24 @@ class Context:
 
     def note_replaced_images(self) -> None:
         """Note the damaged images that the training of all ranks replaced, if it may."""
-        if not self.skip_corrupt:
+        if self.replacing is None:
             return
-        mine = [] if self.replacing is None else self.replacing.damaged_names()
-        names = sorted({name for part in dist.gather_objects(mine) for name in part})
-        if names:
-            self.details["replaced_images"] = names
-            self.note(
-                f"{len(names)} damaged training image(s) were replaced by the next readable one: {shortened(names)}"
-            )
+        found = sorted({index for part in dist.gather_objects(self.replaced_images()) for index in part})
+        if not found:
+            return
+        self.restore_replaced(found)  # so that the state that is saved has those of all ranks
+        names = sorted(self.replacing.split.names[index] for index in found)
+        self.details["replaced_images"] = names
+        self.note(f"{len(names)} damaged training image(s) were replaced by the next readable one: {shortened(names)}")
+
+    def replaced_images(self) -> list[int]:
+        """Return the indices of the damaged images that the training of this rank replaced so far."""
+        return [] if self.replacing is None else self.replacing.replaced_images()
+
+    def restore_replaced(self, indices: list[int]) -> None:
+        """Take up the images that were replaced before an interruption."""
+        if self.replacing is not None:
+            self.replacing.replace_damaged(self.skip_corrupt, indices)
 
     def say(self, text: str) -> None:
         """Print a line for the user on stderr, from the first rank."""

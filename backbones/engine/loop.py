@@ -42,7 +42,9 @@ def fit(
     """
     run = _Run(learner, options, context)
     run.restore()
-    if not run.done:
+    if run.done:
+        context.note_replaced_images()
+    else:
         run.train(loader, validate)
     learner.eval()
     context.outcome = run.outcome
@@ -79,6 +81,7 @@ class _Run:
             self.progress, self.done = _Progress(**state["progress"]), state["done"]
             self.outcome = Outcome(**state["outcome"])
             vars(self.context.cost).update(state["cost"])
+            context.restore_replaced(state.get("replaced", []))
             if state["world"] != context.ranks.world:
                 context.note(f"step {self.progress.step} was reached by {state['world']} process(es), the rest is not")
             self.context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
@@ -99,6 +102,7 @@ class _Run:
             "done": self.done,
             "outcome": asdict(self.outcome),
             "cost": asdict(self.context.cost),
+            "replaced": self.context.replaced_images(),
             "world": self.context.ranks.world,
         }
         save_state(self.folder, state)

@@ -51,7 +51,7 @@ class Dino(DinoFacts):
     ) -> tuple[Scores, Outcomes]:
         """Train on the training split, score the validation split by k-NN against it, and export."""
         assert data.train is not None
-        learner, loader = prepare_training(spec, data, options, context)
+        learner, loader = self.prepare_training(spec, data, options, context)
         chosen = learner.exported
         if options.local_crops:
             context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
@@ -82,6 +82,18 @@ class Dino(DinoFacts):
         context.export(chosen, network=options.export, scores=scores)
         return scores, outcomes
 
+    def prepare_training(
+        self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
+    ) -> tuple[DinoLearner, RunLoader]:
+        """Return student and teacher, and the loader of their batches."""
+        assert data.train is not None
+        seed_torch(context.seed)
+        learner = make_learner(spec, options, len(data.train) // options.batch)
+        operations = flops(learner.exported, options.size)
+        micro_batch = context.micro_batch(2 * options.batch, options.grad_accum_steps)
+        context.note_backbone(learner.exported, operations, micro_batch)
+        return learner, train_loader(data.train, options, context)
+
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return top-1 and top-5 accuracy from the rank of each image's true class; empty without a validation set."""
         if "rank" not in outcomes:
@@ -105,20 +117,6 @@ def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
         raise UsageError(
             f"backbone {spec.name}: made for --size {options.size}, not for --local-size {options.local_size}: {reason}"
         ) from error
-
-
-def prepare_training(
-    spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
-) -> tuple[DinoLearner, RunLoader]:
-    """Return student and teacher, and the loader of their batches."""
-    assert data.train is not None
-    seed_torch(context.seed)
-    learner = make_learner(spec, options, len(data.train) // options.batch)
-    operations = flops(learner.exported, options.size)
-    context.note_backbone(
-        learner.exported, operations, context.micro_batch(2 * options.batch, options.grad_accum_steps)
-    )
-    return learner, train_loader(data.train, options, context)
 
 
 def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> DinoLearner:

@@ -13,7 +13,9 @@ from backbones.pretrain.options import PretrainOptions
 from backbones.spec import BackboneSpec, override
 
 if TYPE_CHECKING:
+    from backbones.data.loading.loader import RunLoader
     from backbones.engine.context import Context
+    from backbones.engine.learner import Learner
 
 Scores = dict[str, float]
 Outcomes = dict[str, NDArray[Any]]
@@ -63,6 +65,16 @@ class Method:
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return the scores from the per-sample outcomes, equal to the bit."""
         raise NotImplementedError
+
+    def prepare_training(
+        self, spec: BackboneSpec, data: ClassificationData, options: Any, context: "Context"
+    ) -> "tuple[Learner, RunLoader]":
+        """Return what is trained and the loader of its batches, for `transfer.doctor speed`.
+
+        Raises:
+            UsageError: the method does not tell them apart from its run.
+        """
+        raise UsageError(f"{self.name}: has no `prepare_training`, so that the speed of its parts cannot be measured")
 
     def complete(self) -> "Method":
         """Return the method with its learner; facts of a method import it here."""

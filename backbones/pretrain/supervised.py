@@ -57,6 +57,12 @@ class Supervised(SupervisedFacts):
         context.export(learner.scored_backbone, network=options.export, classes=list(data.classes), scores=scores)
         return scores, outcomes
 
+    def prepare_training(
+        self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
+    ) -> tuple[SupervisedLearner, RunLoader]:
+        """Prepare as the function `prepare_training` does."""
+        return prepare_training(spec, data, options, context)
+
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return top-1 and top-5 accuracy from per-image outcomes; nothing without a validation split."""
         return accuracies(outcomes) if outcomes else {}

@@ -10,6 +10,7 @@ import pytest
 import transfer
 from tests.documents import ROOT, files_in
 from tests.runs import record
+from transfer.doctor.__main__ import main as doctor
 from transfer.pretrain import main
 from transfer.run import main as run
 from transfer.sweep.__main__ import main as sweep
@@ -161,3 +162,9 @@ def test_a_yaml_for_another_method_is_refused(folder: Path, capsys: pytest.Captu
     (folder / "my_method.yaml").write_text("method: dno\n")
     assert main(["my_method.yaml", *SHORT]) == 2
     assert "`method` is 'dno'; did you mean 'dino'" in capsys.readouterr().err
+
+
+def test_the_speed_of_a_method_without_parts_is_not_measured(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`doctor speed` times loader and model apart, which this method does not give."""
+    assert doctor(["speed", "--backbone", "tiny", "--recipe", NAME, "--device", "cpu", "--seconds", "0.1"]) == 2
+    assert "rotation: has no `prepare_training`" in capsys.readouterr().err

@@ -5,8 +5,8 @@ The rules decide which flags are refused (`transfer.cli.command`), what belongs 
 (`transfer.records.protocol`). A rule holds only if all values on which it depends are known and fulfil it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -14,105 +14,25 @@ from backbones.archs import ARCHS, VITS, VOLOS, plain_vits
 from backbones.errors import UserError
 from backbones.stems import find_stem
 from backbones.user_code import is_user_part
+from transfer.cli.option_rules import (
+    OFF,
+    ON,
+    ONE,
+    RATE,
+    UNCERTAIN,
+    Condition,
+    Rule,
+    flag,
+    no_effect,
+    one_of,
+    other_than,
+)
 from transfer.cli.options import BackboneOptions
 
 FROZEN = ("knn", "fewshot", "classify", "tokens")
 """Tasks that train nothing."""
 
 
-@dataclass(frozen=True)
-class Condition:
-    """A condition on a value other than equality; `text` is a phrase that follows the name of the option."""
-
-    text: str
-    holds: Callable[[Any], bool]
-
-
-ON, OFF = Condition("given", bool), Condition("none or 0", lambda value: not value)
-RATE = Condition("a rate", lambda value: value is not None)
-ONE = Condition("of one value", lambda value: len(value) == 1)
-UNCERTAIN = Condition("", lambda value: value is not False)
-"""The condition that a fact is true or unknown."""
-
-
-def other_than(*others: Any) -> Condition:
-    """Return the condition that a value is none of these."""
-    return Condition(f"other than {' and '.join(map(str, others))}", lambda value: value not in others)
-
-
-def one_of(*values: Any) -> Condition:
-    """Return the condition that a value is one of these."""
-    return Condition(" or ".join(map(str, values)), lambda value: value in values)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Options that have no effect if all other values are as `when` requires.
-
-    Attributes:
-        options: the names of the options.
-        when: the required value, or a `Condition`, of each name on which the rule depends.
-        because: the reason as text; empty if the required values are the reason.
-        refused: whether a flag is refused then. It is not if the flag turns something off, or if it asks for something
-            that does not belong to the computation.
-    """
-
-    options: tuple[str, ...]
-    when: Mapping[str, Any]
-    because: str = ""
-    refused: bool = True
-
-    def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the options have no effect with these values."""
-        return all(name in values and _fulfils(values[name], wanted) for name, wanted in self.when.items())
-
-    def reason(self, values: Mapping[str, Any]) -> str:
-        """Return the reason that a refusal gives: "with --optimizer adamw"."""
-        if self.because:
-            return self.because
-        unset = [name for name in self.when if values[name] in (None, [], ()) or values[name] is False]
-        set_flags = [_flag_with_value(name, values[name]) for name in self.when if name not in unset]
-        parts = ["with " + " ".join(set_flags)] * bool(set_flags)
-        parts += ["without " + " or ".join(map(_flag, unset))] * bool(unset)
-        return " and ".join(parts)
-
-    def condition(self) -> str:
-        """Return when the rule holds, as the page of options prints it."""
-        names = [name for name in self.when if name not in FACTS and f"--{name}" not in self.because]
-        parts = [f"`{name}` {_text(self.when[name])}" for name in names]
-        return ", ".join([*parts, self.because.removeprefix("with ")] if self.because else parts)
-
-
-def _fulfils(value: Any, wanted: Any) -> bool:
-    try:
-        return bool(wanted.holds(value)) if isinstance(wanted, Condition) else bool(value == wanted)
-    except (AttributeError, TypeError):  # a value of another type, which only another version can have written
-        return False
-
-
-def _text(wanted: Any) -> str:
-    if isinstance(wanted, Condition):
-        return wanted.text
-    return {True: "on", False: "off"}[wanted] if isinstance(wanted, bool) else "none" if wanted is None else str(wanted)
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _flag_with_value(name: str, value: Any) -> str:
-    if value is True:
-        return _flag(name)
-    values = value if isinstance(value, list | tuple) else [value]
-    return " ".join([_flag(name), *(f"{item:g}" if isinstance(item, float) else str(item) for item in values)])
-
-
-def _rule(options: str, because: str = "", *, refused: bool = True, **when: Any) -> Rule:
-    return Rule(tuple(options.split()), when, because, refused)
-
-
-FACTS = ("task", "batch_norm", "ours", "plain")
-"""The facts on which a rule may depend besides options and fields of the backbone, see `rule_inputs`."""
 _NO_NORM = "with a backbone that has no batch norm"
 _USERS = Condition("file.py:Name", lambda value: is_user_part(str(value)))
 _UNSCALED = Condition("softmax, *_sum or file.py:Name", lambda value: value == "softmax" or value.endswith("_sum"))
@@ -136,94 +56,94 @@ UNUSED_WITHOUT_TRAINING = {
 # fmt: off
 RULES: tuple[Rule, ...] = (
     # where a command runs
-    _rule("nodes gpus processes cpus memory_gb minutes partition account qos constraint", launcher="local"),
+    no_effect("nodes gpus processes cpus memory_gb minutes partition account qos constraint", launcher="local"),
     # without training, all that is about training
-    *(_rule(options, "with --epochs 0", epochs=0, task=task) for task, options in UNUSED_WITHOUT_TRAINING.items()),
+    *(no_effect(options, "with --epochs 0", epochs=0, task=task) for task, options in UNUSED_WITHOUT_TRAINING.items()),
     # the training loop
-    _rule("momentum", optimizer="adamw"),
-    _rule("decay_scale", optimizer="sgd"),
-    _rule("no_decay decay_norm decay_scale", weight_decay=0, weight_decay_end=OFF),
-    _rule("decay_norm", no_decay=Condition("without 1d", lambda patterns: "1d" not in patterns)),
-    _rule("decay_norm", "in linear, which trains no norm", task="linear"),
-    _rule("layer_decay", "in linear, whose backbone is frozen", task="linear"),
-    _rule("schedule_offset", schedule="step"),
-    _rule("warmup_lr warmup_lr_factor warmup_inclusive warmup_prefix", warmup_epochs=0),
-    _rule("min_lr min_lr_factor warmup_prefix", milestones=ON),
-    _rule("cooldown_epochs", milestones=ON, weight_decay_end=None),
-    _rule("milestones", refused=False, milestones=OFF),
-    _rule("warmup_lr_factor", "beside a rate (add --warmup-lr None)", warmup_lr=RATE),
-    _rule("min_lr_factor", "beside a rate (add --min-lr None)", min_lr=RATE),
-    _rule("clip_grad_per_param", clip_grad=None),
-    _rule("sam_rho sam_sync", sam="none"),
-    _rule("sync_bn", _NO_NORM, batch_norm=False, task=other_than("linear", "detect")),
-    _rule("sync_bn", _NO_NORM, batch_norm=False, task="detect", detector=_SHIPPED),
-    _rule("sync_bn", norm_eval=True, detector=_SHIPPED),
-    _rule("sync_bn", "in linear, whose backbone is frozen", task="linear"),
-    _rule("grad_accum_steps", "in linear, whose images see nothing of each other", refused=False, task="linear"),
-    _rule("grad_accum_steps", _NO_NORM, refused=False, task="pretrain-dino", batch_norm=False),
-    _rule("grad_accum_steps", _NO_NORM, refused=False, batch_norm=False, dense_weight=0, mixup=0, cutmix=0),
-    _rule("grad_accum_steps", _NO_NORM, refused=False, batch_norm=False, dense_weight=0, mix_prob=0),
+    no_effect("momentum", optimizer="adamw"),
+    no_effect("decay_scale", optimizer="sgd"),
+    no_effect("no_decay decay_norm decay_scale", weight_decay=0, weight_decay_end=OFF),
+    no_effect("decay_norm", no_decay=Condition("without 1d", lambda patterns: "1d" not in patterns)),
+    no_effect("decay_norm", "in linear, which trains no norm", task="linear"),
+    no_effect("layer_decay", "in linear, whose backbone is frozen", task="linear"),
+    no_effect("schedule_offset", schedule="step"),
+    no_effect("warmup_lr warmup_lr_factor warmup_inclusive warmup_prefix", warmup_epochs=0),
+    no_effect("min_lr min_lr_factor warmup_prefix", milestones=ON),
+    no_effect("cooldown_epochs", milestones=ON, weight_decay_end=None),
+    no_effect("milestones", refused=False, milestones=OFF),
+    no_effect("warmup_lr_factor", "beside a rate (add --warmup-lr None)", warmup_lr=RATE),
+    no_effect("min_lr_factor", "beside a rate (add --min-lr None)", min_lr=RATE),
+    no_effect("clip_grad_per_param", clip_grad=None),
+    no_effect("sam_rho sam_sync", sam="none"),
+    no_effect("sync_bn", _NO_NORM, batch_norm=False, task=other_than("linear", "detect")),
+    no_effect("sync_bn", _NO_NORM, batch_norm=False, task="detect", detector=_SHIPPED),
+    no_effect("sync_bn", norm_eval=True, detector=_SHIPPED),
+    no_effect("sync_bn", "in linear, whose backbone is frozen", task="linear"),
+    no_effect("grad_accum_steps", "in linear, whose images see nothing of each other", refused=False, task="linear"),
+    no_effect("grad_accum_steps", _NO_NORM, refused=False, task="pretrain-dino", batch_norm=False),
+    no_effect("grad_accum_steps", _NO_NORM, refused=False, batch_norm=False, dense_weight=0, mixup=0, cutmix=0),
+    no_effect("grad_accum_steps", _NO_NORM, refused=False, batch_norm=False, dense_weight=0, mix_prob=0),
     # labels and their mixing
-    _rule("fraction_seed", label_fraction=1),
-    _rule("mixing mix_prob switch_prob", mixup=0, cutmix=0),
-    _rule("mixing mixup cutmix switch_prob", mix_prob=0),
-    _rule("mixup cutmix", refused=False, mixup=0, cutmix=0),
-    _rule("mix_prob", refused=False, mix_prob=0),
-    _rule("switch_prob", mixup=0),
-    _rule("switch_prob", cutmix=0),
-    _rule("ema", export="raw"),
-    _rule("drop_path", "with a model of the user's own, which keeps its own", arch=_USERS),
+    no_effect("fraction_seed", label_fraction=1),
+    no_effect("mixing mix_prob switch_prob", mixup=0, cutmix=0),
+    no_effect("mixing mixup cutmix switch_prob", mix_prob=0),
+    no_effect("mixup cutmix", refused=False, mixup=0, cutmix=0),
+    no_effect("mix_prob", refused=False, mix_prob=0),
+    no_effect("switch_prob", mixup=0),
+    no_effect("switch_prob", cutmix=0),
+    no_effect("ema", export="raw"),
+    no_effect("drop_path", "with a model of the user's own, which keeps its own", arch=_USERS),
     # augmentation: a transform that a kind lacks must be off there
-    _rule("auto_augment color_jitter erase", refused=False, augment=other_than("timm", "pad")),
-    _rule("image_ops", refused=False, image_ops="pil"),
-    _rule("pad", refused=False, augment=other_than("pad")),
-    _rule("randaug", refused=False, augment=other_than("bigvision")),
-    _rule("crop_area crop_ratio", augment="pad"),
+    no_effect("auto_augment color_jitter erase", refused=False, augment=other_than("timm", "pad")),
+    no_effect("image_ops", refused=False, image_ops="pil"),
+    no_effect("pad", refused=False, augment=other_than("pad")),
+    no_effect("randaug", refused=False, augment=other_than("bigvision")),
+    no_effect("crop_area crop_ratio", augment="pad"),
     # timm's rule, except for the policies that include colour jitter
-    _rule("color_jitter", augment=one_of("timm", "pad"),
+    no_effect("color_jitter", augment=one_of("timm", "pad"),
           auto_augment=Condition("given", lambda text: bool(text) and "3a" not in text)),
     # DINO
-    _rule("local_size local_area local_bn", local_crops=0),
-    _rule("warmup_teacher_temp", warmup_teacher_temp_epochs=0),
-    _rule("local_bn", teacher_bn="own", export="teacher"),
-    _rule("teacher_bn local_bn", _NO_NORM, batch_norm=False),
+    no_effect("local_size local_area local_bn", local_crops=0),
+    no_effect("warmup_teacher_temp", warmup_teacher_temp_epochs=0),
+    no_effect("local_bn", teacher_bn="own", export="teacher"),
+    no_effect("teacher_bn local_bn", _NO_NORM, batch_norm=False),
     # re-identification
-    _rule("msmt17_val", dataset=one_of("market1501", "toy_market")),
-    _rule("margin", triplet_weight=0),
-    _rule("label_smoothing", identity_weight=0),
-    _rule("rerank_k1 rerank_k2 rerank_lambda", rerank=False),
-    _rule("rerank_k1 rerank_k2", rerank=True, rerank_lambda=1),
+    no_effect("msmt17_val", dataset=one_of("market1501", "toy_market")),
+    no_effect("margin", triplet_weight=0),
+    no_effect("label_smoothing", identity_weight=0),
+    no_effect("rerank_k1 rerank_k2 rerank_lambda", rerank=False),
+    no_effect("rerank_k1 rerank_k2", rerank=True, rerank_lambda=1),
     # probes and diagnostics
-    _rule("blocks", "with a backbone that is no plain vision transformer", task="linear", plain=False),
-    _rule("l2", probe=other_than("ridge")),
-    _rule("logistic_l2", probe=other_than("logistic")),
-    _rule("k temperature", probe=other_than("knn")),
-    _rule("select", "with one value of --l2", probe="ridge", l2=ONE),
-    _rule("select", "with one value of --logistic-l2", probe="logistic", logistic_l2=ONE),
-    _rule("select", "with one value of --k", probe="knn", k=ONE),
-    _rule("class_token", "with --pool gap, which has no class token", task="tokens", ours=True, pool="gap"),
+    no_effect("blocks", "with a backbone that is no plain vision transformer", task="linear", plain=False),
+    no_effect("l2", probe=other_than("ridge")),
+    no_effect("logistic_l2", probe=other_than("logistic")),
+    no_effect("k temperature", probe=other_than("knn")),
+    no_effect("select", "with one value of --l2", probe="ridge", l2=ONE),
+    no_effect("select", "with one value of --logistic-l2", probe="logistic", logistic_l2=ONE),
+    no_effect("select", "with one value of --k", probe="knn", k=ONE),
+    no_effect("class_token", "with --pool gap, which has no class token", task="tokens", ours=True, pool="gap"),
     # detection
-    _rule("taps", pyramid="simple"),
-    _rule("window_padding global_blocks", window=0),
-    _rule("norm_eval", _NO_NORM, batch_norm=False),
+    no_effect("taps", pyramid="simple"),
+    no_effect("window_padding global_blocks", window=0),
+    no_effect("norm_eval", _NO_NORM, batch_norm=False),
     # the backbone
-    _rule("alpha length", attention=_UNSCALED),
-    _rule("alpha length", attention=_USERS),
-    _rule("train_size", attention=_UNSCALED),
-    _rule("train_size", attention=_USERS),
-    _rule("train_size", length=other_than("train")),
-    _rule("length train_size", alpha=0),
-    _rule("class_position", "with --pool gap, which has no class token", ours=True, pool="gap"),
-    _rule("load", weights="random"),
-    _rule("drop_path", "where nothing trains", refused=False, task=one_of(*FROZEN, "linear")),
+    no_effect("alpha length", attention=_UNSCALED),
+    no_effect("alpha length", attention=_USERS),
+    no_effect("train_size", attention=_UNSCALED),
+    no_effect("train_size", attention=_USERS),
+    no_effect("train_size", length=other_than("train")),
+    no_effect("length train_size", alpha=0),
+    no_effect("class_position", "with --pool gap, which has no class token", ours=True, pool="gap"),
+    no_effect("load", weights="random"),
+    no_effect("drop_path", "where nothing trains", refused=False, task=one_of(*FROZEN, "linear")),
 )
 PER_PROCESS: tuple[Rule, ...] = (
-    _rule("", "batch norm", batch_norm=UNCERTAIN, sync_bn=False, task=other_than("linear", "detect")),
-    _rule("", "mixing", mix_prob=ON, mixup=ON),
-    _rule("", "mixing", mix_prob=ON, cutmix=ON),
-    _rule("", "the mixing of tokens", dense_weight=ON),
-    _rule("", "the perturbation of SAM", sam=other_than("none"), sam_sync=False),
-    _rule("", "regions and their number", task="detect"),
+    no_effect("", "batch norm", batch_norm=UNCERTAIN, sync_bn=False, task=other_than("linear", "detect")),
+    no_effect("", "mixing", mix_prob=ON, mixup=ON),
+    no_effect("", "mixing", mix_prob=ON, cutmix=ON),
+    no_effect("", "the mixing of tokens", dense_weight=ON),
+    no_effect("", "the perturbation of SAM", sam=other_than("none"), sam_sync=False),
+    no_effect("", "regions and their number", task="detect"),
 )
 # fmt: on
 """The computations that each process makes from its own part of a batch, so that the number of processes matters."""
@@ -274,7 +194,7 @@ def refusal(values: Mapping[str, Any], flags: Iterable[str]) -> str:
     for rule in RULES:
         if rule.refused and rule.holds(values):
             reasons |= {name: rule.reason(values) for name in rule.options if name not in reasons}
-    return next((f"{_flag(name)} has no effect {reasons[name]}" for name in flags if name in reasons), "")
+    return next((f"{flag(name)} has no effect {reasons[name]}" for name in flags if name in reasons), "")
 
 
 def with_default_fields(backbone: Mapping[str, Any], ignored: Collection[str]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from transfer.cli.command import task_names
-from transfer.cli.ignored_options import PER_PROCESS, RULES, Rule
+from transfer.cli.ignored_options import PER_PROCESS, RULES
+from transfer.cli.option_rules import Rule
 from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
 
 METHODS = ("supervised", "dino")

@@ -20,11 +20,11 @@ from pyarrow.parquet import ParquetWriter
 from tqdm import tqdm
 
 from backbones.data.classification import ClassificationData, open_classification
-from backbones.data.formats.packed import Pack, Shard, file_sha256, read_pack
+from backbones.data.formats.packed import Pack, Shard, read_pack
 from backbones.data.spec import DatasetSpec, resolve_dataset
 from backbones.data.splits.split import Split
 from backbones.errors import UsageError, UserError
-from backbones.runtime.files import atomic_replacement, check_writable, write_atomic
+from backbones.runtime.files import atomic_replacement, check_writable, file_sha256, write_atomic
 from backbones.runtime.threads import usable_cores
 from backbones.settings import Positional, parse, write_yaml
 

@@ -12,7 +12,8 @@ import torch
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.engine.checkpoint import STATE
-from backbones.engine.context import Context, Cost, auto_threads, auto_workers, peak_mib
+from backbones.engine.context import Context, auto_threads, auto_workers, peak_mib
+from backbones.engine.cost import Cost
 from backbones.engine.outcome import Outcome
 from backbones.errors import UsageError, UserError
 from backbones.runtime import dist

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.checkpoints.exports import EXPORT
+from backbones.runtime.files import file_sha256
 
 _DIGEST_ENTRY = b',\n "digest": "'
 _EVENTS = "events.out."  # of TensorBoard, which may still write to it
@@ -57,5 +58,4 @@ def file_checksums(folder: Path, *, without: Collection[str], export: bool) -> d
 
 def size_and_sha256(path: Path) -> dict[str, Any]:
     """Return the `sha256` (hex) and the `size` (bytes) of a file."""
-    with path.open("rb") as file:
-        return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
+    return {"sha256": file_sha256(path), "size": path.stat().st_size}

@@ -1,6 +1,5 @@
 """The seal of a packed data set: which Parquet files belong to it, with their sizes and digests, and whether all do."""
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -83,9 +82,3 @@ def check_pack(folder: Path) -> None:
             raise UserError(f"{path}: missing, but part of the packed data set; {again}")
         if (size := path.stat().st_size) != shard.bytes:
             raise UserError(f"{path}: has {size:,} bytes, sealed were {shard.bytes:,}; remove it: {again}")
-
-
-def file_sha256(path: Path) -> str:
-    """Return the sha256 (hex) of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

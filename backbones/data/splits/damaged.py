@@ -1,6 +1,7 @@
 """Damaged images that a training met and replaced, shared by the loader's processes."""
 
 import multiprocessing
+from collections.abc import Sequence
 
 import torch
 
@@ -8,10 +9,17 @@ from backbones.errors import UserError
 
 
 class DamagedImages:
-    """The indices of at most `limit` damaged images; loader processes that are started later share it."""
+    """The indices of at most `limit` damaged images; loader processes that are started later share it.
 
-    def __init__(self, limit: int) -> None:
-        self._found = torch.full((limit,), -1, dtype=torch.int64).share_memory_()
+    Args:
+        limit: images that may be replaced.
+        known: indices that were found before an interruption; they count.
+    """
+
+    def __init__(self, limit: int, known: Sequence[int] = ()) -> None:
+        free = max(limit - len(known), 0)
+        self._limit = limit
+        self._found = torch.tensor([*known, *[-1] * free], dtype=torch.int64).share_memory_()
         self._lock = multiprocessing.Lock()
 
     def add(self, index: int, error: UserError) -> None:
@@ -21,8 +29,9 @@ class DamagedImages:
                 return
             free = (self._found < 0).nonzero()
             if not len(free):
-                limit = len(self._found)
-                raise UserError(f"{error}; {limit} others were replaced, which is what --skip-corrupt {limit} allows")
+                raise UserError(
+                    f"{error}; {len(self._found)} others were replaced, and --skip-corrupt allows {self._limit}"
+                )
             self._found[free[0]] = index
 
     def indices(self) -> list[int]:

@@ -1,6 +1,6 @@
 """A split as a data set of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -65,20 +65,24 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         item = (views, self.labels[index])
         return (*item, self.extra(index)) if self.extra else item
 
-    def replace_damaged(self, limit: int) -> None:
-        """Give the next readable image in place of a damaged one, for at most `limit` different ones."""
-        self.damaged = DamagedImages(limit)
+    def replace_damaged(self, limit: int, known: Sequence[int] = ()) -> None:
+        """Give the next readable image in place of a damaged one, for at most `limit` different ones, with those that
+        are known already.
+        """
+        self.damaged = DamagedImages(limit, known)
 
-    def damaged_names(self) -> list[str]:
-        """Return the names of the images that were replaced so far."""
-        return [] if self.damaged is None else [self.split.names[index] for index in self.damaged.indices()]
+    def replaced_images(self) -> list[int]:
+        """Return the indices of the images that were replaced so far."""
+        return [] if self.damaged is None else self.damaged.indices()
 
     def _readable(self, index: int) -> tuple[Any, int]:
-        while True:
+        """Return an image and its index: the wanted one's or, where damaged images are replaced, the next readable."""
+        for neighbour in range(index, index + len(self)):
+            place = neighbour % len(self)
             try:
-                return self.read(index), index
+                return self.read(place), place
             except UserError as error:
                 if self.damaged is None:
                     raise
-                self.damaged.add(index, error)
-                index = (index + 1) % len(self)
+                self.damaged.add(place, error)
+        raise UserError(f"split {self.split.name}: none of its {len(self):,} images can be read")

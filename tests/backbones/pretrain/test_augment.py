@@ -58,6 +58,25 @@ def picture(W=100, H=80, seed=0):
     return Image.fromarray(noise).resize((W, H), Image.Resampling.BICUBIC)
 
 
+def timm_transform(size, chosen):
+    """timm's training transform, PIL image -> normalised floats, by our options."""
+    return create_transform(
+        size,
+        is_training=True,
+        scale=chosen.crop_area,
+        ratio=chosen.crop_ratio,
+        hflip=chosen.flip,
+        color_jitter=chosen.color_jitter or None,
+        auto_augment=chosen.auto_augment,
+        interpolation=chosen.interpolation,
+        mean=MEAN,
+        std=STD,
+        re_prob=chosen.erase,
+        re_mode="pixel",
+        re_count=1,
+    )
+
+
 @pytest.fixture
 def old_pillow(monkeypatch):
     """ImageOps.posterize as it was before Pillow 13, which refuses the 0 bits that timm may give."""
@@ -78,21 +97,7 @@ def old_pillow(monkeypatch):
 def test_normalised_it_equals_timm(old_pillow, values):
     """The same draws and, up to rounding, the same pixels as timm's pipeline, which erases after normalising."""
     chosen = options(**values)
-    theirs = create_transform(
-        64,
-        is_training=True,
-        scale=chosen.crop_area,
-        ratio=chosen.crop_ratio,
-        hflip=chosen.flip,
-        color_jitter=chosen.color_jitter or None,
-        auto_augment=chosen.auto_augment,
-        interpolation=chosen.interpolation,
-        mean=MEAN,
-        std=STD,
-        re_prob=chosen.erase,
-        re_mode="pixel",
-        re_count=1,
-    )
+    theirs = timm_transform(64, chosen)
     ours, normalise = train_transform(64, chosen, MEAN, STD), T.Normalize(MEAN, STD)
     for key in range(60):
         image = picture(seed=key)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 from scipy.stats import ks_2samp
-from timm.data import create_transform
 from torch import Tensor
 from torchvision import transforms as T
 
@@ -19,7 +18,7 @@ from backbones.data.loading.image_ops import to_pixels
 from backbones.data.loading.images import seeded
 from backbones.pretrain.augment import train_transform
 from backbones.pretrain.multicrop import MultiCrop
-from tests.backbones.pretrain.test_augment import DEIT, MEAN, STD, old_pillow, options, picture  # noqa: F401
+from tests.backbones.pretrain.test_augment import DEIT, MEAN, STD, old_pillow, options, picture, timm_transform  # noqa: F401
 from tests.backbones.pretrain.test_multicrop import published
 
 DRAWS = 2000
@@ -50,20 +49,7 @@ def theirs(recipe: str) -> Callable[[Image.Image], Tensor]:
     if recipe == "linear":
         crop = T.RandomResizedCrop(SIZE, interpolation=T.InterpolationMode.BICUBIC)
         return T.Compose([crop, T.RandomHorizontalFlip(), T.ToTensor()])
-    chosen = options(**RECIPES[recipe])
-    floats = create_transform(
-        SIZE,
-        is_training=True,
-        scale=chosen.crop_area,
-        ratio=chosen.crop_ratio,
-        color_jitter=chosen.color_jitter or None,
-        auto_augment=chosen.auto_augment,
-        interpolation=chosen.interpolation,
-        mean=MEAN,
-        std=STD,
-        re_prob=chosen.erase,
-        re_mode="pixel",
-    )
+    floats = timm_transform(SIZE, options(**RECIPES[recipe]))
     mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
     return lambda image: floats(image) * std + mean
 

@@ -19,7 +19,6 @@ from itertools import count
 from multiprocessing import get_context
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from timm.data import create_transform
@@ -28,6 +27,7 @@ from torchvision.transforms import v2
 from backbones.data.loading.image_ops import FastCrop
 from backbones.data.loading.images import read_pixels, seeded
 from backbones.data.loading.read_image import read_image
+from backbones.data.toy.jpegs import draw_jpegs
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.pretrain.options import AugmentOptions
@@ -40,19 +40,6 @@ DEIT = {
     **{"auto_augment": RANDAUGMENT, "color_jitter": 0.0, "erase": 0.25, "randaug": None, "resize": None},
 }
 View = Callable[[bytes], Any]
-
-
-def drawn_files(count: int) -> list[bytes]:
-    """JPEG files of smooth colours with some noise."""
-    generator, files = np.random.default_rng(0), []
-    for _ in range(count):
-        colours = Image.fromarray(generator.integers(0, 256, (23, 30, 3), dtype=np.uint8))
-        smooth = np.asarray(colours.resize((480, 360), Image.Resampling.BICUBIC)).astype(int)
-        noisy = (smooth + generator.integers(-12, 13, smooth.shape)).clip(0, 255).astype(np.uint8)
-        stream = io.BytesIO()
-        Image.fromarray(noisy).save(stream, "JPEG", quality=85)
-        files.append(stream.getvalue())
-    return files
 
 
 def by_pil(content: bytes) -> Image.Image:
@@ -109,7 +96,7 @@ def rates(given: argparse.Namespace, process: int) -> dict[str, float]:
     """Images per second of every contestant in this process."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    files = drawn_files(given.images)
+    files = draw_jpegs(given.images, 480, 360)
 
     def step(view: View, turns: Iterator[int]) -> None:
         with seeded(process, next(turns)):

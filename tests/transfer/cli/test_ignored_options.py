@@ -18,7 +18,8 @@ from tests.transfer.cli import option_values
 from tests.transfer.cli.option_values import ACTIVE, BACKBONE, HELD, NEVER, OF_TASK, VALUES
 from tests.transfer.records.test_store import record
 from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
-from transfer.cli.ignored_options import PER_PROCESS, RULES, Condition, Rule, ignored_options, per_process, rule_inputs
+from transfer.cli.ignored_options import PER_PROCESS, RULES, ignored_options, per_process, rule_inputs
+from transfer.cli.option_rules import Condition, Rule
 from transfer.cli.option_table import METHODS, page
 from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions, PretrainRunOptions
 from transfer.evaluation.inputs import ResolvedInputs

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from backbones.data.loading.image_ops import to_pixels
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.split import FileSplit
-from backbones.errors import UserError
+from backbones.errors import Stopped, UserError
 from tests.runs import history, record
 from transfer.pretrain import main
 
@@ -52,38 +52,71 @@ def test_a_damaged_image_is_replaced_by_the_next_readable_one(
     labels = [int(label) for _, label in items]
     assert labels == [0, 1, 4, 4, *range(4, 11), 0] * 2
     assert [int(image[0, 0, 0, 0]) for image, _ in items] == labels
-    assert sorted(data.damaged_names()) == ["02.png", "03.png", "11.png"]
+    assert sorted(data.replaced_images()) == [2, 3, 11]
 
 
 def test_one_more_than_the_limit_is_an_error(dataset: Callable[[int], SplitDataset]) -> None:
     data = dataset(2)
     assert int(data[2][1]) == int(data[3][1]) == int(data[2][1]) == 4
-    with pytest.raises(UserError, match=r"11\.png.*2 others were replaced, which is what --skip-corrupt 2 allows"):
+    with pytest.raises(UserError, match=r"11\.png.*2 others were replaced, and --skip-corrupt allows 2"):
         data[11]
     with pytest.raises(UserError, match=r"02\.png: cannot be read"):
         dataset(0)[2]
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_a_run_names_them_in_its_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], allowed: bool
-) -> None:
-    """Of a set too large to be checked before."""
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A training on a set with one damaged image that counts as too large to be checked before."""
     monkeypatch.setattr("backbones.data.classification.CHECKED_AT_ONCE", 10)
     monkeypatch.setattr("backbones.data.splits.dataset.LIMIT", 0)
     for split in ("train", "val"):
         for label in ("ant", "bee"):
             draw(tmp_path / "set" / split / label, 12, (5,) if (split, label) == ("train", "bee") else ())
     (tmp_path / "mine.yaml").write_text("format: image_folder\nroot: set\n")
-    words = ["--backbone", "tiny", "--smoke", "--dataset", str(tmp_path / "mine.yaml"), "--batch", "8", "--epochs", "2"]
-    words += ["--out", str(tmp_path / "runs"), "--weights-to", str(tmp_path / "weights"), "--workers", "1"]
-    status = main(["cifar_deit", *words, *(["--skip-corrupt", "1"] if allowed else [])])
-    if not allowed:
-        assert status == 1
-        assert "bee/05.png: cannot be read as an image" in capsys.readouterr().err
-        return
-    assert status in (0, 3)
+    words = ["cifar_deit", "--backbone", "tiny", "--smoke", "--dataset", str(tmp_path / "mine.yaml"), "--batch", "8"]
+    words += [
+        "--epochs",
+        "1",
+        "--warmup-epochs",
+        "0",
+        "--out",
+        str(tmp_path / "runs"),
+        "--weights-to",
+        str(tmp_path / "weights"),
+    ]
+    return words
+
+
+def test_without_the_option_a_run_fails(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 1
+    assert "bee/05.png: cannot be read as an image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("interrupted", ["", "backbones.pretrain.supervised.validate", "Context.export"])
+def test_a_run_names_them_in_its_record(
+    words: list[str], interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it was interrupted after it met them: in its last epoch, or between its training and its record."""
+    words += ["--workers", "1", "--skip-corrupt", "1", "--checkpoint-seconds", "0"]
+    if interrupted:
+
+        def interrupt(*_: object, **__: object) -> None:
+            raise Stopped
+
+        with monkeypatch.context() as patch:
+            patch.setattr(interrupted.replace("Context", "backbones.engine.context.Context"), interrupt)
+            assert main(words) == 143
+    assert main(words) in (0, 3)
     kept = record(tmp_path / "runs")
     assert "1 damaged training image(s) were replaced by the next readable one: bee/05.png" in kept.notes
     assert kept.details["replaced_images"] == ["bee/05.png"]
-    assert len([line for line in history(tmp_path / "runs") if "loss" in line]) == 6
+    assert len([line for line in history(tmp_path / "runs") if "loss" in line]) == 3
+
+
+def test_a_limit_above_the_whole_set_ends(tmp_path: Path) -> None:
+    names = draw(tmp_path, 3, (0, 1, 2))
+    split = FileSplit("train", np.arange(3), names, np.ones(3, dtype=np.int64), tmp_path)
+    data = SplitDataset(split, to_pixels, preload=False)
+    data.replace_damaged(10)
+    with pytest.raises(UserError, match="split train: none of its 3 images can be read"):
+        data[1]

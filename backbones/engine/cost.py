@@ -1,0 +1,36 @@
+"""What a run has cost so far."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Cost:
+    """The cost of a run so far, in seconds of wall time, images and MiB; kept across interruptions."""
+
+    train_seconds: float = 0.0
+    eval_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    images: int = 0
+    params: int = 0
+    gflops: float = 0.0
+    gflops_by: dict[str, float | str] = field(default_factory=dict)
+    extraction: dict[str, float] = field(default_factory=dict)
+    """For features from a store: `extraction_seconds` of the device for all of them, whenever they were computed, and
+    `found_hours`, GPU hours (core hours on a CPU) of those that other runs left there; nan where that is not known."""
+
+    def summary(self) -> dict[str, Any]:
+        """Return the rates that a record shows; None where nothing was trained."""
+        rate = self.images / self.train_seconds if self.train_seconds else None
+        share = self.wait_seconds / self.train_seconds if self.train_seconds else None
+        return {
+            "params": self.params,
+            "gflops": self.gflops,
+            "gflops_by": self.gflops_by,
+            "train_seconds": self.train_seconds,
+            "eval_seconds": self.eval_seconds,
+            "images_per_second": rate,
+            "data_wait_share": share,
+            **{name: None if math.isnan(value) else value for name, value in self.extraction.items()},
+        }
