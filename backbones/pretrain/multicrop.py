@@ -16,7 +16,8 @@ from torchvision.transforms import (
 )
 
 from backbones.data.loading import fast_ops
-from backbones.data.loading.image_ops import FastCrop, FastFlip, FastGrey, FastJitter, to_pixels
+from backbones.data.loading.image_ops import FastCrop, FastFlip, FastGrey, FastJitter
+from backbones.data.loading.images import to_pixels
 
 BLUR = (0.1, 2.0)  # pixels
 GLOBAL_BLUR = (1.0, 0.1)  # probabilities in the two global crops
@@ -53,7 +54,7 @@ class MultiCrop:
         blur: tuple[float, float] | None = BLUR,
         image_ops: Literal["pil", "fast"] = "pil",
     ) -> None:
-        fast = image_ops == "fast"
+        fast = self.takes_pixels = image_ops == "fast"
         self.global_crop = _crop(global_size, global_area, fast)
         self.local_crop = _crop(local_size, local_area, fast)
         jitter = ColorJitter(0.4, 0.4, 0.2, 0.1)

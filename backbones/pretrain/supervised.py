@@ -160,7 +160,7 @@ def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, c
         assert backbone.classes is not None
         maps = LabelMaps(options.token_labels, split, backbone.classes)
     transform = _transform(backbone, options)
-    images = SplitDataset(split, transform, seed=context.seed, extra=maps, image_ops=options.image_ops)
+    images = SplitDataset(split, transform, seed=context.seed, extra=maps)
 
     def batches(epoch: int) -> list[list[int]]:
         n, seed = len(split), context.seed

@@ -11,9 +11,9 @@ from tasks.task import TaskFacts
 class ClassifyOptions(FrozenOptions):
     """Options of `transfer.run classify`."""
 
-    view: Literal["bicubic", "area"]
-    """How the image is resized before the centre crop. Bicubic as in DeiT and timm, or by area averages
-    (big_vision)."""
+    view: Literal["bicubic", "fast", "area"]
+    """How the image is resized before the centre crop. Bicubic as in DeiT and timm, likewise on bytes
+    (`fast`), or by area averages (big_vision)."""
 
 
 class ClassifyFacts(TaskFacts, Classification):

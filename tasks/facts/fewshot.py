@@ -18,9 +18,9 @@ STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option
 class FewshotOptions(FrozenOptions):
     """Options of `transfer.run fewshot`."""
 
-    view: Literal["squash", "bicubic", "area"]
-    """How the image is resized before the centre crop. It is resized to a square (big_vision's probes), bicubic, or by
-    area."""
+    view: Literal["squash", "bicubic", "fast", "area"]
+    """How the image is resized before the centre crop. It is resized to a square (big_vision's probes), bicubic, so on
+    bytes (`fast`), or by area."""
     block: int | None
     """Features from behind this block (from 0; -1 is the last) instead of the network's own, pooled as those are."""
     shots: tuple[int, ...]

@@ -1,6 +1,7 @@
 """k-nearest-neighbour classification: options, metrics, version; see `tasks.knn`."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
@@ -12,6 +13,8 @@ from tasks.task import Metric, TaskFacts
 class KnnOptions(FrozenOptions):
     """Options of `transfer.run knn`."""
 
+    view: Literal["bicubic", "fast"]
+    """How the image is resized before the centre crop. Bicubic as in DINO, or likewise on bytes (`fast`)."""
     k: int
     """Neighbours behind top1 and top5."""
     other_k: tuple[int, ...]

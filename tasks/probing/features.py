@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 import backbones
 from backbones.backbone import Backbone
+from backbones.data.loading.image_ops import FastView
 from backbones.data.splits.split import Split
 from backbones.engine.context import Context
 from backbones.engine.extract import load_batches
@@ -254,11 +255,12 @@ class Pixels(Dataset[Tensor]):
     """Image of each row, uint8 [size, size, 3]: a fourth of the bytes of floats on the way to the network."""
 
     def __init__(self, split: Split, image_of: dict[int, int], steps: Sequence[Step]) -> None:
-        self.split, self.image_of, self.steps = split, image_of, steps
+        self.image_of, self.steps = image_of, steps
+        self.read = split.read_pixels if isinstance(steps[0], FastView) else split.read
 
     def __getitem__(self, row: int) -> Tensor:
         """Return the image of a row. Raises UserError when it cannot be read."""
-        image = self.split.read(self.image_of[row])
+        image: Any = self.read(self.image_of[row])
         for step in self.steps:
             image = step(image)
         return torch.from_numpy(np.array(image))

@@ -21,7 +21,7 @@ def recompute(run: RunInputs) -> Recomputed:
     options = run.options
     scores: dict[str, tuple[str, int, int]] = {"top1": ("rank", options.k, 1), "top5": ("rank", options.k, TOP)}
     scores |= {f"top1_k{k}": (f"rank_k{k}", k, 1) for k in options.other_k}
-    transform = eval_transform(options.size, options.resize)
+    transform = eval_transform(options.size, options.resize, view=options.view)
     comparisons = compare_votes(run, run.initial_backbone(options.size), transform, scores, options.temperature)
     return Recomputed(
         f"{run.weights_description}: {len(run.sample_indices())} images, {len(run.dataset.train)} training images",

@@ -57,6 +57,7 @@ BENCHMARKS = {
         speed("sam_step"),
         speed("start", gpu="not used"),
         speed("vit_step"),
+        parity("views", "--weights FOLDER: an export; --images FILE: a data set that its classifier knows"),
         Benchmark("statistics", "statistics", gpu="not used"),
         Benchmark("evidence", "evidence", gpu="not used"),
         parity("bigvision", f"{CLONE}google-research/big_vision; jax"),

@@ -187,6 +187,7 @@ CHANGES = [
         --k 12
         --other-k 2
         @identity --k 20 | --temperature 5
+        --size 28 --resize 30 --view fast
         --size 48 --resize 48
         """,
         "outcomes",
@@ -222,7 +223,7 @@ CHANGES = [
         """,
         "outcomes",
     ),
-    *_read("classify", "--view area\n--resize 60", "identity"),
+    *_read("classify", "--view area\n--view fast --resize 60\n--resize 60", "identity"),
     *_read(
         "linear",
         """

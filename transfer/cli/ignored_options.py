@@ -96,6 +96,7 @@ RULES: tuple[Rule, ...] = (
     # augmentation: a transform that a kind lacks must be off there
     no_effect("auto_augment color_jitter erase", refused=False, augment=other_than("timm", "pad")),
     no_effect("image_ops", refused=False, image_ops="pil"),
+    no_effect("view", refused=False, view="bicubic", task="knn"),
     no_effect("pad", refused=False, augment=other_than("pad")),
     no_effect("randaug", refused=False, augment=other_than("bigvision")),
     no_effect("crop_area crop_ratio", augment="pad"),

@@ -7,7 +7,6 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -16,6 +15,7 @@ from torchvision.transforms import ColorJitter, InterpolationMode
 
 from backbones.data.loading import fast_ops
 from backbones.data.loading.fast_ops import Pixels
+from backbones.data.loading.images import to_pixels
 
 
 class ResizedCrop(Protocol):
@@ -46,9 +46,35 @@ class FastCrop:
         mode = crop.interpolation
         if not isinstance(mode, InterpolationMode):
             mode = random.choice(mode)  # timm's draw, after that of the box
-        box = pixels[:, top : top + height, left : left + width].permute(1, 2, 0).contiguous().permute(2, 0, 1)
-        resized = interpolate(box[None], size=list(crop.size), mode=mode.value, antialias=True)[0]
-        return resized.permute(1, 2, 0).contiguous().numpy()
+        box = pixels[:, top : top + height, left : left + width]
+        return _resized(box, list(crop.size), mode).contiguous().numpy()
+
+
+class FastView:
+    """uint8 pixels [3, H, W], or a PIL image -> [size, size, 3]: a bicubic resize of the shorter side, the centre crop.
+
+    The sizes are torchvision's, the pixels differ from PIL's as those of `FastCrop` do.
+    """
+
+    def __init__(self, size: int, resize: int) -> None:
+        self.size = size
+        self.resize = resize
+
+    def __call__(self, image: Tensor | Image.Image) -> Pixels:
+        pixels = image if isinstance(image, Tensor) else to_pixels(image)
+        shorter = min(pixels.shape[1:])
+        wanted = [self.resize if side == shorter else int(self.resize * side / shorter) for side in pixels.shape[1:]]
+        view = _resized(pixels, wanted, InterpolationMode.BICUBIC)
+        top, left = (round((side - self.size) / 2) for side in wanted)
+        return view[top : top + self.size, left : left + self.size].contiguous().numpy()
+
+
+def _resized(pixels: Tensor, size: list[int], mode: InterpolationMode) -> Tensor:
+    """Return uint8 [3, H, W] as [height, width, 3], with antialiasing; nothing is resampled to the same size."""
+    interleaved = pixels.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    if list(pixels.shape[1:]) != size:
+        interleaved = interpolate(interleaved[None], size=size, mode=mode.value, antialias=True)[0]
+    return interleaved.permute(1, 2, 0)
 
 
 class FastFlip:
@@ -94,9 +120,3 @@ class FastJitter:
 
 
 JITTER = (fast_ops.brightness, fast_ops.contrast, fast_ops.saturation, fast_ops.hue)
-
-
-def to_pixels(image: Image.Image | Pixels) -> Tensor:
-    """Return an RGB image [H, W, 3] as uint8 [3, H, W], contiguous."""
-    array = image if isinstance(image, np.ndarray) else np.array(image)
-    return torch.from_numpy(array).permute(2, 0, 1).contiguous()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -41,12 +42,13 @@ def read_pixels(content: bytes, *, name: str) -> Tensor:
                 return pixels.expand(3, -1, -1)
         except RuntimeError:
             pass  # read_image raises the error that names the file, or reads what torchvision cannot
-    return image_pixels(read_image(io.BytesIO(content), name=name))
+    return to_pixels(read_image(io.BytesIO(content), name=name))
 
 
-def image_pixels(image: Image.Image) -> Tensor:
-    """Return an RGB image as uint8 [3, H, W]."""
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+def to_pixels(image: Image.Image | NDArray[np.uint8]) -> Tensor:
+    """Return an RGB image [H, W, 3] as uint8 [3, H, W], contiguous."""
+    array = image if isinstance(image, np.ndarray) else np.array(image)
+    return torch.from_numpy(array).permute(2, 0, 1).contiguous()
 
 
 @contextmanager

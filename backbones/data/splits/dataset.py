@@ -1,7 +1,7 @@
 """A split as a data set of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,11 @@ from backbones.errors import UserError
 Views = Tensor | list[Tensor]
 
 
+def takes_pixels(transform: object) -> bool:
+    """Return whether a transform takes uint8 pixels [3, H, W], not a PIL image."""
+    return bool(getattr(transform, "takes_pixels", False))
+
+
 class SplitDataset(Dataset[tuple[Any, ...]]):
     """A torch data set of the images of a split with their labels.
 
@@ -24,9 +29,9 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
 
     Args:
         split: where the images come from.
-        transform: PIL image -> tensor, or a list of tensors (crops).
+        transform: PIL image -> tensor, or a list of tensors (crops). With a true `takes_pixels` it gets uint8 pixels
+            [3, H, W] in place of a PIL image; see `Split.read_pixels`.
         seed: the seed of the augmentation.
-        image_ops: "fast" gives the transform uint8 pixels [3, H, W] in place of a PIL image; see `Split.read_pixels`.
         extra: index -> tensor, appended to each item.
         preload: keep the decoded images in memory (3 bytes per pixel, shared by forked workers and by all data sets of
             the split; twice that while loading). None: when they take at most `LIMIT` bytes (512 MiB).
@@ -38,12 +43,11 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         transform: Callable[[Any], Views],
         *,
         seed: int = 0,
-        image_ops: Literal["pil", "fast"] = "pil",
         extra: Callable[[int], Tensor] | None = None,
         preload: bool | None = None,
     ) -> None:
         self.split, self.transform, self.seed, self.extra = split, transform, seed, extra
-        self.read = split.read_pixels if image_ops == "fast" else split.read
+        self.read = split.read_pixels if takes_pixels(transform) else split.read
         self.labels = torch.from_numpy(split.labels)
         self.damaged: DamagedImages | None = None
         if preload is not False:

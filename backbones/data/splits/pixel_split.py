@@ -38,9 +38,9 @@ class PixelSplit(Split):
 
     def read_pixels(self, index: int) -> "Tensor":
         """Return the image as uint8 [3, H, W]."""
-        from backbones.data.loading.images import image_pixels
+        from backbones.data.loading.images import to_pixels
 
-        return image_pixels(self.decoded(index))
+        return to_pixels(self.decoded(index))
 
     def place(self, index: int) -> str:
         """Return file and row."""

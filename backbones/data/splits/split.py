@@ -102,10 +102,10 @@ class Split(ABC):
 
     def read_pixels(self, index: int) -> "Tensor":
         """Return the image as uint8 [3, H, W], decoded by the fast image operations. Raises UserError as `read`."""
-        from backbones.data.loading.images import image_pixels, read_pixels
+        from backbones.data.loading.images import read_pixels, to_pixels
 
         if self.pixels:
-            return image_pixels(self.pixels[index])
+            return to_pixels(self.pixels[index])
         return read_pixels(self.encoded(index), name=self.place(index))
 
     def content_digest(self, index: int) -> str:

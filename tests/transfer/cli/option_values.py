@@ -152,6 +152,7 @@ OF_TASK: dict[tuple[str, str], Any] = {
     ("pretrain-supervised", "export"): "ema",
     ("finetune", "export"): "ema",
     ("pretrain-dino", "export"): "student",
+    ("knn", "view"): "fast",
     ("classify", "view"): "area",
     ("fewshot", "view"): "area",
     ("detect", "view"): "scales",

@@ -9,12 +9,12 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from backbones.data.loading.images import image_pixels, read_pixels, seeded
+from backbones.data.loading.images import read_pixels, seeded, to_pixels
 from backbones.data.loading.read_image import read_image
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UsageError, UserError
-from backbones.pretrain.augment import train_transform
+from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.pretrain.multicrop import MultiCrop
 from tests.backbones.pretrain.test_augment import DEIT, MEAN, STD, options, picture
 
@@ -58,7 +58,7 @@ def test_decodes_crops_and_resizes_like_pil(kind):
     content = FILES[kind]()
     image, pixels = read_image(io.BytesIO(content)), read_pixels(content, name="file")
     assert pixels.dtype == torch.uint8
-    assert (image_pixels(image).int() - pixels.int()).abs().max() <= 2
+    assert (to_pixels(image).int() - pixels.int()).abs().max() <= 2
     for interpolation in ("bicubic", "bilinear"):
         slow, fast = (
             train_transform(48, options(image_ops=ops, interpolation=interpolation), MEAN, STD)
@@ -72,6 +72,27 @@ def test_decodes_crops_and_resizes_like_pil(kind):
             difference = (got.int() - expected.int()).abs()
             assert difference.max() <= (8 if kind in DITHERED else 2)
             assert difference.float().mean() < 0.5
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_scored_view_is_that_of_pil(kind):
+    """By either decoder, for sizes that are and are not those of the file, smaller and larger ones."""
+    content = FILES[kind]()
+    image, pixels = read_image(io.BytesIO(content)), read_pixels(content, name="file")
+    fast_view = eval_transform(48, 57, view="fast")
+    assert torch.equal(fast_view(to_pixels(image)), fast_view(image))
+    for size, resize in ((48, 57), (32, 61), (80, 80), (56, 140)):
+        expected = eval_transform(size, resize)(image)
+        got = eval_transform(size, resize, view="fast")(pixels)
+        assert got.shape == expected.shape == (3, size, size)
+        difference = (got.int() - expected.int()).abs()
+        assert difference.max() <= (8 if kind in DITHERED else 2)
+        assert difference.float().mean() < 0.5
+
+
+def test_a_scored_view_of_the_wanted_size_is_the_image_itself():
+    image = picture(61, 61)
+    assert torch.equal(eval_transform(48, 61, view="fast")(image), eval_transform(48, 61)(image))
 
 
 @pytest.mark.parametrize("content", [encoded(picture())[:-200], b"\xff\xd8 no image", b"", b"text"])
@@ -99,7 +120,7 @@ def test_draws_are_those_of_pil(colours):
     image = picture()
     for key in range(30):
         states = []
-        for ops, source in (("pil", image), ("fast", image_pixels(image))):
+        for ops, source in (("pil", image), ("fast", to_pixels(image))):
             with seeded(key):
                 train_transform(32, options(image_ops=ops, **COLOURS[colours]), MEAN, STD)(source)
                 states.append((random.random(), np.random.random(), float(torch.rand(1))))  # noqa: NPY002
@@ -113,7 +134,7 @@ def test_views_are_those_of_pil(colours):
     means = []
     for key in range(60):
         views = []
-        for ops, source in (("pil", image), ("fast", image_pixels(image))):
+        for ops, source in (("pil", image), ("fast", to_pixels(image))):
             with seeded(key):
                 view = train_transform(48, options(image_ops=ops, **COLOURS[colours]), MEAN, STD)(source)
                 views.append(view.int())
@@ -135,7 +156,7 @@ def test_multicrop_has_the_crops_of_pil():
             expected = MultiCrop(*arguments)(image)
             after = random.random(), float(torch.rand(1))
         with seeded(key):
-            got = MultiCrop(*arguments, image_ops="fast")(image_pixels(image))
+            got = MultiCrop(*arguments, image_ops="fast")(to_pixels(image))
             assert (random.random(), float(torch.rand(1))) == after
         assert [view.shape for view in got] == [view.shape for view in expected]
         differences += [float((a.int() - b.int()).abs().float().mean()) for a, b in zip(got, expected, strict=True)]
@@ -158,14 +179,14 @@ def split(tmp_path):
 
 def test_an_image_is_a_function_of_its_key_in_workers_too(split):
     transform = train_transform(32, options(image_ops="fast", auto_augment=DEIT), MEAN, STD)
-    data = SplitDataset(split, transform, seed=3, preload=False, image_ops="fast")
+    data = SplitDataset(split, transform, seed=3, preload=False)
     keys = [[(epoch, index, 0)] for epoch in range(2) for index in range(6)]
     alone = [images for images, _ in DataLoader(data, batch_sampler=keys)]
     shared = [images for images, _ in DataLoader(data, batch_sampler=keys, num_workers=2)]
     later = [images for images, _ in DataLoader(data, batch_sampler=keys[7:])]
     assert all(map(torch.equal, alone, shared))
     assert all(map(torch.equal, alone[7:], later))
-    preloaded = SplitDataset(split, transform, seed=3, preload=True, image_ops="fast")
+    preloaded = SplitDataset(split, transform, seed=3, preload=True)
     assert all(torch.equal(preloaded[key[0]][0], images[0]) for key, images in zip(keys, alone, strict=True))
 
 

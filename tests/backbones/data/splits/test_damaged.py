@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from backbones.data.loading.image_ops import to_pixels
+from backbones.data.loading.images import to_pixels
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.split import FileSplit
 from backbones.errors import Stopped, UserError
