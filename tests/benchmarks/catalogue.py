@@ -41,6 +41,7 @@ BENCHMARKS = {
     benchmark.name: benchmark
     for benchmark in (
         speed("attention"),
+        speed("cifar_step", "--images FILE: a data set of 32-pixel images, as CIFAR-10", "not used"),
         speed("coco_scoring", "pycocotools", "not used"),
         speed("deit_step"),
         speed("detection_step", "--images FOLDER: images and annotations of COCO; mmdetection"),

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 ENOUGH = 1.05
 """A feed that makes this many times what the model takes keeps it busy."""
+PLENTY = 10
+"""A process that makes this many times what the model takes on a CPU needs no core of its own."""
 OPERATIONS = {"pil": "--image-ops pil", "fast": "--image-ops fast"}
 
 
@@ -72,6 +74,8 @@ def _bottleneck(rates: Rates, chosen: str, command: "Command") -> Iterator[str]:
         yield f"slowest: the model; the loader makes {rates.feed[chosen] / rates.model:.1f} times what it takes"
         if on_gpu and not command.options.compile:
             yield "set: --compile"
+        if not on_gpu and rates.workers and rates.views[chosen] > PLENTY * rates.model:
+            yield f"set: --workers 0; loading takes less than 1/{PLENTY} of the time, and its core can train"
     else:
         yield f"slowest: the loader; it makes {rates.feed[chosen] / rates.model:.2f} of what the model takes"
         yield from _faster_feed(rates, chosen, cores, on_gpu)

@@ -45,6 +45,8 @@ def test_a_slow_model_is_named() -> None:
     assert "slowest: the model; the loader makes 1.6 times what it takes\nset: --compile" in said(fast)
     assert "set:" not in said(fast, compile=True)
     assert "set:" not in said(replace(fast, copy=None))
+    assert "set: --workers 0; " in said(replace(fast, copy=None, model=19.0))
+    assert "set:" not in said(replace(fast, copy=None, model=19.0, workers=0))
 
 
 def test_a_slow_copy_is_named() -> None:
