@@ -30,6 +30,7 @@ ROOMS = {
     "transfer/report/page": "the HTML page",
     "transfer/report/published": "own numbers beside a paper's",
     "transfer/report/figures": "plots as SVG, with their data",
+    "transfer/report/answer": "the verdict in a sentence, and the arms that a page compares by itself",
     "transfer/report/tables": "tables of scores, costs, comparisons, maps",
     # rooms that several commands use
     "transfer/comparison": "runs paired with runs, and contrasts of their scores",

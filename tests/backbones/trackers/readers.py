@@ -1,6 +1,7 @@
 """Reads back what each tracker has kept, with its own package: the numbers by name, and the attached record."""
 
 import struct
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,15 @@ def _trackio(folder: Path) -> Kept:
 
 
 def _wandb(folder: Path) -> Kept:
-    """Read the offline files under the run's id, oldest first."""
+    """Read the offline files under the run's id; the program that writes them may end a moment after the run."""
+    end = time.monotonic() + 20
+    while (kept := _wandb_files(folder)).ending is None and time.monotonic() < end:
+        time.sleep(0.1)
+    return kept
+
+
+def _wandb_files(folder: Path) -> Kept:
+    """Read what the offline files have so far, oldest first."""
     import json
 
     from wandb.proto.wandb_internal_pb2 import Record

@@ -32,7 +32,6 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
     columns = sum(len(section.table.columns) for section in sections if section.table is not None)
     rows = min(max(CELLS // max(columns, 1), 10), 100)
     style, script = _asset("page.css"), _asset("page.js")
-    links = "".join(f'<li><a href="#part-{n}">{text(section.title)}</a></li>' for n, section in enumerate(sections))
     body = "\n".join(_section(section, f"part-{number}", marks, rows) for number, section in enumerate(sections))
     return f"""<!doctype html>
 <html lang="en">
@@ -49,7 +48,7 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
 <header>
 <h1>{text(title)}</h1>
 <p class="soft">{_extent(marks)}</p>
-<nav aria-label="Parts of the page"><ul>{links}</ul></nav>
+<nav aria-label="Parts of the page">{_links(sections)}</nav>
 </header>
 <main id="main">
 {body}
@@ -62,6 +61,17 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
 </body>
 </html>
 """
+
+
+def _links(sections: Sequence[Section]) -> str:
+    """Return links to the parts; those to folded ones are folded, too."""
+    links = [
+        (section.folded, f'<li><a href="#part-{number}">{text(section.title)}</a></li>')
+        for number, section in enumerate(sections)
+    ]
+    shown, folded = (("".join(link for is_folded, link in links if is_folded is wanted)) for wanted in (False, True))
+    more = f"<details><summary>Tables, curves and pictures</summary><ul>{folded}</ul></details>" if folded else ""
+    return f"<ul>{shown}</ul>{more}"
 
 
 def text(value: object) -> str:
@@ -96,7 +106,10 @@ def _badge(mark: str) -> str:
 
 
 def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int) -> str:
-    parts = [f'<section id="{name}" aria-labelledby="{name}-title">\n<h2 id="{name}-title">{text(section.title)}</h2>']
+    heading = f'<h2 id="{name}-title">{text(section.title)}</h2>'
+    kind = " class=lead" if section.lead else ""
+    parts = [f'<section id="{name}" aria-labelledby="{name}-title"{kind}>']
+    parts += [f"<details><summary>{heading}</summary>" if section.folded else heading]
     parts += [f"<p>{text(line)}</p>" for line in section.note.splitlines() if line.strip()]
     if section.figure is not None:
         label = f'role="img" aria-label="{text(section.title)}" '
@@ -113,7 +126,9 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
     if section.pictures:
         figures = "".join(_figure(picture, marks) for picture in section.pictures)
         parts.append(f'<div class="pictures">{figures}</div>')
-    return "\n".join([*parts, "</section>"])
+    if section.reading:
+        parts.append(f'<p class="soft">How to read this: {text(section.reading)}</p>')
+    return "\n".join([*parts, *["</details>"] * section.folded, "</section>"])
 
 
 def _download(section: Section) -> str:
@@ -126,7 +141,8 @@ def _download(section: Section) -> str:
 
 def _table(table: Table, title: str, marks: dict[str, list[str]], most: int) -> str:
     """Return a table as HTML: the first `most` rows, and the others in a template, which is not laid out."""
-    names = sorted(table.names, key=lambda name: name not in RUN_COLUMNS)
+    constant = _constant(table)
+    names = sorted((name for name in table.names if name not in constant), key=lambda name: name in RUN_COLUMNS)
     numeric = [_is_numeric(table[name]) for name in names]
     columns = [
         _numbers(table[name]) if of_numbers else [_text_cell(name, value, marks) for value in values(table, name)]
@@ -145,10 +161,26 @@ def _table(table: Table, title: str, marks: dict[str, list[str]], most: int) -> 
         for name, of_numbers in zip(names, numeric)
     )
     rest = f"<template>{''.join(lines[most:])}</template>" if lines[most:] else ""
+    shared = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
+    caption = f'<p class="soft">In every row: {text(shared)}.</p>\n' if shared else ""
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(title)}">\n'
+        f'{caption}<div class="scroll" tabindex="0" role="region" aria-label="{text(title)}">\n'
         f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
     )
+
+
+def _constant(table: Table) -> dict[str, str]:
+    """Return the columns of text with one value in all of several rows, with that value; not those of runs."""
+    if len(table) < 2:
+        return {}
+    constant = {}
+    for name in table.names:
+        if name in RUN_COLUMNS or any(is_number(value) for value in table[name]):
+            continue
+        shown = {_cell_text(value) for value in table[name]}
+        if len(shown) == 1:
+            constant[name] = shown.pop()
+    return constant if len(constant) < len(table.names) else {}
 
 
 def _is_numeric(column: Sequence[Any]) -> bool:
@@ -195,8 +227,12 @@ def _text_cell(name: str, value: Any, marks: dict[str, list[str]]) -> str:
         return f'<td data-v="{text(" ".join(runs))}">{links}</td>'
     if value is None:
         return "<td></td>"
-    shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else cell_text(value)
+    shown = _cell_text(value)
     return f"<td{' class=w' * (len(shown) > WIDE)}>{text(shown)}</td>"
+
+
+def _cell_text(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else cell_text(value)
 
 
 def _link(run: str, shown: str, marks: dict[str, list[str]]) -> str:

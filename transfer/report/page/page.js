@@ -194,6 +194,17 @@ class Records {
   }
 }
 
+// A link to a folded part opens it; printing opens all.
+function unfold() {
+  const target = location.hash.startsWith("#part-") && document.getElementById(location.hash.slice(1));
+  if (target) target.querySelector("details")?.setAttribute("open", "");
+}
+addEventListener("hashchange", unfold);
+unfold();
+
 const tables = [...document.querySelectorAll("table")].map((table) => new Table(table));
-addEventListener("beforeprint", () => tables.forEach((table) => table.showAll()));
+addEventListener("beforeprint", () => {
+  tables.forEach((table) => table.showAll());
+  document.querySelectorAll("details").forEach((part) => part.setAttribute("open", ""));
+});
 new Records(document.getElementById("records"), document.getElementById("record"));

@@ -40,9 +40,15 @@ class Section:
 
     title: str
     table: Table | None = None
-    """Table whose column in `RUN_COLUMNS`, if any, is shown first."""
+    """Table whose column in `RUN_COLUMNS`, if any, is shown last."""
     note: str = ""
     """Plain text, a paragraph per line."""
+    reading: str = ""
+    """How to read the section, in one or two sentences; shown on the page alone."""
+    lead: bool = False
+    """Whether its text is the answer that the page begins with."""
+    folded: bool = False
+    """Whether the page shows its title alone until it is opened."""
     figure: str | None = None
     """SVG from `transfer.report.figures`, which is inserted without escaping."""
     data: str | None = None

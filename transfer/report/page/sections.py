@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
 from transfer.comparison.bootstrap import AP_DRAWS
@@ -12,8 +13,22 @@ from transfer.report.page.section_types import Section
 from transfer.report.tables.render import markdown, note_text, notes_of_row
 from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Table, is_missing, is_number
 
+if TYPE_CHECKING:
+    from transfer.comparison.compare_arms import Comparison
+
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
+NO_COSTS = "--cost: none of these runs has a score"
+NO_LAYERS = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
+READING = {
+    "answer": "Differences are points of a percent, or in a score's own unit, each with its 95 % interval; where the "
+    "interval holds 0, nothing is claimed.",
+    "forest": "A square is the difference of two arms on the same samples, its line the 95 % interval; it is filled "
+    "where the corrected test excludes 0. Right of 0 the first arm is better.",
+    "cost": "Further up is better, further left cheaper. Ringed points are beaten by none that is comparable.",
+    "map": "A cell is a setting of the training. Its mark says how the trainings there ended, its number their score.",
+}
+"""How the parts of a page are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,24 +67,52 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     Raises:
         UserError: a section was asked for that cannot be made from the runs.
     """
+    return _page_sections(runs, request) if request.everything else _asked_sections(runs, request)
+
+
+def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
+    """Return what was asked for by name, or else the tables of scores."""
     parts = [_paper(runs, request.paper, request.margin)] if request.paper else []
-    parts += _comparisons(runs, request)
+    for comparison in _comparisons(runs, request.compare, request.bootstrap):
+        table = _difference_table(comparison, runs)
+        parts += [*_answers([comparison]), table]
     if request.interaction:
         parts.append(_interaction(runs, request.interaction, request))
     if request.map:
         parts += _map(runs, request.map, request.by, "Stability map")
-    if request.everything or not request.names_sections:
+    if not request.names_sections:
         parts += _tables(runs, request.each)
-    if request.cost or request.everything:
-        parts += _asked(request.cost, _cost(runs), "--cost: none of these runs has a score")
-    if request.layers or request.everything:
-        none = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
-        parts += _asked(request.layers, _layers(runs), none)
-    if request.everything:
-        if not request.map:
-            parts += _varying(runs)
-        parts += [*_similarity(runs), *_curves(runs), *_pictures(runs, request.pictures)]
+    if request.cost:
+        parts += _asked(True, _cost(runs), NO_COSTS)
+    if request.layers:
+        parts += _asked(True, _layers(runs), NO_LAYERS)
     return parts
+
+
+def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
+    """Return a page's sections in the order of a reader's questions; what is looked up is folded.
+
+    The answer, the effects, their cost, what trains, own numbers beside a paper's; then everything else.
+    """
+    from transfer.report.answer.arms import arms_to_compare, why_no_arms
+
+    pairs = request.compare or arms_to_compare(runs)
+    comparisons = _comparisons(runs, pairs, request.bootstrap)
+    first = _answers(comparisons)
+    if not pairs:
+        first.append(Section(title="The answer", note=why_no_arms(runs), lead=True))
+    first += _forests(comparisons)
+    costs = _asked(request.cost, _cost(runs), NO_COSTS)
+    maps = [*_map(runs, request.map, request.by, "Stability map")] if request.map else [*_varying(runs)]
+    paper = [_paper(runs, request.paper, request.margin)] if request.paper else []
+    interactions = [_interaction(runs, request.interaction, request)] if request.interaction else []
+    shown = [comparison for comparison in comparisons if comparison.rows or request.compare]
+    tables = [_difference_table(comparison, runs) for comparison in shown]
+    cost_tables = [replace(part, title=f"{part.title}, table", figure=None, data=None, reading="") for part in costs]
+    costs = [replace(part, table=None) for part in costs]
+    rest = [*_tables(runs, request.each), *cost_tables, *_asked(request.layers, _layers(runs), NO_LAYERS)]
+    rest += [*_similarity(runs), *_curves(runs), *_pictures(runs, request.pictures)]
+    return [*first, *costs, *maps, *paper, *interactions, *tables, *(replace(part, folded=True) for part in rest)]
 
 
 def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Section]:
@@ -113,15 +156,41 @@ def _paper(runs: RunSet, paper: tuple[str, str], margin: float | None) -> Sectio
     return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=replace(table, notes=[]), note=note)
 
 
-def _comparisons(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
-    """Yield a table for each pair of backbones, over which its p values are adjusted."""
-    if not request.compare:
-        return
-    from transfer.report.tables.comparison import compare
+def _comparisons(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Bootstrap) -> "list[Comparison]":
+    """Return the comparison of each pair of arms; p values are adjusted within it."""
+    if not pairs:
+        return []
+    from transfer.report.tables.comparison import compared
 
-    for a, b in request.compare:
-        table = compare(runs, a, b, request.bootstrap)
-        yield Section(title=f"{a} against {b}", table=table)
+    return [compared(runs, a, b, options) for a, b in pairs]
+
+
+def _answers(comparisons: "Sequence[Comparison]") -> list[Section]:
+    if not comparisons:
+        return []
+    from transfer.report.answer.sentences import answer
+
+    told = "\n".join(str(answer(comparison)) for comparison in comparisons)
+    return [Section(title="The answer", note=told, reading=READING["answer"], lead=True)]
+
+
+def _forests(comparisons: "Sequence[Comparison]") -> Iterator[Section]:
+    """Yield the effects of each pair of arms as a plot."""
+    from transfer.report.answer.sentences import arm_name
+    from transfer.report.figures.forest import forest_plot
+
+    for number, comparison in enumerate(comparisons):
+        a, b = (arm_name(arm.text) for arm in comparison.arms)
+        if plot := forest_plot(comparison, name=f"forest-{number}"):
+            title = f"Effects of {a} against {b}"
+            yield Section(title=title, figure=plot.svg, data=plot.csv, reading=READING["forest"])
+
+
+def _difference_table(comparison: "Comparison", runs: RunSet) -> Section:
+    from transfer.report.tables.comparison import comparison_table
+
+    a, b = (arm.text for arm in comparison.arms)
+    return Section(title=f"{a} against {b}", table=comparison_table(comparison, runs))
 
 
 def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) -> Section:
@@ -143,7 +212,7 @@ def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> 
     if not (numbers and rows.has_breakdowns):
         why = "as no training broke down" if numbers else "which is not a number in every run"
         rows.notes.append(Note(NoteKind.READING, f"no largest stable {axes[0]}, {why}"))
-    yield Section(title=title, table=rows.without_empty(), figure=plot.svg, data=plot.csv)
+    yield Section(title=title, table=rows.without_empty(), figure=plot.svg, data=plot.csv, reading=READING["map"])
     if numbers and rows.has_breakdowns:
         yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows).without_empty())
 
@@ -165,7 +234,9 @@ def _cost(runs: RunSet) -> Iterator[Section]:
         rows = cost_table(runs.of_task(task))
         if not all(map(is_missing, rows["score"])):
             plot = cost_plot(rows)
-            yield Section(title=f"{task}: score against cost", table=rows, figure=plot.svg, data=plot.csv)
+            yield Section(
+                title=f"{task}: score against cost", table=rows, figure=plot.svg, data=plot.csv, reading=READING["cost"]
+            )
 
 
 def _layers(runs: RunSet) -> Iterator[Section]:

@@ -54,8 +54,13 @@ def compare(runs: RunSet, a: str, b: str, options: Bootstrap | None = None) -> T
         UsageError: a selector matches no run, or both match one run.
         UserError: nothing can be compared.
     """
-    comparison = compared(runs, a, b, options)
+    return comparison_table(compared(runs, a, b, options), runs)
+
+
+def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
+    """Return the table of a comparison of two arms, see `compare`. Raises UserError if it has no rows."""
     if not comparison.rows:
+        a, b = (arm.text for arm in comparison.arms)
         reasons = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
         raise UserError(f"nothing of '{a}' and '{b}' can be compared: {_joined(reasons) or 'no task in common'}")
     arms = [

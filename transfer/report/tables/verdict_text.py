@@ -38,7 +38,7 @@ def _conclusion(verdict: Verdict) -> str:
     kind = verdict.kind
     if kind in _BROKEN:
         return f"nothing to compare: {_BROKEN[kind]} broke down"
-    margin = "" if verdict.margin is None else _number(verdict.margin, verdict)
+    margin = "" if verdict.margin is None else verdict_number(verdict.margin, verdict)
     if kind is Kind.EQUIVALENT:
         alike = "no difference on any sample; " if verdict.equal else ""
         return f"{alike}equivalent within {margin}" if verdict.margin else "no difference at all"
@@ -46,11 +46,13 @@ def _conclusion(verdict: Verdict) -> str:
         return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
     alike = ", though equal on every sample" if verdict.equal else ""
     smallest = verdict.smallest if verdict.smallest is not None else math.inf
-    detectable = f"smallest detectable {_number(smallest, verdict)}" if smallest < math.inf else "too few to show any"
+    shown = f"smallest detectable {verdict_number(smallest, verdict)}"
+    detectable = shown if smallest < math.inf else "too few to show any"
     return f"{kind.value}{alike}; {detectable}{_advice(verdict)}"
 
 
-def _number(value: float, verdict: Verdict) -> str:
+def verdict_number(value: float, verdict: Verdict) -> str:
+    """Return a number of a verdict as it is shown: in percent where the score is a fraction."""
     return f"{PERCENT * value:.1f}" if verdict.percent else f"{value:.2g}"
 
 
@@ -59,8 +61,8 @@ def _advice(verdict: Verdict) -> str:
     if not verdict.seeds:
         return ""
     if verdict.seeds < 0:
-        return f" (more seeds will not show {_number(POINT, verdict)})"
-    return f" ({verdict.seeds} more seed{'s' * (verdict.seeds > 1)} each for {_number(POINT, verdict)})"
+        return f" (more seeds will not show {verdict_number(POINT, verdict)})"
+    return f" ({verdict.seeds} more seed{'s' * (verdict.seeds > 1)} each for {verdict_number(POINT, verdict)})"
 
 
 @cell_text.register

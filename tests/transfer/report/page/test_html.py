@@ -72,7 +72,7 @@ def test_numbers_are_shown_short_and_sorted_whole() -> None:
     assert [head["class"] for head in found.all("th")] == ["n"] * 4
 
 
-def test_runs_stand_first_as_links_to_their_records_and_marks_beside_them() -> None:
+def test_runs_stand_last_as_links_to_their_records_and_marks_in_the_first_cell() -> None:
     runs = [make_run(0, smoke=True), make_run(1, environment={"dirty": True}), make_run(2)]
     ids = [run.record.run_id for run in runs]
     table = table_of(
@@ -80,13 +80,34 @@ def test_runs_stand_first_as_links_to_their_records_and_marks_beside_them() -> N
     )
     found = Parsed(page("t", [Section(title="s", table=table)], RunSet.of(runs)))
     hashes = [run.rpartition("-")[2] for run in ids]
-    assert found.cells[0::2] == [
-        f"smoke{hashes[0]}", f"dirty{hashes[1]}", hashes[2], f"smoke{hashes[0]} {hashes[2]}", "elsewhere"
-    ]  # fmt: skip
+    assert found.cells[0::2] == ["smoke1.50", "dirty2.50", "3.50", "smoke4.50", "5.50"]
+    assert found.cells[1::2] == [*hashes, f"{hashes[0]} {hashes[2]}", "elsewhere"]
     assert [row.get("class") for row in found.all("tr")] == [None, "smoke", "dirty", None, "smoke", None]
     links = [link["href"] for link in found.all("a") if str(link["href"]).startswith("#run=")]
     assert links == [f"#run={ids[place]}" for place in (0, 1, 2, 0, 2)]
-    assert [cell.get("data-v") for cell in found.all("td")][0::2] == [*ids, " ".join(ids[::2]), "elsewhere"]
+    assert [cell.get("data-v") for cell in found.all("td")][1::2] == [*ids, " ".join(ids[::2]), "elsewhere"]
+
+
+def test_columns_of_one_value_are_said_once_above_the_table() -> None:
+    table = table_of({"task": ["knn"] * 3, "chosen": [True] * 3, "seeds": [1] * 3, "stem": ["conv", "", "conv"]})
+    text = page("t", [Section(title="s", table=table)], RunSet.of([]))
+    assert '<p class="soft">In every row: task knn, chosen yes.</p>' in text
+    assert Parsed(text).cells == ["1", "conv", "1", "", "1", "conv"]
+    one = page("t", [Section(title="s", table=table.where(lambda row: row["stem"] == ""))], RunSet.of([]))
+    assert "In every row" not in one, "of one row everything would be constant"
+
+
+def test_the_answer_leads_and_folded_parts_show_their_titles_alone() -> None:
+    parts = [
+        Section(title="The answer", note="yes\n<b>no", reading="so", lead=True),
+        Section(title="More", folded=True),
+    ]
+    text = page("t", parts, RunSet.of([]))
+    assert '<section id="part-0" aria-labelledby="part-0-title" class=lead>' in text
+    assert '<p>yes</p>\n<p>&lt;b&gt;no</p>\n<p class="soft">How to read this: so</p>' in text
+    assert '<details><summary><h2 id="part-1-title">More</h2></summary>' in text
+    links = text.partition("<nav")[2].partition("</nav>")[0]
+    assert links.index("#part-0") < links.index("<details>") < links.index("#part-1")
 
 
 def test_what_is_behind_the_first_rows_waits_in_a_template() -> None:

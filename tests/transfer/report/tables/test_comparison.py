@@ -536,7 +536,7 @@ def test_a_margin_given_to_the_report_finds_equivalence(tmp_path: Path) -> None:
     found = {}
     for margin in (None, 1.0, 10.0):
         wanted = ReportRequest(compare=[("stem=conv", "stem=patchify")], margin=margin, draws=200)
-        (part,) = sections(RunSet.of(runs), wanted)
+        _, part = sections(RunSet.of(runs), wanted)
         found[margin] = row(part.table, score="top1")["verdict"]
     assert found[None].startswith("cannot tell")
     assert found[1.0].startswith("cannot tell")  # 300 equal images leave 1.3 points open

@@ -76,7 +76,7 @@ def test_the_front_is_what_nothing_beats() -> None:
         expected = [
             not any(s >= score and c <= cost and (s > score or c < cost) for s, c in points) for score, cost in points
         ]
-        assert pareto(scores, costs) == expected
+        assert pareto(scores.tolist(), costs.tolist()) == expected
     assert pareto([1.0, math.nan, 2.0], [1.0, 0.1, math.nan]) == [True, False, False]
 
 

@@ -128,7 +128,7 @@ def test_notes_follow_the_table() -> None:
 
 def test_csv_says_the_protocol_itself_and_all_digits() -> None:
     rows = pd.read_csv(io.StringIO(csv(summary_of(runs()))))
-    assert rows["protocol"] == ["lr 0.05", "lr 0.1"]
+    assert rows["protocol"].tolist() == ["lr 0.05", "lr 0.1"]
     assert rows["mAP"][0] == pytest.approx(60.0)
 
 
@@ -234,18 +234,18 @@ def test_the_tables_of_a_report_are_one_table_for_programs() -> None:
     parts = [Section(title="One", table=rows, note="more"), Section(title="none"), Section(title="Two", table=others)]
     frame = typed_frame(as_one_table(parts))
     assert list(frame.columns) == ["table", "name", "protocol", "score", "rank1", "notes"]
-    assert frame["table"] == ["One", "One", "Two"]
+    assert frame["table"].tolist() == ["One", "One", "Two"]
     back = pd.read_csv(io.BytesIO(file_content(frame, "csv")))
-    assert back["name"] == ["data #1", "'=two", "three"], "a spreadsheet would run =two"
+    assert back["name"].tolist() == ["data #1", "'=two", "three"], "a spreadsheet would run =two"
     assert back["protocol"][1] == "lr 1, epochs 5"
-    assert back["score"][:2] == [1.5, -2.5]
+    assert back["score"].tolist()[:2] == [1.5, -2.5]
     assert "one seed" in back["notes"][0]
     assert "one seed" not in str(back["notes"][1])
     lines = [json.loads(line) for line in file_content(frame, "jsonl").splitlines()]
     assert [line["name"] for line in lines] == ["data #1", "=two", "three"]
     assert lines[2]["score"] is None
     stored = pd.read_parquet(io.BytesIO(file_content(frame, "parquet")))
-    assert stored["score"][:2] == [1.5, -2.5]
+    assert stored["score"].tolist()[:2] == [1.5, -2.5]
     assert (str(stored["rank1"].dtype), stored["rank1"][2]) == ("Int64", 3)
 
 

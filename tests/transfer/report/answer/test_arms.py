@@ -1,0 +1,55 @@
+"""Which arms a page compares by itself."""
+
+from typing import Any
+
+import pytest
+
+from tests.transfer.records.recorded import made
+from transfer.records.run_set import RunSet
+from transfer.report.answer.arms import MOST_RUNS, arms_to_compare, why_no_arms
+
+
+def runs(*given: dict[str, Any]) -> RunSet:
+    return RunSet.of_records([made(**one) for one in given])
+
+
+@pytest.mark.parametrize(
+    ("given", "pairs"),
+    [
+        ([{"stem": "conv"}, {}], [("stem=conv", "stem=patchify")]),
+        ([{}, {"stem": "conv"}, {"stem": "sconv"}], [("stem=conv", "stem=patchify"), ("stem=sconv", "stem=patchify")]),
+        ([{"attention": "relu"}, {}], [("attention=relu", "attention=softmax")]),
+        ([{"stem": "conv"}, {"stem": "sconv"}], [("stem=sconv", "stem=conv")]),
+        (
+            [{}, {"stem": "conv"}, {"stem": "conv", "attention": "relu"}],
+            [
+                ("stem=conv,attention=softmax", "stem=patchify,attention=softmax"),
+                ("stem=conv,attention=relu", "stem=patchify,attention=softmax"),
+            ],
+        ),
+        ([{"name": "mine"}, {"name": "tiny"}], [("tiny", "mine")]),
+        ([{}, {"seed": 1}, {"lr": 0.1}], []),
+    ],
+)
+def test_new_parts_are_held_against_the_usual_one(given: list[dict[str, Any]], pairs: list[tuple[str, str]]) -> None:
+    assert arms_to_compare(runs(*given)) == pairs
+
+
+def test_at_most_five_pairs_and_not_among_very_many_runs() -> None:
+    names = [{"name": f"net{number}"} for number in range(9)]
+    assert len(arms_to_compare(runs(*names))) == 5
+    many = RunSet.of_records([made(stem=("conv", "patchify")[seed % 2], seed=seed) for seed in range(MOST_RUNS + 1)])
+    assert arms_to_compare(many) == []
+    assert "too many to be compared unasked" in why_no_arms(many)
+    assert "--compare stem=conv stem=patchify" in why_no_arms(many)
+
+
+def test_no_run_is_no_arm() -> None:
+    assert arms_to_compare(runs()) == []
+    assert why_no_arms(runs()).startswith("No finished run")
+
+
+def test_one_arm_is_told_what_to_add() -> None:
+    text = why_no_arms(runs({}, {"seed": 1}))
+    assert text.startswith("One arm, tiny: ")
+    assert "python -m transfer.run reid --backbone tiny with another --stem or --attention" in text

@@ -1,0 +1,194 @@
+"""The answer in words, for outcomes of every kind: never stronger than the interval, and with what is missing."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.transfer.report.tables.test_comparison import both, compared, made
+from transfer.comparison.compare_arms import ComparedScore
+from transfer.records.store import Run
+from transfer.report.answer.sentences import Answer, answer, arm_name, interval_text
+
+HEAD = "stem conv against stem patchify"
+SCORES = "of 1 task"
+
+
+def arms(root: Path, a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], **given: Any) -> list[Run]:
+    """k-NN runs of the conv stem and the patchify stem, one for each of what is given."""
+    stems = [("conv", one) for one in a] + [("patchify", one) for one in b]
+    return [made(root, stem, **{**given, **one}) for stem, one in stems]
+
+
+def seeds(count: int, level: float, first: int = 0, **given: Any) -> list[dict[str, Any]]:
+    return [{"seed": first + seed, "level": level, **given} for seed in range(count)]
+
+
+BROKEN = {"broke": True}
+OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
+    "better": (
+        lambda root: arms(root, seeds(3, 0.8), seeds(3, 0.5)),
+        [rf"^{HEAD}: better \(1 score of 1 task, 3 seeds\)\.", r"^Better: knn top1 on toy_market \+\d+\.\d \[\d"],
+    ),
+    "worse": (
+        lambda root: arms(root, seeds(3, 0.4), seeds(3, 0.6)),
+        [rf"^{HEAD}: worse \(", r"^Worse: knn top1 on toy_market -\d+\.\d \[-\d+\.\d, -\d"],
+    ),
+    "equal on every sample": (
+        lambda root: arms(root, seeds(3, 0.5), seeds(3, 0.5)),
+        [rf"^{HEAD}: equivalent \(", r"^Equivalent: .* \+0\.0 \[0\.0, 0\.0\], equal\.$"],
+    ),
+    "underpowered": (
+        lambda root: arms(root, seeds(3, 0.5), seeds(3, 0.52, first=10)),
+        [rf"^{HEAD}: cannot tell \(", r"^Cannot tell: .* \[-\d.*, \d.*\], up to \d+\.\d either way is possible\.$"],
+    ),
+    "one seed, better": (
+        lambda root: arms(root, seeds(1, 0.8), seeds(1, 0.5)),
+        [rf"^{HEAD}: better \(1 score of 1 task, 1 seed\)\.", r"^One seed: .*not of other trainings.*--seeds 0 1 2\."],
+    ),
+    "one seed, cannot tell": (
+        lambda root: arms(root, seeds(1, 0.5), seeds(1, 0.51, first=9)),
+        [rf"^{HEAD}: cannot tell \(", "^One seed: "],
+    ),
+    "unlike numbers of seeds": (
+        lambda root: arms(root, seeds(4, 0.8), seeds(2, 0.5)),
+        [rf"^{HEAD}: better \(1 score of 1 task, 2 to 4 seeds\)"],
+    ),
+    "some of b broke down": (
+        lambda root: arms(root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN}]),
+        [
+            rf"^{HEAD}: better among those that trained \(",
+            r"with broken trainings at chance\)\.$",
+            "^stem patchify broke down in 1 of 3 trainings for knn on toy_market",
+        ],
+    ),
+    "all of b broke down": (
+        lambda root: arms(root, seeds(2, 0.8), [{"seed": seed, **BROKEN} for seed in range(2)]),
+        [
+            rf"^{HEAD}: stem patchify broke down \(1 score of 1 task\)\.",
+            "^stem patchify broke down in 2 of 2 trainings",
+        ],
+    ),
+    "all of a broke down": (
+        lambda root: arms(root, [{"seed": seed, **BROKEN} for seed in range(2)], seeds(2, 0.8)),
+        [rf"^{HEAD}: stem conv broke down \(", "^stem conv broke down in 2 of 2 trainings"],
+    ),
+    "both broke down": (
+        lambda root: arms(root, [BROKEN], [BROKEN]),
+        [rf"^{HEAD}: both broke down \("],
+    ),
+    "smoke": (
+        lambda root: arms(root, seeds(2, 0.8), seeds(2, 0.5), smoke=True),
+        [rf"^Toy result of smoke runs\. {HEAD}: better"],
+    ),
+    "subset": (
+        lambda root: arms(root, seeds(2, 0.8), seeds(2, 0.5), subset=100),
+        [rf"^{HEAD}: better", r"^On subsets of the data \(--subset 100\): no result on the whole\.$"],
+    ),
+    "changed files": (
+        lambda root: arms(root, seeds(2, 0.8), seeds(2, 0.5), environment={"dirty": True}),
+        ["^Made with changed files of the suite"],
+    ),
+    "mixed protocols": (
+        lambda root: arms(root, seeds(2, 0.8), [*seeds(2, 0.5), {"seed": 0, "lr": 0.3, "level": 0.5}]),
+        [r"^Not everything is compared \(1 exclusion\)"],
+    ),
+    "outcomes are gone": (
+        lambda root: without_outcomes(arms(root, seeds(2, 0.8), seeds(2, 0.5))),
+        [rf"^{HEAD}: no interval \(", r"^No interval: knn top1 on toy_market \(\d+\.\d against \d+\.\d\)\.$"],
+    ),
+    "cost": (
+        lambda root: arms(
+            root,
+            [{**one, "cost": {"gflops": 5.12, "images_per_second": 90.0}} for one in seeds(2, 0.8)],
+            [{**one, "cost": {"gflops": 4.0, "images_per_second": 100.0}} for one in seeds(2, 0.5)],
+        ),
+        [r"^Cost: \+28 % operations, \+11 % time per training image\.$"],
+    ),
+    "much cost": (
+        lambda root: arms(
+            root,
+            [{**one, "cost": {"gflops": 12.0}} for one in seeds(2, 0.8)],
+            [{**one, "cost": {"gflops": 4.0}} for one in seeds(2, 0.5)],
+        ),
+        [r"^Cost: 3\.0 times the operations\.$"],
+    ),
+    "times of other machines": (
+        lambda root: arms(
+            root,
+            [{**one, "cost": MEASURED, "environment": {"device": "A100"}} for one in seeds(2, 0.8)],
+            [{**one, "cost": MEASURED, "environment": {"device": "H200"}} for one in seeds(2, 0.5)],
+        ),
+        [r"^Cost: the same operations, times are of different machines\.$"],
+    ),
+    "better in one of two data sets": (
+        lambda root: [
+            *arms(root, seeds(3, 0.8), seeds(3, 0.5)),
+            *arms(root / "other", seeds(3, 0.5), seeds(3, 0.51, first=20), dataset={"name": "other", "digest": "1"}),
+        ],
+        [rf"^{HEAD}: better in 1, cannot tell in 1 of 2 scores of 1 task, 3 seeds\.", "^Better: ", "^Cannot tell: "],
+    ),
+}
+MEASURED = {"gflops": 4.0, "images_per_second": 100.0}
+
+
+def without_outcomes(runs: list[Run]) -> list[Run]:
+    for run in runs:
+        (run.folder / "outcomes.npz").unlink()
+    return runs
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_every_outcome_has_its_words(name: str, tmp_path: Path) -> None:
+    make, wanted = OUTCOMES[name]
+    comparison = compared(make(tmp_path), "stem=conv", "stem=patchify", draws=400)
+    told = answer(comparison)
+    for pattern in wanted:
+        assert re.search(pattern, str(told), re.MULTILINE), f"{pattern}\n{told}"
+    check(told, comparison.rows)
+
+
+def check(told: Answer, rows: Sequence[ComparedScore]) -> None:
+    """The words claim a difference only where the corrected test does, and every number is that of a row."""
+    primary = [row for row in rows if row.primary]
+    for word, sign in (("better", 1), ("worse", -1)):
+        claimed = re.search(rf"\b{word}\b", told.headline) is not None
+        shown = [row for row in primary if row.estimate and row.p is not None and row.p < 0.05]
+        assert claimed == any(sign * row.estimate.estimate > 0 for row in shown if row.estimate)
+    for row in primary:
+        if row.estimate is not None:
+            assert interval_text(row) in str(told)
+            estimate = 100 * row.estimate.estimate
+            assert float(interval_text(row).partition(" ")[0]) == pytest.approx(estimate, abs=0.051)
+
+
+def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Path) -> None:
+    comparison = compared(both(tmp_path), "stem=conv", "stem=patchify", draws=400)
+    (row,) = [row for row in comparison.rows if row.primary]
+    assert row.estimate is not None
+    other = compared(arms(tmp_path / "2", seeds(1, 0.5), seeds(1, 0.52, first=7)), "stem=conv", "stem=patchify")
+    verdict = next(row.verdict for row in other.rows if row.primary)
+    row.verdict, row.p = replace(verdict, breakdowns=()), 0.2
+    assert re.search(
+        r"^Cannot tell: .*, shown by itself but not among 1 tests\.$", str(answer(comparison)), re.MULTILINE
+    )
+
+
+def test_of_many_scores_the_first_are_told_and_the_others_counted(tmp_path: Path) -> None:
+    runs = []
+    for number in range(11):
+        data = {"name": f"set{number}", "digest": str(number)}
+        runs += arms(tmp_path / str(number), seeds(1, 0.9), seeds(1, 0.4), dataset=data)
+    told = answer(compared(runs, "stem=conv", "stem=patchify", draws=400))
+    assert told.headline == f"{HEAD}: better in 11 of 11 scores of 1 task, 1 seed."
+    assert told.effects[0].count("knn top1") == 8
+    assert told.effects[0].endswith("; and 3 more.")
+
+
+def test_arms_are_named_without_folders() -> None:
+    assert arm_name("stem=conv,lr=0.1") == "stem conv, lr 0.1"
+    assert arm_name("stem=/home/me/my_stem.py:Stem") == "stem my_stem.py:Stem"
+    assert arm_name("tiny") == "tiny"

@@ -1,0 +1,60 @@
+"""The forest plot: what is drawn is what the comparison has."""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.transfer.report.tables.test_comparison import both, compared, made
+from transfer.report.figures.forest import UNDECIDED, forest_plot
+from transfer.report.figures.svg import COLOURS
+
+
+def test_rows_intervals_and_sides(tmp_path: Path) -> None:
+    comparison = compared(both(tmp_path), "stem=conv", "stem=patchify", draws=400)
+    plot = forest_plot(comparison)
+    assert plot is not None
+    for text in ("knn top1 on toy_market", "← stem patchify better", "stem conv better →", "points of a percent"):
+        assert text in plot.svg
+    assert "top5" not in plot.svg
+    assert COLOURS[0] in plot.svg
+    (row,) = [row for row in comparison.rows if row.primary]
+    assert row.estimate is not None
+    (drawn,) = csv.DictReader(io.StringIO(plot.csv))
+    assert (drawn["task"], drawn["score"], drawn["verdict"]) == ("knn", "top1", "a better")
+    assert [float(drawn[name]) for name in ("difference", "low", "high")] == pytest.approx(
+        [100 * value for value in (row.estimate.estimate, row.estimate.low, row.estimate.high)]
+    )
+    everything = forest_plot(comparison, primary=False)
+    assert everything is not None
+    assert "top5" in everything.svg
+
+
+def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) -> None:
+    runs = [made(tmp_path, "conv", seed=seed, level=0.5) for seed in range(2)]
+    runs += [made(tmp_path, "patchify", seed=seed, level=0.51) for seed in (5, 6)]
+    runs.append(made(tmp_path, "patchify", seed=7, broke=True))
+    plot = forest_plot(compared(runs, "stem=conv", "stem=patchify", draws=400))
+    assert plot is not None
+    assert UNDECIDED in plot.svg
+    assert COLOURS[0] not in plot.svg
+    assert re.search(r"✗ b broke down 1/3", plot.svg)
+
+
+def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_path: Path) -> None:
+    metrics = {"top1": {"direction": "lower", "bounds": [0, 1]}}
+    runs = [made(tmp_path, stem, seed=seed, metrics=metrics) for stem in ("conv", "patchify") for seed in range(2)]
+    comparison = compared(runs, "stem=conv", "stem=patchify", draws=400)
+    plot = forest_plot(comparison)
+    assert plot is not None
+    assert COLOURS[1] in plot.svg, "the second arm is better"
+    (drawn,) = csv.DictReader(io.StringIO(plot.csv))
+    assert float(drawn["difference"]) > 0, "the CSV keeps the table's sign"
+    assert drawn["verdict"] == "b better"
+
+
+def test_nothing_to_draw(tmp_path: Path) -> None:
+    runs = [made(tmp_path, "conv"), made(tmp_path, "patchify", broke=True)]
+    assert forest_plot(compared(runs, "stem=conv", "stem=patchify")) is None

@@ -1,0 +1,92 @@
+"""The page answers first: its parts in the order of a reader's questions, made from real comparisons."""
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from tests.transfer.report.page.browser import Browser, find_browser
+from tests.transfer.report.tables.test_comparison import both, compared, made
+from transfer.records.run_set import RunSet
+from transfer.records.store import Run
+from transfer.report.answer.sentences import answer
+from transfer.report.page.html import page
+from transfer.report.page.sections import ReportRequest, as_markdown, sections
+
+COST = {"gflops": 4.0, "images_per_second": 100.0, "params": 5e6, "device_hours": 0.5}
+
+
+def runs(root: Path) -> list[Run]:
+    """Three seeds of two stems, the conv stem also at a rate at which it breaks down."""
+    good = [made(root, stem, seed=seed, cost=COST) for stem in ("conv", "patchify") for seed in range(3)]
+    return [*good, made(root, "conv", seed=0, lr=0.3, broke=True)]
+
+
+def titles(root: Path, **asked: object) -> list[tuple[str, bool]]:
+    request = ReportRequest(everything=True, draws=300, **asked)  # type: ignore[arg-type]
+    return [(part.title, part.folded) for part in sections(RunSet.of(runs(root)), request)]
+
+
+def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
+    found = titles(tmp_path)
+    assert [title for title, folded in found if not folded] == [
+        "The answer",
+        "Effects of stem conv against stem patchify",
+        "knn: score against cost",
+        "stem=conv against stem=patchify",
+    ]
+    assert next(title for title, folded in found if folded) == "knn"
+
+
+def test_what_the_page_says_is_what_the_comparison_has(tmp_path: Path) -> None:
+    made_runs = runs(tmp_path)
+    text = page("t", sections(RunSet.of(made_runs), ReportRequest(everything=True, draws=300)), RunSet.of(made_runs))
+    said = unescape(re.sub("<[^>]*>", "\n", text))
+    for line in str(answer(compared(made_runs, "stem=conv", "stem=patchify", draws=300))).splitlines():
+        assert line in said
+    assert "Everything else" not in said
+
+
+def test_one_arm_is_told_what_is_missing_and_arms_by_name_replace_those_found(tmp_path: Path) -> None:
+    one = RunSet.of([made(tmp_path, "conv")])
+    (first, *_) = sections(one, ReportRequest(everything=True))
+    assert (first.title, first.lead) == ("The answer", True)
+    assert first.note.startswith("One arm, conv_softmax")
+    named = titles(tmp_path / "more", compare=[("stem=patchify", "stem=conv")])
+    assert "Effects of stem patchify against stem conv" in dict(named)
+    assert "Effects of stem conv against stem patchify" not in dict(named)
+
+
+def test_a_comparison_in_the_terminal_begins_with_its_answer(tmp_path: Path) -> None:
+    request = ReportRequest(compare=[("stem=conv", "stem=patchify")], draws=300)
+    text = as_markdown(sections(RunSet.of(both(tmp_path)), request))
+    assert text.startswith("## The answer\n\nstem conv against stem patchify: better (")
+    assert text.index("Better: ") < text.index("## stem=conv against stem=patchify")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    program = find_browser()
+    if program is None:
+        pytest.skip("no chromium on PATH (apt-get install chromium)")
+    return Browser(program, tmp_path_factory.mktemp("profile"))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_overflows_and_links_open_folded_parts(browser: Browser, tmp_path: Path, width: int) -> None:
+    made_runs = RunSet.of(runs(tmp_path))
+    file = tmp_path / "page.html"
+    file.write_text(page("t", sections(made_runs, ReportRequest(everything=True, draws=300)), made_runs))
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    browser.open(file)
+    assert browser.js("document.documentElement.scrollWidth") <= width
+    top = browser.js("document.querySelector('.lead p').getBoundingClientRect().bottom")
+    assert top < 900, "the answer is read without scrolling"
+    folded = browser.js("document.querySelector('main details').closest('section').id")
+    assert not browser.js(f"document.querySelector('#{folded} details').open")
+    browser.js(f"location.hash = '{folded}'")
+    assert browser.js(
+        f"new Promise(done => setTimeout(() => done(document.querySelector('#{folded} details').open), 50))"
+    )
+    assert browser.js("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,241 @@
+"""The verdict of a comparison in a few sentences: what differs, how surely, at what cost, and what is missing.
+
+No sentence says more than the verdict of its row, which follows from the interval. Imports no torch.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison
+from transfer.records.labels import value_label
+from transfer.records.record import Record
+from transfer.report.tables.verdict_text import verdict_number
+from transfer.statistics.verdicts import POINT, Kind, Verdict
+
+SHOWN = 8
+"""Effects that are told one by one; of more, verdicts are counted."""
+SAME = 0.005
+"""Costs whose ratio is nearer to 1 than this are called the same."""
+ORDER = (
+    *(Kind.A_BETTER, Kind.B_BETTER, Kind.A_BROKE_DOWN, Kind.B_BROKE_DOWN, Kind.BOTH_BROKE_DOWN),
+    *(Kind.EQUIVALENT, Kind.CANNOT_TELL, Kind.NO_INTERVAL),
+)
+WORDS = {
+    Kind.A_BETTER: "better",
+    Kind.B_BETTER: "worse",
+    Kind.BOTH_BROKE_DOWN: "both broke down",
+    Kind.EQUIVALENT: "equivalent",
+    Kind.CANNOT_TELL: "cannot tell",
+    Kind.NO_INTERVAL: "no interval",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one comparison.
+
+    Attributes:
+        headline: how often the first arm is better, worse, or neither.
+        effects: for each verdict the scores that it is on, with differences and intervals.
+        cost: what the first arm costs beside the second; empty where nothing is known.
+        limits: what the reader must know before using the verdict, and what would make it stronger.
+    """
+
+    headline: str
+    effects: tuple[str, ...] = ()
+    cost: str = ""
+    limits: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return a paragraph for each part."""
+        return "\n".join(filter(None, [self.headline, *self.effects, self.cost, *self.limits]))
+
+
+def answer(comparison: Comparison) -> Answer:
+    """Return the answer of a comparison of two arms on the tasks' primary scores."""
+    rows = [row for row in comparison.rows if row.primary and row.effect is None]
+    a, b = (arm_name(arm.text) for arm in comparison.arms)
+    if not rows:
+        return Answer(f"{a} against {b}: nothing can be compared.", limits=tuple(_excluded(comparison)))
+    by_word: dict[str, list[ComparedScore]] = {}
+    for row in sorted(rows, key=lambda row: ORDER.index(row.verdict.kind)):
+        by_word.setdefault(_word(row.verdict, a, b), []).append(row)
+    told = ", ".join(f"{word} in {len(found)}" for word, found in by_word.items())
+    tasks = len({row.matched.first.task for row in rows})
+    records = [record for row in rows for record in row.matched.records]
+    smoke = "Toy result of smoke runs. " if any(record.smoke for record in records) else ""
+    scores = f"{_count(len(rows), 'score')} of {_count(tasks, 'task')}{_seeds(rows)}"
+    told = f"{told} of {scores}" if len(rows) > 1 else f"{next(iter(by_word))} ({scores})"
+    headline = f"{smoke}{a} against {b}: {told}."
+    tests = sum(row.estimate is not None for row in rows) if comparison.options.correction != "none" else 1
+    effects = [_listed(word, found, tests) for word, found in by_word.items()]
+    limits = [*_marks(records), *_broken(rows, {"a": a, "b": b})]
+    limits += [*_few_seeds(rows), *_advice(rows), *_excluded(comparison)]
+    return Answer(headline, tuple(effects), _cost(rows), tuple(limits))
+
+
+def _word(verdict: Verdict, a: str, b: str) -> str:
+    """Return the verdict on the first arm in a word or two."""
+    broken = {Kind.A_BROKE_DOWN: f"{a} broke down", Kind.B_BROKE_DOWN: f"{b} broke down"}
+    word = broken.get(verdict.kind) or WORDS[verdict.kind]
+    return f"{word} among those that trained" if verdict.breakdowns else word
+
+
+def _listed(word: str, rows: Sequence[ComparedScore], tests: int) -> str:
+    """Return the scores of one verdict in a sentence."""
+    more = f"; and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+    return f"{word[0].upper()}{word[1:]}: {'; '.join(_effect(row, tests) for row in rows[:SHOWN])}{more}."
+
+
+def arm_name(text: str) -> str:
+    """Return a selector as a name: "stem conv, lr 0.1" for "stem=conv,lr=0.1"; a user's part without its folder."""
+    return ", ".join(f"{name} {value_label(value)}".strip() for name, _, value in map(_parted, text.split(",")))
+
+
+def _parted(text: str) -> tuple[str, str, str]:
+    name, equal, value = text.partition("=")
+    return (name, equal, value) if equal else (value_label(text), "", "")
+
+
+def row_name(row: ComparedScore) -> str:
+    """Return the task, score and data of a row: "knn top1 on toy (lr 0.1)"."""
+    first = row.matched.first
+    setting = f" ({row.matched.setting})" if row.matched.setting else ""
+    return f"{first.task} {row.score} on {first.dataset.get('name')}{setting}"
+
+
+def _effect(row: ComparedScore, tests: int) -> str:
+    """Return the clause on one row.
+
+    Args:
+        row: of a comparison of two arms.
+        tests: over how many the p values of the primary scores are adjusted.
+    """
+    verdict, estimate = row.verdict, row.estimate
+    if estimate is None:
+        means = " against ".join(_score(mean, row) for mean in row.means)
+        return f"{row_name(row)} ({means})" if means else row_name(row)
+    said = f"{row_name(row)} {interval_text(row)}"
+    if verdict.breakdowns:
+        said += _counting(verdict)
+    if verdict.kind is Kind.EQUIVALENT:
+        return f"{said}, within {verdict_number(verdict.margin, verdict)}" if verdict.margin else f"{said}, equal"
+    if verdict.kind is Kind.CANNOT_TELL:
+        if estimate.shown:
+            return f"{said}, shown by itself but not among {tests} tests"
+        return f"{said}, up to {verdict_number(verdict.excluded or 0, verdict)} either way is possible"
+    return said
+
+
+def interval_text(row: ComparedScore) -> str:
+    """Return the difference with its interval: "+1.8 [0.9, 2.7]", in points of a percent or in the score's unit."""
+    estimate = row.estimate
+    assert estimate is not None
+    digits = ".1f" if row.percent else ".3g"
+    number, low, high = (row.scale * value + 0.0 for value in (estimate.estimate, estimate.low, estimate.high))
+    return f"{number:+{digits}} [{low:{digits}}, {high:{digits}}]"
+
+
+def _counting(verdict: Verdict) -> str:
+    """Return what remains of a difference when trainings that broke down count as chance."""
+    if verdict.counted is None:
+        return ""
+    scale = PERCENT if verdict.percent else 1.0
+    number, low, high = (
+        scale * value for value in (verdict.counted.estimate, verdict.counted.low, verdict.counted.high)
+    )
+    return f" ({number:+.1f} [{low:.1f}, {high:.1f}] with broken trainings at chance)"
+
+
+def _score(mean: float, row: ComparedScore) -> str:
+    return f"{row.scale * mean:.1f}" if row.percent else f"{mean:.3g}"
+
+
+def _seeds(rows: Sequence[ComparedScore]) -> str:
+    """Return ", 5 seeds" or ", 2 to 5 seeds"; empty without an estimate."""
+    counts = [count for row in rows if row.estimate is not None for count in row.estimate.seeds]
+    if not counts:
+        return ""
+    low, high = min(counts), max(counts)
+    return f", {_count(low, 'seed')}" if low == high else f", {low} to {high} seeds"
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'s' * (number != 1)}"
+
+
+def _marks(records: Sequence[Record]) -> Iterator[str]:
+    """Yield what makes these runs no result."""
+    if subsets := sorted({str(record.subset) for record in records if record.subset is not None}):
+        yield f"On subsets of the data (--subset {', '.join(subsets)}): no result on the whole."
+    if any(record.dirty for record in records):
+        yield "Made with changed files of the suite."
+
+
+def _few_seeds(rows: Sequence[ComparedScore]) -> Iterator[str]:
+    """Yield that one seed says nothing of how trainings vary."""
+    one = [row for row in rows if row.estimate is not None and min(row.estimate.seeds, default=1) < 2]
+    if one:
+        yield "One seed: the intervals are of these models on other samples, not of other trainings. Add --seeds 0 1 2."
+
+
+def _advice(rows: Sequence[ComparedScore]) -> Iterator[str]:
+    """Yield how many more seeds would show a difference of one point, where seeds matter."""
+    needed = [row.verdict.seeds for row in rows if row.verdict.kind is Kind.CANNOT_TELL and row.verdict.seeds]
+    if enough := [count for count in needed if count > 0]:
+        yield f"{_count(max(enough), 'more seed')} of each arm would show a difference of {PERCENT * POINT:g} point."
+    if any(count < 0 for count in needed):
+        yield f"More seeds will not show {PERCENT * POINT:g} point everywhere: some test set is too small."
+
+
+def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[str]:
+    """Yield how many trainings of each arm broke down, for each match."""
+    for matched in {id(row.matched): row for row in rows}.values():
+        for arm in matched.breakdowns:
+            if arm.broken:
+                where = f"{matched.matched.first.task} on {matched.matched.first.dataset.get('name')}"
+                yield f"{names[arm.arm]} broke down in {arm.broken} of {_count(arm.of, 'training')} for {where}."
+
+
+def _excluded(comparison: Comparison) -> Iterator[str]:
+    if comparison.exclusions:
+        why = "the notes below the table say which and why"
+        yield f"Not everything is compared ({_count(len(comparison.exclusions), 'exclusion')}): {why}."
+
+
+def _cost(rows: Sequence[ComparedScore]) -> str:
+    """Return what the first arm costs beside the second: operations of an image, and time of a training image."""
+    operations, times, machines = [], [], set()
+    for matched in {id(row.matched): row.matched for row in rows}.values():
+        arms = [[run.record for run in arm if not run.record.training_failed] for arm in matched.arms]
+        flops = [_mean(records, "gflops") for records in arms]
+        rates = [_mean(records, "images_per_second") for records in arms]
+        if all(flops):
+            operations.append(flops[0] / flops[1])
+        devices = {str(record.environment.get("device")) for records in arms for record in records}
+        machines |= devices
+        if all(rates) and len(devices) == 1:
+            times.append(rates[1] / rates[0])
+    named = ((operations, "operations"), (times, "time per training image"))
+    parts = [f"{_change(ratios)} {name}" for ratios, name in named if ratios]
+    if operations and not times and len(machines) > 1:
+        parts.append("times are of different machines")
+    return f"Cost: {', '.join(parts)}." if parts else ""
+
+
+def _mean(records: Sequence[Record], name: str) -> float:
+    values = [float(record.cost[name]) for record in records if record.cost.get(name)]
+    return fmean(values) if values else 0.0
+
+
+def _change(ratios: Sequence[float]) -> str:
+    """Return ratios as percentages: "the same", "+28 %", or "+20 to +28 %"."""
+    low, high = min(ratios) - 1, max(ratios) - 1
+    if max(abs(low), abs(high)) < SAME:
+        return "the same"
+    if low > 1:
+        return f"{low + 1:.1f} to {high + 1:.1f} times the" if high - low > 0.1 else f"{low + 1:.1f} times the"
+    if high - low < 0.01:
+        return f"{(low + high) / 2:+.0%}".replace("%", " %")
+    return f"{PERCENT * low:+.0f} to {PERCENT * high:+.0f} %"
