@@ -3,9 +3,9 @@
 import gc
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from backbones.errors import UsageError, UserError
 from backbones.runtime.files import check_writable, write_atomic
@@ -15,6 +15,9 @@ from transfer.cli.old_names import renamed_flag
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, merged, store_in
 from transfer.report.formats import DATA, Format, chosen_format, file_content, typed_frame
+
+if TYPE_CHECKING:
+    from transfer.report.page.sections import ReportRequest
 
 
 @dataclass(kw_only=True)
@@ -59,6 +62,10 @@ class ReportOptions:
     """Scores against operations and hours, with the Pareto front."""
     layers: bool = False
     """Diagnostics of the task tokens, layer by layer."""
+    figures: Path | None = None
+    """Write the figures of the page to this folder, as SVG and PDF of 6.9 inches, each with its data as CSV."""
+    style: Path | None = None
+    """File of matplotlib's settings for --figures, over those of the suite."""
     pictures: bool = False
     """Embed the pictures of the runs (made by --save-pictures) in the page."""
     bundle: Path | None = None
@@ -83,7 +90,7 @@ class ReportOptions:
             raise UsageError(f"--margin {self.margin:g}: a difference in points, above 0")
         if self.hub and not self.output:
             raise UsageError("--hub: name the folder to write with --output")
-        if not (self.bundle or self.import_ or self.card or self.hub):
+        if not (self.bundle or self.import_ or self.card or self.hub or self.figures):
             self.format = chosen_format(self.format, self.output)
         self._check_ignored()
 
@@ -99,18 +106,21 @@ class ReportOptions:
             self.paper or self.compare or self.interaction or self.map or self.cost or self.layers or self.each
         )
         actions = {"bundle": self.bundle, "import": self.import_, "card": self.card, "hub": self.hub}
+        actions["figures"] = self.figures
         chosen = [f"--{name}" for name, value in actions.items() if value]
         if len(chosen) > 1:
             raise UsageError(f"{' and '.join(chosen)} exclude each other")
-        if self.output and (self.bundle or self.import_):
+        if self.output and (self.bundle or self.import_ or self.figures):
             raise UsageError(f"--output: has no effect with {chosen[0]}")
         if self.import_ and len(self.runs) > 1:
             raise UsageError("--import: name one folder of runs, to which they are added")
         no_action = "none of --bundle, --import, --card, --hub"
+        without = chosen and not self.figures
         for name, ignored, needs in (
             ("--by", self.by and not self.map, "--map"),
             ("--pictures", self.pictures and self.format != "html", "--format html"),
             ("--weights", self.weights and not self.hub, "--hub"),
+            ("--style", self.style and not self.figures, "--figures"),
             ("--correction", self.correction != "holm" and not (self.compare or self.interaction), "--compare"),
             ("--margin", self.margin is not None and not (self.compare or self.interaction or self.paper), "--compare"),
             (
@@ -118,7 +128,7 @@ class ReportOptions:
                 self.bootstrap_samples != 10_000 and not (self.compare or self.interaction),
                 "--compare",
             ),
-            ("--paper, --compare, --map ...", shows and chosen, no_action),
+            ("--paper, --compare, --map ...", shows and without, no_action),
             ("--format", self.format is not None and chosen, no_action),
         ):
             if ignored:
@@ -154,7 +164,20 @@ def _report(options: ReportOptions, known: Sequence[Run]) -> int:
         packed = bundle(shown, options.bundle)
         print(f"{options.bundle}: {_runs(len(packed))}")
         return 0
+    if options.figures:
+        return _write_figures(RunSet.of(shown, known), options, options.figures)
     _print(_render(RunSet.of(shown, known), options), options.output)
+    return 0
+
+
+def _write_figures(runs: RunSet, options: ReportOptions, folder: Path) -> int:
+    from transfer.report.figures.svg import styled
+    from transfer.report.page.sections import sections
+    from transfer.report.paper_figures import write_figures
+
+    with styled(options.style):
+        files = write_figures(sections(runs, replace(_request(options), everything=True)), folder)
+    print(f"{folder}: {len(files)} files")
     return 0
 
 
@@ -198,10 +221,10 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
 
 
-def _render(runs: RunSet, options: ReportOptions) -> bytes:
-    from transfer.report.page.sections import ReportRequest, as_latex, as_markdown, as_one_table, sections
+def _request(options: ReportOptions) -> "ReportRequest":
+    from transfer.report.page.sections import ReportRequest
 
-    request = ReportRequest(
+    return ReportRequest(
         each=options.each,
         paper=options.published,
         compare=(options.compare,) if options.compare else (),
@@ -216,6 +239,12 @@ def _render(runs: RunSet, options: ReportOptions) -> bytes:
         pictures=options.pictures,
         everything=options.format == "html",
     )
+
+
+def _render(runs: RunSet, options: ReportOptions) -> bytes:
+    from transfer.report.page.sections import as_latex, as_markdown, as_one_table, sections
+
+    request = _request(options)
     if options.format in DATA and options.each and not request.names_sections:
         from transfer.records.run_frame import frame_of_runs
 

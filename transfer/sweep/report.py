@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,32 +42,51 @@ class SweepReport:
         return RunSet.of({record.run_id: Run(store.folder(record.run_id), record) for record in records}.values())
 
     @cached_property
-    def first(self) -> list[Section]:
-        """First sections: how the jobs ended, results of searches, and the sections that the sweep's YAML requests."""
+    def of_cells(self) -> list[Section]:
+        """Sections on the jobs: how they ended, results of searches, and which arms broke down."""
         parts = [_cells(self.sweeper)]
         parts += [Section(title="Largest stable rates", table=self.searches.table())] if self.searches else []
-        for request in _requests(self.sweep):
-            try:
-                parts += sections(self.runs, request)
-            except UserError as error:
-                self.missing.append(f"not shown: {error}")
         broken = broken_arms(self.sweep, list(self.sweeper.jobs.values()))
         return [*parts, *([Section(title="Broke down", note="\n".join(broken))] if broken else [])]
 
+    @cached_property
+    def requested(self) -> list[tuple[ReportRequest, list[Section]]]:
+        """The requests of the sweep's YAML that can be met, with their sections; `missing` says why others cannot."""
+        met = []
+        for request in _requests(self.sweep):
+            try:
+                met.append((request, sections(self.runs, request)))
+            except UserError as error:
+                self.missing.append(f"not shown: {error}")
+        return met
+
     def text(self) -> str:
         """Return the tables as Markdown."""
-        parts = [*self.first, *(sections(self.runs, ReportRequest()) if len(self.runs) else [])]
-        return "\n\n".join([as_markdown(parts), *self.missing])
+        parts = [part for _, of_request in self.requested for part in of_request]
+        rest = sections(self.runs, ReportRequest()) if len(self.runs) else []
+        return "\n\n".join([as_markdown([*self.of_cells, *parts, *rest]), *self.missing])
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""
-        request = ReportRequest(everything=True, pictures=True)
-        parts = [*self.first, *(sections(self.runs, request) if len(self.runs) else [])]
+        request = _merged([request for request, _ in self.requested])
+        parts = sections(self.runs, request) if len(self.runs) else []
+        leading = [part for part in parts if part.lead]
+        parts = [*leading, *self.of_cells, *(part for part in parts if not part.lead)]
         parts += [Section(title="Not shown", note="\n".join(self.missing))] if self.missing else []
         tier = f", {self.sweep.tier}" if self.sweep.tiers else ""
         content = page(f"{self.sweep.name}{tier}: {self.sweep.about}", parts, self.runs)
         write_atomic(self.sweeper.out / PAGE, content.encode())
         return self.sweeper.out / PAGE
+
+
+def _merged(requests: Sequence[ReportRequest]) -> ReportRequest:
+    """Return the request for a page with everything, and with what these ask for."""
+    page_request = ReportRequest(everything=True, pictures=True)
+    for request in requests:
+        named = {name: getattr(request, name) for name in ("paper", "interaction", "map", "by", "cost")}
+        named = {name: value for name, value in named.items() if value}
+        page_request = replace(page_request, compare=[*page_request.compare, *request.compare], **named)
+    return page_request
 
 
 def _requests(sweep: SweepFile) -> list[ReportRequest]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, finish, logarithmic, note_omitted, plain, to_svg
+from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, finish, logarithmic, note_omitted, plain, plot_of
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cost_fit import cost_fits
 from transfer.report.tables.costs import KIND_OF, CostTable
@@ -52,7 +52,7 @@ def cost_plot(rows: CostTable, cost: str = "total_hours") -> Plot:
             logarithmic(axes.xaxis, [row[cost] for row in points])
         finish(figure, all_axes)
         note_omitted(figure, len(panels), len(all_panels), "panels")
-        return Plot(to_svg(figure, f"cost-{re.sub('[^a-z0-9]+', '-', cost.lower())}"), csv(kept))
+        return plot_of(figure, f"cost-{re.sub('[^a-z0-9]+', '-', cost.lower())}", csv(kept))
 
 
 def _panels(rows: Table, names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.report.answer.sentences import arm_name, interval_text, row_name
-from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, plain, to_svg
+from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, plain, plot_of
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind
 
@@ -49,7 +49,7 @@ def forest_plot(comparison: Comparison, *, primary: bool = True, name: str = "fo
             axes.set_xlabel("points of a percent" if part[0].percent else "the score's own unit")
             axes.set_title(f"← {b} better", loc="left", fontsize=9)
             axes.set_title(f"{a} better →", loc="right", fontsize=9)
-        return Plot(to_svg(figure, name), _csv(rows))
+        return plot_of(figure, name, _csv(rows))
 
 
 def _panel(axes: Any, rows: Sequence[ComparedScore]) -> None:

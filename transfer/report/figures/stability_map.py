@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transfer.records.fields import order
-from transfer.report.figures.svg import INK, Plot, canvas, note_omitted, plain, to_svg
+from transfer.report.figures.svg import INK, Plot, canvas, note_omitted, plain, plot_of
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.render import csv
 from transfer.report.tables.stability_map import StabilityMap
@@ -61,7 +61,7 @@ def heat_map(rows: StabilityMap) -> Plot:
         _legend(figure, {*rows["outcome"], *filter(None, breakdowns)})
         note_omitted(figure, len(groups), len(all_groups), "maps")
         name = "map-" + re.sub("[^a-z0-9]+", "-", f"{rows.x}-{rows.y}".lower())
-        return Plot(to_svg(figure, name), csv(rows))
+        return plot_of(figure, name, csv(rows))
 
 
 def _scales(rows: StabilityMap) -> dict[str, _Scale]:

@@ -9,8 +9,12 @@ import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from backbones.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,12 +28,71 @@ LINES = 24
 """Largest number of curves in a plot."""
 
 
+PAPER_INCHES = 6.9
+"""Width of a figure for a paper, over two columns."""
+_style: ContextVar[Path | None] = ContextVar("style", default=None)
+
+
 @dataclass(frozen=True)
 class Plot:
-    """Figure as SVG, and the values that it shows as CSV."""
+    """Figure as SVG for a page, the values that it shows as CSV, and the figure itself."""
 
     svg: str
     csv: str
+    figure: "Figure" = field(compare=False, repr=False)
+
+    def paper_files(self, name: str) -> Iterator[tuple[str, bytes]]:
+        """Yield (file name, content): SVG and PDF in the width of a paper's two columns, with text as text, and CSV.
+
+        Args:
+            name: of the files, without suffix.
+        """
+        import matplotlib
+
+        width, height = self.figure.get_size_inches()
+        self.figure.set_size_inches(PAPER_INCHES, height * max(PAPER_INCHES / width, 0.75))
+        with matplotlib.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "transfer"}):
+            for kind in ("svg", "pdf"):
+                yield f"{name}.{kind}", _saved(self.figure, kind)
+        self.figure.set_size_inches(width, height)
+        yield f"{name}.csv", self.csv.encode()
+
+
+def _saved(figure: "Figure", kind: str) -> bytes:
+    """Return a figure as a file without date and program, so that equal figures are equal bytes."""
+    nothing = ("Date", "Creator", "Format", "Type") if kind == "svg" else ("CreationDate", "Creator", "Producer")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, transparent=True, metadata=dict.fromkeys(nothing))
+    return buffer.getvalue()
+
+
+def _check_style(style: Path) -> None:
+    from matplotlib import rc_params_from_file, rcParams
+
+    try:
+        lines = [line.partition("#")[0].strip() for line in style.read_text(encoding="utf-8").splitlines()]
+        rc_params_from_file(style, fail_on_error=True, use_default_template=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--style {style}: cannot be read: {error}") from None
+    for key in (line.partition(":")[0].strip() for line in lines if line):
+        if key not in rcParams:
+            raise UserError(f"--style {style}: cannot be read: matplotlib has no setting {key!r}")
+
+
+@contextmanager
+def styled(style: Path | None) -> Iterator[None]:
+    """Draw figures with a file of matplotlib's settings over those of the suite.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    if style is not None:
+        _check_style(style)
+    token = _style.set(style)
+    try:
+        yield
+    finally:
+        _style.reset(token)
 
 
 def plain(value: object, most: int = 60) -> str:
@@ -68,6 +131,8 @@ def canvas(width: float, height: float, panels: int = 1, across: int = 1) -> Ite
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # the user's own style must not apply
         matplotlib.rcParams.update(settings)
+        if style := _style.get():
+            matplotlib.rcParams.update(matplotlib.rc_params_from_file(style, use_default_template=False))
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has other fonts
         figure = Figure(figsize=(width, height), layout="constrained")
         down = -(-panels // across)
@@ -77,12 +142,20 @@ def canvas(width: float, height: float, panels: int = 1, across: int = 1) -> Ite
         yield figure, axes[:panels]
 
 
-def to_svg(figure: "Figure", name: str) -> str:
-    """Return the figure as an <svg> element; `name` prefixes its ids, so that a page can hold several."""
-    buffer = io.BytesIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    drawn = buffer.getvalue().decode()
+def plot_of(figure: "Figure", name: str, csv: str) -> Plot:
+    """Return a figure that is drawn, and the values that it shows.
+
+    Args:
+        figure: on a `canvas`.
+        name: prefix of the ids in the SVG, so that a page can hold several.
+        csv: the values.
+    """
+    return Plot(_page_svg(figure, name), csv, figure)
+
+
+def _page_svg(figure: "Figure", name: str) -> str:
+    """Return the figure as an <svg> element whose lines have the text colour of the page."""
+    drawn = _saved(figure, "svg").decode()
     drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")
     # the style rule would apply to the whole page
     drawn = re.sub(r"<style[^>]*>.*?</style>", "", drawn, count=1, flags=re.DOTALL)

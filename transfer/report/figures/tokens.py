@@ -5,7 +5,7 @@ from typing import Any
 
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.figures.svg import LINES, Plot, canvas, finish, look, note_omitted, plain, to_svg
+from transfer.report.figures.svg import LINES, Plot, canvas, finish, look, note_omitted, plain, plot_of
 from transfer.report.tables.render import csv
 from transfer.report.tables.table import Column, Row, Table, is_missing
 from transfer.report.tables.tokens import LayerHistories
@@ -38,7 +38,7 @@ def similarity_plot(runs: RunSet) -> Plot:
         note_omitted(figure, min(len(curves), LINES), len(curves), "runs")
         finish(figure, [axes])
         table = Table([Column(name) for name in COLUMNS], [row for rows in curves.values() for row in rows])
-        return Plot(to_svg(figure, "similarity"), csv(table))
+        return plot_of(figure, "similarity", csv(table))
 
 
 def _curve(record: Record) -> list[Row]:
@@ -83,7 +83,7 @@ def similarity_by_epoch(runs: RunSet, layer_histories: LayerHistories) -> Plot:
         panels[0].set_ylabel("cosine similarity of tokens")
         note_omitted(figure, min(len(ids), LINES), len(ids), "runs")
         finish(figure, panels)
-        return Plot(to_svg(figure, "similarity-by-epoch"), csv(table))
+        return plot_of(figure, "similarity-by-epoch", csv(table))
 
 
 def _last_of(kind: str, lines: Iterable[Mapping[str, Any]]) -> dict[int, float]:

@@ -4,7 +4,7 @@ import math
 
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, history
-from transfer.report.figures.svg import LINES, Plot, canvas, finish, logarithmic, look, note_omitted, plain, to_svg
+from transfer.report.figures.svg import LINES, Plot, canvas, finish, logarithmic, look, note_omitted, plain, plot_of
 from transfer.report.tables.render import csv
 from transfer.report.tables.table import Column, Table
 
@@ -41,7 +41,7 @@ def training_curves(runs: RunSet) -> Plot:
             for run, curve in curves
             for step, value in curve
         ]
-        return Plot(to_svg(figure, "history-loss"), csv(Table(columns, rows)))
+        return plot_of(figure, "history-loss", csv(Table(columns, rows)))
 
 
 def _losses(run: Run) -> list[tuple[int, float]]:

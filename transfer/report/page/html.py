@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from transfer.records.run_set import RunSet
+from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
 from transfer.report.page.section_types import Gallery, Picture, Section
 from transfer.report.tables.cell_text import cell_text
@@ -111,10 +112,10 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
     parts = [f'<section id="{name}" aria-labelledby="{name}-title"{kind}>']
     parts += [f"<details><summary>{heading}</summary>" if section.folded else heading]
     parts += [f"<p>{text(line)}</p>" for line in section.note.splitlines() if line.strip()]
-    if section.figure is not None:
+    if section.plot is not None:
         label = f'role="img" aria-label="{text(section.title)}" '
-        svg = section.figure[section.figure.index("<svg") :].replace("<svg ", f"<svg {label}", 1)
-        parts.append(f'<figure class="plot">{svg}{_download(section)}</figure>')
+        svg = section.plot.svg.replace("<svg ", f"<svg {label}", 1)
+        parts.append(f'<figure class="plot">{svg}{_download(section.plot, section.slug)}</figure>')
     if section.table is not None:
         parts.append(_table(section.table, section.title, marks, rows))
         parts += [f'<p class="soft">{text(note)}</p>' for note in note_texts(section.table.notes)]
@@ -131,11 +132,8 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
     return "\n".join([*parts, *["</details>"] * section.folded, "</section>"])
 
 
-def _download(section: Section) -> str:
-    if section.data is None:
-        return ""
-    name = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "data"
-    address = f"data:text/csv;charset=utf-8,{quote(section.data.encode('utf-8', 'replace'), safe=',')}"
+def _download(plot: Plot, name: str) -> str:
+    address = f"data:text/csv;charset=utf-8,{quote(plot.csv.encode('utf-8', 'replace'), safe=',')}"
     return f'<figcaption><a download="{name}.csv" href="{address}">The plot\'s data as CSV</a></figcaption>'
 
 

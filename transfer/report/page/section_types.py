@@ -1,8 +1,10 @@
 """Sections of a report: a table, a figure, pictures or text, under a title."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from transfer.report.figures.svg import Plot
 from transfer.report.tables.table import Table
 
 
@@ -49,9 +51,11 @@ class Section:
     """Whether its text is the answer that the page begins with."""
     folded: bool = False
     """Whether the page shows its title alone until it is opened."""
-    figure: str | None = None
-    """SVG from `transfer.report.figures`, which is inserted without escaping."""
-    data: str | None = None
-    """CSV of the values that the figure shows."""
+    plot: Plot | None = None
     galleries: Sequence[Gallery] = ()
     pictures: Sequence[Picture] = ()
+
+    @property
+    def slug(self) -> str:
+        """Name of files with its content: the title in small letters, digits and hyphens."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "data"

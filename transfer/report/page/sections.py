@@ -1,6 +1,7 @@
 """The sections of a report: tables, comparisons, published numbers, maps, costs, training curves, pictures."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -96,10 +97,12 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     """
     from transfer.report.answer.arms import arms_to_compare, why_no_arms
 
-    pairs = request.compare or arms_to_compare(runs)
-    comparisons = _comparisons(runs, pairs, request.bootstrap)
+    comparisons = _comparisons(runs, request.compare, request.bootstrap)
+    for pair in () if request.compare else arms_to_compare(runs):
+        with suppress(UserError):  # nobody asked for this one
+            comparisons += _comparisons(runs, [pair], request.bootstrap)
     first = _answers(comparisons)
-    if not pairs:
+    if not comparisons:
         first.append(Section(title="The answer", note=why_no_arms(runs), lead=True))
     first += _forests(comparisons)
     costs = _asked(request.cost, _cost(runs), NO_COSTS)
@@ -108,7 +111,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     interactions = [_interaction(runs, request.interaction, request)] if request.interaction else []
     shown = [comparison for comparison in comparisons if comparison.rows or request.compare]
     tables = [_difference_table(comparison, runs) for comparison in shown]
-    cost_tables = [replace(part, title=f"{part.title}, table", figure=None, data=None, reading="") for part in costs]
+    cost_tables = [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
     costs = [replace(part, table=None) for part in costs]
     rest = [*_tables(runs, request.each), *cost_tables, *_asked(request.layers, _layers(runs), NO_LAYERS)]
     rest += [*_similarity(runs), *_curves(runs), *_pictures(runs, request.pictures)]
@@ -183,7 +186,7 @@ def _forests(comparisons: "Sequence[Comparison]") -> Iterator[Section]:
         a, b = (arm_name(arm.text) for arm in comparison.arms)
         if plot := forest_plot(comparison, name=f"forest-{number}"):
             title = f"Effects of {a} against {b}"
-            yield Section(title=title, figure=plot.svg, data=plot.csv, reading=READING["forest"])
+            yield Section(title=title, plot=plot, reading=READING["forest"])
 
 
 def _difference_table(comparison: "Comparison", runs: RunSet) -> Section:
@@ -212,7 +215,7 @@ def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> 
     if not (numbers and rows.has_breakdowns):
         why = "as no training broke down" if numbers else "which is not a number in every run"
         rows.notes.append(Note(NoteKind.READING, f"no largest stable {axes[0]}, {why}"))
-    yield Section(title=title, table=rows.without_empty(), figure=plot.svg, data=plot.csv, reading=READING["map"])
+    yield Section(title=title, table=rows.without_empty(), plot=plot, reading=READING["map"])
     if numbers and rows.has_breakdowns:
         yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows).without_empty())
 
@@ -234,9 +237,7 @@ def _cost(runs: RunSet) -> Iterator[Section]:
         rows = cost_table(runs.of_task(task))
         if not all(map(is_missing, rows["score"])):
             plot = cost_plot(rows)
-            yield Section(
-                title=f"{task}: score against cost", table=rows, figure=plot.svg, data=plot.csv, reading=READING["cost"]
-            )
+            yield Section(title=f"{task}: score against cost", table=rows, plot=plot, reading=READING["cost"])
 
 
 def _layers(runs: RunSet) -> Iterator[Section]:
@@ -253,7 +254,7 @@ def _layers(runs: RunSet) -> Iterator[Section]:
 
         plot = similarity_by_epoch(diagnosed, layer_histories)
         table = layer_table(diagnosed, layer_histories)
-        yield Section(title="Tokens while training: by layer", table=table, figure=plot.svg, data=plot.csv)
+        yield Section(title="Tokens while training: by layer", table=table, plot=plot)
         norms = norm_table(diagnosed, layer_histories)
         if len(norms):
             title = "Tokens while training: weights, scale and shift of the stem's last activation"
@@ -266,7 +267,7 @@ def _similarity(runs: RunSet) -> Iterator[Section]:
     with_layers = runs.where(lambda record: record.details.get("layers"))
     if len(with_layers):
         plot = similarity_plot(with_layers)
-        yield Section(title="Token similarity by layer", figure=plot.svg, data=plot.csv)
+        yield Section(title="Token similarity by layer", plot=plot)
 
 
 def _curves(runs: RunSet) -> Iterator[Section]:
@@ -277,7 +278,7 @@ def _curves(runs: RunSet) -> Iterator[Section]:
         if trained:
             plot = training_curves(runs.select(trained[:CURVES]))
             left = f"The first {CURVES} of {len(trained)} runs." if len(trained) > CURVES else ""
-            yield Section(title=f"{task}: training", figure=plot.svg, data=plot.csv, note=left)
+            yield Section(title=f"{task}: training", plot=plot, note=left)
 
 
 def _pictures(runs: RunSet, pictures: bool) -> list[Section]:
@@ -288,7 +289,7 @@ def _pictures(runs: RunSet, pictures: bool) -> list[Section]:
 
 def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
     """Return the tables of a report as Markdown, under titles; with `ids` they have the columns of run ids."""
-    return "\n\n".join(_text(part, ids) for part in parts if part.table is not None or part.figure is None)
+    return "\n\n".join(_text(part, ids) for part in parts if part.table is not None or part.plot is None)
 
 
 def _text(part: Section, ids: bool) -> str:

@@ -68,7 +68,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plot = heat_map(stability_rows())
     sections = [
         Section(title="All runs", table=many_rows(runs), note="Of every seed."),
-        Section(title="Map", figure=plot.svg, data=plot.csv),
+        Section(title="Map", plot=plot),
         *picture_sections([drawn], pictures=True),
     ]
     (folder / "page.html").write_text(page("A report", sections, RunSet.of([*runs, drawn])), encoding="utf-8")

@@ -7,10 +7,12 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
+from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import LONGEST, marks_of, run_facts
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
@@ -183,7 +185,7 @@ def hostile_page() -> tuple[str, list[Run]]:
         held = words
         table = table_of({held: [held, "other"], "run": [(held,), ("x",)], "runs": [(words,), ()]})
         table.notes.append(Note(NoteKind.READING, words))
-        sections.append(Section(title=words, table=table, note=words, figure="<svg></svg>", data=words))
+        sections.append(Section(title=words, table=table, note=words, plot=Plot("<svg></svg>", words, Figure())))
     return page(HOSTILE[0], sections, RunSet.of(runs)), runs
 
 
