@@ -48,7 +48,7 @@ class Section:
     reading: str = ""
     """How to read the section, in one or two sentences; shown on the page alone."""
     lead: bool = False
-    """Whether its text is the answer that the page begins with."""
+    """Whether it is part of the answer, with which the page begins."""
     folded: bool = False
     """Whether the page shows its title alone until it is opened."""
     plot: Plot | None = None

@@ -186,7 +186,7 @@ def _forests(comparisons: "Sequence[Comparison]") -> Iterator[Section]:
         a, b = (arm_name(arm.text) for arm in comparison.arms)
         if plot := forest_plot(comparison, name=f"forest-{number}"):
             title = f"Effects of {a} against {b}"
-            yield Section(title=title, plot=plot, reading=READING["forest"])
+            yield Section(title=title, plot=plot, reading=READING["forest"], lead=True)
 
 
 def _difference_table(comparison: "Comparison", runs: RunSet) -> Section:
