@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +58,30 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
     return state
 
 
+FLUSH_SECONDS = 5.0
+"""Seconds after which lines are written, for those who watch a training; its state is saved more seldom."""
+
+
 class History:
     """`history.jsonl`: one line per step and per validation. Resuming drops what came after the saved state."""
 
     def __init__(self, folder: Path | None, step: int):
         self.path = folder / HISTORY if folder else None
         self.lines: list[str] = []
+        self.flushed = time.monotonic()
         if self.path:
             kept = _lines_until(self.path, step) if step else []
             write_atomic(self.path, "".join(kept).encode())
 
     def add(self, line: dict[str, Any]) -> None:
-        """Add one line of plain values; it reaches the disk with the next `flush`."""
+        """Add one line of plain values; it reaches the disk within some seconds, or with the next `flush`."""
         self.lines.append(json.dumps(_replace_not_finite(line), allow_nan=False) + "\n")
+        if time.monotonic() - self.flushed >= FLUSH_SECONDS:
+            self.flush()
 
     def flush(self) -> None:
         """Append the new lines to the file."""
+        self.flushed = time.monotonic()
         if not self.path or not self.lines:
             return
         try:

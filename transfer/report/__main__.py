@@ -17,6 +17,7 @@ from transfer.records.store import Run, merged, store_in
 from transfer.report.formats import DATA, Format, chosen_format, file_content, typed_frame
 
 if TYPE_CHECKING:
+    from transfer.report.page.section_types import Section
     from transfer.report.page.sections import ReportRequest
 
 
@@ -66,6 +67,10 @@ class ReportOptions:
     """Write the figures of the page to this folder, as SVG and PDF of 6.9 inches, each with its data as CSV."""
     style: Path | None = None
     """File of matplotlib's settings for --figures, over those of the suite."""
+    serve: bool = False
+    """Show the page at http://127.0.0.1:PORT and renew it while runs go on; Ctrl-C ends it."""
+    port: int = 8765
+    """Port of --serve; 0 takes a free one."""
     pictures: bool = False
     """Embed the pictures of the runs (made by --save-pictures) in the page."""
     bundle: Path | None = None
@@ -90,7 +95,7 @@ class ReportOptions:
             raise UsageError(f"--margin {self.margin:g}: a difference in points, above 0")
         if self.hub and not self.output:
             raise UsageError("--hub: name the folder to write with --output")
-        if not (self.bundle or self.import_ or self.card or self.hub or self.figures):
+        if not (self.bundle or self.import_ or self.card or self.hub or self.figures or self.serve):
             self.format = chosen_format(self.format, self.output)
         self._check_ignored()
 
@@ -106,20 +111,21 @@ class ReportOptions:
             self.paper or self.compare or self.interaction or self.map or self.cost or self.layers or self.each
         )
         actions = {"bundle": self.bundle, "import": self.import_, "card": self.card, "hub": self.hub}
-        actions["figures"] = self.figures
+        actions |= {"figures": self.figures, "serve": "yes" if self.serve else None}
         chosen = [f"--{name}" for name, value in actions.items() if value]
         if len(chosen) > 1:
             raise UsageError(f"{' and '.join(chosen)} exclude each other")
-        if self.output and (self.bundle or self.import_ or self.figures):
+        if self.output and (self.bundle or self.import_ or self.figures or self.serve):
             raise UsageError(f"--output: has no effect with {chosen[0]}")
         if self.import_ and len(self.runs) > 1:
             raise UsageError("--import: name one folder of runs, to which they are added")
         no_action = "none of --bundle, --import, --card, --hub"
-        without = chosen and not self.figures
+        without = chosen and not (self.figures or self.serve)
         for name, ignored, needs in (
             ("--by", self.by and not self.map, "--map"),
-            ("--pictures", self.pictures and self.format != "html", "--format html"),
+            ("--pictures", self.pictures and self.format != "html" and not self.serve, "--format html"),
             ("--weights", self.weights and not self.hub, "--hub"),
+            ("--port", self.port != 8765 and not self.serve, "--serve"),
             ("--style", self.style and not self.figures, "--figures"),
             ("--correction", self.correction != "holm" and not (self.compare or self.interaction), "--compare"),
             ("--margin", self.margin is not None and not (self.compare or self.interaction or self.paper), "--compare"),
@@ -146,6 +152,10 @@ def _main(argv: list[str]) -> int:
     options = parse(ReportOptions, argv, prog="python -m transfer.report")
     if options.import_:
         return _import(options.import_, options.runs[0])
+    if options.serve:
+        from transfer.report.serve import serve
+
+        return serve(options.runs, lambda: _served(options), options.port)
     known = read_runs(options.runs)
     gc.freeze()  # records live until the end, so the collector need not traverse them
     try:
@@ -181,27 +191,45 @@ def _write_figures(runs: RunSet, options: ReportOptions, folder: Path) -> int:
     return 0
 
 
+def _served(options: ReportOptions) -> tuple[RunSet, "list[Section]"]:
+    """Return the runs and sections of a page that is served; no run need be finished."""
+    from transfer.report.page.sections import sections
+
+    known, _ = _read(options.runs)
+    shown = [
+        run for run in known if (options.smoke or not run.record.smoke) and (options.dirty or not run.record.dirty)
+    ]
+    runs = RunSet.of(shown, known)
+    return runs, sections(runs, replace(_request(options), everything=True))
+
+
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Return the finished runs in folders of runs or of sweeps, with messages on stderr about all other runs.
 
     Raises:
         UserError: a folder does not exist.
     """
+    runs, messages = _read(folders)
+    for message in messages:
+        print(message, file=sys.stderr)
+    return runs
+
+
+def _read(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Return the finished runs, and messages about all others. Raises UserError as `read_runs`."""
     finished: list[Run] = []
+    messages: list[str] = []
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no such folder of runs")
         store = store_in(folder)
         runs, problems = store.runs()
         finished += runs
-        for problem in problems:
-            print(f"left out: {problem}", file=sys.stderr)
+        messages += [f"left out: {problem}" for problem in problems]
         for run in store.unfinished():
-            print(f"{run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}", file=sys.stderr)
+            messages.append(f"{run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
     runs, disputes = merged(finished)
-    for dispute in disputes:
-        print(dispute, file=sys.stderr)
-    return runs
+    return runs, [*messages, *disputes]
 
 
 def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:

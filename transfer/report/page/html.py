@@ -27,18 +27,26 @@ WIDE = 48
 """Number of characters of a cell beyond which its text wraps."""
 
 
-def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
-    """Return the page, with the records of `runs`. Other runs that a table names have no link."""
+def page(title: str, sections: Sequence[Section], runs: RunSet, *, stamp: str = "") -> str:
+    """Return the page, with the records of `runs`. Other runs that a table names have no link.
+
+    Args:
+        title: heading of the page.
+        sections: parts of the page.
+        runs: whose records the page holds.
+        stamp: of the content of a page that is served; the page asks for the current one, and loads itself again when
+            that is another. A page that is a file has none.
+    """
     marks = {run.record.run_id: marks_of(run.record) for run in runs}
     columns = sum(len(section.table.columns) for section in sections if section.table is not None)
     rows = min(max(CELLS // max(columns, 1), 10), 100)
     style, script = _asset("page.css"), _asset("page.js")
     body = "\n".join(_section(section, f"part-{number}", marks, rows) for number, section in enumerate(sections))
     return f"""<!doctype html>
-<html lang="en">
+<html lang="en"{f' data-stamp="{text(stamp)}"' if stamp else ""}>
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
+<meta http-equiv="Content-Security-Policy" content="{_policy(script, served=bool(stamp))}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{text(title)}</title>
 <style>
@@ -84,10 +92,14 @@ def _asset(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def _policy(script: str) -> str:
-    """Return the content security policy: no other address is loaded, and no other script runs."""
+def _policy(script: str, *, served: bool) -> str:
+    """Return the content security policy: no other address is loaded, and no other script runs.
+
+    A page that is served may ask its own server.
+    """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+    allowed += "; connect-src 'self'" if served else ""
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 
@@ -162,7 +174,7 @@ def _table(table: Table, title: str, marks: dict[str, list[str]], most: int) -> 
     shared = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
     caption = f'<p class="soft">In every row: {text(shared)}.</p>\n' if shared else ""
     return (
-        f'{caption}<div class="scroll" tabindex="0" role="region" aria-label="{text(title)}">\n'
+        f'{caption}<div class="scroll" tabindex="0" role="region" aria-label="Table: {text(title)}">\n'
         f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
     )
 

@@ -90,3 +90,24 @@ def test_nothing_overflows_and_links_open_folded_parts(browser: Browser, tmp_pat
         f"new Promise(done => setTimeout(() => done(document.querySelector('#{folded} details').open), 50))"
     )
     assert browser.js("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_no_fault(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
+    """The rules of axe-core on a page with every part unfolded: names, roles, contrast, landmarks, keyboard."""
+    package = pytest.importorskip("axe_core_python", reason="pip install axe-core-python")
+    made_runs = RunSet.of(runs(tmp_path))
+    file = tmp_path / "page.html"
+    file.write_text(page("t", sections(made_runs, ReportRequest(everything=True, draws=300)), made_runs))
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    browser.call("Emulation.setEmulatedMedia", features=[scheme])
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    browser.open(file)
+    browser.js("document.querySelectorAll('details').forEach(part => part.open = true)")
+    browser.js((Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8") + "; 0")
+    found = browser.js(
+        "axe.run().then(found => found.violations.map(one => `${one.impact} ${one.id}: ${one.nodes[0].html}`))"
+    )
+    assert found == []
+    assert browser.js("axe.run().then(found => found.passes.length)") > 15, "it has looked at the page"
