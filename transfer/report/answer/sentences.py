@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison
-from transfer.records.labels import value_label
 from transfer.records.record import Record
+from transfer.records.run_set import RunSet
+from transfer.report.answer.naming import arm_name
+from transfer.report.answer.stability import rate_sentences
 from transfer.report.tables.verdict_text import verdict_number
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
@@ -38,26 +40,34 @@ class Answer:
     Attributes:
         headline: how often the first arm is better, worse, or neither.
         effects: for each verdict the scores that it is on, with differences and intervals.
+        rates: up to which rates the arms train, where several were tried and some broke down.
         cost: what the first arm costs beside the second; empty where nothing is known.
         limits: what the reader must know before using the verdict, and what would make it stronger.
     """
 
     headline: str
     effects: tuple[str, ...] = ()
+    rates: tuple[str, ...] = ()
     cost: str = ""
     limits: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return a paragraph for each part."""
-        return "\n".join(filter(None, [self.headline, *self.effects, self.cost, *self.limits]))
+        return "\n".join(filter(None, [self.headline, *self.effects, *self.rates, self.cost, *self.limits]))
 
 
-def answer(comparison: Comparison) -> Answer:
-    """Return the answer of a comparison of two arms on the tasks' primary scores."""
+def answer(comparison: Comparison, runs: RunSet | None = None) -> Answer:
+    """Return the answer of a comparison of two arms on the tasks' primary scores.
+
+    Args:
+        comparison: of two arms.
+        runs: among which they were compared, for the rates at which the arms train.
+    """
+    rates = () if runs is None else tuple(rate_sentences(comparison, runs))
     rows = [row for row in comparison.rows if row.primary and row.effect is None]
     a, b = (arm_name(arm.text) for arm in comparison.arms)
     if not rows:
-        return Answer(f"{a} against {b}: nothing can be compared.", limits=tuple(_excluded(comparison)))
+        return Answer(f"{a} against {b}: nothing can be compared.", rates=rates, limits=tuple(_excluded(comparison)))
     by_word: dict[str, list[ComparedScore]] = {}
     for row in sorted(rows, key=lambda row: ORDER.index(row.verdict.kind)):
         by_word.setdefault(_word(row.verdict, a, b), []).append(row)
@@ -72,7 +82,7 @@ def answer(comparison: Comparison) -> Answer:
     effects = [_listed(word, found, tests) for word, found in by_word.items()]
     limits = [*_marks(records), *_broken(rows, {"a": a, "b": b})]
     limits += [*_few_seeds(rows), *_advice(rows), *_excluded(comparison)]
-    return Answer(headline, tuple(effects), _cost(rows), tuple(limits))
+    return Answer(headline, tuple(effects), rates, _cost(rows), tuple(limits))
 
 
 def _word(verdict: Verdict, a: str, b: str) -> str:
@@ -86,16 +96,6 @@ def _listed(word: str, rows: Sequence[ComparedScore], tests: int) -> str:
     """Return the scores of one verdict in a sentence."""
     more = f"; and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
     return f"{word[0].upper()}{word[1:]}: {'; '.join(_effect(row, tests) for row in rows[:SHOWN])}{more}."
-
-
-def arm_name(text: str) -> str:
-    """Return a selector as a name: "stem conv, lr 0.1" for "stem=conv,lr=0.1"; a user's part without its folder."""
-    return ", ".join(f"{name} {value_label(value)}".strip() for name, _, value in map(_parted, text.split(",")))
-
-
-def _parted(text: str) -> tuple[str, str, str]:
-    name, equal, value = text.partition("=")
-    return (name, equal, value) if equal else (value_label(text), "", "")
 
 
 def row_name(row: ComparedScore) -> str:

@@ -10,7 +10,8 @@ from csv import writer
 from typing import Any
 
 from transfer.comparison.compare_arms import ComparedScore, Comparison
-from transfer.report.answer.sentences import arm_name, interval_text, row_name
+from transfer.report.answer.naming import arm_name
+from transfer.report.answer.sentences import interval_text, row_name
 from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, plain, plot_of
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind

@@ -76,7 +76,7 @@ def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     parts = [_paper(runs, request.paper, request.margin)] if request.paper else []
     for comparison in _comparisons(runs, request.compare, request.bootstrap):
         table = _difference_table(comparison, runs)
-        parts += [*_answers([comparison]), table]
+        parts += [*_answers([comparison], runs), table]
     if request.interaction:
         parts.append(_interaction(runs, request.interaction, request))
     if request.map:
@@ -101,7 +101,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     for pair in () if request.compare else arms_to_compare(runs):
         with suppress(UserError):  # nobody asked for this one
             comparisons += _comparisons(runs, [pair], request.bootstrap)
-    first = _answers(comparisons)
+    first = _answers(comparisons, runs)
     if not comparisons:
         first.append(Section(title="The answer", note=why_no_arms(runs), lead=True))
     first += _forests(comparisons)
@@ -168,18 +168,18 @@ def _comparisons(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Bootst
     return [compared(runs, a, b, options) for a, b in pairs]
 
 
-def _answers(comparisons: "Sequence[Comparison]") -> list[Section]:
+def _answers(comparisons: "Sequence[Comparison]", runs: RunSet) -> list[Section]:
     if not comparisons:
         return []
     from transfer.report.answer.sentences import answer
 
-    told = "\n".join(str(answer(comparison)) for comparison in comparisons)
+    told = "\n".join(str(answer(comparison, runs)) for comparison in comparisons)
     return [Section(title="The answer", note=told, reading=READING["answer"], lead=True)]
 
 
 def _forests(comparisons: "Sequence[Comparison]") -> Iterator[Section]:
     """Yield the effects of each pair of arms as a plot."""
-    from transfer.report.answer.sentences import arm_name
+    from transfer.report.answer.naming import arm_name
     from transfer.report.figures.forest import forest_plot
 
     for number, comparison in enumerate(comparisons):

@@ -10,8 +10,10 @@ import pytest
 
 from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.comparison.compare_arms import ComparedScore
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.answer.sentences import Answer, answer, arm_name, interval_text
+from transfer.report.answer.naming import arm_name
+from transfer.report.answer.sentences import Answer, answer, interval_text
 
 HEAD = "stem conv against stem patchify"
 SCORES = "of 1 task"
@@ -192,3 +194,19 @@ def test_arms_are_named_without_folders() -> None:
     assert arm_name("stem=conv,lr=0.1") == "stem conv, lr 0.1"
     assert arm_name("stem=/home/me/my_stem.py:Stem") == "stem my_stem.py:Stem"
     assert arm_name("tiny") == "tiny"
+
+
+def test_rates_at_which_arms_train_are_told_where_some_break_down(tmp_path: Path) -> None:
+    def at(stem: str, lr: float, broke: bool = False) -> list[Run]:
+        options = {"lr": lr, "warmup_epochs": 5.0}
+        return [made(tmp_path, stem, seed=seed, lr=lr, broke=broke, options=options) for seed in range(2)]
+
+    runs = [*at("conv", 0.1), *at("conv", 0.2), *at("patchify", 0.1), *at("patchify", 0.2, broke=True)]
+    told = answer(compared(runs, "stem=conv", "stem=patchify", draws=300), RunSet.of(runs))
+    expected = "stem conv 0.2 (the largest tried); stem patchify 0.1 (breaks down at 0.2)"
+    assert told.rates == (f"knn trains at rates up to: {expected} (median over seeds).",)
+    assert told.rates[0] in str(told)
+    fine = [*at("conv", 0.3), *at("conv", 0.4), *at("patchify", 0.3), *at("patchify", 0.4)]
+    assert answer(compared(fine, "stem=conv", "stem=patchify", draws=300), RunSet.of(fine)).rates == ()
+    once = [*at("conv", 0.5), *at("patchify", 0.5, broke=True)]
+    assert answer(compared(once, "stem=conv", "stem=patchify", draws=300), RunSet.of(once)).rates == ()
