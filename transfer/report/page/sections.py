@@ -113,7 +113,12 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     tables = [_difference_table(comparison, runs) for comparison in shown]
     cost_tables = [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
     costs = [replace(part, table=None) for part in costs]
-    rest = [*_tables(runs, request.each), *cost_tables, *_asked(request.layers, _layers(runs), NO_LAYERS)]
+    rest = [
+        *_samples(comparisons),
+        *_tables(runs, request.each),
+        *cost_tables,
+        *_asked(request.layers, _layers(runs), NO_LAYERS),
+    ]
     rest += [*_similarity(runs), *_curves(runs), *_pictures(runs, request.pictures)]
     return [*first, *costs, *maps, *paper, *interactions, *tables, *(replace(part, folded=True) for part in rest)]
 
@@ -187,6 +192,19 @@ def _forests(comparisons: "Sequence[Comparison]") -> Iterator[Section]:
         if plot := forest_plot(comparison, name=f"forest-{number}"):
             title = f"Effects of {a} against {b}"
             yield Section(title=title, plot=plot, reading=READING["forest"], lead=True)
+
+
+def _samples(comparisons: "Sequence[Comparison]") -> Iterator[Section]:
+    """Yield the samples on which the arms of each comparison differ most, for each primary score."""
+    from transfer.report.answer.differing_samples import differing_samples
+    from transfer.report.answer.naming import arm_name
+    from transfer.report.answer.sentences import row_name
+
+    for comparison in comparisons:
+        a, b = (arm_name(arm.text) for arm in comparison.arms)
+        for row in comparison.rows:
+            if row.primary and row.effect is None and len(table := differing_samples(row)):
+                yield Section(title=f"Where arms differ most: {row_name(row)}, {a} against {b}", table=table)
 
 
 def _difference_table(comparison: "Comparison", runs: RunSet) -> Section:
