@@ -181,7 +181,7 @@ def _difference(row: ComparedScore) -> Row:
     """Return the cells of a row of two arms."""
     means = {name: row.scale * mean for name, mean in zip("ab", row.means, strict=False)}
     rates = {f"{BROKE_DOWN} {arm.arm}": BreakdownRate.from_counts(arm.broken, arm.of) for arm in row.breakdowns}
-    return {"score": row.score, **means, **_numbers(row), "verdict": row.verdict, **rates}
+    return {"score": row.score, **means, **_numbers(row), **rates}
 
 
 def _effect(row: ComparedScore) -> Row:
@@ -189,17 +189,18 @@ def _effect(row: ComparedScore) -> Row:
     means = Means(tuple(row.scale * mean for mean in row.means))
     rate = BreakdownRate.from_counts(sum(arm.broken for arm in row.breakdowns), sum(arm.of for arm in row.breakdowns))
     cells: Row = {"score": row.score, "effect": row.effect, "means": means}
-    return cells | {**_numbers(row), "verdict": row.verdict, BROKE_DOWN: rate}
+    return cells | {**_numbers(row), BROKE_DOWN: rate}
 
 
 def _numbers(row: ComparedScore) -> dict[str, Any]:
     estimate: Estimate | None = row.estimate
     if estimate is None:
-        return {}
+        return {"verdict": row.verdict}
     return {
         "difference": row.scale * estimate.estimate,
         "low": row.scale * estimate.low,
         "high": row.scale * estimate.high,
+        "verdict": row.verdict,
         "se of seeds": None if estimate.seed_error is None else row.scale * estimate.seed_error,
         "se of samples": row.scale * estimate.cluster_error,
         "p": estimate.p,
