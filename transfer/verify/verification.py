@@ -20,7 +20,11 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
     """Each difference from what was written."""
     notes: list[str] = field(default_factory=list)
-    """A sentence for each check that was not possible, and for the differences from this machine."""
+    """A sentence for each check that was not possible."""
+    environment: list[str] = field(default_factory=list)
+    """Each difference of the run's environment from this one."""
+    rescored: bool = False
+    """Whether the scores in the record were computed anew from the per-sample results, to the bit."""
     record: Record | None = None
     recomputed: list[str] = field(default_factory=list)
     """The scores in the record and recomputed, as lines of a table."""
@@ -36,7 +40,8 @@ class Verdict:
         verdict = "WRONG" if self.wrong else "right" if self.right else "not checkable"
         lines = [f"{verdict}  {self.name}"]
         lines += [*self.wrong, self.not_recomputed] if self.not_recomputed else self.wrong
-        return "\n       ".join([*lines, *self.recomputed, *(f"({note})" for note in self.notes)])
+        notes = [*self.notes, *([f"other than here: {'; '.join(self.environment)}"] if self.environment else [])]
+        return "\n       ".join([*lines, *self.recomputed, *(f"({note})" for note in notes)])
 
 
 def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict:
@@ -58,15 +63,16 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
     except UserError:
         verdict.wrong.append(f"{RECORD}: edited after it was written")
     try:
-        results = [check_files(folder, record), check_run_key(folder, record), check_scores(folder, record)]
+        scores = check_scores(folder, record)
+        results = [check_files(folder, record), check_run_key(folder, record), scores]
         results += [check_pictures(folder), check_weights(folder, record, weights)]
+        verdict.rescored = scores == ([], []) and bool(record.scores)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         results = [([f"{RECORD}: holds what no run writes ({error!r})"], [])]
     for wrong, notes in results:
         verdict.wrong += wrong
         verdict.notes += notes
-    differing = differences_here(record)
-    verdict.notes += [f"other than here: {'; '.join(differing)}"] if differing else []
+    verdict.environment = differences_here(record)
     return verdict
 
 

@@ -18,6 +18,7 @@ from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
 from transfer.report.page.section_types import Gallery, Picture, Section
 from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.cell_values import Link
 from transfer.report.tables.render import note_texts, values
 from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
 
@@ -129,7 +130,7 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
         svg = section.plot.svg.replace("<svg ", f"<svg {label}", 1)
         parts.append(f'<figure class="plot">{svg}{_download(section.plot, section.slug)}</figure>')
     if section.table is not None:
-        parts.append(_table(section.table, section.title, marks, rows))
+        parts.append(_table(section.table, section, marks, rows))
         parts += [f'<p class="soft">{text(note)}</p>' for note in note_texts(section.table.notes)]
     if section.galleries:
         drawn = " drawn" if any(gallery.picture for gallery in section.galleries) else ""
@@ -149,8 +150,8 @@ def _download(plot: Plot, name: str) -> str:
     return f'<figcaption><a download="{name}.csv" href="{address}">The plot\'s data as CSV</a></figcaption>'
 
 
-def _table(table: Table, title: str, marks: dict[str, list[str]], most: int) -> str:
-    """Return a table as HTML: the first `most` rows, and the others in a template, which is not laid out."""
+def _table(table: Table, section: Section, marks: dict[str, list[str]], most: int) -> str:
+    """Return a section's table as HTML: the first `most` rows, and the others in a template, which is not laid out."""
     constant = _constant(table)
     names = sorted((name for name in table.names if name not in constant), key=lambda name: name in RUN_COLUMNS)
     numeric = [_is_numeric(table[name]) for name in names]
@@ -174,7 +175,8 @@ def _table(table: Table, title: str, marks: dict[str, list[str]], most: int) -> 
     shared = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
     caption = f'<p class="soft">In every row: {text(shared)}.</p>\n' if shared else ""
     return (
-        f'{caption}<div class="scroll" tabindex="0" role="region" aria-label="Table: {text(title)}">\n'
+        f'{caption}<div class="scroll" tabindex="0" role="region" data-name="{section.slug}" '
+        f'aria-label="Table: {text(section.title)}">\n'
         f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
     )
 
@@ -238,7 +240,11 @@ def _text_cell(name: str, value: Any, marks: dict[str, list[str]]) -> str:
     if value is None:
         return "<td></td>"
     shown = _cell_text(value)
-    return f"<td{' class=w' * (len(shown) > WIDE)}>{text(shown)}</td>"
+    wide = " class=w" * (len(shown) > WIDE)
+    if isinstance(value, Link):
+        address = quote(value.address.encode("utf-8", "replace"), safe="/.")
+        return f'<td{wide}><a href="{address}">{text(shown)}</a></td>'
+    return f"<td{wide}>{text(shown)}</td>"
 
 
 def _cell_text(value: Any) -> str:

@@ -2,6 +2,7 @@
 // Sorts and filters the tables, and shows the record behind a row. All text goes in as text, never as markup.
 
 const MOST_CHOICES = 12;
+const EMPTY = "(empty)";
 const natural = new Intl.Collator("en", { numeric: true });
 
 function element(name, properties = {}, ...children) {
@@ -10,10 +11,26 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
+const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 const valueOf = (cell) => cell.dataset.v ?? cell.textContent;
+
+// What is searched, chosen and sorted stands in the address, so that a link shows the same rows: #TABLE.COLUMN=VALUE&...
+const address = {
+  view: new URLSearchParams(/^#(part-|run=)/.test(location.hash) ? "" : location.hash.slice(1)),
+  set(name, value) {
+    if (value) this.view.set(name, value);
+    else this.view.delete(name);
+    this.write();
+  },
+  write() {
+    const view = this.view.toString();
+    history.replaceState(null, "", location.href.split("#")[0] + (view && "#" + view));
+  },
+};
 
 class Table {
   constructor(table) {
+    this.name = table.closest(".scroll").dataset.name;
     this.body = table.tBodies[0];
     this.heads = [...table.tHead.rows[0].cells];
     const room = table.closest(".scroll");
@@ -28,22 +45,46 @@ class Table {
     this.more = element("button", { type: "button", className: "more", hidden: true });
     this.more.addEventListener("click", () => this.showAll());
     room.after(this.more);
+    this.restore();
     this.draw();
   }
 
+  // Takes up what the address says of this table.
+  restore() {
+    const [column, direction] = address.view.get(`${this.name}.sort`)?.split(/ (?=\S+$)/) ?? [];
+    const place = this.heads.findIndex((head) => head.textContent === column);
+    if (place >= 0 && ["ascending", "descending"].includes(direction)) this.order = this.sorted(place, direction);
+    if (!this.search) return;
+    this.search.value = address.view.get(`${this.name}.find`) ?? "";
+    this.words = wordsOf(this.search.value);
+    for (const [column, select] of this.selects) {
+      const wanted = address.view.get(`${this.name}.${select.title}`);
+      const value = wanted === EMPTY ? "" : wanted;
+      if (wanted === null || ![...select.options].some((option) => option.value === "=" + value)) continue;
+      select.value = "=" + value;
+      this.choices.set(column, value);
+    }
+  }
+
   tools() {
-    const search = element("input", { type: "search" });
+    const search = (this.search = element("input", { type: "search" }));
     search.addEventListener("input", () => {
-      this.words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      this.words = wordsOf(search.value);
+      address.set(`${this.name}.find`, search.value.trim());
       this.draw();
     });
     const room = element("div", { className: "tools" }, element("label", {}, "Find rows with", search));
-    const selects = this.heads.map((head, column) => this.choice(head, column)).filter(Boolean);
-    for (const select of selects) room.append(element("label", {}, select.title, select));
+    const selects = this.heads.map((head, column) => [column, this.choice(head, column)]);
+    this.selects = selects.filter(([, select]) => select);
+    for (const [, select] of this.selects) room.append(element("label", {}, select.title, select));
     const reset = element("button", { type: "button", textContent: "Reset" });
     reset.addEventListener("click", () => {
       search.value = "";
-      for (const select of selects) select.selectedIndex = 0;
+      for (const [, select] of this.selects) {
+        select.selectedIndex = 0;
+        address.set(`${this.name}.${select.title}`, "");
+      }
+      for (const name of ["find", "sort"]) address.set(`${this.name}.${name}`, "");
       this.words = [];
       this.choices.clear();
       this.order = this.rows;
@@ -68,11 +109,12 @@ class Table {
     const title = head.textContent;
     const select = element("select", { title }, element("option", { value: "", textContent: "all" }));
     [...values].sort(natural.compare).forEach((value) => {
-      select.append(element("option", { value: "=" + value, textContent: value || "(empty)" }));
+      select.append(element("option", { value: "=" + value, textContent: value || EMPTY }));
     });
     select.addEventListener("change", () => {
       if (select.value) this.choices.set(column, select.value.slice(1));
       else this.choices.delete(column);
+      address.set(`${this.name}.${title}`, select.value === "=" ? EMPTY : select.value.slice(1));
       this.draw();
     });
     return select;
@@ -81,17 +123,24 @@ class Table {
   sort(column) {
     const head = this.heads[column];
     const next = { none: "ascending", ascending: "descending", descending: "none" }[head.getAttribute("aria-sort")];
-    for (const other of this.heads) other.setAttribute("aria-sort", other === head ? next : "none");
+    address.set(`${this.name}.sort`, next === "none" ? "" : `${head.textContent} ${next}`);
+    this.order = this.sorted(column, next);
+    this.draw();
+  }
+
+  // The rows in the order of a column, whose title says so.
+  sorted(column, direction) {
+    const head = this.heads[column];
+    for (const other of this.heads) other.setAttribute("aria-sort", other === head ? direction : "none");
     const numbers = head.classList.contains("n");
     const keyed = this.rows.map((row) => {
       const text = valueOf(row.cells[column]);
       return { row, empty: text === "", key: numbers ? Number(text) : text };
     });
-    const sign = next === "descending" ? -1 : 1;
+    const sign = direction === "descending" ? -1 : 1;
     const compare = numbers ? (a, b) => (a < b ? -1 : a > b ? 1 : 0) : natural.compare;
-    if (next !== "none") keyed.sort((a, b) => a.empty - b.empty || (a.empty ? 0 : sign * compare(a.key, b.key)));
-    this.order = keyed.map((entry) => entry.row);
-    this.draw();
+    if (direction !== "none") keyed.sort((a, b) => a.empty - b.empty || (a.empty ? 0 : sign * compare(a.key, b.key)));
+    return keyed.map((entry) => entry.row);
   }
 
   matches(row) {
@@ -121,7 +170,7 @@ class Records {
     this.block = block;
     this.dialog = dialog;
     dialog.addEventListener("close", () => {
-      if (location.hash.startsWith("#run=")) history.replaceState(null, "", location.href.split("#")[0]);
+      if (location.hash.startsWith("#run=")) address.write();
     });
     dialog.addEventListener("click", (event) => {
       if (event.target === dialog) dialog.close();
