@@ -32,6 +32,7 @@ ROOMS = {
     "transfer/report/published": "own numbers beside a paper's",
     "transfer/report/figures": "plots as SVG, with their data",
     "transfer/report/answer": "the verdict in a sentence, and the arms that a page compares by itself",
+    "transfer/report/render": "tables as Markdown, CSV, LaTeX, and for terminals",
     "transfer/report/tables": "tables of scores, costs, comparisons, maps",
     # rooms that several commands use
     "transfer/comparison": "runs paired with runs, and contrasts of their scores",
@@ -73,7 +74,7 @@ LIGHT = (
     "transfer.cli.early_checks",
     "transfer.evaluation.execute",
     "transfer.evaluation.pretraining_run",
-    "transfer.report.tables.run_table",
+    "transfer.report.render.run_table",
     "backbones.stems",
     "backbones.pretrain.supervised_options",
     "backbones.pretrain.dino_options",

@@ -79,7 +79,7 @@ def _chosen(options: FeaturesOptions) -> "list[Entry]":
 
 def _list(chosen: "list[Entry]") -> int:
     from tasks.probing.features import code_version
-    from transfer.report.tables.render import markdown
+    from transfer.report.render.text import markdown
     from transfer.report.tables.table import Column, Table
 
     if not chosen:

@@ -85,13 +85,13 @@ class RunSet(run_set.RunSet):
 
     def to_markdown(self, *, each: bool = False) -> str:
         """Return `to_table` as Markdown, with its notes."""
-        from transfer.report.tables.render import markdown
+        from transfer.report.render.text import markdown
 
         return markdown(self.to_table(each=each).without("run"))
 
     def to_latex(self, *, each: bool = False) -> str:
         """Return `to_table` as LaTeX for the package booktabs; the notes stand below as comments."""
-        from transfer.report.tables.latex import latex
+        from transfer.report.render.latex import latex
 
         return latex(self.to_table(each=each).without("run"))
 

@@ -34,7 +34,7 @@ def execute(
         return 0, []
     from backbones.errors import Stopped
     from transfer.evaluation.cross_set import evaluate_across
-    from transfer.report.tables.run_table import run_table
+    from transfer.report.render.run_table import run_table
 
     try:
         evaluation = evaluate_across(command, task, check_run)

@@ -106,7 +106,7 @@ def _end(result_file: Path, out: Path, job: "SlurmJob", status: int) -> int:
                 f"Slurm job {job.id}: it ended well, but {result_file} is gone; give the same command again"
             )
         return status if status in EXIT_STATUSES else 1
-    from transfer.report.tables.run_table import run_table
+    from transfer.report.render.run_table import run_table
 
     records = [Record.read(Store(out).folder(run) / RECORD) for run in result.runs]
     if records:

@@ -171,7 +171,9 @@ def _request(options: ReportOptions) -> "ReportRequest":
 
 
 def _render(runs: RunSet, options: ReportOptions) -> bytes:
-    from transfer.report.page.sections import as_latex, as_markdown, as_one_table, sections
+    from transfer.report.page.plain_formats import as_latex, as_markdown, as_one_table, as_terminal
+    from transfer.report.page.sections import sections
+    from transfer.report.render.terminal import shows_colours
 
     request = _request(options)
     if options.format in DATA and options.each and not request.names_sections:
@@ -185,6 +187,8 @@ def _render(runs: RunSet, options: ReportOptions) -> bytes:
         from transfer.report.page.html import page
 
         return page("Transfer results", parts, runs).encode()
+    if options.format == "terminal":
+        return as_terminal(parts, ids=options.each, colour=shows_colours()).encode()
     write = as_latex if options.format == "latex" else as_markdown
     return write(parts, ids=options.each).encode()
 

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     from transfer.report.tables.table import Table
 
-Format = Literal["markdown", "csv", "jsonl", "parquet", "latex", "html"]
+Format = Literal["terminal", "markdown", "csv", "jsonl", "parquet", "latex", "html"]
 
 SUFFIXES: dict[Format, tuple[str, ...]] = {
+    "terminal": (),
     "markdown": (".md", ".markdown", ".txt"),
     "csv": (".csv",),
     "jsonl": (".jsonl", ".ndjson"),
@@ -37,6 +38,8 @@ DATA: tuple[Format, ...] = ("csv", "jsonl", "parquet")
 def chosen_format(named: Format | None, output: Path | None) -> Format:
     """Return the format of a report: the named one, or that of the suffix of its file, or else Markdown.
 
+    Without a file it is text for a terminal.
+
     Args:
         named: value of `--format`.
         output: value of `--output`.
@@ -47,7 +50,9 @@ def chosen_format(named: Format | None, output: Path | None) -> Format:
     if output is None:
         if named == "parquet":
             raise UsageError("--format parquet: a binary file; name it with --output")
-        return named or "markdown"
+        return named or "terminal"
+    if named == "terminal":
+        raise UsageError("--format terminal: for the screen; files are of --format markdown")
     suffix = output.suffix.lower()
     of_suffix = next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), None)
     if suffix in COMPRESSED:
@@ -58,7 +63,7 @@ def chosen_format(named: Format | None, output: Path | None) -> Format:
             f"leave out --format, or end the name in {SUFFIXES[named][0]}"
         )
     if suffix and named is None and of_suffix is None:
-        known = ", ".join(suffixes[0] for suffixes in SUFFIXES.values())
+        known = ", ".join(suffixes[0] for suffixes in SUFFIXES.values() if suffixes)
         raise UsageError(f"--output {output}: no format has the suffix {suffix}; end it in {known}, or give --format")
     return named or of_suffix or "markdown"
 
@@ -94,7 +99,7 @@ def file_content(frame: "pd.DataFrame", form: Format) -> bytes:
         return bytes(frame.to_parquet(None, index=False))
     names, rows = list(frame.columns), _plain_rows(frame)
     if form == "csv":
-        from transfer.report.tables.render import csv_text
+        from transfer.report.render.text import csv_text
 
         return f"{csv_text([names, *rows])}\n".encode()
     lines = [

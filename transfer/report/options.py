@@ -18,8 +18,9 @@ class ReportOptions:
     runs: Positional[tuple[Path, ...]] = DEFAULT_RUNS
     """Folders of runs (--out of the commands that made them) or of sweeps."""
     format: Format | None = None
-    """Format of the output; by default that of the suffix of --output, or markdown. csv, jsonl and parquet hold all
-    rows in one table, latex is for booktabs, html is one self-contained page with plots, maps and galleries."""
+    """Format of the output; by default that of the suffix of --output, else terminal, which is 100 columns wide. csv,
+    jsonl and parquet hold all rows in one table, latex is for booktabs, html is one self-contained page with plots,
+    maps and galleries."""
     output: Path | None = None
     """File to write (with --hub a folder); by default stdout."""
     smoke: bool = False

@@ -8,7 +8,7 @@ from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
 from transfer.doctor.speed_memory import recall_speed
 from transfer.launch.base import ProcessSpec, python_command
-from transfer.report.tables.render import markdown
+from transfer.report.render.text import markdown
 from transfer.report.tables.table import Column, Table
 from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.definition.sweep_file import SweepFile

@@ -12,8 +12,10 @@ from backbones.runtime.files import write_atomic
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.page.html import page
+from transfer.report.page.plain_formats import as_terminal
 from transfer.report.page.section_types import Section
-from transfer.report.page.sections import ReportRequest, as_markdown, sections
+from transfer.report.page.sections import ReportRequest, sections
+from transfer.report.render.terminal import shows_colours
 from transfer.report.tables.table import Table
 from transfer.sweep.definition.grid import SweepJob
 from transfer.sweep.definition.sweep_file import SweepFile
@@ -61,10 +63,10 @@ class SweepReport:
         return met
 
     def text(self) -> str:
-        """Return the tables as Markdown."""
+        """Return the tables for a terminal."""
         parts = [part for _, of_request in self.requested for part in of_request]
         rest = sections(self.runs, ReportRequest()) if len(self.runs) else []
-        return "\n\n".join([as_markdown([*self.of_cells, *parts, *rest]), *self.missing])
+        return "\n\n".join([as_terminal([*self.of_cells, *parts, *rest], colour=shows_colours()), *self.missing])
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""

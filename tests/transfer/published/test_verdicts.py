@@ -195,7 +195,7 @@ def test_the_command_says_it_with_the_margin_that_it_was_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_of(cell_of("1", BASELINE, "deit"), tmp_path, 39900, 50000)
-    words = [str(tmp_path), "--paper", "scaled_relu", "--table", "1"]
+    words = [str(tmp_path), "--paper", "scaled_relu", "--table", "1", "--format", "markdown"]
     assert main(words) == 0
     assert "agrees within 1, of these models (1 seed)" in capsys.readouterr().out
     assert main([*words, "--margin", "0.2"]) == 0

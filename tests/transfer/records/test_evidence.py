@@ -15,8 +15,8 @@ from transfer.cli.ignored_options import FROZEN
 from transfer.records.evidence import Evidence, chance, is_seeded
 from transfer.records.record import Record
 from transfer.records.store import Run
+from transfer.report.render.run_table import run_table
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.run_table import run_table
 from transfer.report.tables.table import Table
 from transfer.share.card_sections import by_protocol
 from transfer.statistics.verdicts import Breakdowns, Kind

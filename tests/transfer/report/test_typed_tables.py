@@ -13,7 +13,7 @@ from tests.transfer.report.tables.test_tokens import tokens
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.page.sections import ReportRequest, sections
-from transfer.report.tables.render import csv, markdown, note_texts
+from transfer.report.render.text import csv, markdown, note_texts
 from transfer.report.tables.table import NoteKind, Table, is_missing, is_number
 
 # Columns of texts in which a published number stands as it is printed, or a run's own beside it.

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, finish, logarithmic, note_omitted, plain, plot_of
+from transfer.report.render.text import csv
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cost_fit import cost_fits
 from transfer.report.tables.costs import KIND_OF, CostTable
-from transfer.report.tables.render import csv
 from transfer.report.tables.table import Row, Table, is_missing
 
 PANEL = ("task", "dataset", "metric")

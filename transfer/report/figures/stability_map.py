@@ -7,8 +7,8 @@ from typing import Any
 
 from transfer.records.fields import order
 from transfer.report.figures.svg import INK, Plot, canvas, note_omitted, plain, plot_of
+from transfer.report.render.text import csv
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.render import csv
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Row
 

@@ -6,7 +6,7 @@ from typing import Any
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import LINES, Plot, canvas, finish, look, note_omitted, plain, plot_of
-from transfer.report.tables.render import csv
+from transfer.report.render.text import csv
 from transfer.report.tables.table import Column, Row, Table, is_missing
 from transfer.report.tables.tokens import LayerHistories
 

@@ -5,7 +5,7 @@ import math
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, history
 from transfer.report.figures.svg import LINES, Plot, canvas, finish, logarithmic, look, note_omitted, plain, plot_of
-from transfer.report.tables.render import csv
+from transfer.report.render.text import csv
 from transfer.report.tables.table import Column, Table
 
 POINTS = 200  # largest number of points of a curve

@@ -23,7 +23,7 @@ from transfer.report.leaderboard.row_page import options_file, options_name, row
 from transfer.report.leaderboard.submissions import Submission, Submissions, submissions
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
-from transfer.report.tables.render import csv
+from transfer.report.render.text import csv
 
 FILES = "files.json"
 """Names of the files of a site, so that the next one removes those that it has no more."""

@@ -17,9 +17,8 @@ from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
 from transfer.report.page.section_types import Gallery, Picture, Section
-from transfer.report.tables.cell_text import cell_text
+from transfer.report.render.text import constant_columns, note_texts, shown_text, values
 from transfer.report.tables.cell_values import Link
-from transfer.report.tables.render import note_texts, values
 from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
 
 CELLS = 6000
@@ -152,7 +151,7 @@ def _download(plot: Plot, name: str) -> str:
 
 def _table(table: Table, section: Section, marks: dict[str, list[str]], most: int) -> str:
     """Return a section's table as HTML: the first `most` rows, and the others in a template, which is not laid out."""
-    constant = _constant(table)
+    constant = constant_columns(table)
     names = sorted((name for name in table.names if name not in constant), key=lambda name: name in RUN_COLUMNS)
     numeric = [_is_numeric(table[name]) for name in names]
     columns = [
@@ -179,20 +178,6 @@ def _table(table: Table, section: Section, marks: dict[str, list[str]], most: in
         f'aria-label="Table: {text(section.title)}">\n'
         f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
     )
-
-
-def _constant(table: Table) -> dict[str, str]:
-    """Return the columns of text with one value in all of several rows, with that value; not those of runs."""
-    if len(table) < 2:
-        return {}
-    constant = {}
-    for name in table.names:
-        if name in RUN_COLUMNS or any(is_number(value) for value in table[name]):
-            continue
-        shown = {_cell_text(value) for value in table[name]}
-        if len(shown) == 1:
-            constant[name] = shown.pop()
-    return constant if len(constant) < len(table.names) else {}
 
 
 def _is_numeric(column: Sequence[Any]) -> bool:
@@ -239,16 +224,12 @@ def _text_cell(name: str, value: Any, marks: dict[str, list[str]]) -> str:
         return f'<td data-v="{text(" ".join(runs))}">{links}</td>'
     if value is None:
         return "<td></td>"
-    shown = _cell_text(value)
+    shown = shown_text(value)
     wide = " class=w" * (len(shown) > WIDE)
     if isinstance(value, Link):
         address = quote(value.address.encode("utf-8", "replace"), safe="/.")
         return f'<td{wide}><a href="{address}">{text(shown)}</a></td>'
     return f"<td{wide}>{text(shown)}</td>"
-
-
-def _cell_text(value: Any) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else cell_text(value)
 
 
 def _link(run: str, shown: str, marks: dict[str, list[str]]) -> str:

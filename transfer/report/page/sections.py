@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from backbones.errors import UserError
 from transfer.comparison.bootstrap import AP_DRAWS
@@ -11,8 +12,8 @@ from transfer.comparison.paired_intervals import Bootstrap
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
 from transfer.report.page.section_types import Section
-from transfer.report.tables.render import markdown, note_text, notes_of_row
-from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Table, is_missing, is_number
+from transfer.report.render.text import note_text
+from transfer.report.tables.table import Note, NoteKind, is_missing, is_number
 
 if TYPE_CHECKING:
     from transfer.comparison.compare_arms import Comparison
@@ -60,6 +61,10 @@ class ReportRequest:
     def names_sections(self) -> bool:
         """Whether sections are asked for by name."""
         return bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.layers)
+
+
+_COMPARISONS: "WeakKeyDictionary[RunSet, dict[tuple[tuple[str, str], Bootstrap], Comparison]]" = WeakKeyDictionary()
+"""Comparisons that were made, as the text and the page of a sweep show the same."""
 
 
 def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
@@ -170,7 +175,12 @@ def _comparisons(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Bootst
         return []
     from transfer.report.tables.comparison import compared
 
-    return [compared(runs, a, b, options) for a, b in pairs]
+    made = _COMPARISONS.setdefault(runs, {})
+    keys = [((a, b), options) for a, b in pairs]
+    for key in keys:
+        if key not in made:
+            made[key] = compared(runs, *key[0], options)
+    return [made[key] for key in keys]
 
 
 def _answers(comparisons: "Sequence[Comparison]", runs: RunSet) -> list[Section]:
@@ -208,18 +218,21 @@ def _samples(comparisons: "Sequence[Comparison]") -> Iterator[Section]:
 
 
 def _difference_table(comparison: "Comparison", runs: RunSet) -> Section:
-    from transfer.report.tables.comparison import comparison_table
+    from transfer.report.tables.comparison import comparison_table, short_comparison
 
     a, b = (arm.text for arm in comparison.arms)
-    return Section(title=f"{a} against {b}", table=comparison_table(comparison, runs))
+    table = comparison_table(comparison, runs)
+    return Section(title=f"{a} against {b}", table=table, narrow=short_comparison(comparison, table, runs))
 
 
 def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) -> Section:
-    from transfer.report.tables.comparison import interaction
+    from transfer.report.tables.comparison import crossed, interaction_table, short_comparison
 
     first, second = fields
-    table = interaction(runs, first, second, request.bootstrap)
-    return Section(title=f"Interaction of {first} and {second}", table=table)
+    comparison = crossed(runs, first, second, request.bootstrap)
+    table = interaction_table(comparison, runs)
+    title = f"Interaction of {first} and {second}"
+    return Section(title=title, table=table, narrow=short_comparison(comparison, table, runs))
 
 
 def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> Iterator[Section]:
@@ -303,46 +316,3 @@ def _pictures(runs: RunSet, pictures: bool) -> list[Section]:
     from transfer.report.page.galleries import picture_sections  # it imports torch
 
     return picture_sections(runs.runs, pictures=pictures)
-
-
-def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
-    """Return the tables of a report as Markdown, under titles; with `ids` they have the columns of run ids."""
-    return "\n\n".join(_text(part, ids) for part in parts if part.table is not None or part.plot is None)
-
-
-def _text(part: Section, ids: bool) -> str:
-    pieces, table = [f"## {part.title}"], part.table
-    if table is not None:
-        pieces.append(markdown(table.without(*(() if ids else RUN_COLUMNS))))
-    return "\n\n".join([*pieces, *filter(str.strip, part.note.splitlines())])
-
-
-def as_latex(parts: Sequence[Section], *, ids: bool = False) -> str:
-    """Return the tables of a report in LaTeX for booktabs; titles and notes are comments."""
-    from transfer.report.tables.latex import latex
-
-    texts = []
-    for part in parts:
-        if part.table is not None:
-            title, *notes = (f"% {line}" for line in (part.title, *filter(str.strip, part.note.splitlines())))
-            texts.append("\n".join([title, latex(part.table.without(*(() if ids else RUN_COLUMNS))), *notes]))
-    return "\n\n".join(texts)
-
-
-def as_one_table(parts: Sequence[Section]) -> Table:
-    """Return the rows of all tables of a report in one table, with the columns of each.
-
-    A first column `table` has the title of the table that a row is from, a last column `notes` the notes on the row.
-    """
-    rows = []
-    columns: dict[str, Column] = {}
-    for part in parts:
-        if part.table is None:
-            continue
-        columns |= {column.name: column for column in part.table.columns if column.name not in columns}
-        remarks = tuple(filter(str.strip, part.note.splitlines()))
-        for place, row in enumerate(part.table.rows):
-            rows.append({"table": part.title, **row, "notes": (*notes_of_row(part.table, place), *remarks)})
-    names = ("table", *columns, "notes")
-    described = [columns.get(name, Column(name)) for name in names]
-    return Table(described, [{name: row.get(name) for name in names} for row in rows])

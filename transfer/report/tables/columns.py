@@ -1,5 +1,6 @@
 """Columns and notes that several tables have in common."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ from transfer.records.grouping import Group, Grouping
 from transfer.records.record import Record
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, NoteKind, Table, is_missing
 
+_OF_SIZES = re.compile(r"_(AP[sml]|AR\w*)$")
 WITH_BREAKDOWNS = "with breakdowns"
 """Suffix of the name of a score's column in which trainings that broke down count as chance."""
 OF_GROUP = ("dataset", "backbone", "pretraining", "protocol")
@@ -35,12 +37,19 @@ def score_columns(records: Sequence[Record]) -> list[Column]:
     columns = []
     for record in records:
         for name in record.scores:
-            unit = score_unit([record], name)
+            unit, detail = score_unit([record], name), _detail(name, record.primary)
             direction = record.metrics.get(name, {}).get("direction", "higher")
-            columns.append(Column(name, unit, direction))
-            columns += [Column(f"{name} {ending}", unit) for ending in ("sd", "se")]
-            columns.append(Column(f"{name} {WITH_BREAKDOWNS}", unit, direction))
+            columns.append(Column(name, unit, direction, detail=detail))
+            columns += [Column(f"{name} {ending}", unit, detail=detail + 2) for ending in ("sd", "se")]
+            columns.append(Column(f"{name} {WITH_BREAKDOWNS}", unit, direction, detail=detail + 1))
     return columns
+
+
+def _detail(name: str, primary: str) -> int:
+    """Return how early a narrow terminal does without a score: the primary one last, sizes and AR first."""
+    if name in (primary, "mask_AP"):
+        return int(name != primary)
+    return 5 if _OF_SIZES.search(name) else 4
 
 
 def score_unit(records: Iterable[Record], name: str | None = None) -> str:

@@ -4,6 +4,7 @@ Scores that are fractions are shown in percent, all others in their own unit.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,10 +16,10 @@ from transfer.comparison.paired_intervals import Bootstrap
 from transfer.comparison.pairing import MatchedRuns, match
 from transfer.comparison.selection import select_arms
 from transfer.comparison.two_by_two import axis, corners, effects
-from transfer.records.grouping import dataset_label, machines_of_tasks
+from transfer.records.grouping import dataset_label, machines_of_tasks, marks
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_values import BreakdownRate
-from transfer.report.tables.comparison_cells import Means, SeedCounts
+from transfer.report.tables.comparison_cells import Means, SeedCounts, ShortVerdict
 from transfer.report.tables.comparison_notes import (
     adjustment_notes,
     count_of_runs,
@@ -98,7 +99,11 @@ def interaction(runs: RunSet, f: str, g: str, options: Bootstrap | None = None) 
         UsageError: there is no such field, or it does not have two values.
         UserError: no task has scores in all four corners.
     """
-    comparison = crossed(runs, f, g, options)
+    return interaction_table(crossed(runs, f, g, options), runs)
+
+
+def interaction_table(comparison: Comparison, runs: RunSet) -> Table:
+    """Return the table of a comparison of four corners, see `interaction`. Raises UserError if it has no rows."""
     excluded = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
     if not comparison.rows:
         effect = comparison.effects[-1]
@@ -126,6 +131,34 @@ def crossed(runs: RunSet, f: str, g: str, options: Bootstrap | None = None) -> C
             comparison.matches.append(crossed_arms(matched, arms, contrasts, runs.evidence, options))
     judge(comparison.rows, options)
     return comparison
+
+
+def short_comparison(comparison: Comparison, table: Table, runs: RunSet) -> Table:
+    """Return the table of a comparison in columns that fit a terminal, the verdict first.
+
+    Args:
+        comparison: of two arms, or of a 2 x 2.
+        table: its whole table, whose notes are kept.
+        runs: among which they were compared.
+    """
+    rows = []
+    for row, whole in zip(comparison.rows, table.rows, strict=True):
+        of_runs = ", ".join(marks(row.matched.records, runs.exports))
+        name = row.matched.label + (f" ({of_runs})" if of_runs else "")
+        cells: Row = {"verdict": ShortVerdict(row.verdict), "on": name, "score": row.score}
+        cells |= {"effect": row.effect} if row.effect else {}
+        if row.estimate is not None:
+            digits = ".2f" if row.percent else f".{SIGNIFICANT}g"
+            numbers = (row.estimate.estimate, row.estimate.low, row.estimate.high)
+            difference, low, high = (row.scale * number + 0.0 for number in numbers)
+            cells["difference"] = f"{difference:+{digits}} [{low:{digits}}, {high:{digits}}]"
+        kept = ("a", "b", "seeds", *(name for name in table.names if name.startswith(BROKE_DOWN)))
+        cells |= {name: whole.get(name) for name in kept if name in table}
+        rows.append(cells | {"p": row.p})
+    columns = [replace(column, detail=1) for column in table.columns if column.name in ("a", "b")]
+    columns += [Column("p", significant_digits=2, detail=2), Column("seeds", detail=3)]
+    columns += [Column(name, detail=4) for name in table.names if name.startswith(BROKE_DOWN)]
+    return Table.from_rows(rows, columns, table.notes).without_empty()
 
 
 def _broken(matched: MatchedRuns, names: Sequence[str]) -> tuple[str, ...]:

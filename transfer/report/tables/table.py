@@ -1,8 +1,7 @@
 """`Table`: rows of typed values, columns with their units, and notes with the rows and columns they belong to.
 
-Every table of a report is a `Table`. The functions that make tables fill in values; renderers (`render.py` and
-`latex.py` beside this file, and `report/page/html.py`) choose sentences, digits and letters. Imports neither torch nor
-pandas.
+Every table of a report is a `Table`. The functions that make tables fill in values; renderers (`report/render` and
+`report/page/html.py`) choose sentences, digits and letters. Imports neither torch nor pandas.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -41,6 +40,7 @@ class Column:
         direction: whether higher or lower values are better; empty for neither.
         digits: number of decimals of a float; None shows the value as it is.
         significant_digits: number of significant digits of a float; None rounds to `digits` decimals instead.
+        detail: 0 for a column that readers look for, more for one that a narrow terminal does without earlier.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Column:
     direction: Literal["higher", "lower", ""] = ""
     digits: int | None = 2
     significant_digits: int | None = None
+    detail: int = 0
 
 
 class NoteKind(Enum):

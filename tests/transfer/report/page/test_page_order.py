@@ -12,7 +12,8 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.answer.sentences import answer
 from transfer.report.page.html import page
-from transfer.report.page.sections import ReportRequest, as_markdown, sections
+from transfer.report.page.plain_formats import as_markdown
+from transfer.report.page.sections import ReportRequest, sections
 
 COST = {"gflops": 4.0, "images_per_second": 100.0, "params": 5e6, "device_hours": 0.5}
 

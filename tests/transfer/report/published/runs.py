@@ -21,8 +21,8 @@ from transfer.records.store import Run, Store
 from transfer.records.task_versions import latest
 from transfer.report.published.differences import process_count
 from transfer.report.published.table import paper_table
+from transfer.report.render.text import note_text
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.render import note_text
 from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
 

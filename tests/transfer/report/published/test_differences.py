@@ -18,7 +18,7 @@ from transfer.report.published.cells import _run_notes
 from transfer.report.published.differences import process_count, process_count_differences, unstated_processes
 from transfer.report.published.matching import Matcher, PublishedMatch
 from transfer.report.published.own_runs import OwnRuns
-from transfer.report.tables.render import note_text
+from transfer.report.render.text import note_text
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
 RELEASED = [

@@ -15,7 +15,7 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.cells import COLUMNS
 from transfer.report.published.table import paper_table
-from transfer.report.tables.render import csv
+from transfer.report.render.text import csv
 from transfer.sweep.definition.grid import expand
 
 TABLES = [table for name in paper_names() for table in read_paper(name).tables.values()]

@@ -7,10 +7,10 @@ from typing import Any
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
+from transfer.report.render.text import note_texts
 from transfer.report.tables import costs, dataset_means, scores, stability_map, summary, tokens
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.costs import CostTable
-from transfer.report.tables.render import note_texts
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Row, Table
 

@@ -9,9 +9,9 @@ from backbones.errors import UsageError
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables.of_records import cost_table_of, said
 from transfer.records.record import Record
+from transfer.report.render.text import markdown
 from transfer.report.tables.cost_fit import cost_fits, fit_log
 from transfer.report.tables.costs import COSTS, hours, pareto
-from transfer.report.tables.render import markdown
 
 CPU = {"precision": "bf16", "device": "AMD EPYC 9R14", "threads": 2, "workers": 1}
 GPU = {"precision": "bf16", "device": "NVIDIA H200", "threads": 8, "workers": 16}

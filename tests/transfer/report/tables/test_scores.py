@@ -1,5 +1,6 @@
 import io
 import json
+import re
 import warnings
 from typing import Any
 
@@ -12,12 +13,12 @@ from tests.transfer.records.test_store import CONTENT, record
 from tests.transfer.report.tables.of_records import each_run_of, letters, over_datasets_of, said, summary_of, texts
 from transfer.records.store import Record, RunKey
 from transfer.report.formats import file_content, typed_frame
+from transfer.report.page.plain_formats import as_one_table
 from transfer.report.page.section_types import Section
-from transfer.report.page.sections import as_one_table
+from transfer.report.render.run_table import run_table
+from transfer.report.render.text import csv, markdown
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings
-from transfer.report.tables.render import csv, markdown
-from transfer.report.tables.run_table import run_table
 from transfer.report.tables.table import Column, Comparability, Note, NoteKind, Table
 from transfer.statistics.intervals import mean_and_deviation, wilson
 
@@ -182,7 +183,8 @@ def test_standard_errors_stand_beside_their_scores() -> None:
     rows = each_run_of(probes(0.2))
     assert rows["accuracy_10shot se"] == pytest.approx([3.0])
     assert "accuracy_1shot se" not in rows
-    assert "accuracy_10shot se" in run_table(probes(0.2))
+    assert "accuracy_10shot se" in markdown(each_run_of(probes(0.2)))
+    assert re.search(r"accuracy_10shot \| +accuracy_10shot .*\n.* se ", run_table(probes(0.2)))
 
 
 def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:

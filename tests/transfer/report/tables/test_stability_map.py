@@ -7,10 +7,10 @@ from backbones.errors import UsageError
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables.of_records import map_of, said
 from transfer.records.record import STATUSES, Record
+from transfer.report.render.text import markdown
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import Violation
 from transfer.report.tables.largest_stable import largest_stable
-from transfer.report.tables.render import markdown
 from transfer.report.tables.stability_map import PANEL, last_statistics
 from transfer.statistics.intervals import wilson
 

@@ -13,7 +13,8 @@ from tests.transfer.report.tables.of_records import layer_table_of, norm_table_o
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.page.sections import ReportRequest, as_markdown, sections
+from transfer.report.page.plain_formats import as_markdown
+from transfer.report.page.sections import ReportRequest, sections
 
 
 def tokens(similarity: float, pearson: float | None = None, **given: Any) -> Record:

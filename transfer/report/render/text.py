@@ -74,6 +74,25 @@ def values(table: Table, name: str) -> list[Any]:
     return column
 
 
+def constant_columns(table: Table) -> dict[str, str]:
+    """Return the columns of text with one value in all of several rows, with that value; not those of runs."""
+    if len(table) < 2:
+        return {}
+    constant = {}
+    for name in table.names:
+        if name in RUN_COLUMNS or any(is_number(value) for value in table[name]):
+            continue
+        shown = {shown_text(value) for value in table[name]}
+        if len(shown) == 1:
+            constant[name] = shown.pop()
+    return constant if len(constant) < len(table.names) else {}
+
+
+def shown_text(value: Any) -> str:
+    """Return the text of a cell that holds no number; "yes" or "no" for a bool."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else cell_text(value)
+
+
 def texts_of(table: Table, column: Column) -> list[str]:
     """Return the texts of a column's cells, with the digits of the column."""
     return [_text(value, column) for value in values(table, column.name)]

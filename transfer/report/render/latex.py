@@ -1,6 +1,6 @@
 """Tables in LaTeX, for the package booktabs."""
 
-from transfer.report.tables.render import note_texts, texts_of, values
+from transfer.report.render.text import note_texts, texts_of, values
 from transfer.report.tables.table import Table, is_number
 
 _SPECIAL = {

@@ -1,0 +1,113 @@
+"""Tables for a terminal: never wider than asked for, nothing lost without a word, colours on terminals alone."""
+
+import random
+import re
+
+import pytest
+
+from transfer.report.page.plain_formats import as_terminal
+from transfer.report.page.section_types import Section
+from transfer.report.render.terminal import WIDTH, shows_colours, terminal
+from transfer.report.tables.comparison_cells import ShortVerdict
+from transfer.report.tables.table import RUN, Column, Note, NoteKind, Table
+from transfer.statistics.verdicts import Kind, Verdict
+
+WORDS = ("conv", "patchify", "a rather long name of a backbone", "toy_market (smoke, version 1)", "x", "")
+
+
+def table_of(seed: int) -> Table:
+    """A random table of texts and numbers, with and without details."""
+    rng = random.Random(seed)
+    columns, rows = [], [{} for _ in range(rng.randint(1, 6))]
+    for number in range(rng.randint(1, 14)):
+        name = f"{rng.choice(('score', 'box_AP50', 'a column of several words', 'accuracy_10shot se'))} {number}"
+        columns.append(Column(name, detail=rng.randint(0, 3)))
+        numbers = rng.random() < 0.5
+        for row in rows:
+            row[name] = rng.uniform(-100, 100) if numbers else rng.choice(WORDS)
+    return Table.from_rows(rows, columns, [Note(NoteKind.READING, "a note that is longer than a line " * 5)])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_line_is_wider_and_every_cell_is_shown_or_named(seed: int) -> None:
+    table = table_of(seed)
+    shown = terminal(table)
+    lines = shown.splitlines()
+    assert all(len(line) <= WIDTH for line in lines), shown
+    grid = [line for line in lines if line.startswith("|")]
+    assert len({len(line) for line in grid}) == 1
+    text = " ".join(" ".join(lines).split())
+    left_out = re.search(r"Not shown in 100 columns: (.*?) \(--format", text)
+    names = left_out[1].split(", ") if left_out else []
+    rule = next(place for place, line in enumerate(grid) if set(line) <= set("|:-"))
+    heading = [
+        " ".join(part) for part in zip(*([cell.strip() for cell in line.strip("|").split("|")] for line in grid[:rule]))
+    ]
+    heading = [" ".join(name.split()) for name in heading]
+    above = re.search(r"In every row: (.*?)\.(?: \||$)", text)
+    for name in table.names:
+        constant = above is not None and re.search(rf"{re.escape(name)}\b", above[1])
+        empty = all(value == "" for value in table[name])
+        assert (name in heading) + (name in names) + bool(constant) == 1 or empty, (name, shown)
+    for place, name in enumerate(heading):
+        column = next(column for column in table.columns if column.name == name)
+        cells = [[cell.strip() for cell in line.strip("|").split("|")][place] for line in grid[rule + 1 :]]
+        told = " ".join(" ".join(cells).split())
+        for value in table[name]:
+            assert (f"{value:.2f}" if isinstance(value, float) else value) in told, column
+
+
+def test_a_table_that_fits_is_whole() -> None:
+    table = Table.from_rows([{"stem": "conv", "mAP": 41.234}, {"stem": "patchify", "mAP": 7.0}])
+    assert terminal(table) == ("| stem     |   mAP |\n|:---------|------:|\n| conv     | 41.23 |\n| patchify |  7.00 |")
+
+
+def test_details_go_before_what_readers_look_for() -> None:
+    columns = [Column("stem"), Column("mAP"), Column("se of samples " * 3, detail=3), Column("p", detail=1)]
+    row = {"stem": "conv " * 8, "mAP": 1.0, "se of samples " * 3: "of samples and of seeds" * 4, "p": 0.5}
+    shown = terminal(Table.from_rows([row], columns), width=60)
+    assert "mAP" in shown
+    assert "|    p |" in shown
+    assert "Not shown in 60 columns: se of samples" in shown
+
+
+def test_runs_are_named_in_full_below_where_their_column_is_short() -> None:
+    ids = [f"reid-toy_market-tiny-{number:012x}" for number in range(2)]
+    rows = [{"stem": "conv " * 12, "mAP": 1.0, RUN: (run,)} for run in ids]
+    shown = terminal(Table.from_rows(rows))
+    assert "000000000001 |" in shown
+    assert f"Runs: {' '.join(ids)}" in shown
+
+
+def test_control_characters_are_shown_not_obeyed() -> None:
+    hostile = "\x1b]0;owned\x07\x1b[31mred\u202eright to left\r\nnext"
+    section = Section(title=hostile, table=Table.from_rows([{"stem": hostile, hostile: 1.0}]), note=hostile)
+    shown = as_terminal([section], colour=False)
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "\u202e" not in shown
+    assert "\\x1b[31mred\\u202eright to left" in shown
+
+
+def test_colours_stand_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table.from_rows(
+        [{"verdict": ShortVerdict(Verdict(Kind.A_BETTER))}, {"verdict": ShortVerdict(Verdict(Kind.CANNOT_TELL))}]
+    )
+    plain, coloured = terminal(table), terminal(table, colour=True)
+    assert "\x1b" not in plain
+    assert "\x1b[32ma better" in coloured
+    assert "\x1b[33mcannot tell" in coloured
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert shows_colours()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not shows_colours()
+    monkeypatch.setenv("NO_COLOR", "")
+    assert shows_colours(), "an empty value counts as none (no-color.org)"
+    monkeypatch.setenv("TERM", "dumb")
+    assert not shows_colours()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert not shows_colours()

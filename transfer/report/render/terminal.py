@@ -1,0 +1,212 @@
+"""Tables for a terminal: at most 100 columns wide, coloured where a terminal shows it and `NO_COLOR` is not set.
+
+What is the same in every row stands once above the table; texts are broken into lines; then columns of details are left
+out, which is said below the table. On a pipe the same text comes without colours.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from transfer.report.render.text import constant_columns, note_texts, texts_of
+from transfer.report.tables.cell_values import Endings
+from transfer.report.tables.comparison_cells import ShortVerdict
+from transfer.report.tables.table import RUN_COLUMNS, Column, Table, is_number
+from transfer.statistics.verdicts import Kind, Verdict
+
+WIDTH = 100
+"""Number of characters of a line."""
+LEAST = 2
+"""Number of columns that are never left out."""
+SHORT = 40
+"""Number of characters up to which a text is broken into two lines; into four if it is longer."""
+RED, GREEN, YELLOW, BLUE, BOLD = 31, 32, 33, 34, 1
+"""Codes of ECMA-48's Select Graphic Rendition; the words say the same without them."""
+_COLOURS = {
+    Kind.A_BETTER: GREEN,
+    Kind.ABOVE: GREEN,
+    Kind.B_BETTER: RED,
+    Kind.BELOW: RED,
+    Kind.EQUIVALENT: BLUE,
+    Kind.CANNOT_TELL: YELLOW,
+    Kind.A_BROKE_DOWN: RED,
+    Kind.B_BROKE_DOWN: RED,
+    Kind.BOTH_BROKE_DOWN: RED,
+}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def shows_colours() -> bool:
+    """Return whether stdout is a terminal that shows colours; NO_COLOR (https://no-color.org) turns them off."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def coloured(text: str, code: int, *, colour: bool) -> str:
+    """Return a text in a colour, or as it is."""
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and text.strip() else text
+
+
+def visible(text: str) -> str:
+    """Return a text with control characters, which a terminal would obey, as `\\x1b`."""
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+@dataclass
+class _Cells:
+    """The texts of a column: heading, one list of lines per row, and a colour per row (0 for none)."""
+
+    column: Column
+    heading: str
+    texts: list[str]
+    colours: list[int]
+    breakable: bool
+
+    @property
+    def width(self) -> int:
+        """Number of characters of the longest line."""
+        return max(map(len, [self.heading, *self.texts]))
+
+
+def terminal(table: Table, *, width: int = WIDTH, colour: bool = False) -> str:
+    """Return a table with its notes as lines that are at most `width` characters long.
+
+    Columns are left out by their `detail`, then from the right; the first two stay, whatever they need.
+    """
+    above, columns = "", [_cells(table, column) for column in table.columns]
+    ids: list[str] = []
+    if _line_width(columns) > width:
+        ids = [text for cells in columns if cells.column.name in RUN_COLUMNS for text in cells.texts]
+        columns = [_with_short_ids(cells) for cells in columns]
+    if _line_width(columns) > width:
+        constant = constant_columns(table)
+        above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
+        columns = [cells for cells in columns if cells.column.name not in constant]
+    widths, columns, left_out = _fit(columns, width)
+    lines = [*broken_lines(f"In every row: {visible(above)}.", width), ""] if above else []
+    lines += _grid(columns, widths, colour)
+    if left_out:
+        lines += broken_lines(f"Not shown in {width} columns: {', '.join(left_out)} (--format markdown or csv).", width)
+    lines += broken_lines(f"Runs: {' '.join(ids)}", width) if ids else []
+    notes = note_texts(table.notes)
+    lines += [""] * bool(notes)
+    for note in notes:
+        lines += broken_lines(f"- {visible(note)}", width, indent="  ")
+    return "\n".join(lines)
+
+
+def _cells(table: Table, column: Column) -> _Cells:
+    values = table[column.name]
+    texts = [" ".join(visible(text).split()).replace("|", "\\|") for text in texts_of(table, column)]
+    words = any(character.isalpha() for text in texts for character in text)  # an interval is not broken
+    breakable = column.name not in RUN_COLUMNS and words and not any(map(is_number, values))
+    return _Cells(column, visible(column.name), texts, [_colour(value) for value in values], breakable)
+
+
+def _with_short_ids(cells: _Cells) -> _Cells:
+    """Return a column of run ids with their last parts alone, which tell them apart; any other as it is."""
+    if cells.column.name not in RUN_COLUMNS:
+        return cells
+    texts = [" ".join(run.rpartition("-")[2] for run in text.split()) for text in cells.texts]
+    return replace(cells, texts=texts)
+
+
+def _colour(value: object) -> int:
+    if isinstance(value, ShortVerdict):
+        value = value.verdict
+    if isinstance(value, Verdict):
+        return _COLOURS.get(value.kind, 0)
+    if isinstance(value, Endings):
+        return RED if any(status != "completed" for status, _ in (*value.runs, *value.pretraining)) else 0
+    return 0
+
+
+def _line_width(columns: Sequence[_Cells]) -> int:
+    return sum(cells.width + 3 for cells in columns) + 1
+
+
+def _fit(columns: list[_Cells], width: int) -> tuple[list[int], list[_Cells], list[str]]:
+    """Return the widths of the columns that are shown, these columns, and the names of the others."""
+    left_out: list[str] = []
+    while (widths := _widths(columns, width)) is None and len(columns) > LEAST:
+        others = [cells for cells in columns[LEAST:] if cells.column.name not in RUN_COLUMNS] or columns[LEAST:]
+        most = max(cells.column.detail for cells in others)
+        dropped = [cells for cells in others if cells.column.detail == most][-1]
+        columns = [cells for cells in columns if cells is not dropped]
+        left_out.insert(0, dropped.heading)
+    return widths or [cells.width for cells in columns], columns, left_out
+
+
+def _widths(columns: Sequence[_Cells], width: int) -> list[int] | None:
+    """Return the widths with which the columns fit, the longest texts broken; None if they do not."""
+    widths = [cells.width for cells in columns]
+    smallest = [_smallest_width(cells) for cells in columns]
+    excess = _line_width(columns) - width
+    while excess > 0:
+        room = [(now, place) for place, (now, least) in enumerate(zip(widths, smallest, strict=True)) if now > least]
+        if not room:
+            return None
+        now, place = max(room)
+        widths[place] = now - 1
+        excess -= 1
+    return widths
+
+
+def _smallest_width(cells: _Cells) -> int:
+    """Return the width of a column with its heading broken at every blank, and texts into a few lines."""
+    heading = max(map(len, cells.heading.split()), default=0)
+    if not cells.breakable:
+        return max([heading, *map(len, cells.texts)])
+    longest = max(map(len, cells.texts), default=0)
+    lines = 2 if longest <= SHORT else 4
+    widths = range(max(heading, -(-longest // lines), 1), longest + 1)
+    fits = (
+        width
+        for width in widths
+        if all(
+            len(broken) <= lines and all(len(line) <= width for line in broken)
+            for broken in (broken_lines(text, width) for text in cells.texts)
+        )
+    )
+    return next(fits, max(longest, heading))
+
+
+def _grid(columns: Sequence[_Cells], widths: Sequence[int], colour: bool) -> list[str]:
+    """Return the lines of a Markdown table; a text that is broken goes on in the next line."""
+    heads = [broken_lines(cells.heading, width) for cells, width in zip(columns, widths, strict=True)]
+    lines = [coloured(line, BOLD, colour=colour) for line in _row(columns, widths, heads, None)]
+    rules = [
+        f":{'-' * (width + 1)}" if cells.breakable else f"{'-' * (width + 1)}:" for cells, width in zip(columns, widths)
+    ]
+    lines.append(f"|{'|'.join(rules)}|")
+    for place in range(len(columns[0].texts) if columns else 0):
+        texts = [broken_lines(cells.texts[place], width) for cells, width in zip(columns, widths, strict=True)]
+        lines += _row(columns, widths, texts, place if colour else None)
+    return lines
+
+
+def _row(
+    columns: Sequence[_Cells], widths: Sequence[int], texts: Sequence[list[str]], colours: int | None
+) -> Iterator[str]:
+    """Yield the lines of a row, coloured by its place `colours` if that is given."""
+    for number in range(max(map(len, texts), default=0)):
+        parts = []
+        for cells, width, lines in zip(columns, widths, texts, strict=True):
+            text = lines[number] if number < len(lines) else ""
+            text = f"{text:{width}}" if cells.breakable else f"{text:>{width}}"
+            code = 0 if colours is None else cells.colours[colours]
+            parts.append(f" {coloured(text, code, colour=code > 0)} ")
+        yield f"|{'|'.join(parts)}|"
+
+
+def broken_lines(text: str, width: int, indent: str = "") -> list[str]:
+    """Return a text in lines of at most `width` characters; a longer word is a line of its own."""
+    lines: list[str] = []
+    for word in text.split():
+        start = indent if lines else ""
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"{start}{word}")
+    return lines or [""]
