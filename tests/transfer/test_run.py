@@ -1,7 +1,6 @@
 """Whole runs of `transfer.run reid` on the embedded people, in process."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -113,7 +112,7 @@ def test_seeds_make_records_of_their_own_and_a_table(tmp_path: Path, capsys: pyt
     table = capsys.readouterr().out
     assert table.count("reid-toy_market-tiny-") == 2
     assert "| seeds |" in table
-    assert re.search(r"\| mAP +\| mAP sd|\| mAP +\| +mAP \|.*\n.* sd ", table)
+    assert "mAP sd |" in table
     found = [Record.read(path) for path in tmp_path.glob("*/record.json")]
     assert {r.seed for r in found} == {0, 1}
     assert len({r.config_digest for r in found}) == 1

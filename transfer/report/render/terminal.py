@@ -80,11 +80,12 @@ def terminal(table: Table, *, width: int = WIDTH, colour: bool = False) -> str:
         ids = [text for cells in columns if cells.column.name in RUN_COLUMNS for text in cells.texts]
         columns = [_with_short_ids(cells) for cells in columns]
     if _line_width(columns) > width:
-        constant = constant_columns(table)
+        constant = constant_columns(table, least=1)
         above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
         columns = [cells for cells in columns if cells.column.name not in constant]
     widths, columns, left_out = _fit(columns, width)
-    lines = [*broken_lines(f"In every row: {visible(above)}.", width), ""] if above else []
+    where = "In every row" if len(table) > 1 else "Here"
+    lines = [*broken_lines(f"{where}: {visible(above)}.", width), ""] if above else []
     lines += _grid(columns, widths, colour)
     if left_out:
         lines += broken_lines(f"Not shown in {width} columns: {', '.join(left_out)} (--format markdown or csv).", width)

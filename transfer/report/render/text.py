@@ -74,9 +74,14 @@ def values(table: Table, name: str) -> list[Any]:
     return column
 
 
-def constant_columns(table: Table) -> dict[str, str]:
-    """Return the columns of text with one value in all of several rows, with that value; not those of runs."""
-    if len(table) < 2:
+def constant_columns(table: Table, least: int = 2) -> dict[str, str]:
+    """Return the columns of text with one value in all rows, with that value; not those of runs.
+
+    Args:
+        table: the table.
+        least: number of rows below which nothing counts as constant.
+    """
+    if len(table) < least:
         return {}
     constant = {}
     for name in table.names:

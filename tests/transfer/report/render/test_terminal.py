@@ -44,7 +44,7 @@ def test_no_line_is_wider_and_every_cell_is_shown_or_named(seed: int) -> None:
         " ".join(part) for part in zip(*([cell.strip() for cell in line.strip("|").split("|")] for line in grid[:rule]))
     ]
     heading = [" ".join(name.split()) for name in heading]
-    above = re.search(r"In every row: (.*?)\.(?: \||$)", text)
+    above = re.search(r"(?:In every row|Here): (.*?)\.(?: \||$)", text)
     for name in table.names:
         constant = above is not None and re.search(rf"{re.escape(name)}\b", above[1])
         empty = all(value == "" for value in table[name])
@@ -65,7 +65,8 @@ def test_a_table_that_fits_is_whole() -> None:
 def test_details_go_before_what_readers_look_for() -> None:
     columns = [Column("stem"), Column("mAP"), Column("se of samples " * 3, detail=3), Column("p", detail=1)]
     row = {"stem": "conv " * 8, "mAP": 1.0, "se of samples " * 3: "of samples and of seeds" * 4, "p": 0.5}
-    shown = terminal(Table.from_rows([row], columns), width=60)
+    other = {name: f"{value}, too" if isinstance(value, str) else value for name, value in row.items()}
+    shown = terminal(Table.from_rows([row, other], columns), width=60)
     assert "mAP" in shown
     assert "|    p |" in shown
     assert "Not shown in 60 columns: se of samples" in shown

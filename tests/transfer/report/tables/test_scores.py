@@ -1,6 +1,5 @@
 import io
 import json
-import re
 import warnings
 from typing import Any
 
@@ -184,7 +183,7 @@ def test_standard_errors_stand_beside_their_scores() -> None:
     assert rows["accuracy_10shot se"] == pytest.approx([3.0])
     assert "accuracy_1shot se" not in rows
     assert "accuracy_10shot se" in markdown(each_run_of(probes(0.2)))
-    assert re.search(r"accuracy_10shot \| +accuracy_10shot .*\n.* se ", run_table(probes(0.2)))
+    assert "accuracy_10shot se |" in run_table(probes(0.2))
 
 
 def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
