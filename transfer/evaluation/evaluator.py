@@ -35,6 +35,7 @@ from transfer.evaluation.preflight import resolve_inputs
 from transfer.evaluation.results import Evaluation, RunFailed
 from transfer.evaluation.reuse import find_record, finish, reuse_messages
 from transfer.evaluation.users_results import check_users_results
+from transfer.records import command_result
 from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store
 
 
@@ -151,6 +152,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
     try:
         if context.ranks.first:
             write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be recognised
+            command_result.announce(planned.command.run.result_file, planned.run_id)
         with _tracking(planned, context) as context.tracker:
             with context.signals():
                 scores, outcomes = planned.task.run(

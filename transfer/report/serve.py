@@ -14,11 +14,13 @@ from pathlib import Path
 from threading import Lock
 
 from backbones.errors import UserError
+from transfer.records.progress import last_step
 from transfer.records.run_set import RunSet
 from transfer.records.store import RECORD, store_in
 from transfer.report.page.html import page
-from transfer.report.page.live import last_step, live_section
+from transfer.report.page.live import live_sections, sweep_section
 from transfer.report.page.section_types import Section
+from transfer.sweep.definition.cell_states import is_running, read_states
 
 HOST = "127.0.0.1"
 Read = Callable[[], tuple[RunSet, list[Section]]]
@@ -55,9 +57,10 @@ class LivePage:
         if self._finished is None or self._finished[0] != records:
             self._finished = (records, *self._read())
         _, runs, parts = self._finished
-        live = live_section([run for folder in self._folders for run in store_in(folder).unfinished()])
+        live = [part for folder in self._folders if (part := sweep_section(folder))]
+        live += live_sections([run for folder in self._folders for run in store_in(folder).unfinished()])
         first, rest = [part for part in parts if part.lead], [part for part in parts if not part.lead]
-        return page("Transfer results", [*first, *([live] if live else []), *rest], runs, stamp=stamp)
+        return page("Transfer results", [*first, *live, *rest], runs, stamp=stamp)
 
     def _records(self) -> str:
         """Return the finished runs with the times of their records."""
@@ -76,6 +79,7 @@ class LivePage:
             for run in store_in(folder).unfinished():
                 step = last_step(run.folder)
                 lines.append(f"{run.folder} {run.state} {step['step'] if step else ''}")
+            lines += [f"{cell.name} {cell.status}" for cell in read_states(folder)] + [str(is_running(folder))]
         return "\n".join(lines)
 
 

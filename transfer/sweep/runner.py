@@ -5,8 +5,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +17,13 @@ from backbones.runtime.files import check_writable, write_atomic, write_error
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import Record, Store
+from transfer.sweep.definition.cell_states import LOCK, CellState, write_states
 from transfer.sweep.definition.grid import SweepJob, result_file
+from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
+from transfer.sweep.progress_lines import ProgressLines, RunningCell
 
 POLL_SECONDS = 0.2
 RETRIES = 1  # how often a failed job is started again
-WRONG_ARGUMENTS, STOPPED = 2, 143  # exit statuses of a job's command
 
 
 @dataclass
@@ -76,6 +76,11 @@ class Sweeper:
     gpus: int | None = None
     recheck: bool = False
     jobs: dict[str, Progress] = field(default_factory=dict)
+    _changed: bool = True
+    """Whether the states of the cells have changed since they were written."""
+
+    def __post_init__(self) -> None:
+        self._lines = ProgressLines(self.out / "runs")
 
     def add(self, jobs: Sequence[SweepJob]) -> None:
         """Add jobs whose names are new."""
@@ -96,9 +101,25 @@ class Sweeper:
                 while not all(progress.ended for progress in self.jobs.values()):
                     self._update()
                     self._start_ready()
+                    self._show()
                     time.sleep(POLL_SECONDS)
             finally:
+                self._show()
                 self.launcher.close()
+
+    def _show(self) -> None:
+        """Write the states of the cells if they have changed, and what the running ones do."""
+        if self._changed:
+            write_states(self.out, [_state(progress) for progress in self.jobs.values()])
+            self._changed = False
+        running = [progress for progress in self.jobs.values() if progress.status == "running"]
+        now = time.monotonic()
+        self._lines.show(
+            [
+                RunningCell(progress.job.name, result_file(self.out, progress.job.name), now - progress.started)
+                for progress in running
+            ]
+        )
 
     def _update(self) -> None:
         """Take the results of processes that have ended; block or reuse waiting jobs."""
@@ -143,7 +164,7 @@ class Sweeper:
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
-            result_file(self.out, progress.job.name).unlink(missing_ok=True)
+            command_result.forget(result_file(self.out, progress.job.name))
         try:
             processes = self.launcher.start([self._process_spec(progress) for progress in ready])
         except UserError as error:  # refused: the other jobs go on
@@ -169,7 +190,7 @@ class Sweeper:
             self._remember(progress.job, record)
             self._record(progress, record)
             return
-        reason = _reason(status, self.out / "cells" / f"{progress.job.name}.log")
+        reason = failure_reason(status, self.out / "cells" / f"{progress.job.name}.log")
         if status in (WRONG_ARGUMENTS, STOPPED) or progress.attempts > RETRIES:
             self._end(progress, "failed", reason)
         else:
@@ -187,8 +208,9 @@ class Sweeper:
 
     def _print(self, progress: Progress, text: str) -> None:
         """Print a line about a job to stderr, with the number of jobs that have ended."""
+        self._changed = True
         ended = sum(item.ended for item in self.jobs.values())
-        print(f"[{ended}/{len(self.jobs)}] {progress.job.name} {text}", file=sys.stderr, flush=True)
+        self._lines.say(f"[{ended}/{len(self.jobs)}] {progress.job.name} {text}")
 
     def _parent(self, progress: Progress) -> Progress | None:
         return self.jobs[progress.job.parent.name] if progress.job.parent else None
@@ -241,6 +263,12 @@ def _weights_states(job: SweepJob) -> list[tuple[int, int]]:
     return [(state.st_size, state.st_mtime_ns) for state in states]
 
 
+def _state(progress: Progress) -> CellState:
+    record = progress.record
+    run = record.run_id if record else ""
+    return CellState(progress.job.name, progress.status, (progress.reason.splitlines() or [""])[0], run)
+
+
 def _ending(progress: Progress) -> str:
     """Return how a job ended, as text for its user."""
     record, reason = progress.record, f": {progress.reason}" if progress.reason else ""
@@ -253,33 +281,13 @@ def _ending(progress: Progress) -> str:
     return f"completed{score} ({seconds})"
 
 
-def _reason(status: int, log: Path) -> str:
-    """Return why a process failed: the signal that ended it, or the last error in its log."""
-    if status < 0:
-        hint = "; the system's memory limit does that" if status == -9 else ""
-        return f"killed by signal {-status}{hint}; see {log}"
-    if status == STOPPED:
-        return "stopped by a signal from outside, its state saved; the same command goes on"
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
-    except OSError:
-        lines = []
-    texts = [text for line in lines if (text := re.sub(r"[\u2500-\u257f]", "", line).strip())]  # without boxes
-    errors = [line for line in texts if line.startswith("error:")]
-    if errors or status != WRONG_ARGUMENTS:
-        last = (errors or texts or ["its log is empty"])[-1].removeprefix("error: ")
-    else:  # a flag's error is several lines
-        last = " ".join(line for line in texts if not line.startswith("For full helptext"))[-300:]
-    return f"exit status {status}: {last[:300]}; see {log}"
-
-
 @contextlib.contextmanager
 def locked(out: Path) -> Iterator[IO[str]]:
     """Keep a second process from running the same sweep. Raises UserError."""
     try:
-        file = (out / "cells" / "lock").open("a")
+        file = (out / LOCK).open("a")
     except OSError as error:
-        raise write_error(out / "cells" / "lock", error) from None
+        raise write_error(out / LOCK, error) from None
     with file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,9 +17,10 @@ from tests.processes import ENVIRONMENT, Command, wait_for
 from tests.transfer.records.recorded import made
 from tests.transfer.report.page.browser import Browser, find_browser
 from tests.transfer.report.test_command import store
+from transfer.records.progress import last_step
 from transfer.records.store import Store
 from transfer.report.__main__ import ReportOptions, _served, main
-from transfer.report.page.live import last_step, live_section
+from transfer.report.page.live import live_sections
 from transfer.report.serve import HOST, LivePage, _Server, serve
 
 RUN = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "200"]
@@ -106,6 +107,7 @@ def test_a_run_appears_with_its_loss_and_then_with_its_end(port: int, folder: Pa
     first = ask(port)[1]
     assert "1 under way." in first
     assert re.search(r"<td[^>]*>\d+\.\d of 200</td>", first)
+    wait_for(lambda: "Under way: loss" in ask(port)[1])
     stamp = ask(port, "/stamp")[1]
     wait_for(lambda: ask(port, "/stamp")[1] != stamp)
     process.kill(signal.SIGTERM)
@@ -117,12 +119,12 @@ def test_a_run_appears_with_its_loss_and_then_with_its_end(port: int, folder: Pa
 def test_a_failed_run_shows_the_first_line_of_its_reason(tmp_path: Path) -> None:
     (tmp_path / "runs" / "reid-x").mkdir(parents=True)
     (tmp_path / "runs" / "reid-x" / "error.txt").write_text("Traceback\nRuntimeError: the disk is full\n")
-    section = live_section(Store(tmp_path / "runs").unfinished())
-    assert section is not None
+    (section,) = live_sections(Store(tmp_path / "runs").unfinished())
+
     assert section.note == "1 failed."
     assert section.table is not None
     assert section.table.rows[0]["reason"] == "RuntimeError: the disk is full"
-    assert live_section([]) is None
+    assert not list(live_sections([]))
 
 
 def test_a_history_that_is_being_written_gives_its_last_whole_step(tmp_path: Path) -> None:

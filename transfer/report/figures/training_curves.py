@@ -1,9 +1,11 @@
 """Training curves of runs."""
 
 import math
+from collections.abc import Sequence
+from pathlib import Path
 
 from transfer.records.run_set import RunSet
-from transfer.records.store import Run, history
+from transfer.records.store import history
 from transfer.report.figures.svg import LINES, Plot, canvas, finish, logarithmic, look, note_omitted, plain, plot_of
 from transfer.report.render.text import csv
 from transfer.report.tables.table import Column, Table
@@ -16,7 +18,7 @@ def training_curves(runs: RunSet) -> Plot:
 
     A cross marks the last finite loss of a training that broke down. Columns of the CSV: run, status, step, loss.
     """
-    curves = [(run, _losses(run)) for run in runs.runs[:LINES]]
+    curves = [(run, _losses(run.folder)) for run in runs.runs[:LINES]]
     columns = [Column("run"), Column("status"), Column("step"), Column("loss")]
     with canvas(8.5, 4.2) as (figure, (axes,)):
         for number, (run, curve) in enumerate(curves):
@@ -44,10 +46,30 @@ def training_curves(runs: RunSet) -> Plot:
         return plot_of(figure, "history-loss", csv(Table(columns, rows)))
 
 
-def _losses(run: Run) -> list[tuple[int, float]]:
+def loss_curves(folders: Sequence[Path]) -> Plot | None:
+    """Plot the loss of runs without a record against the step; None if none has two steps.
+
+    Columns of the CSV: run, step, loss.
+    """
+    curves = {folder.name: _losses(folder) for folder in folders}
+    curves = {name: curve for name, curve in curves.items() if len(curve) > 1}
+    if not curves:
+        return None
+    with canvas(8.5, 3.2) as (figure, (axes,)):
+        for number, (name, curve) in enumerate([*curves.items()][:LINES]):
+            axes.plot(*zip(*curve), label=plain(name, 80), linewidth=1.4, **look(number))
+        axes.set_xlabel("step")
+        axes.set_ylabel("loss")
+        note_omitted(figure, min(len(curves), LINES), len(curves), "runs")
+        finish(figure, [axes])
+        rows = [{"run": name, "step": step, "loss": loss} for name, curve in curves.items() for step, loss in curve]
+        return plot_of(figure, "live-loss", csv(Table([Column("run"), Column("step"), Column("loss")], rows)))
+
+
+def _losses(folder: Path) -> list[tuple[int, float]]:
     """Return at most `POINTS` finite (step, loss) pairs of a run, including the first and the last."""
     pairs = []
-    for entry in history(run.folder):
+    for entry in history(folder):
         step, value = entry.get("step"), entry.get("loss")
         if isinstance(step, int) and isinstance(value, (int, float)) and math.isfinite(value):
             pairs.append((step, float(value)))

@@ -1,65 +1,65 @@
-"""The runs without a record on a page that is served: under way with their loss and time left, interrupted, failed."""
+"""What is not finished on a page that is served: the cells of a sweep, and runs with their loss and time left."""
 
-import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from backbones.errors import UserError
-from backbones.settings import read_yaml
-from transfer.records.store import HISTORY, OPTIONS, Unfinished
+from transfer.records.progress import training_progress
+from transfer.records.store import Unfinished
+from transfer.report.figures.training_curves import loss_curves
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import Column, Row, Table
-
-TAIL = 2**16
-"""Bytes at the end of a history in which its last step is looked for."""
+from transfer.sweep.definition.cell_states import CellState, is_running, read_states
 
 
-def live_section(unfinished: Sequence[Unfinished]) -> Section | None:
-    """Return the section of the runs without a record; None if there are none."""
+def live_sections(unfinished: Sequence[Unfinished]) -> Iterator[Section]:
+    """Yield the section of the runs without a record, and the losses of those under way."""
     if not unfinished:
-        return None
-    states = [run.state for run in unfinished]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    rows = [_row(run) for run in unfinished]
+        return
+    counts = Counter(run.state for run in unfinished)
+    note = ", ".join(f"{count} {state}" for state, count in counts.items())
     columns = [Column("loss", significant_digits=4), Column("minutes left", digits=0)]
-    table = Table.from_rows(rows, columns).without_empty()
-    return Section(title="Not finished", table=table, note=f"{counts}.")
+    table = Table.from_rows(map(_row, unfinished), columns).without_empty()
+    yield Section(title="Not finished", table=table, note=f"{note}.")
+    under_way = [run.folder for run in unfinished if run.state == "under way"]
+    if plot := loss_curves(under_way):
+        yield Section(title="Under way: loss", plot=plot)
 
 
 def _row(run: Unfinished) -> Row:
     cells: Row = {"run of": run.folder.name, "state": run.state}
     cells |= dict.fromkeys(("step", "epoch", "loss", "minutes left"))
-    step = last_step(run.folder)
-    if run.state == "under way" and step is not None:
-        cells |= {"step": step["step"], "loss": step["loss"]} | _progress(run.folder, float(step["epoch"]))
+    progress = training_progress(run.folder) if run.state == "under way" else None
+    if progress is not None:
+        of = f" of {progress.epochs:g}" if progress.epochs else ""
+        left = None if progress.seconds_left is None else progress.seconds_left / 60
+        cells |= {"step": progress.step, "loss": progress.loss, "epoch": f"{progress.epoch:.1f}{of}" if of else None}
+        cells["minutes left"] = left
     return cells | {"reason": (run.reason.splitlines() or [""])[0]}
 
 
-def last_step(folder: Path) -> dict[str, Any] | None:
-    """Return the last training step in a run's history that is whole; None without any."""
-    try:
-        with (folder / HISTORY).open("rb") as file:
-            file.seek(max(file.seek(0, 2) - TAIL, 0))
-            lines = file.read().splitlines()
-    except OSError:
+def sweep_section(out: Path) -> Section | None:
+    """Return the cells of the sweep in a folder that are not completed; None if it holds no sweep."""
+    states = read_states(out)
+    if not states:
         return None
-    for line in reversed(lines):
-        try:
-            step = json.loads(line)
-        except ValueError:
-            continue  # cut off, by the writer or at the front
-        if isinstance(step, dict) and {"step", "epoch", "loss"} <= step.keys():
-            return step
-    return None
+    running = is_running(out)
+    shown = [state if running or state.status != "running" else _stopped(state) for state in states]
+    counts = Counter(_word(state) for state in shown)
+    told = ", ".join(f"{count} {word}" for word, count in counts.most_common())
+    note = f"{len(states)} cells: {told}." + ("" if running else " No process runs the sweep now.")
+    rows = [{"cell": cell.name, "state": _word(cell), "reason": cell.reason} for cell in shown if not _done(cell)]
+    table = Table.from_rows(rows).without_empty() if rows else None
+    return Section(title="Cells of the sweep", table=table, note=note)
 
 
-def _progress(folder: Path, epoch: float) -> Row:
-    """Return the epoch of all, and minutes left if training goes on as since the run's folder was made."""
-    try:
-        epochs = float(read_yaml(folder / OPTIONS)["epochs"])
-        begin, now = ((folder / name).stat().st_mtime for name in (OPTIONS, HISTORY))
-    except (UserError, OSError, KeyError, TypeError, ValueError):
-        return {}
-    left = (now - begin) * (epochs - epoch) / epoch / 60 if 0 < epoch <= epochs else None
-    return {"epoch": f"{epoch:.1f} of {epochs:g}", "minutes left": left}
+def _stopped(state: CellState) -> CellState:
+    return CellState(state.name, "interrupted", state.reason, state.run)
+
+
+def _word(state: CellState) -> str:
+    return {"waiting": "planned"}.get(state.status, state.status)
+
+
+def _done(state: CellState) -> bool:
+    return state.status == "completed"

@@ -64,11 +64,11 @@ def test_a_table_that_fits_is_whole() -> None:
 
 def test_details_go_before_what_readers_look_for() -> None:
     columns = [Column("stem"), Column("mAP"), Column("se of samples " * 3, detail=3), Column("p", detail=1)]
-    row = {"stem": "conv " * 8, "mAP": 1.0, "se of samples " * 3: "of samples and of seeds" * 4, "p": 0.5}
+    row = {"stem": "conv " * 8, "mAP": 1.0, "se of samples " * 3: "of_samples_and_of_seeds" * 4, "p": 0.5}
     other = {name: f"{value}, too" if isinstance(value, str) else value for name, value in row.items()}
     shown = terminal(Table.from_rows([row, other], columns), width=60)
     assert "mAP" in shown
-    assert "|    p |" in shown
+    assert " p |" in shown
     assert "Not shown in 60 columns: se of samples" in shown
 
 

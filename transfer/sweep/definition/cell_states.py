@@ -1,0 +1,48 @@
+"""The states of a sweep's cells in `OUT/cells/states.json`, for pages that show a sweep under way. Imports no torch."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from backbones.runtime.files import write_atomic
+from transfer.records.store import is_locked
+
+STATES = Path("cells") / "states.json"
+LOCK = Path("cells") / "lock"
+
+
+@dataclass(frozen=True)
+class CellState:
+    """A cell of a sweep.
+
+    Attributes:
+        name: of the cell.
+        status: "waiting", "running", "completed", "failed", "blocked", or how its training broke down.
+        reason: first line of the error of one that failed, or why it is blocked.
+        run: id of its run; empty before that is known.
+    """
+
+    name: str
+    status: str
+    reason: str = ""
+    run: str = ""
+
+
+def write_states(out: Path, states: Sequence[CellState]) -> None:
+    """Write the states of all cells. Raises UserError if the folder cannot be written."""
+    write_atomic(out / STATES, json.dumps([asdict(state) for state in states], indent=1).encode())
+
+
+def read_states(out: Path) -> list[CellState]:
+    """Return the cells of the sweep in a folder; empty if it holds none, or its file is damaged."""
+    try:
+        content = json.loads((out / STATES).read_text(encoding="utf-8"))
+        return [CellState(*(str(cell[name]) for name in ("name", "status", "reason", "run"))) for cell in content]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def is_running(out: Path) -> bool:
+    """Return whether a process runs the sweep in a folder."""
+    return is_locked(out / LOCK)
