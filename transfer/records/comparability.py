@@ -62,6 +62,24 @@ def comparabilities(records: Sequence[Record], without: Collection[str] = ()) ->
     return result
 
 
+def comparable_with(records: Sequence[Record], without: Collection[str] = ()) -> list[tuple[Any, ...]]:
+    """Return a key for each row, equal for rows whose numbers may be compared: of one task and data, in one group.
+
+    A digest of the protocol is no such key: an option that has an effect with one stem alone, as `sync_bn` has where
+    there is BN, would separate the stems that are to be compared.
+
+    Args:
+        records: any record of each row.
+        without: see `comparabilities`.
+    """
+    groups = comparabilities(records, without).of_row
+    contents = (displayed_fields(record, without) for record in records)
+    return [
+        (*(content.get(name) for name in _SHOWN), group.letter if group else "")
+        for content, group in zip(contents, groups, strict=True)
+    ]
+
+
 def _group_rows(
     result: Comparabilities, records: Sequence[Record], rows: Sequence[int], without: Collection[str]
 ) -> None:

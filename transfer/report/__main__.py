@@ -166,6 +166,7 @@ def _request(options: ReportOptions) -> "ReportRequest":
         cost=options.cost,
         layers=options.layers,
         pictures=options.pictures,
+        emphasise=options.format == "latex",
         everything=options.format == "html",
     )
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from transfer.comparison.paired_intervals import Bootstrap
-from transfer.records.comparability import Comparability
+from transfer.records.comparability import Comparability, comparable_with
 from transfer.records.grouping import Group, marks
 from transfer.records.labels import value_label
 from transfer.records.protocol import configurations, digest
@@ -49,14 +50,15 @@ class Board:
 
 def boards(runs: RunSet, options: Bootstrap | None = None) -> list[Board]:
     """Return a board for each protocol, by task and data set."""
-    by_protocol: dict[str, list[Group]] = {}
-    for group in runs.grouping.groups:
-        by_protocol.setdefault(digest(group.first), []).append(group)
+    by_protocol: dict[tuple[Any, ...], list[Group]] = {}
+    keys = comparable_with([group.first for group in runs.grouping.groups])
+    for key, group in zip(keys, runs.grouping.groups, strict=True):
+        by_protocol.setdefault(key, []).append(group)
     titles: set[str] = set()
     made = []
-    for key, groups in by_protocol.items():
+    for groups in by_protocol.values():
         title = _title(groups[0])
-        title = f"{title}, protocol {key[:_HEX]}" if title in titles else title
+        title = f"{title}, protocol {digest(groups[0].first)[:_HEX]}" if title in titles else title
         titles.add(title)
         rows = standings(groups, runs, options)
         digests = configurations([row.group.first for row in rows], runs.exports)

@@ -49,6 +49,8 @@ class ReportRequest:
     cost: bool = False
     layers: bool = False
     pictures: bool = False
+    emphasise: bool = False
+    """Whether the best scores are emphasised where they are told apart from the next best."""
     everything: bool = False
     """Also show sections that were not asked for: maps over varied rates, token similarity, curves, galleries."""
 
@@ -87,7 +89,7 @@ def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     if request.map:
         parts += _map(runs, request.map, request.by, "Stability map")
     if not request.names_sections:
-        parts += _tables(runs, request.each)
+        parts += _tables(runs, request)
     if request.cost:
         parts += _asked(True, _cost(runs), NO_COSTS)
     if request.layers:
@@ -120,7 +122,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     costs = [replace(part, table=None) for part in costs]
     rest = [
         *_samples(comparisons),
-        *_tables(runs, request.each),
+        *_tables(runs, request),
         *cost_tables,
         *_asked(request.layers, _layers(runs), NO_LAYERS),
     ]
@@ -136,15 +138,19 @@ def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Sectio
     return made
 
 
-def _tables(runs: RunSet, each: bool) -> Iterator[Section]:
+def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
     """Yield a table of scores for each task."""
+    from transfer.report.tables.best_scores import with_best
     from transfer.report.tables.dataset_means import over_datasets
     from transfer.report.tables.scores import each_run
     from transfer.report.tables.summary import summary
 
     for task in runs.tasks:
         of_task = runs.of_task(task)
-        yield Section(title=task, table=each_run(of_task) if each else summary(of_task))
+        table = each_run(of_task) if request.each else summary(of_task)
+        if request.emphasise and not request.each:
+            table = with_best(table, of_task, request.bootstrap)
+        yield Section(title=task, table=table)
         means = over_datasets(of_task)
         if len(means):
             yield Section(title=f"{task}: mean over data sets", table=means)

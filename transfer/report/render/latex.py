@@ -1,7 +1,7 @@
 """Tables in LaTeX, for the package booktabs."""
 
-from transfer.report.render.text import note_texts, texts_of, values
-from transfer.report.tables.table import Table, is_number
+from transfer.report.render.text import constant_columns, note_texts, texts_of, values
+from transfer.report.tables.table import Column, Table, is_number
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -21,14 +21,29 @@ _SPECIAL = {
 
 
 def latex(table: Table) -> str:
-    """Return an environment `tabular`: texts aligned left, numbers right, notes below as comments."""
-    columns = [texts_of(table, column) for column in table.columns]
+    """Return an environment `tabular`: texts aligned left, numbers right, notes below as comments.
+
+    What is the same in every row is one of the notes. A number is bold only where `Table.emphasised` says that it is
+    shown to be the best.
+    """
+    constant = constant_columns(table)
+    above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
+    table = table.without(*constant)
+    columns = [_cells(table, column) for column in table.columns]
     alignment = "".join("r" if any(map(is_number, values(table, column.name))) else "l" for column in table.columns)
-    lines = [" & ".join(map(escaped, row)) + r" \\" for row in zip(*columns, strict=True)]
+    lines = [" & ".join(row) + r" \\" for row in zip(*columns, strict=True)]
     heading = " & ".join(escaped(column.name) for column in table.columns) + r" \\"
     body = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
     notes = [f"% {' '.join(note.split())}" for note in note_texts(table.notes)]
+    notes = [f"% In every row: {' '.join(above.split())}."] * bool(above) + notes
     return "\n".join([*body, r"\end{tabular}", *notes])
+
+
+def _cells(table: Table, column: Column) -> list[str]:
+    """Return the cells of a column, those that the table emphasises in bold."""
+    texts = map(escaped, texts_of(table, column))
+    bold = {row for row, name in table.emphasised if name == column.name}
+    return [rf"\textbf{{{text}}}" if place in bold else text for place, text in enumerate(texts)]
 
 
 def escaped(text: str) -> str:

@@ -30,6 +30,7 @@ from transfer.report.tables.comparison_notes import (
 )
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, NoteKind, Row, Table, is_missing
 from transfer.statistics.intervals import Estimate
+from transfer.statistics.verdicts import Kind
 
 P_VALUES = ("p", "adjusted p")
 NUMBERS = ("difference", "low", "high", "se of seeds", "se of samples")
@@ -186,6 +187,11 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     more = [*adjustment_notes(comparison), *overall_notes(rows)]
     in_percent = any(row.percent for row in rows)
     table = Table.from_rows(cells, _columns(in_percent), [*notes, *more])
+    better = {Kind.A_BETTER: "a", Kind.B_BETTER: "b"}
+    shown = (
+        (place, row) for place, row in enumerate(rows) if row.verdict.kind in better and not row.verdict.breakdowns
+    )
+    table.emphasised = frozenset((place, better[row.verdict.kind]) for place, row in shown)
     table = table.without(*(name for name in LATER if name in table and all(map(is_missing, table[name]))))
     later = [name for name in LATER if name in table]
     last = [name for name in table.names if name.startswith(BROKE_DOWN)]

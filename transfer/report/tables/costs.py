@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from transfer.records.comparability import comparable_with
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.fields import check_fields, value_of
 from transfer.records.grouping import Group
-from transfer.records.protocol import digest
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, score_unit
@@ -94,9 +94,10 @@ def cost_table(runs: RunSet, by: Sequence[str] = (), *, across: Sequence[str] = 
 def _mark_front(groups: Sequence[Group], rows: Sequence[dict[str, Any]], cost: str, across: Sequence[str]) -> None:
     """Set `pareto_<cost>` of each row: whether it is on the Pareto front of the rows comparable with it."""
     fronts: dict[Any, list[int]] = {}
-    for place, (group, row) in enumerate(zip(groups, rows, strict=True)):
+    keys = comparable_with([group.first for group in groups], across)
+    for place, (key, group, row) in enumerate(zip(keys, groups, rows, strict=True)):
         kind = row.get(KIND_OF.get(cost, ""))
-        fronts.setdefault((group.first.primary, digest(group.first, across), kind), []).append(place)
+        fronts.setdefault((group.first.primary, key, kind), []).append(place)
     for places in fronts.values():
         signs = [-1 if _lower_is_better(groups[place]) else 1 for place in places]
         scores = [sign * rows[place]["score"] for sign, place in zip(signs, places, strict=True)]

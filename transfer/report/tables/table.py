@@ -95,6 +95,8 @@ class Table:
     columns: list[Column]
     rows: list[Row]
     notes: list[Note] = field(default_factory=list)
+    emphasised: frozenset[tuple[int, str]] = field(default=frozenset(), kw_only=True)
+    """Cells, by row and column, whose value is best and shown to be; LaTeX prints them in bold."""
 
     @classmethod
     def from_rows(cls, rows: Iterable[Row], columns: Collection[Column] = (), notes: Iterable[Note] = ()) -> "Table":
@@ -150,7 +152,8 @@ class Table:
             for note in self.notes
             if not note.rows or any(row in new for row in note.rows)
         ]
-        return replace(self, rows=[self.rows[place] for place in places], notes=notes)
+        kept = frozenset((new[row], name) for row, name in self.emphasised if row in new)
+        return replace(self, rows=[self.rows[place] for place in places], notes=notes, emphasised=kept)
 
     def without_empty(self) -> "Table":
         """Return the table without the columns that have no value in any row, see `is_missing`."""
