@@ -69,7 +69,7 @@ def _write_figures(runs: RunSet, options: ReportOptions, folder: Path) -> int:
     from transfer.report.paper_figures import write_figures
 
     with styled(options.style):
-        files = write_figures(sections(runs, replace(_request(options), everything=True)), folder)
+        files = write_figures(lambda: sections(runs, replace(_request(options), everything=True)), folder)
     print(f"{folder}: {len(files)} files")
     return 0
 

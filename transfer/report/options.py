@@ -55,7 +55,8 @@ class ReportOptions:
     layers: bool = False
     """Diagnostics of the task tokens, layer by layer."""
     figures: Path | None = None
-    """Write the figures of the page to this folder, as SVG and PDF of 6.9 inches, each with its data as CSV."""
+    """Write the figures of the page to this folder, as SVG and PDF for one and for two columns (3.35 and
+    6.9 inches), each with its data as CSV."""
     style: Path | None = None
     """File of matplotlib's settings for --figures, over those of the suite."""
     serve: bool = False

@@ -1,33 +1,46 @@
 """The figures of a report as files for a paper."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, write_atomic
+from transfer.report.figures.svg import PAPER_INCHES, in_columns
 from transfer.report.page.section_types import Section
 
 
-def write_figures(parts: Sequence[Section], folder: Path) -> list[Path]:
-    """Write every figure as SVG and PDF, and its data as CSV; return the files.
+def write_figures(draw: Callable[[], Sequence[Section]], folder: Path) -> list[Path]:
+    """Write every figure as SVG and PDF in the widths of one and of two columns, and its data as CSV.
 
     Names come from the titles of the sections; of equal ones later files get a number.
+
+    Args:
+        draw: makes the sections, once for each width.
+        folder: where to write.
 
     Raises:
         UserError: there is no figure, or the folder cannot be written.
     """
-    plotted = [part for part in parts if part.plot is not None]
-    if not plotted:
+    contents: dict[str, bytes] = {}
+    for columns in PAPER_INCHES:
+        with in_columns(columns):
+            contents |= _contents(draw())
+    if not contents:
         raise UserError("--figures: these runs give no figure")
     check_writable(folder, "--figures")
+    for name, content in contents.items():
+        write_atomic(folder / name, content, flag="--figures")
+    return [folder / name for name in contents]
+
+
+def _contents(parts: Sequence[Section]) -> dict[str, bytes]:
+    """Return the files of all figures by their names."""
     seen: Counter[str] = Counter()
-    files = []
-    for part in plotted:
-        assert part.plot is not None
-        seen[part.slug] += 1
-        number = f"-{seen[part.slug]}" if seen[part.slug] > 1 else ""
-        for name, content in part.plot.paper_files(part.slug + number):
-            write_atomic(folder / name, content, flag="--figures")
-            files.append(folder / name)
-    return files
+    contents: dict[str, bytes] = {}
+    for part in parts:
+        if part.plot is not None:
+            seen[part.slug] += 1
+            number = f"-{seen[part.slug]}" if seen[part.slug] > 1 else ""
+            contents |= part.plot.paper_files(part.slug + number)
+    return contents

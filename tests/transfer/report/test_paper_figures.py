@@ -1,5 +1,7 @@
 """`--figures FOLDER`: files for a paper, from real runs."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,20 +19,25 @@ NAME = "effects-of-stem-conv-against-stem-patchify"
 
 
 def test_svg_pdf_and_data_of_every_figure(tmp_path: Path) -> None:
-    parts = sections(RunSet.of(both(tmp_path / "runs")), ReportRequest(everything=True, draws=300))
-    files = write_figures(parts, tmp_path / "figures")
+    def draw(folder: str) -> Callable[[], list[Section]]:
+        runs = RunSet.of(both(tmp_path / folder))
+        return lambda: sections(runs, ReportRequest(everything=True, draws=300))
+
+    files = write_figures(draw("runs"), tmp_path / "figures")
     assert {file.name for file in files} == {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {f"{NAME}.svg", f"{NAME}.pdf", f"{NAME}.csv"} <= {file.name for file in files}
-    svg = (tmp_path / "figures" / f"{NAME}.svg").read_text()
+    assert {f"{NAME}-1col.svg", f"{NAME}-2col.pdf", f"{NAME}.csv"} <= {file.name for file in files}
+    svg = (tmp_path / "figures" / f"{NAME}-2col.svg").read_text()
     assert "knn top1 on toy_market" in svg, "text stays text"
     assert "currentColor" not in svg, "a paper has no text colour to inherit"
     assert 'width="496.8pt"' in svg, "6.9 inches"
-    pdf = (tmp_path / "figures" / f"{NAME}.pdf").read_bytes()
+    narrow = (tmp_path / "figures" / f"{NAME}-1col.svg").read_text()
+    assert 'width="241.2pt"' in narrow, "3.35 inches"
+    assert min(map(float, re.findall(r"font-size: ([\d.]+)px", narrow))) >= 6.0
+    pdf = (tmp_path / "figures" / f"{NAME}-1col.pdf").read_bytes()
     assert pdf.startswith(b"%PDF-")
     assert b"/FontFile2" in pdf, "letters as a font, not as outlines"
     again = {file.name: file.read_bytes() for file in files}
-    parts = sections(RunSet.of(both(tmp_path / "again")), ReportRequest(everything=True, draws=300))
-    assert {file.name: file.read_bytes() for file in write_figures(parts, tmp_path / "figures")} == again
+    assert {file.name: file.read_bytes() for file in write_figures(draw("again"), tmp_path / "figures")} == again
 
 
 def test_a_page_drawn_after_its_files_is_as_before(tmp_path: Path) -> None:
@@ -61,7 +68,7 @@ def test_bad_styles_and_nothing_to_draw(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=rf"--style .*{name}: cannot be read"), styled(tmp_path / name):
             pass
     with pytest.raises(UserError, match="--figures: these runs give no figure"):
-        write_figures([Section(title="t")], tmp_path)
+        write_figures(lambda: [Section(title="t")], tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,19 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, finish, logarithmic, note_omitted, plain, plot_of
+from transfer.report.figures.svg import (
+    COLOURS,
+    INK,
+    Mark,
+    Plot,
+    arm_number,
+    canvas,
+    finish,
+    logarithmic,
+    note_omitted,
+    plain,
+    plot_of,
+)
 from transfer.report.render.text import csv
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cost_fit import cost_fits
@@ -32,14 +44,16 @@ def cost_plot(rows: CostTable, cost: str = "total_hours") -> Plot:
     all_panels = _panels(kept, [*PANEL, *([KIND_OF[cost]] if cost in KIND_OF else [])])
     panels = dict(list(all_panels.items())[:PANELS])
     fits = cost_fits(rows, cost)
-    labels = {key: number for number, key in enumerate(dict.fromkeys(_series(row, series) for row in kept.rows))}
+    keys = {_series(row, series): " ".join(str(row[name]) for name in series) for row in kept.rows}
+    labels = {key: arm_number(name, number) for number, (key, name) in enumerate(keys.items())}
     across = min(max(len(panels), 1), 2)
     with canvas(4.6 * across + 2.4, 3.9 * -(-max(len(panels), 1) // across), max(len(panels), 1), across) as (
         figure,
         all_axes,
     ):
+        marks: list[Mark] = []
         for axes, (key, points) in zip(all_axes, panels.items()):
-            _panel(axes, points, cost, series, labels)
+            _panel(axes, points, cost, series, labels, marks)
             of_panel = {fit_key[len(key) :]: fit for fit_key, fit in fits.items() if fit_key[: len(key)] == key}
             for of_series, fit in of_panel.items():
                 name = plain(" ".join(map(str, of_series)), 40)
@@ -52,7 +66,7 @@ def cost_plot(rows: CostTable, cost: str = "total_hours") -> Plot:
             logarithmic(axes.xaxis, [row[cost] for row in points])
         finish(figure, all_axes)
         note_omitted(figure, len(panels), len(all_panels), "panels")
-        return plot_of(figure, f"cost-{re.sub('[^a-z0-9]+', '-', cost.lower())}", csv(kept))
+        return plot_of(figure, f"cost-{re.sub('[^a-z0-9]+', '-', cost.lower())}", csv(kept), marks)
 
 
 def _panels(rows: Table, names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
@@ -68,7 +82,18 @@ def _series(row: Row, names: Sequence[str]) -> str:
     return plain(" ".join(str(row[name]) for name in names), 40)
 
 
-def _panel(axes: Any, points: Sequence[Row], cost: str, series: Sequence[str], labels: Mapping[str, int]) -> None:
+def _mark(row: Row, cost: str, gid: str) -> Mark:
+    """Return what is said of a configuration."""
+    deviation = "" if is_missing(row["score_sd"]) or not row["score_sd"] else f" ± {row['score_sd']:.2f}"
+    name, runs = str(row["backbone"]), row["run"]
+    told = f"{name}: {row['metric']} {row['score']:.2f}{deviation}, {row['seeds']} seeds, {cost} {row[cost]:.4g}"
+    return Mark(gid, f"{told}; {runs[0]}" if runs else told, runs[0] if runs else "", name)
+
+
+def _panel(
+    axes: Any, points: Sequence[Row], cost: str, series: Sequence[str], labels: Mapping[str, int], marks: list[Mark]
+) -> None:
+    """Draw the points of a panel, and add what is said of each to `marks`."""
     for label in dict.fromkeys(_series(row, series) for row in points):
         number, of_series = labels[label], [row for row in points if _series(row, series) == label]
         shape = SHAPES[number // len(COLOURS) % len(SHAPES)]
@@ -76,7 +101,10 @@ def _panel(axes: Any, points: Sequence[Row], cost: str, series: Sequence[str], l
         costs, scores = [row[cost] for row in of_series], [row["score"] for row in of_series]
         deviations = [0.0 if is_missing(row["score_sd"]) else row["score_sd"] for row in of_series]
         axes.errorbar(costs, scores, yerr=deviations, fmt="none", ecolor=colour, alpha=0.6)
-        axes.scatter(costs, scores, s=42, color=colour, marker=shape, label=label, zorder=3)
+        for row in of_series:
+            marks.append(_mark(row, cost, f"point-{len(marks)}"))
+            look = {"s": 42, "color": colour, "marker": shape, "label": label, "zorder": 3, "gid": marks[-1].gid}
+            axes.scatter([row[cost]], [row["score"]], **look)
     best = [row for row in points if row[f"pareto_{cost}"]]
     for protocol in dict.fromkeys(cell_text(row["protocol"]) for row in best):
         front = [row for row in best if cell_text(row["protocol"]) == protocol]

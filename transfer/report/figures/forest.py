@@ -5,14 +5,15 @@ trainings that broke down.
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from csv import writer
 from typing import Any
 
 from transfer.comparison.compare_arms import ComparedScore, Comparison
+from transfer.records.run_set import RunSet
 from transfer.report.answer.naming import arm_name
 from transfer.report.answer.sentences import interval_text, row_name
-from transfer.report.figures.svg import COLOURS, INK, Plot, canvas, plain, plot_of
+from transfer.report.figures.svg import COLOURS, INK, Mark, Plot, arm_number, canvas, is_narrow, plain, plot_of
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind
 
@@ -20,11 +21,13 @@ ROW = 0.34
 """Height of a row in inches."""
 ROWS = 60
 """Rows that are drawn; further ones stand in the table alone."""
-DECIDED = {Kind.A_BETTER: COLOURS[0], Kind.B_BETTER: COLOURS[1]}
+DECIDED = (Kind.A_BETTER, Kind.B_BETTER)
 UNDECIDED = "#7f7f7f"
 
 
-def forest_plot(comparison: Comparison, *, primary: bool = True, name: str = "forest") -> Plot | None:
+def forest_plot(
+    comparison: Comparison, runs: RunSet | None = None, *, primary: bool = True, name: str = "forest"
+) -> Plot | None:
     """Draw the differences of two arms with their 95 % intervals; None where no row has one.
 
     To the right of zero the first arm is better, also in scores of which less is better. The CSV has every number in
@@ -32,6 +35,7 @@ def forest_plot(comparison: Comparison, *, primary: bool = True, name: str = "fo
 
     Args:
         comparison: of two arms.
+        runs: among which they were compared, for the colours of the arms.
         primary: show the tasks' primary scores alone.
         name: prefix of the ids in the SVG.
     """
@@ -42,23 +46,41 @@ def forest_plot(comparison: Comparison, *, primary: bool = True, name: str = "fo
     panels = [
         part for part in ([row for row in drawn if row.percent], [row for row in drawn if not row.percent]) if part
     ]
+    colours = dict(zip(DECIDED, _colours(comparison, runs), strict=True))
     a, b = (plain(arm_name(arm.text), 40) for arm in comparison.arms)
     height = sum(ROW * len(part) for part in panels) + 1.15 * len(panels)
+    height *= 1.5 if is_narrow() else 1  # names take two lines
     with canvas(8.6, height, len(panels)) as (figure, all_axes):
+        marks: list[Mark] = []
         for axes, part in zip(all_axes, panels, strict=True):
-            _panel(axes, part)
+            marks += _panel(axes, part, colours, {"a": a, "b": b})
             axes.set_xlabel("points of a percent" if part[0].percent else "the score's own unit")
-            axes.set_title(f"← {b} better", loc="left", fontsize=9)
+            axes.set_title(f"← {b} better{chr(10) * is_narrow()}", loc="left", fontsize=9)  # a line above the other
             axes.set_title(f"{a} better →", loc="right", fontsize=9)
-        return plot_of(figure, name, _csv(rows))
+        return plot_of(figure, name, _csv(rows), marks)
 
 
-def _panel(axes: Any, rows: Sequence[ComparedScore]) -> None:
+def _colours(comparison: Comparison, runs: RunSet | None) -> list[str]:
+    """Return the colour of each arm: that of its backbone in the other figures, if its runs have one and no other."""
+    numbers = [0, 1]
+    if runs is not None:
+        named = [{runs.backbone_names.get(run.record.run_id, "") for run in arm.runs} for arm in comparison.arms]
+        single = [arm_number(min(names), -1) if len(names) == 1 else -1 for names in named]
+        numbers = single if -1 not in single and single[0] != single[1] else numbers
+    return [COLOURS[number % len(COLOURS)] for number in numbers]
+
+
+def _panel(
+    axes: Any, rows: Sequence[ComparedScore], colours: Mapping[Kind, str], names: Mapping[str, str]
+) -> Iterator[Mark]:
+    """Draw the rows of a panel; yield what is said of each."""
     places = range(len(rows))
     axes.axvline(0, color=INK, linewidth=0.9)
     for place, row in zip(places, rows, strict=True):
         estimate, sign = row.estimate, 1 if row.higher else -1
-        broken = ", ".join(f"{arm.arm} broke down {arm.broken}/{arm.of}" for arm in row.breakdowns if arm.broken)
+        broken = ", ".join(
+            f"{names.get(arm.arm, arm.arm)} broke down {arm.broken}/{arm.of}" for arm in row.breakdowns if arm.broken
+        )
         beside = "" if estimate is None else interval_text(row)
         axes.annotate(
             "  ".join(filter(None, [beside, f"✗ {broken}" if broken else ""])),
@@ -67,13 +89,17 @@ def _panel(axes: Any, rows: Sequence[ComparedScore]) -> None:
         if estimate is None:
             continue
         ends = sorted(sign * row.scale * value for value in (estimate.low, estimate.high))
-        colour = DECIDED.get(row.verdict.kind, UNDECIDED)
+        colour = colours.get(row.verdict.kind, UNDECIDED)
         axes.plot(ends, [place, place], color=colour, linewidth=2.2, solid_capstyle="butt")
         filled = colour if row.verdict.kind in DECIDED else "white"
-        axes.scatter(
-            [sign * row.scale * estimate.estimate], [place], s=44, marker="s", color=filled, edgecolors=colour, zorder=3
-        )
-    axes.set_yticks(list(places), [plain(row_name(row), 48) for row in rows])
+        gid = f"effect-{row.percent:d}-{place}"
+        at, look = [sign * row.scale * estimate.estimate], {"s": 44, "marker": "s", "zorder": 3, "gid": gid}
+        axes.scatter(at, [place], color=filled, edgecolors=colour, **look)
+        seeds = " and ".join(map(str, dict.fromkeys(estimate.seeds)))
+        told = f"{row_name(row)}: {interval_text(row)}, p {row.p:.2g}, seeds {seeds}, {verdict_in_short(row.verdict)}"
+        yield Mark(gid, told, row.matched.first.run_id)
+    labels = [plain(row_name(row), 48) for row in rows]
+    axes.set_yticks(list(places), [label.replace(" on ", "\non ", 1) if is_narrow() else label for label in labels])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(True, axis="x", color=INK, alpha=0.14, linewidth=0.7)
     axes.set_axisbelow(True)

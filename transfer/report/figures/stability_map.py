@@ -1,12 +1,12 @@
 """Stability maps as heat maps: a panel for each map, a cell for each rate and warm-up, breakdowns hatched and named."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from transfer.records.fields import order
-from transfer.report.figures.svg import INK, Plot, canvas, note_omitted, plain, plot_of
+from transfer.report.figures.svg import INK, Mark, Plot, canvas, note_omitted, plain, plot_of
 from transfer.report.render.text import csv
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.stability_map import StabilityMap
@@ -61,7 +61,10 @@ def heat_map(rows: StabilityMap) -> Plot:
         _legend(figure, {*rows["outcome"], *filter(None, breakdowns)})
         note_omitted(figure, len(groups), len(all_groups), "maps")
         name = "map-" + re.sub("[^a-z0-9]+", "-", f"{rows.x}-{rows.y}".lower())
-        return plot_of(figure, name, csv(rows))
+        marks = [
+            mark for number, (_, cells) in enumerate(groups) for mark in _marks(number, cells, (rows.x, rows.y), values)
+        ]
+        return plot_of(figure, name, csv(rows), marks)
 
 
 def _scales(rows: StabilityMap) -> dict[str, _Scale]:
@@ -117,6 +120,20 @@ def _panel(
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_alpha(0.3)
+
+
+def _marks(
+    number: int, cells: Sequence[dict[str, Any]], names: tuple[str, str], values: dict[str, list[Any]]
+) -> Iterator[Mark]:
+    """Yield what is said of each cell of a panel."""
+    x, y = names
+    for cell in cells:
+        column, row = values[x].index(_value(cell[x])), values[y].index(_value(cell[y]))
+        score = _value(cell["score"])
+        ending = cell["outcome"] if score is None else f"{cell['metric']} {score:.2f}"
+        told = f"{x} {_label(cell[x])}, {y} {_label(cell[y])}: {ending}, {cell['completed']} of {cell['seeds']} seeds"
+        runs = cell.get("run") or ()
+        yield Mark(f"cell-{number}-{column}-{row}", f"{told} completed", runs[0] if runs else "")
 
 
 def _value(value: Any) -> Any:

@@ -7,10 +7,12 @@ import io
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +30,32 @@ LINES = 24
 """Largest number of curves in a plot."""
 
 
-PAPER_INCHES = 6.9
-"""Width of a figure for a paper, over two columns."""
+PAPER_INCHES = {1: 3.35, 2: 6.9}
+"""Width of a figure for a paper, over one column and over two."""
+SHRUNK = {1: 0.75, 2: 0.85}
+"""Size of the text in a figure for a paper, of that on the page."""
+SMALLEST = 6.0
+"""Smallest text of a figure for a paper, in points."""
 _style: ContextVar[Path | None] = ContextVar("style", default=None)
+_arms: ContextVar[Mapping[str, int]] = ContextVar("arms", default={})  # noqa: B039 - it is never changed
+_columns: ContextVar[int] = ContextVar("columns", default=0)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a page says of a part of a figure when it is pointed at, and where a click leads.
+
+    Attributes:
+        gid: group id of the part, unique in the figure.
+        text: run, seed, value and interval.
+        run: id of the run whose record a click opens; empty for none.
+        arm: name of the backbone, by which parts are hidden and shown; empty for none.
+    """
+
+    gid: str
+    text: str
+    run: str = ""
+    arm: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,20 +67,29 @@ class Plot:
     figure: "Figure" = field(compare=False, repr=False)
 
     def paper_files(self, name: str) -> Iterator[tuple[str, bytes]]:
-        """Yield (file name, content): SVG and PDF in the width of a paper's two columns, with text as text, and CSV.
+        """Yield (file name, content): SVG and PDF with text as text, and CSV.
 
         Args:
-            name: of the files, without suffix.
+            name: of the files, without suffix; those of a figure that was drawn `in_columns` end in "-1col" or "-2col".
         """
         import matplotlib
 
-        width, height = self.figure.get_size_inches()
-        self.figure.set_size_inches(PAPER_INCHES, height * max(PAPER_INCHES / width, 0.75))
+        columns = _columns.get()
+        if columns:
+            _shrink_texts(self.figure, SHRUNK[columns])
         with matplotlib.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "transfer"}):
             for kind in ("svg", "pdf"):
-                yield f"{name}.{kind}", _saved(self.figure, kind)
-        self.figure.set_size_inches(width, height)
+                yield f"{name}-{columns}col.{kind}" if columns else f"{name}.{kind}", _saved(self.figure, kind)
         yield f"{name}.csv", self.csv.encode()
+
+
+def _shrink_texts(figure: "Figure", factor: float) -> None:
+    """Make the text of a figure smaller, to no less than `SMALLEST`."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if isinstance(text, Text):
+            text.set_fontsize(max(SMALLEST, factor * float(text.get_fontsize())))
 
 
 def _saved(figure: "Figure", kind: str) -> bytes:
@@ -93,6 +127,31 @@ def styled(style: Path | None) -> Iterator[None]:
         yield
     finally:
         _style.reset(token)
+
+
+@contextmanager
+def in_columns(columns: int) -> Iterator[None]:
+    """Draw figures in the width of one or two columns of a paper (`PAPER_INCHES`): panels below each other in one."""
+    token = _columns.set(columns)
+    try:
+        yield
+    finally:
+        _columns.reset(token)
+
+
+def is_narrow() -> bool:
+    """Return whether figures are drawn for one column of a paper."""
+    return _columns.get() == 1
+
+
+def _sizes(width: float, height: float, panels: int, across: int) -> tuple[float, float, int]:
+    """Return the width and height of a figure, and its panels across, for the page or for the columns of a paper."""
+    if not (columns := _columns.get()):
+        return width, height, across
+    wide, high = width / across, height / -(-panels // across)
+    across = 1 if columns == 1 else across
+    inches = PAPER_INCHES[columns]
+    return inches, high * max(min(inches / across / wide, 1.0), 0.6) * -(-panels // across), across
 
 
 def plain(value: object, most: int = 60) -> str:
@@ -134,6 +193,7 @@ def canvas(width: float, height: float, panels: int = 1, across: int = 1) -> Ite
         if style := _style.get():
             matplotlib.rcParams.update(matplotlib.rc_params_from_file(style, use_default_template=False))
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has other fonts
+        width, height, across = _sizes(width, height, panels, across)
         figure = Figure(figsize=(width, height), layout="constrained")
         down = -(-panels // across)
         axes = figure.subplots(down, across, squeeze=False).ravel().tolist()
@@ -142,24 +202,75 @@ def canvas(width: float, height: float, panels: int = 1, across: int = 1) -> Ite
         yield figure, axes[:panels]
 
 
-def plot_of(figure: "Figure", name: str, csv: str) -> Plot:
+def plot_of(figure: "Figure", name: str, csv: str, marks: Iterable[Mark] = ()) -> Plot:
     """Return a figure that is drawn, and the values that it shows.
 
     Args:
         figure: on a `canvas`.
         name: prefix of the ids in the SVG, so that a page can hold several.
         csv: the values.
+        marks: what the page says of parts of the figure.
     """
-    return Plot(_page_svg(figure, name), csv, figure)
+    return Plot(_page_svg(figure, name, marks), csv, figure)
 
 
-def _page_svg(figure: "Figure", name: str) -> str:
+def _page_svg(figure: "Figure", name: str, marks: Iterable[Mark]) -> str:
     """Return the figure as an <svg> element whose lines have the text colour of the page."""
     drawn = _saved(figure, "svg").decode()
     drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")
     # the style rule would apply to the whole page
     drawn = re.sub(r"<style[^>]*>.*?</style>", "", drawn, count=1, flags=re.DOTALL)
+    by_gid = {mark.gid: mark for mark in marks}
+    drawn = re.sub(r'<g id="([^"]+)">', lambda found: _marked(found.group(), by_gid.get(found[1])), drawn)
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", drawn)
+
+
+def _marked(tag: str, mark: Mark | None) -> str:
+    """Return the opening tag of a part of a figure with what is said of it."""
+    if mark is None:
+        return tag
+    facts = {"data-run": mark.run, "data-arm": mark.arm}
+    told = "".join(f' {name}="{escape(plain(value, 200))}"' for name, value in facts.items() if value)
+    return f"{tag.removesuffix('>')}{told}><title>{escape(plain(mark.text, 200))}</title>"
+
+
+@contextmanager
+def arms_coloured(names: Iterable[str]) -> Iterator[None]:
+    """Draw figures in which every arm has its own colour, the same in all of them.
+
+    Args:
+        names: of all arms, as tables name their backbones.
+    """
+    token = _arms.set({name: number for number, name in enumerate(dict.fromkeys(names))})
+    try:
+        yield
+    finally:
+        _arms.reset(token)
+
+
+def arm_number(name: str, otherwise: int) -> int:
+    """Return the number of an arm, which gives its colour in all figures; `otherwise` where it has none."""
+    return _arms.get().get(name, otherwise)
+
+
+class Looks:
+    """Colours and dashes of the curves of one figure: the colour is that of the arm, the dashes tell its runs apart."""
+
+    def __init__(self) -> None:
+        self._uses: Counter[str] = Counter()
+
+    def of(self, arm: str, number: int) -> dict[str, Any]:
+        """Return the look of the next curve of an arm.
+
+        Args:
+            arm: name of its backbone, as tables have it.
+            number: of the curve in the figure, which counts where arms have no colours.
+        """
+        self._uses[arm] += 1
+        if arm not in _arms.get():
+            return look(number)
+        colour = look(_arms.get()[arm])["color"]
+        return {"color": colour, "linestyle": STYLES[(self._uses[arm] - 1) % len(STYLES)]}
 
 
 def look(number: int) -> dict[str, Any]:
@@ -173,7 +284,8 @@ def logarithmic(axis: Any, values: Sequence[float]) -> None:
 
     span = max(values) / min(values)
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    axis.set_major_locator(MaxNLocator(6) if span < 10 else LogLocator(subs=(1, 2, 5) if span < 1000 else (1,)))
+    ticks, subs = (3, (1,)) if _columns.get() else (6, (1, 2, 5) if span < 1000 else (1,))
+    axis.set_major_locator(MaxNLocator(ticks) if span < 10 else LogLocator(subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -187,7 +299,8 @@ def finish(figure: "Figure", all_axes: Sequence[Any]) -> None:
         handles, labels = axes.get_legend_handles_labels()
         shown |= dict(zip(labels, handles))
     if shown:
-        figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=8.5)
+        place: Any = "outside lower center" if is_narrow() else "outside right upper"
+        figure.legend(shown.values(), shown.keys(), loc=place, fontsize=8.5)
 
 
 def note_omitted(figure: "Figure", shown: int, total: int, name: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.figures.svg import LINES, Plot, canvas, finish, look, note_omitted, plain, plot_of
+from transfer.report.figures.svg import LINES, Looks, Mark, Plot, canvas, finish, note_omitted, plain, plot_of
 from transfer.report.render.text import csv
 from transfer.report.tables.table import Column, Row, Table, is_missing
 from transfer.report.tables.tokens import LayerHistories
@@ -26,19 +26,24 @@ def similarity_plot(runs: RunSet) -> Plot:
     curves = {run: rows for run, rows in curves.items() if rows}
     places = merged_order([row["place"] for row in rows] for rows in curves.values())
     with canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
+        names, looks, marks = runs.backbone_names, Looks(), []
         for number, (run, rows) in enumerate(list(curves.items())[:LINES]):
             points = [row for row in rows if not is_missing(row["similarity"])]
+            if not points:
+                continue
             positions = [places.index(row["place"]) for row in points]
             name = plain(f"{rows[0]['backbone']}, stem {rows[0]['stem']}", 40)
             label = f"{name} {plain(run[-6:])}"
             similarities = [row["similarity"] for row in points]
-            axes.plot(positions, similarities, marker="o", markersize=4, label=label, **look(number))
+            style, gid = looks.of(names[run], number), f"curve-{number}"
+            axes.plot(positions, similarities, marker="o", markersize=4, label=label, gid=gid, **style)
+            marks.append(Mark(gid, f"{run}: similarity {points[-1]['similarity']:.3f} at the end", run, names[run]))
         axes.set_xticks(range(len(places)), [plain(place, 24) for place in places], rotation=60, ha="right")
         axes.set_ylabel("cosine similarity of tokens")
         note_omitted(figure, min(len(curves), LINES), len(curves), "runs")
         finish(figure, [axes])
         table = Table([Column(name) for name in COLUMNS], [row for rows in curves.values() for row in rows])
-        return plot_of(figure, "similarity", csv(table))
+        return plot_of(figure, "similarity", csv(table), marks)
 
 
 def _curve(record: Record) -> list[Row]:
@@ -74,10 +79,13 @@ def similarity_by_epoch(runs: RunSet, layer_histories: LayerHistories) -> Plot:
     )
     with canvas(11.0, 3.4, panels=len(PANELS), across=len(PANELS)) as (figure, panels):
         for axes, (kind, title) in zip(panels, PANELS.items()):
+            looks = Looks()
             for number, run in enumerate(ids[:LINES]):
                 curve = _last_of(kind, layer_histories[run])
                 label = plain(f"{names[run]} {run[-6:]}", 60)
-                axes.plot([*curve], [*curve.values()], marker="o", markersize=4, label=label, **look(number))
+                axes.plot(
+                    [*curve], [*curve.values()], marker="o", markersize=4, label=label, **looks.of(names[run], number)
+                )
             axes.set_title(title)
             axes.set_xlabel("epoch")
         panels[0].set_ylabel("cosine similarity of tokens")

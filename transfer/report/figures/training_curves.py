@@ -6,7 +6,19 @@ from pathlib import Path
 
 from transfer.records.run_set import RunSet
 from transfer.records.store import history
-from transfer.report.figures.svg import LINES, Plot, canvas, finish, logarithmic, look, note_omitted, plain, plot_of
+from transfer.report.figures.svg import (
+    LINES,
+    Looks,
+    Mark,
+    Plot,
+    canvas,
+    finish,
+    logarithmic,
+    look,
+    note_omitted,
+    plain,
+    plot_of,
+)
 from transfer.report.render.text import csv
 from transfer.report.tables.table import Column, Table
 
@@ -21,14 +33,19 @@ def training_curves(runs: RunSet) -> Plot:
     curves = [(run, _losses(run.folder)) for run in runs.runs[:LINES]]
     columns = [Column("run"), Column("status"), Column("step"), Column("loss")]
     with canvas(8.5, 4.2) as (figure, (axes,)):
+        looks, marks = Looks(), []
         for number, (run, curve) in enumerate(curves):
             if not curve:
                 continue
-            record, style = run.record, look(number)
+            record, style = run.record, looks.of(runs.backbone_names[run.record.run_id], number)
             status = f", {record.outcome['status']}" if record.training_failed else ""
             backbone = plain(runs.backbone_names[record.run_id], 48)
             label = f"{backbone} seed {record.seed}{status} {record.run_id[-6:]}"
-            axes.plot(*zip(*curve), label=plain(label, 80), linewidth=1.4, **style)
+            gid = f"curve-{number}"
+            last = {"marker": "o", "markersize": 4, "markevery": [-1]}  # a place to point at
+            axes.plot(*zip(*curve), label=plain(label, 80), linewidth=1.4, gid=gid, **last, **style)
+            told = f"{record.run_id}: seed {record.seed}, loss {curve[-1][1]:.4g} at step {curve[-1][0]}{status}"
+            marks.append(Mark(gid, told, record.run_id, runs.backbone_names[record.run_id]))
             if record.training_failed:
                 axes.plot(*curve[-1], marker="x", markersize=9, markeredgewidth=2.2, color=style["color"])
         values = [value for _, curve in curves for _, value in curve]
@@ -43,7 +60,7 @@ def training_curves(runs: RunSet) -> Plot:
             for run, curve in curves
             for step, value in curve
         ]
-        return plot_of(figure, "history-loss", csv(Table(columns, rows)))
+        return plot_of(figure, "history-loss", csv(Table(columns, rows)), marks)
 
 
 def loss_curves(folders: Sequence[Path]) -> Plot | None:

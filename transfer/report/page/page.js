@@ -243,6 +243,34 @@ class Records {
   }
 }
 
+// The parts of figures: a click opens the record of a run, and buttons hide the arms.
+class Chart {
+  constructor(figure) {
+    for (const part of figure.querySelectorAll("[data-run]")) {
+      part.addEventListener("click", () => (location.hash = "#run=" + encodeURIComponent(part.dataset.run)));
+    }
+    this.parts = [...figure.querySelectorAll("[data-arm]")];
+    const arms = [...new Set(this.parts.map((part) => part.dataset.arm))];
+    if (arms.length < 2) return;
+    const room = element("div", { className: "arms" });
+    room.setAttribute("role", "group");
+    room.setAttribute("aria-label", "Arms that are shown");
+    for (const arm of arms) room.append(this.button(arm));
+    figure.prepend(room);
+  }
+
+  button(arm) {
+    const button = element("button", { type: "button", textContent: arm });
+    button.setAttribute("aria-pressed", "true");
+    button.addEventListener("click", () => {
+      const shown = button.getAttribute("aria-pressed") !== "true";
+      button.setAttribute("aria-pressed", String(shown));
+      for (const part of this.parts) if (part.dataset.arm === arm) part.classList.toggle("off", !shown);
+    });
+    return button;
+  }
+}
+
 // A link to a folded part opens it; printing opens all.
 function unfold() {
   const target = location.hash.startsWith("#part-") && document.getElementById(location.hash.slice(1));
@@ -276,4 +304,5 @@ addEventListener("beforeprint", () => {
   tables.forEach((table) => table.showAll());
   document.querySelectorAll("details").forEach((part) => part.setAttribute("open", ""));
 });
+document.querySelectorAll("figure.plot").forEach((figure) => new Chart(figure));
 new Records(document.getElementById("records"), document.getElementById("record"));

@@ -11,6 +11,7 @@ from transfer.comparison.bootstrap import AP_DRAWS
 from transfer.comparison.paired_intervals import Bootstrap
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
+from transfer.report.figures.svg import arms_coloured
 from transfer.report.page.section_types import Section
 from transfer.report.render.text import note_text
 from transfer.report.tables.table import Note, NoteKind, is_missing, is_number
@@ -75,7 +76,8 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     Raises:
         UserError: a section was asked for that cannot be made from the runs.
     """
-    return _page_sections(runs, request) if request.everything else _asked_sections(runs, request)
+    with arms_coloured(sorted(set(runs.backbone_names.values()))):
+        return _page_sections(runs, request) if request.everything else _asked_sections(runs, request)
 
 
 def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
@@ -111,7 +113,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     first = _answers(comparisons, runs)
     if not comparisons:
         first.append(Section(title="The answer", note=why_no_arms(runs), lead=True))
-    first += _forests(comparisons)
+    first += _forests(comparisons, runs)
     costs = _asked(request.cost, _cost(runs), NO_COSTS)
     maps = [*_map(runs, request.map, request.by, "Stability map")] if request.map else [*_varying(runs)]
     paper = [_paper(runs, request.paper, request.margin)] if request.paper else []
@@ -198,14 +200,14 @@ def _answers(comparisons: "Sequence[Comparison]", runs: RunSet) -> list[Section]
     return [Section(title="The answer", note=told, reading=READING["answer"], lead=True)]
 
 
-def _forests(comparisons: "Sequence[Comparison]") -> Iterator[Section]:
+def _forests(comparisons: "Sequence[Comparison]", runs: RunSet) -> Iterator[Section]:
     """Yield the effects of each pair of arms as a plot."""
     from transfer.report.answer.naming import arm_name
     from transfer.report.figures.forest import forest_plot
 
     for number, comparison in enumerate(comparisons):
         a, b = (arm_name(arm.text) for arm in comparison.arms)
-        if plot := forest_plot(comparison, name=f"forest-{number}"):
+        if plot := forest_plot(comparison, runs, name=f"forest-{number}"):
             title = f"Effects of {a} against {b}"
             yield Section(title=title, plot=plot, reading=READING["forest"], lead=True)
 

@@ -40,7 +40,7 @@ def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) 
     assert plot is not None
     assert UNDECIDED in plot.svg
     assert COLOURS[0] not in plot.svg
-    assert re.search(r"✗ b broke down 1/3", plot.svg)
+    assert re.search(r"✗ stem patchify broke down 1/3", plot.svg)
 
 
 def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_hostile_names_are_texts_and_no_formulas(tmp_path: Path) -> None:
     for plot in all_plots(tmp_path, names):
         tree = ElementTree.fromstring(plot.svg)
         tags = {item.tag.removeprefix(SVG) for item in tree.iter()}
-        assert tags <= {"svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "pattern"}
+        assert tags <= {"svg", "g", "path", "text", "title", "tspan", "defs", "clipPath", "rect", "use", "pattern"}
         assert not [key for item in tree.iter() for key in item.attrib if key.lower().startswith("on")]
         shown = words(plot)
         for name in names:
