@@ -126,7 +126,8 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
     parts += [f"<p>{text(line)}</p>" for line in section.note.splitlines() if line.strip()]
     if section.plot is not None:
         label = f'role="img" aria-label="{text(section.title)}" '
-        svg = section.plot.svg.replace("<svg ", f"<svg {label}", 1)
+        svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", section.plot.svg)  # two parts may hold equal plots
+        svg = svg.replace("<svg ", f"<svg {label}", 1)
         parts.append(f'<figure class="plot">{svg}{_download(section.plot, section.slug)}</figure>')
     if section.table is not None:
         parts.append(_table(section.table, section, marks, rows))

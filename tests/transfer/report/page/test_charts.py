@@ -1,4 +1,4 @@
-"""Charts on the page in a real browser: what a part says, where a click leads, arms hidden and shown, one colour each."""
+"""Charts on the page in a real browser: what a part says, where a click leads, arms hidden, one colour each."""
 
 import re
 from collections.abc import Iterator
