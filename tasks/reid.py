@@ -150,7 +150,8 @@ class Reid(ReidFacts):
                 [(dataset.name_of(sample), sample.identity, sample.camera) for sample in samples]
                 for samples in (dataset.query, dataset.gallery)
             )
-            RankedLists.from_ranking(ranking.nearest, query, gallery).save(context.folder / RANKED)
+            lists = RankedLists.from_ranking(ranking.nearest, query, gallery, ranking.nearest_distances)
+            lists.save(context.folder / RANKED)
         return self.rescore(outcomes), outcomes
 
     def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Subset
 
-from backbones.backbone import create
+from backbones.backbone import Backbone, create
 from backbones.data.classification import ClassificationData
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
@@ -30,6 +30,7 @@ from backbones.spec import BackboneSpec
 from tasks.facts.tokens import SCORED, TokensFacts, TokensOptions
 from tasks.task import Outcomes, Scores
 from tasks.token_diagnostics.hook_points import find_hook_points
+from tasks.token_diagnostics.maps import IMAGES, first_filters, kept_images, save_maps, similarity_maps
 from tasks.token_diagnostics.measures import _mean, attention_facts, evenly, layer_facts, observe
 from tasks.token_diagnostics.recorder import Recorder
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
@@ -63,6 +64,7 @@ class Tokens(TokensFacts):
         images = Subset(view, chosen.tolist())
         places, attentions = observe(recorder, images, context, batch_size=options.eval_batch)
         first = view[chosen[0]][0][None].to(context.device)
+        _keep_maps(backbone, view, kept_images(chosen.tolist(), IMAGES), context)
         stem = stem_facts(backbone, first)
         context.cost.eval_seconds += time.monotonic() - start
         context.details["layers"] = layer_facts(recorder, places)
@@ -87,6 +89,16 @@ class Tokens(TokensFacts):
         """Compute the means over the images whose similarity is defined; without any there is no score."""
         means = {name: _mean(outcomes[name]) for name in SCORED.values() if name in outcomes}
         return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def _keep_maps(backbone: Backbone, view: SplitDataset, images: Sequence[int], context: Context) -> None:
+    """Keep the maps of some images, and the first filters, in the run's folder."""
+    if context.folder is None or not context.ranks.first:
+        return
+    with context.scoring():
+        batches = [similarity_maps(backbone, view[image][0][None].to(context.device)) for image in images]
+    maps = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    save_maps(context.folder, images, maps, first_filters(backbone))
 
 
 def _check_finite(places: list[NDArray[Any]], attentions: list[NDArray[Any]], names: Sequence[str]) -> None:

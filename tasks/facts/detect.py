@@ -48,7 +48,7 @@ class DetectFacts(TaskFacts):
         return {"detector": asdict(chosen_detector(options, dataset))}
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
-        """Save the first `save_pictures` validation images with their detections."""
+        """Save the first `save_pictures` validation images with detections, false alarms and missed objects."""
         if not options.save_pictures:
             return
         from tasks.detection.pictures import save_pictures
@@ -60,7 +60,13 @@ class DetectFacts(TaskFacts):
         for result in json.loads((folder / RESULTS).read_bytes()):
             of_image.setdefault(result["image_id"], []).append(result)
         chosen = dataset.val.images[: options.save_pictures]
-        images = [(dataset.val.path(place), of_image.get(image.id, [])) for place, image in enumerate(chosen)]
+        objects: dict[int, list[dict[str, Any]]] = {}
+        for item in dataset.as_coco(dataset.val)["annotations"]:
+            objects.setdefault(item["image_id"], []).append(item)
+        images = [
+            (dataset.val.path(place), of_image.get(image.id, []), objects.get(image.id, []))
+            for place, image in enumerate(chosen)
+        ]
         save_pictures(folder / "pictures", images, dict(zip(dataset.category_ids, dataset.classes)))
 
 

@@ -1,10 +1,15 @@
 """Diagnostics of tokens: options, metrics, version; see `tasks.tokens`."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backbones.engine.options import check_ranges
 from tasks.labelled_images import Classification, FrozenOptions
 from tasks.task import Metric, TaskFacts
+
+if TYPE_CHECKING:
+    from backbones.data.classification import ClassificationData
 
 SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
 """Score of each kind of place; the last place of a kind counts."""
@@ -19,9 +24,13 @@ class TokensOptions(FrozenOptions):
     class_token: bool
     """Count the class token and registers as tokens. They count from the positions on; the paper does not say."""
 
+    save_pictures: int
+    """Images saved as pictures of their tokens' similarity. At most 12; the filters of the stem's first layer too."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 1, None, "images")
+        check_ranges(self, 0, None, "save_pictures")
 
 
 class TokensFacts(TaskFacts, Classification):
@@ -31,6 +40,18 @@ class TokensFacts(TaskFacts, Classification):
     metrics = {  # noqa: RUF012
         name: Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)) for name in SCORED.values()
     }
+
+    def finish(self, folder: Path, dataset: "ClassificationData", options: TokensOptions) -> None:
+        """Save pictures of `save_pictures` images and of the stem's filters."""
+        if not options.save_pictures:
+            return
+        from backbones.data.splits.dataset import SplitDataset
+        from backbones.pretrain.augment import eval_transform
+        from tasks.token_diagnostics.pictures import save_pictures
+
+        assert dataset.val is not None
+        view = SplitDataset(dataset.val, eval_transform(options.size, options.resize), preload=False)
+        save_pictures(folder, view, options.save_pictures)
 
 
 FACTS = TokensFacts()

@@ -45,6 +45,8 @@ class RankedLists:
     """Cameras [U]."""
     places: NDArray[Any]
     """Indices [Q, k] into the gallery's arrays, nearest first; -1 after the end of a list."""
+    distances: NDArray[Any] | None = None
+    """Distances [Q, k] of the places, nan after the end of a list; None in files of older versions."""
 
     @property
     def right(self) -> NDArray[Any]:
@@ -54,23 +56,29 @@ class RankedLists:
 
     @classmethod
     def from_ranking(
-        cls, nearest: NDArray[Any], query: Sequence[tuple[str, int, int]], gallery: Sequence[tuple[str, int, int]]
+        cls,
+        nearest: NDArray[Any],
+        query: Sequence[tuple[str, int, int]],
+        gallery: Sequence[tuple[str, int, int]],
+        distances: NDArray[Any] | None = None,
     ) -> "RankedLists":
         """Create the lists from a ranking.
 
         Args:
             nearest: gallery indices [Q, k], `Ranking.nearest`.
             query, gallery: the file name, identity and camera of every image.
+            distances: of the places [Q, k], `Ranking.nearest_distances`.
         """
         used = np.unique(nearest[nearest >= 0])
         places = np.where(nearest >= 0, np.searchsorted(used, nearest), -1)
         columns = [np.array(column) for column in zip(*query)]
         columns += [np.array(column) for column in zip(*(gallery[place] for place in used))]
-        return cls(**dict(zip(_NAMES, columns)), places=places.astype(np.int32))
+        return cls(**dict(zip(_NAMES, columns)), places=places.astype(np.int32), distances=distances)
 
     def save(self, path: Path) -> None:
         """Write a .npz file. Raises UserError if it cannot be written."""
-        write_arrays(path, {name: getattr(self, name) for name in (*_NAMES, "places")})
+        arrays = {name: getattr(self, name) for name in (*_NAMES, "places")}
+        write_arrays(path, arrays | ({} if self.distances is None else {"distances": self.distances}))
 
     @classmethod
     def load(cls, path: Path) -> "RankedLists":
@@ -81,7 +89,8 @@ class RankedLists:
         """
         try:
             with np.load(path, allow_pickle=False) as file:
-                lists = cls(**{name: file[name] for name in (*_NAMES, "places")})
+                distances = file.get("distances")
+                lists = cls(**{name: file[name] for name in (*_NAMES, "places")}, distances=distances)
             lists._check()
             return lists
         except FileNotFoundError:
@@ -93,13 +102,14 @@ class RankedLists:
         """Raise ValueError if the sizes of the arrays disagree."""
         sizes = [len({len(getattr(self, name)) for name in _NAMES if name.startswith(side)}) for side in ("q", "g")]
         inside = self.places.ndim == 2 and self.places.min(initial=-1) >= -1
+        inside &= self.distances is None or self.distances.shape == self.places.shape
         if sizes != [1, 1] or not inside or len(self.places) != len(self.query):
             raise ValueError("its arrays do not fit together")
         if self.places.max(initial=-1) >= len(self.gallery):
             raise ValueError("it names gallery images that it lacks")
 
 
-_NAMES = [item.name for item in fields(RankedLists) if item.name != "places"]
+_NAMES = [item.name for item in fields(RankedLists) if item.name not in ("places", "distances")]
 
 
 def evenly(total: int, count: int) -> list[int]:

@@ -53,6 +53,8 @@ class Ranking:
     nearest: NDArray[Any] | None = None
     """Gallery indices [Q, k] at the first k places, -1 if fewer are ranked; ties in the gallery's order. None unless
     `keep` was given; no score depends on it."""
+    nearest_distances: NDArray[Any] | None = None
+    """Distances [Q, k] of `nearest` in float32, nan where it has -1; for display."""
 
     def __post_init__(self) -> None:
         if not self.valid.any():
@@ -121,7 +123,9 @@ class Ranking:
         return cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
 
 
-OUTCOMES = tuple(field.name for field in fields(Ranking) if field.name not in ("max_rank", "nearest"))
+OUTCOMES = tuple(
+    field.name for field in fields(Ranking) if field.name not in ("max_rank", "nearest", "nearest_distances")
+)
 
 
 def rank(
@@ -190,13 +194,20 @@ def _rank(source: DistanceSource, matches: Matches, max_rank: int, ap: str, keep
         columns, match, left_out = matches.block(rows)
         distances = source.block(rows)
         distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
-        nearest = {"nearest": top_ranked(source, rows, distances, keep)} if keep else {}
+        nearest = _nearest(source, rows, distances, keep) if keep else {}
         groups, kept = tie_groups(source, rows, distances, columns, match, left_out)
         scored_blocks.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept} | nearest)
     return Ranking(
         **{name: np.concatenate([block[name] for block in scored_blocks]) for name in scored_blocks[0]},
         max_rank=max_rank,
     )
+
+
+def _nearest(source: DistanceSource, rows: slice, distances: Tensor, keep: int) -> dict[str, NDArray[Any]]:
+    """Return the first places of each query of a block, and their distances."""
+    nearest = top_ranked(source, rows, distances, keep)
+    of_places = distances.cpu().float().numpy()[np.arange(len(nearest))[:, None], np.maximum(nearest, 0)]
+    return {"nearest": nearest, "nearest_distances": np.where(nearest >= 0, of_places, np.float32(np.nan))}
 
 
 def _score(groups: list[NDArray[Any]], matches: NDArray[Any], ap: str) -> dict[str, NDArray[Any]]:

@@ -3,7 +3,7 @@ import pytest
 from PIL import Image, ImageColor
 
 from backbones.errors import UserError
-from tasks.detection.pictures import ALWAYS, COLOURS, SHOWN, draw_detections, save_pictures
+from tasks.detection.pictures import ALWAYS, COLOURS, MISSED, SHOWN, draw_detections, iou, judged, save_pictures
 from tests.tasks.detection.scenes import scene
 
 NAMES = {3: "cup", 7: "cow", 11: "牛"}
@@ -103,7 +103,7 @@ def test_every_image_has_a_picture_of_its_own(tmp_path):
     ]
     folder = tmp_path / "pictures"
     for _ in range(2):  # over those of an earlier run
-        save_pictures(folder, [(path, []) for path in paths], NAMES)
+        save_pictures(folder, [(path, [], []) for path in paths], NAMES)
         reds = {file.name: Image.open(file).getpixel((0, 0))[0] for file in folder.glob("*.png")}
         assert sorted(reds.values()) == [0, 10, 20, 30, 40]
         assert (reds["a.png"], reds["b.png"]) == (0, 40)
@@ -114,7 +114,46 @@ def test_every_image_has_a_picture_of_its_own(tmp_path):
 def test_an_image_that_cannot_be_read_and_a_folder_that_cannot_be_written(tmp_path):
     path = canvas(tmp_path)
     with pytest.raises(UserError, match=r"gone\.png: cannot be read"):
-        save_pictures(tmp_path / "pictures", [(path, []), (str(tmp_path / "gone.png"), [])], NAMES)
+        save_pictures(tmp_path / "pictures", [(path, [], []), (str(tmp_path / "gone.png"), [], [])], NAMES)
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file: cannot be written"):
         save_pictures(tmp_path / "file", [(path, [])], NAMES)
+
+
+def item(box, category=7, crowd=0):
+    return {"image_id": 1, "category_id": category, "bbox": box, "iscrowd": crowd}
+
+
+def test_each_object_is_covered_once_by_the_surest_box_of_its_class():
+    box, near, far = [10.0, 10.0, 40.0, 40.0], [12.0, 10.0, 40.0, 40.0], [120.0, 80.0, 30.0, 30.0]
+    results = [found(box, 0.9), found(near, 0.8), found(box, 0.7, category=3), found(far, 0.6)]
+    right, missed = judged(results, [item(near), item(far, category=3), item([0, 0, 200, 150], crowd=1)])
+    assert right == [True, False, False, False], "a second box, another class, and nothing there"
+    assert [one["category_id"] for one in missed] == [3], "a crowd is no object"
+    assert judged([], []) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ([0, 0, 10, 10], [0, 0, 10, 10], 1.0),
+        ([0, 0, 10, 10], [5, 0, 10, 10], 50 / 150),
+        ([0, 0, 10, 10], [10, 0, 10, 10], 0.0),
+        ([0, 0, 10, 10], [20, 20, 1, 1], 0.0),
+        ([0, 0, 0, 0], [0, 0, 0, 0], 0.0),
+    ],
+)
+def test_iou_of_boxes(one, other, expected):
+    assert iou(one, other) == pytest.approx(expected)
+
+
+def test_false_alarms_are_dashed_and_missed_objects_are_drawn(tmp_path):
+    path, box = canvas(tmp_path), [20.0, 30.0, 150.0, 100.0]
+    right = of_colour(draw_detections(path, [found(box)], NAMES, [item(box)]), 7)
+    false = of_colour(draw_detections(path, [found(box)], NAMES, []), 7)
+    assert right[129, 20:170].all(), "whole where it is right"
+    assert 0.3 < false[129, 20:170].mean() < 0.8, "dashed where it is not"
+    missed = np.asarray(draw_detections(path, [], NAMES, [item(box)]))
+    grey = (missed == ImageColor.getrgb(MISSED)).all(2)
+    assert 0.3 < grey[129, 20:170].mean() < 0.8
+    assert not of_colour(draw_detections(path, [], NAMES, [item(box)]), 7).any()

@@ -480,3 +480,20 @@ def test_the_room_exports_what_outside_scripts_import() -> None:
 
     assert tasks.ranking.rank is rank
     assert tasks.ranking.rank_distances is rank_distances
+
+
+def test_the_nearest_come_with_their_distances() -> None:
+    random = np.random.default_rng(3)
+    query, gallery = random.normal(size=(5, 8)), random.normal(size=(9, 8))
+    ids, cameras = np.arange(9) % 5, np.arange(9) % 3
+    ranking = rank(query, gallery, np.arange(5), ids, np.full(5, 1), cameras, keep=4)
+    assert ranking.nearest is not None
+    assert ranking.nearest_distances is not None
+    assert ranking.nearest.shape == ranking.nearest_distances.shape
+    for row, places in enumerate(ranking.nearest):
+        for place, distance in zip(places, ranking.nearest_distances[row], strict=True):
+            if place < 0:
+                assert np.isnan(distance)
+            else:
+                assert distance == pytest.approx(((query[row] - gallery[place]) ** 2).sum(), rel=1e-5)
+    assert "nearest_distances" not in ranking.outcomes()

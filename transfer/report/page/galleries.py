@@ -36,10 +36,27 @@ def galleries(run: Run, *, pictures: bool) -> list[Gallery]:
     return [_gallery(run, lists, row, precisions[row], drawn) for row in chosen]
 
 
+def gallery_of(run: Run, query: str, *, pictures: bool) -> Gallery | None:
+    """Return the ranked list of one query of a ReID run; None if it has none of that name.
+
+    Raises:
+        UserError: see `galleries`.
+    """
+    lists = RankedLists.load(run.folder / RANKED)
+    rows = np.flatnonzero(lists.query == query)
+    if not len(rows):
+        return None
+    row = int(rows[0])
+    drawn = pictures and (run.folder / PICTURES / picture_name(row)).is_file()
+    return _gallery(run, lists, row, _precisions(run, lists)[row], drawn)
+
+
 def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, drawn: bool) -> Gallery:
     images = tuple(
         RankedImage(
-            f"{number}: {_image_name(lists.gallery, lists.gallery_identity, lists.gallery_camera, place)}", bool(right)
+            f"{number}: {_image_name(lists.gallery, lists.gallery_identity, lists.gallery_camera, place)}"
+            + ("" if lists.distances is None else f", distance {lists.distances[row, number - 1]:.3g}"),
+            bool(right),
         )
         for number, (place, right) in enumerate(zip(lists.places[row], lists.right[row]), start=1)
         if place >= 0
@@ -84,7 +101,7 @@ def _read(run: Run, path: Path, about: str) -> Picture:
 
 def picture_sections(runs: Sequence[Run], *, pictures: bool) -> list[Section]:
     """Return sections with galleries of ReID runs and pictures of detection runs, one seed of each configuration."""
-    return [*_gallery_section(runs, pictures), *_detection_section(runs, pictures)]
+    return [*_gallery_section(runs, pictures), *_detection_section(runs, pictures), *_token_section(runs, pictures)]
 
 
 def _gallery_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
@@ -123,6 +140,19 @@ def _detection_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
     if not shown:
         lines.append(_how_to_draw("detect", "8"))
     return [Section(title="Detections", note="\n".join(lines), pictures=shown)]
+
+
+def _token_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
+    tokens = _one_of_each(runs, "tokens", PICTURES)
+    if not tokens:
+        return []
+    shown = [picture for run in tokens[:RUNS] for picture in detections(run)] if pictures else []
+    note = (
+        "Beside each image how alike its tokens are to the framed one, place by place: dark is opposite, bright the "
+        "same. Besides, the filters of the stem's first layer, each stretched from its smallest weight to its largest."
+    )
+    lines = [note, _left_out(tokens), *([] if shown else [_how_to_draw("tokens", "4")])]
+    return [Section(title="Tokens of images", note="\n".join(lines), pictures=shown)]
 
 
 def _one_of_each(runs: Sequence[Run], task: str, needed: str) -> list[Run]:

@@ -133,13 +133,14 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
         parts.append(_table(section.table, section, marks, rows))
         parts += [f'<p class="soft">{text(note)}</p>' for note in note_texts(section.table.notes)]
     if section.galleries:
-        drawn = " drawn" if any(gallery.picture for gallery in section.galleries) else ""
+        drawn = " pairs" if section.in_pairs else ""
+        drawn += " drawn" if any(gallery.picture for gallery in section.galleries) else ""
         parts.append(
             f'<div class="galleries{drawn}">{"".join(_gallery(gallery, marks) for gallery in section.galleries)}</div>'
         )
     if section.pictures:
         figures = "".join(_figure(picture, marks) for picture in section.pictures)
-        parts.append(f'<div class="pictures">{figures}</div>')
+        parts.append(f'<div class="pictures{" pairs" * section.in_pairs}">{figures}</div>')
     if section.reading:
         parts.append(f'<p class="soft">How to read this: {text(section.reading)}</p>')
     return "\n".join([*parts, *["</details>"] * section.folded, "</section>"])

@@ -56,6 +56,8 @@ class Section:
     plot: Plot | None = None
     galleries: Sequence[Gallery] = ()
     pictures: Sequence[Picture] = ()
+    in_pairs: bool = False
+    """Whether galleries or pictures stand side by side in pairs, one of each arm."""
 
     @property
     def slug(self) -> str:

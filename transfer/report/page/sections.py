@@ -123,7 +123,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     cost_tables = [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
     costs = [replace(part, table=None) for part in costs]
     rest = [
-        *_samples(comparisons),
+        *_samples(comparisons, request.pictures),
         *_tables(runs, request),
         *cost_tables,
         *_asked(request.layers, _layers(runs), NO_LAYERS),
@@ -212,17 +212,24 @@ def _forests(comparisons: "Sequence[Comparison]", runs: RunSet) -> Iterator[Sect
             yield Section(title=title, plot=plot, reading=READING["forest"], lead=True)
 
 
-def _samples(comparisons: "Sequence[Comparison]") -> Iterator[Section]:
-    """Yield the samples on which the arms of each comparison differ most, for each primary score."""
+def _samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Section]:
+    """Yield the samples on which the arms of each comparison differ most, for each primary score, and both arms' lists.
+
+    Args:
+        comparisons: of two arms each.
+        pictures: whether pictures are embedded.
+    """
     from transfer.report.answer.differing_samples import differing_samples
     from transfer.report.answer.naming import arm_name
     from transfer.report.answer.sentences import row_name
+    from transfer.report.page.side_by_side import side_by_side
 
     for comparison in comparisons:
         a, b = (arm_name(arm.text) for arm in comparison.arms)
         for row in comparison.rows:
             if row.primary and row.effect is None and len(table := differing_samples(row)):
                 yield Section(title=f"Where arms differ most: {row_name(row)}, {a} against {b}", table=table)
+        yield from side_by_side(comparison, pictures=pictures)
 
 
 def _difference_table(comparison: "Comparison", runs: RunSet) -> Section:

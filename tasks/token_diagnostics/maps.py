@@ -1,0 +1,125 @@
+"""Similarity maps of an image's tokens, and the filters of the stem's first layer, kept with a run of task `tokens`.
+
+Letters: B images, n tokens, h x w token grid, D filters.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from backbones.backbone import Backbone
+from backbones.errors import UserError
+from backbones.runtime.files import write_arrays
+from tasks.token_diagnostics.hook_points import HookPoint, find_hook_points
+
+MAPS = "maps.npz"  # in a run's folder
+IMAGES = 12
+"""Images whose maps are kept."""
+FILTERS = 64
+"""Filters of the first layer that are kept."""
+
+
+def similarity_maps(backbone: Backbone, images: Tensor) -> dict[str, NDArray[Any]]:
+    """Return the cosine similarity of every token with the token in the middle, [B, h, w] for each place.
+
+    Places are the stem, the positions, and the first, middle and last block; a place whose tokens form no grid is left
+    out. A token that is zero has similarity 0.
+
+    Args:
+        backbone: a plain vision transformer or a VOLO.
+        images: [B, 3, H, W] in [0, 1].
+    """
+    points = _shown(find_hook_points(backbone))
+    outputs: dict[str, Tensor] = {}
+    with ExitStack() as hooked, torch.inference_mode():
+        for point in points:
+
+            def keep(module: nn.Module, inputs: Any, output: Any, point: HookPoint = point) -> None:
+                if isinstance(output, Tensor):
+                    tokens = point.tokens(output, class_token=False)
+                    if tokens is not None:
+                        outputs[point.name] = tokens
+
+            hooked.callback(point.module.register_forward_hook(keep).remove)
+        backbone(images)
+    height, width = images.shape[2:]
+    maps = {point.name: _map(outputs[point.name], height / width) for point in points if point.name in outputs}
+    return {name: values for name, values in maps.items() if values is not None}
+
+
+def _shown(points: Sequence[HookPoint]) -> list[HookPoint]:
+    blocks = [point for point in points if point.kind in ("block", "outlooker")]
+    places = sorted({0, (len(blocks) - 1) // 2, len(blocks) - 1}) if blocks else []
+    first = [point for point in points if point.kind in ("stem", "positions")]
+    return [*first, *(blocks[place] for place in places)]
+
+
+def _map(tokens: Tensor, ratio: float) -> NDArray[Any] | None:
+    """Return the similarities [B, h, w] of tokens [B, n, D]; None if n tokens are no grid of this ratio h / w."""
+    count = tokens.shape[1]
+    height = round((count * ratio) ** 0.5)
+    if height < 1 or count % height or abs(height / (count // height) / ratio - 1) > 0.2:
+        return None
+    width = count // height
+    unit = nn.functional.normalize(tokens.double(), dim=2)
+    middle = unit[:, (height // 2) * width + width // 2]
+    similarity = (unit @ middle[:, :, None]).reshape(-1, height, width)
+    found: NDArray[Any] = similarity.float().cpu().numpy()
+    return found
+
+
+def first_filters(backbone: Backbone) -> NDArray[Any] | None:
+    """Return the filters [D, 3, k, k] of the first convolution that sees the image's three channels; None without one.
+
+    At most `FILTERS` of them, evenly spaced.
+    """
+    for module in backbone.model.modules():
+        if isinstance(module, nn.Conv2d) and module.in_channels == 3:
+            weight = module.weight.detach().float().cpu().numpy()
+            places = np.linspace(0, len(weight) - 1, min(FILTERS, len(weight))).round().astype(int)
+            filters: NDArray[Any] = weight[places]
+            return filters
+    return None
+
+
+def kept_images(chosen: Sequence[int], most: int) -> list[int]:
+    """Return the images whose maps are kept: `most` of those that were chosen, evenly spaced."""
+    places = np.linspace(0, len(chosen) - 1, min(most, len(chosen))).round().astype(int)
+    return [int(chosen[place]) for place in places]
+
+
+def save_maps(folder: Path, images: Sequence[int], maps: dict[str, NDArray[Any]], filters: NDArray[Any] | None) -> None:
+    """Write maps and filters into a run's folder. Raises UserError if they cannot be written.
+
+    Args:
+        folder: of the run.
+        images: places of the images [B] in the validation split.
+        maps: see `similarity_maps`.
+        filters: see `first_filters`.
+    """
+    arrays = {f"map {number} {name}": values for number, (name, values) in enumerate(maps.items())}
+    arrays |= {"images": np.asarray(images)} | ({} if filters is None else {"filters": filters})
+    write_arrays(folder / MAPS, arrays)
+
+
+def read_maps(path: Path) -> tuple[list[int], dict[str, NDArray[Any]], NDArray[Any] | None]:
+    """Return what `save_maps` wrote. Raises UserError if the file is missing or has another content."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            names = sorted((name for name in file if name.startswith("map ")), key=lambda name: int(name.split(" ")[1]))
+            maps = {name.split(" ", 2)[2]: file[name] for name in names}
+            images = [int(image) for image in file["images"]]
+            if any(values.ndim != 3 or len(values) != len(images) for values in maps.values()):
+                raise ValueError("its arrays do not fit together")
+            return images, maps, file.get("filters")
+    except FileNotFoundError:
+        raise UserError(f"--save-pictures: {path} is gone; remove the folder to run it again") from None
+    except (OSError, ValueError, KeyError, IndexError, EOFError, BadZipFile) as error:
+        raise UserError(f"{path}: no maps of tokens ({error}); remove the folder to run it again") from None

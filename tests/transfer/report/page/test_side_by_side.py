@@ -1,0 +1,80 @@
+"""Both arms' ranked lists and detections side by side: the right queries, the right arm, with and without pictures."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tasks.picture_checksums import PICTURES
+from tasks.ranking.galleries import RANKED, RankedLists, picture_name
+from tests.transfer.report.leaderboard.groups import IDENTITIES, reid_run
+from transfer.comparison.paired_intervals import Bootstrap
+from transfer.records.run_set import RunSet
+from transfer.records.store import Run
+from transfer.report.answer.differing_samples import differing_samples
+from transfer.report.page.html import page
+from transfer.report.page.side_by_side import EACH_WAY, side_by_side
+from transfer.report.tables.comparison import compared
+
+
+def with_lists(run: Run, *, first_right: bool, distances: bool = True) -> Run:
+    """A run that has kept two places of each query, of which the first is of its identity or not."""
+    names = [f"{place:04d}_c1s1_000151_00.jpg" for place in range(IDENTITIES)]
+    people = [(name, place, 1) for place, name in enumerate(names)]
+    own, other = np.arange(IDENTITIES), (np.arange(IDENTITIES) + 1) % IDENTITIES
+    nearest = np.stack([own, other] if first_right else [other, own], axis=1)
+    values = np.tile(np.array([0.25, 1.5], np.float32), (IDENTITIES, 1)) if distances else None
+    RankedLists.from_ranking(nearest, people, people, values).save(run.folder / RANKED)
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> RunSet:
+    return RunSet.of(
+        [
+            with_lists(reid_run(tmp_path, stem="conv", signal=2.0), first_right=True),
+            with_lists(reid_run(tmp_path, stem="patchify", signal=0.5), first_right=False, distances=False),
+        ]
+    )
+
+
+def test_lists_of_both_arms_for_the_queries_that_differ_most(runs: RunSet) -> None:
+    comparison = compared(runs, "stem=conv", "stem=patchify", Bootstrap(200))
+    (section,) = side_by_side(comparison, pictures=False)
+    (row,) = [row for row in comparison.rows if row.primary]
+    table = differing_samples(row)
+    expected = [*table["sample"][:EACH_WAY], *table["sample"][-EACH_WAY:]]
+    shown = list(section.galleries)
+    assert section.in_pairs
+    assert len(shown) == 2 * len(expected)
+    for query, first, second in zip(expected, shown[::2], shown[1::2], strict=True):
+        assert first.about.startswith(f"stem conv: {query} ")
+        assert second.about.startswith(f"stem patchify: {query} ")
+        assert [image.right for image in first.images] == [True, False]
+        assert [image.right for image in second.images] == [False, True]
+        assert first.images[0].about.endswith("distance 0.25")
+        assert first.images[1].about.endswith("distance 1.5")
+        assert "distance" not in second.images[0].about, "an older file has none"
+        place = table["sample"].index(query)
+        assert f"AP {table['a'][place]:.1f} %" in first.about
+    assert 'class="galleries pairs"' in page("t", [section], runs)
+
+
+def test_pictures_are_embedded_where_a_query_has_one(runs: RunSet) -> None:
+    comparison = compared(runs, "stem=conv", "stem=patchify", Bootstrap(200))
+    for run in runs:
+        (run.folder / PICTURES).mkdir()
+        for place in range(IDENTITIES):
+            Image.new("RGB", (8, 8)).save(run.folder / PICTURES / picture_name(place))
+    (section,) = side_by_side(comparison, pictures=True)
+    assert all(gallery.picture is not None for gallery in section.galleries)
+    assert page("t", [section], runs).count("data:image/jpeg") == len(section.galleries)
+
+
+def test_nothing_where_an_arm_has_kept_no_lists_or_damaged_ones(runs: RunSet) -> None:
+    comparison = compared(runs, "stem=conv", "stem=patchify", Bootstrap(200))
+    (runs[1].folder / RANKED).write_bytes(b"no archive")
+    assert not list(side_by_side(comparison, pictures=False))
+    (runs[1].folder / RANKED).unlink()
+    assert not list(side_by_side(comparison, pictures=False))

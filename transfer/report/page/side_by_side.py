@@ -1,0 +1,74 @@
+"""Ranked lists and detections of the two arms of a comparison side by side. Imports no torch."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from backbones.errors import UserError
+from tasks.picture_checksums import PICTURES
+from tasks.ranking.galleries import RANKED
+from transfer.comparison.compare_arms import ComparedScore, Comparison
+from transfer.records.store import Run
+from transfer.report.answer.differing_samples import differing_samples
+from transfer.report.answer.naming import arm_name
+from transfer.report.page.galleries import IMAGES, detections, gallery_of
+from transfer.report.page.section_types import Gallery, Picture, Section
+
+EACH_WAY = 3
+"""Queries that are shown in favour of each arm."""
+
+
+def side_by_side(comparison: Comparison, *, pictures: bool) -> Iterator[Section]:
+    """Yield, for each primary score, the samples of both arms beside each other, where the runs have kept them.
+
+    Queries are those on which the arms differ most; images of detection are those that both arms have drawn.
+
+    Args:
+        comparison: of two arms.
+        pictures: whether pictures are embedded; ranked lists are shown as marks without.
+    """
+    a, b = (arm_name(arm.text) for arm in comparison.arms)
+    for row in comparison.rows:
+        if not row.primary or row.effect is not None:
+            continue
+        where = f"{row.matched.label}, {a} and {b}"
+        if lists := list(_lists(row, (a, b), pictures=pictures)):
+            note = f"The queries on which {a} and {b} differ most: ✓ shows the same identity, ✗ another."
+            yield Section(title=f"Ranked lists side by side: {where}", note=note, galleries=lists, in_pairs=True)
+        if drawn := list(_detections(row, (a, b))) if pictures else []:
+            note = 'Dashed and "false": covers no object of its class. Dashed and grey, "missed": no box covers it.'
+            yield Section(title=f"Detections side by side: {where}", note=note, pictures=drawn, in_pairs=True)
+
+
+def _lists(row: ComparedScore, names: tuple[str, str], *, pictures: bool) -> Iterator[Gallery]:
+    """Yield the lists of both arms for the queries that differ most, the best for the first arm first."""
+    runs = [_with(arm, RANKED) for arm in row.matched.arms]
+    if None in runs:
+        return
+    queries = list(map(str, differing_samples(row)["sample"])) if len(differing_samples(row)) else []
+    chosen = queries if len(queries) <= 2 * EACH_WAY else [*queries[:EACH_WAY], *queries[-EACH_WAY:]]
+    with suppress(UserError):  # damaged lists are named where a run's own are shown
+        for query in chosen:
+            pair = [gallery_of(run, query, pictures=pictures) for run in runs if run is not None]
+            if None in pair:
+                continue
+            for name, gallery in zip(names, pair, strict=True):
+                assert gallery is not None
+                yield replace(gallery, about=f"{name}: {gallery.about}")
+
+
+def _detections(row: ComparedScore, names: tuple[str, str]) -> Iterator[Picture]:
+    """Yield the pictures of images that both arms have drawn."""
+    runs = [_with(arm, PICTURES) for arm in row.matched.arms]
+    if row.matched.first.task != "detect" or None in runs:
+        return
+    with suppress(UserError):
+        of_arms = [{picture.about: picture for picture in detections(run)} for run in runs if run is not None]
+        for about in [about for about in of_arms[0] if about in of_arms[1]][:IMAGES]:
+            for name, drawn in zip(names, of_arms, strict=True):
+                yield replace(drawn[about], about=f"{name}: {about}")
+
+
+def _with(runs: list[Run], file: str) -> Run | None:
+    """Return the first scored run that has kept a file."""
+    return next((run for run in runs if run.record.scores and (run.folder / file).exists()), None)
