@@ -18,6 +18,7 @@ from backbones.runtime.precision import scoring_precision
 
 BLOCK_BYTES = 64 << 20
 CACHED_ROWS = 256  # number of features that are summed at a time
+PLACES_AT_ONCE = 256  # number of queries whose distances to their nearest images are computed at a time
 
 
 def as_matrix(values: Tensor | NDArray[Any], name: str) -> Tensor:
@@ -103,6 +104,17 @@ class Distances:
         chosen = torch.from_numpy(columns).to(gallery.device)
         squared: NDArray[Any] = (gallery[chosen].double() - query[row].double()).square_().sum(1).cpu().numpy()
         return squared
+
+    def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
+        """Return the squared distances [b, k] of a block of queries to gallery columns [b, k]."""
+        query, gallery = self.original
+        columns = torch.from_numpy(places).to(gallery.device)
+        found = [
+            (gallery[chosen].double() - one.double()[:, None]).square_().sum(2).float()
+            for one, chosen in zip(query[rows].split(PLACES_AT_ONCE), columns.split(PLACES_AT_ONCE), strict=True)
+        ]
+        distances: NDArray[Any] = torch.cat(found).cpu().numpy()
+        return distances
 
     def rows_in_float64(self, rows: list[int]) -> Tensor:
         """Return the values [len(rows), G] of queries by products in float64.

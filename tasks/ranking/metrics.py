@@ -206,7 +206,7 @@ def _rank(source: DistanceSource, matches: Matches, max_rank: int, ap: str, keep
 def _nearest(source: DistanceSource, rows: slice, distances: Tensor, keep: int) -> dict[str, NDArray[Any]]:
     """Return the first places of each query of a block, and their distances."""
     nearest = top_ranked(source, rows, distances, keep)
-    of_places = distances.cpu().float().numpy()[np.arange(len(nearest))[:, None], np.maximum(nearest, 0)]
+    of_places = source.of_places(rows, np.maximum(nearest, 0))
     return {"nearest": nearest, "nearest_distances": np.where(nearest >= 0, of_places, np.float32(np.nan))}
 
 

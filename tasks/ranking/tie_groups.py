@@ -36,6 +36,9 @@ class DistanceSource(Protocol):
     def rows_in_float64(self, rows: list[int]) -> Tensor:
         """Return the distances [n, G] of some queries in float64, up to a constant per query."""
 
+    def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
+        """Return the distances [b, k] of a block of queries to gallery columns [b, k]; `block` may lack a constant."""
+
 
 class ExactDistances:
     """Distances [Q, G] without rounding errors."""
@@ -57,6 +60,12 @@ class ExactDistances:
     def rows_in_float64(self, rows: list[int]) -> Tensor:
         """Raise NotImplementedError: exact distances need no second look."""
         raise NotImplementedError
+
+    def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
+        """Return the distances [b, k] of a block of queries to gallery columns [b, k]."""
+        columns = torch.from_numpy(places).to(self.distances.device)
+        found: NDArray[Any] = self.distances[rows].gather(1, columns).float().cpu().numpy()
+        return found
 
 
 def tie_groups(
