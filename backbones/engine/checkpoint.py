@@ -1,8 +1,12 @@
 """The state of an unfinished training, and its history."""
 
+import hashlib
 import json
 import math
+import pickle
 import time
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +17,18 @@ from backbones.runtime.files import atomic_replacement, write_atomic, write_erro
 from backbones.runtime.machine_errors import machine_error
 from backbones.settings import differences
 
-STATE, HISTORY = "state.pt", "history.jsonl"
+STATE, PREVIOUS, HISTORY = "state.pt", "state.previous.pt", "history.jsonl"
+CHUNK = 2**24  # bytes that are read at a time
+PARTS = {"stepper", "watch", "progress", "done", "outcome", "cost", "world"}
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write the state of a training, atomically. Its entry `identity` names the run it belongs to."""
-    with atomic_replacement(folder / STATE) as temporary:
+    """Write the state of a training, atomically; the one before it is kept as `state.previous.pt`.
+
+    Its entry `run_key` names the run it belongs to. The file is a zip archive, which has a checksum of every tensor's
+    bytes; `load_state` checks them.
+    """
+    with atomic_replacement(folder / STATE, keep=folder / PREVIOUS) as temporary:
         try:
             torch.save(state, temporary)
         except RuntimeError as error:
@@ -31,23 +41,30 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
 def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """Return the state of an unfinished training; None when there is none.
 
+    Without `state.pt`, deleted by a user or missing after a crash between two renames, the state before it counts.
+
     Args:
-        identity: the identity of the run that asks for it.
+        folder: of the run.
+        run_key: key of the run that asks for it.
         options: the options of that run; a state with other options is refused, and the error names the differences.
 
     Raises:
         UserError: the file is damaged, or belongs to a run with other options.
     """
-    path = folder / STATE
+    path = folder / STATE if (folder / STATE).exists() else folder / PREVIOUS
     if not path.exists():
         return None
-    hint = "delete it to train from the start"
+    has_previous = path.name == STATE and (folder / PREVIOUS).exists()
+    hint = "delete it to go on from the state before it" if has_previous else "delete it to train from the start"
     try:
+        _check_archive(path)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         owner = str(state["run_key"])
-        missing = {"stepper", "watch", "progress", "done", "outcome", "cost", "world"} - set(state)
+        missing = PARTS - set(state)
         if owner == run_key and missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    except pickle.UnpicklingError as error:  # torch's advice is to run what it holds
+        raise UserError(f"{path}: not a training state: it holds Python objects, which are not run; {hint}") from error
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a readable training state ({reason}); {hint}") from error
@@ -58,20 +75,82 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
     return state
 
 
+def _check_archive(path: Path) -> None:
+    """Read a state through the checksums of its archive, which torch does not look at.
+
+    Raises:
+        ValueError, zipfile.BadZipFile: a bit of it is not as it was written.
+    """
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{entry.filename} is compressed, which torch never does")
+            with archive.open(entry) as file:
+                while file.read(CHUNK):
+                    pass
+
+
 FLUSH_SECONDS = 5.0
 """Seconds after which lines are written, for those who watch a training; its state is saved more seldom."""
 
 
 class History:
-    """`history.jsonl`: one line per step and per validation. Resuming drops what came after the saved state."""
+    """`history.jsonl`: one line per step and per validation. Resuming drops what came after the saved state.
 
-    def __init__(self, folder: Path | None, step: int):
+    Args:
+        folder: of the run; None writes nothing.
+        step: of the saved state; 0 begins a new history.
+        saved: `position` when the state was saved; None for a state of an older version.
+
+    Attributes:
+        lost: sentence on lines that were there when the state was saved and are no more; empty if none are lost.
+
+    Raises:
+        UserError: the file cannot be read or written, as it is a folder.
+    """
+
+    def __init__(self, folder: Path | None, step: int, saved: dict[str, Any] | None = None):
         self.path = folder / HISTORY if folder else None
         self.lines: list[str] = []
         self.flushed = time.monotonic()
+        self.lost = ""
+        self._count, self._digest = 0, hashlib.sha256()
         if self.path:
-            kept = _lines_until(self.path, step) if step else []
-            write_atomic(self.path, "".join(kept).encode())
+            kept = self._kept(self.path, step, saved) if step else []
+            write_atomic(self.path, b"".join(kept))
+            self._note(kept)
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Number of lines on the disk and the sha256 of their bytes, which a saved state keeps."""
+        return {"lines": self._count, "sha256": self._digest.hexdigest()}
+
+    def _kept(self, path: Path, step: int, saved: dict[str, Any] | None) -> list[bytes]:
+        """Return the lines up to a step as they were when the state was saved, or those that are left of them."""
+        try:
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be read ({error.strerror}); move it away, then give the command again"
+            ) from None
+        if saved is not None:
+            of_state = lines[: saved["lines"]]
+            if hashlib.sha256(b"".join(of_state)).hexdigest() == saved["sha256"]:
+                return of_state
+        kept = [line for line in lines if _is_line(line, step)]
+        expected = len(kept) if saved is None else saved["lines"]
+        missing = max(expected - len(kept), 0)
+        if saved is not None or (len(kept) < len(lines) and not _is_later(lines[len(kept)], step)):
+            self.lost = (
+                f"{path.name} was changed or cut before step {step}, where the training was resumed: "
+                f"{missing} of its {expected} lines are lost"
+            )
+        return kept
+
+    def _note(self, lines: Sequence[bytes]) -> None:
+        self._count += len(lines)
+        for line in lines:
+            self._digest.update(line)
 
     def add(self, line: dict[str, Any]) -> None:
         """Add one line of plain values; it reaches the disk within some seconds, or with the next `flush`."""
@@ -85,8 +164,10 @@ class History:
         if not self.path or not self.lines:
             return
         try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write("".join(self.lines))
+            content = [line.encode() for line in self.lines]
+            with self.path.open("ab") as file:
+                file.write(b"".join(content))
+            self._note(content)
         except OSError as error:
             raise write_error(self.path, error) from error
         self.lines.clear()
@@ -101,10 +182,24 @@ def _replace_not_finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _lines_until(path: Path, step: int) -> list[str]:
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []:
-        if not line.endswith("\n") or json.loads(line)["step"] > step:
-            break
-        kept.append(line)
-    return kept
+def _is_line(line: bytes, step: int) -> bool:
+    """Return whether a line is whole, and of a step up to `step`."""
+    number = _step_of(line)
+    return number is not None and number <= step
+
+
+def _is_later(line: bytes, step: int) -> bool:
+    """Return whether a line is of a step after `step`, or the last one that a killed process has not ended."""
+    number = _step_of(line)
+    return not line.endswith(b"\n") or (number is not None and number > step)
+
+
+def _step_of(line: bytes) -> int | None:
+    """Return the step of a line of a history; None if it is damaged or not ended."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        entry = json.loads(line)
+        return entry["step"] if type(entry["step"]) is int else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+import torch
+
 from backbones.data.loading.loader import StreamPosition
 from backbones.engine.checkpoint import History, load_state, save_state
 from backbones.engine.context import Context
@@ -61,6 +63,15 @@ class _Progress:
     unscored: int | None = None
 
 
+def _differences(state: dict[str, Any], step: int, world: int) -> Iterator[str]:
+    """Yield what a saved state was made with that the training does not go on with."""
+    if state["world"] != world:
+        yield f"step {step} was reached by {state['world']} process(es), the rest by {world}"
+    threads = state.get("threads", torch.get_num_threads())
+    if threads != torch.get_num_threads():
+        yield f"step {step} was reached with {threads} thread(s), the rest with {torch.get_num_threads()}"
+
+
 class _Run:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.options, self.context = options, context
@@ -70,6 +81,7 @@ class _Run:
         # Only the first rank writes; ranks without a folder keep nothing.
         self.folder = context.folder if context.ranks.first else None
         self.last_save = time.monotonic()
+        self.resumed: list[str] = []
 
     def restore(self) -> None:
         """Restore the saved state, if there is one."""
@@ -82,10 +94,21 @@ class _Run:
             self.outcome = Outcome(**state["outcome"])
             vars(self.context.cost).update(state["cost"])
             context.restore_replaced(state.get("replaced", []))
-            if state["world"] != context.ranks.world:
-                context.note(f"step {self.progress.step} was reached by {state['world']} process(es), the rest is not")
+            self.resumed = list(state.get("resumed", []))
+            context.notes += self.resumed
+            context.details |= {"resumed": list(self.resumed)} if self.resumed else {}
+            for text in _differences(state, self.progress.step, context.ranks.world):
+                self.note(text)
             self.context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
-        self.history = History(self.folder, self.progress.step)
+        self.history = History(self.folder, self.progress.step, state.get("history") if state else None)
+        if self.history.lost:
+            self.note(self.history.lost)
+
+    def note(self, text: str) -> None:
+        """Note what is unlike an uninterrupted training, in the record and in the state, as it may be stopped again."""
+        self.resumed.append(text)
+        self.context.note(text)
+        self.context.details["resumed"] = list(self.resumed)
 
     def save(self) -> None:
         """Write history and state to the disk, in this order: a state is never ahead of its history."""
@@ -104,6 +127,9 @@ class _Run:
             "cost": asdict(self.context.cost),
             "replaced": self.context.replaced_images(),
             "world": self.context.ranks.world,
+            "history": self.history.position,
+            "resumed": self.resumed,
+            "threads": torch.get_num_threads(),
         }
         save_state(self.folder, state)
 

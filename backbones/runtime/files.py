@@ -36,8 +36,15 @@ class atomic_replacement:
     not.
     """
 
-    def __init__(self, path: Path, flag: str = "--out"):
-        self.path, self.flag = path, flag
+    def __init__(self, path: Path, flag: str = "--out", *, keep: Path | None = None):
+        """Prepare the replacement.
+
+        Args:
+            path: the file.
+            flag: see `write_atomic`.
+            keep: where the old file is kept; there is a moment in which it has this name alone.
+        """
+        self.path, self.flag, self.keep = path, flag, keep
         self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
     def __enter__(self) -> Path:
@@ -49,6 +56,8 @@ class atomic_replacement:
         try:
             if error is None:
                 _flush_to_disk(self.temporary)
+                if self.keep is not None and self.path.exists():
+                    self.path.replace(self.keep)
                 self.temporary.replace(self.path)
                 _flush_to_disk(self.path.parent)
                 return

@@ -161,6 +161,8 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
             labels.append(f"pretraining {mark}")
     subsets = [f"subset {parent.subset}" for parent in parents if parent.subset is not None]
     subsets += [mark for mark in origin_marks if mark.startswith("subset")]
+    if any(record.details.get("resumed") for record in records):
+        labels.append("resumed otherwise")  # with other processes or threads, or with a history that was damaged
     return labels + [f"pretraining {mark}" for mark in dict.fromkeys(subsets)]
 
 

@@ -33,9 +33,10 @@ __all__ = [
 ]
 
 RECORD, OPTIONS, ERROR, LOCK, STATE = "record.json", "options.yaml", "error.txt", "lock", "state.pt"
+PREVIOUS = "state.previous.pt"
 HISTORY = "history.jsonl"
-NOT_LISTED = (RECORD, ERROR, LOCK, STATE)
-TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE)
+NOT_LISTED = (RECORD, ERROR, LOCK, STATE, PREVIOUS)
+TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE, PREVIOUS)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Store:
         files = file_checksums(folder, without=NOT_LISTED, export=(folder / EXPORT).is_dir())
         complete = replace(record, files=files)
         write_atomic(folder / RECORD, with_checksum(asdict(complete)))
-        for name in (STATE, ERROR, LOCK):
+        for name in (STATE, PREVIOUS, ERROR, LOCK):
             (folder / name).unlink(missing_ok=True)
         return complete
 
@@ -235,7 +236,8 @@ def _unfinished(folder: Path) -> Unfinished:
         error = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
         return Unfinished(folder, "failed", error.splitlines()[-1] if error else "")
     except OSError:
-        saved = "goes on from its last saved state" if (folder / STATE).exists() else "starts anew: nothing was saved"
+        has_state = (folder / STATE).exists() or (folder / PREVIOUS).exists()
+        saved = "goes on from its last saved state" if has_state else "starts anew: nothing was saved"
         return Unfinished(folder, "interrupted", f"the same command {saved}")
 
 

@@ -1,12 +1,21 @@
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from backbones.engine.checkpoint import STATE, save_state
+from backbones.engine.checkpoint import HISTORY, STATE, load_state, save_state
+from backbones.engine.context import Context
+from backbones.engine.loop import fit
+from backbones.errors import Stopped, UserError
+from tests.backbones.engine.test_loop import Interrupted
+from tests.support import Classifier, context, fit_options, loader, tensors
 
 
-class Interrupted:
+class KilledLoader:
     """A value during whose saving the process learns that a loader process of its own was killed."""
 
     def __reduce__(self) -> str:
@@ -16,6 +25,153 @@ class Interrupted:
 def test_a_loader_that_is_killed_while_the_state_is_saved_is_no_full_disk(tmp_path: Path) -> None:
     save_state(tmp_path, {"step": 1})
     with pytest.raises(RuntimeError, match="is killed by signal"):
-        save_state(tmp_path, {"step": Interrupted()})
+        save_state(tmp_path, {"step": KilledLoader()})
     assert torch.load(tmp_path / STATE) == {"step": 1}
     assert [path.name for path in tmp_path.iterdir()] == [STATE]
+
+
+def trained(folder: Path, stop: int, *, epochs: int = 3) -> Context:
+    """A training of nine steps that is stopped after some of them."""
+    here = context(folder)
+    with here.signals(), pytest.raises(Stopped):
+        fit(Interrupted(stop), loader(), fit_options(epochs=epochs), here)
+    return here
+
+
+def loaded(folder: Path) -> tuple[dict[str, Any] | None, str]:
+    """The saved state, or why it is refused."""
+    try:
+        return load_state(folder, "run"), ""
+    except UserError as error:
+        return None, str(error)
+
+
+def test_a_flipped_bit_is_refused_or_was_of_no_consequence(tmp_path: Path) -> None:
+    """Bits all over the file: no state is accepted that is not the saved one."""
+    trained(tmp_path, 4)
+    path, sound = tmp_path / STATE, (tmp_path / STATE).read_bytes()
+    expected = [tensor.clone() for tensor in tensors(load_state(tmp_path, "run"))]
+    random, refused = np.random.default_rng(0), 0
+    for bit in random.choice(8 * len(sound), 300, replace=False):
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(damaged)
+        state, message = loaded(tmp_path)
+        if state is None:
+            assert message.startswith(f"{path}: not a readable training state")
+            assert message.endswith("delete it to train from the start")
+            refused += 1
+        else:
+            assert all(torch.equal(a, b) for a, b in zip(tensors(state), expected, strict=True)), bit
+    assert refused > 200
+
+
+def test_the_state_before_is_kept_and_leads_to_the_same_end(tmp_path: Path) -> None:
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    fit(Classifier(), loader(), fit_options(), context(whole_folder(whole)))
+    trained(whole_folder(pieces), 3)
+    trained(pieces, 5)
+    damaged = bytearray((pieces / STATE).read_bytes())
+    middle = len(damaged) // 2
+    damaged[middle : middle + 500] = bytes(500)  # single bits may lie in the padding between two tensors
+    (pieces / STATE).write_bytes(damaged)
+    with pytest.raises(UserError, match=r"state\.pt: .*; delete it to go on from the state before it"):
+        fit(Classifier(), loader(), fit_options(), context(pieces))
+    (pieces / STATE).unlink()
+    fit(Classifier(), loader(), fit_options(), context(pieces))
+    ended = [torch.load(folder / STATE) for folder in (whole, pieces)]
+    assert all(torch.equal(a, b) for a, b in zip(*map(tensors, ended), strict=True))
+    assert (whole / HISTORY).read_bytes() == (pieces / HISTORY).read_bytes()
+
+
+def whole_folder(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+class Harmful:
+    """An object that would write a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_is_not_run_and_nobody_is_told_to_run_it(tmp_path: Path) -> None:
+    torch.save({"run_key": "run", "harm": Harmful(tmp_path / "harm")}, tmp_path / STATE)
+    with pytest.raises(UserError, match="it holds Python objects, which are not run") as caught:
+        load_state(tmp_path, "run")
+    assert "weights_only" not in str(caught.value)
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        (lambda text: b"garbage\n" + text, 0),
+        (lambda text: b"\xff\xfe\n" + text, 0),
+        (lambda text: b'{"loss": 1}\n' + text, 0),
+        (lambda text: text.replace(b'"step": 2', b'"step": "2"'), 1),
+        (lambda text: text[: len(text) // 2], 2),
+        (lambda text: b"", 4),
+    ],
+)
+def test_a_damaged_history_is_mended_as_far_as_it_goes_and_the_record_says_so(
+    tmp_path: Path, damage: Callable[[bytes], bytes], lost: int
+) -> None:
+    folder = whole_folder(tmp_path / "run")
+    trained(folder, 4)
+    path = folder / HISTORY
+    sound = path.read_bytes()
+    path.write_bytes(damage(sound))
+    here = context(folder)
+    fit(Classifier(), loader(), fit_options(), here)
+    (note,) = here.notes
+    assert "history.jsonl was changed or cut before step 4" in note
+    assert f"{lost} of its 4 lines are lost" in note
+    assert here.details["resumed"] == [note]
+    steps = [json.loads(line)["step"] for line in path.read_bytes().splitlines()]
+    assert steps == sorted(steps)
+    assert steps[-5:] == [5, 6, 7, 8, 9]
+    assert len(steps) == 9 - lost
+
+
+def test_a_note_of_a_resumption_outlives_the_next_one(tmp_path: Path) -> None:
+    trained(tmp_path, 2)
+    (tmp_path / HISTORY).unlink()
+    trained(tmp_path, 4)
+    here = context(tmp_path)
+    fit(Classifier(), loader(), fit_options(), here)
+    assert len(here.notes) == 1
+    assert "before step 2" in here.notes[0]
+
+
+def test_other_threads_are_noted(tmp_path: Path) -> None:
+    trained(tmp_path, 2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        here = context(tmp_path)
+        fit(Classifier(), loader(), fit_options(), here)
+    finally:
+        torch.set_num_threads(threads)
+    assert here.notes == [f"step 2 was reached with {threads} thread(s), the rest with {threads + 1}"]
+
+
+def test_a_history_that_is_a_folder_is_an_error_with_a_way_on(tmp_path: Path) -> None:
+    trained(tmp_path, 2)
+    (tmp_path / HISTORY).unlink()
+    (tmp_path / HISTORY).mkdir()
+    with pytest.raises(UserError, match=r"history\.jsonl: cannot be read \(Is a directory\); move it away"):
+        fit(Classifier(), loader(), fit_options(), context(tmp_path))
+
+
+def test_an_undisturbed_history_is_not_called_damaged(tmp_path: Path) -> None:
+    trained(tmp_path, 4)
+    with (tmp_path / HISTORY).open("ab") as file:
+        file.write(b'{"step": 5, "epoch": 1.7, "loss": 3.0}\n{"step": 6, "epo')  # written after the state, then killed
+    here = context(tmp_path)
+    fit(Classifier(), loader(), fit_options(), here)
+    assert here.notes == []
