@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import math
+import re
 import typing
 from collections.abc import Collection
 from pathlib import Path
@@ -16,6 +17,10 @@ from tyro.conf import Positional as Positional
 from backbones.errors import UsageError, UserError
 
 T = TypeVar("T")
+LARGEST_YAML = 2**24
+"""Characters of a YAML file that is read."""
+MOST_VALUES = 1_000_000
+"""Values of a YAML file, its aliases written out."""
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -31,10 +36,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: not valid YAML: {error}") from None
+    content = _loaded(text, str(path))
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
@@ -44,15 +46,128 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def read_value(text: str, where: str) -> Any:
     """Return the value of a piece of YAML. Raises UsageError naming `where`."""
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{where}: not a YAML value: {error}") from None
+    return _loaded(text, where)
 
 
 def write_yaml(content: dict[str, Any]) -> str:
     """Return YAML text with the keys in the order given."""
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.dump(content, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _loaded(text: str, where: str) -> Any:
+    """Return what a piece of YAML stands for. Raises UsageError, in one line, naming `where` and the line."""
+    if len(text) > LARGEST_YAML:
+        raise UsageError(f"{where}: {len(text)} characters are more than the {LARGEST_YAML} that are read")
+    try:
+        node = yaml.compose(text, Loader=_Reader)
+        if node is None:
+            return None
+        _expanded_size(node, {}, where)
+        with contextlib.closing(_Reader("")) as loader:
+            return loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        reason = " ".join(str(error.problem or error.context or "damaged").split())
+        raise UsageError(f"{where}{line}: not valid YAML: {reason[:300]}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{where}: not valid YAML: {' '.join(str(error).split())[:300]}") from None
+    except RecursionError:
+        raise UsageError(f"{where}: not valid YAML: nested too deeply") from None
+
+
+def _expanded_size(node: Any, known: dict[int, int], where: str) -> int:
+    """Return how many values a node stands for when its aliases are written out.
+
+    Raises:
+        UsageError: more than `LARGEST_YAML`, or a value that holds itself.
+    """
+    if id(node) in known:
+        if known[id(node)] == 0:
+            raise UsageError(f"{where}, line {node.start_mark.line + 1}: a value that holds itself")
+        return known[id(node)]
+    known[id(node)] = 0
+    inner = [] if isinstance(node, yaml.ScalarNode) else node.value
+    children = [child for item in inner for child in (item if isinstance(item, tuple) else (item,))]
+    size = 1 + sum(_expanded_size(child, known, where) for child in children)
+    if size > MOST_VALUES:
+        raise UsageError(
+            f"{where}, line {node.start_mark.line + 1}: its aliases stand for more than {MOST_VALUES} values"
+        )
+    known[id(node)] = size
+    return size
+
+
+class _Reader(yaml.SafeLoader):
+    """Reads scalars as YAML 1.2's core schema has them, in which `1:30`, `2020-01-01` and `yes` are texts."""
+
+    close = yaml.SafeLoader.dispose
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping. Raises ConstructorError for a key that stands twice."""
+        self.flatten_mapping(node)
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str | int | float | bool | None):
+                raise yaml.constructor.ConstructorError(None, None, "a key is no plain value", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return the value of a node. Raises ConstructorError for a value that its tag cannot have."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, OverflowError, TypeError) as error:
+            value = str(getattr(node, "value", ""))[:60]
+            problem = f"{value!r} is no {node.tag.rpartition(':')[2]} ({error})"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+
+class _Writer(yaml.SafeDumper):
+    """Writes text such that `_Reader` reads it again as text."""
+
+
+_CORE_SCHEMA = {
+    "null": (r"~|null|Null|NULL|", "~nN"),
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+}
+"""Tag -> pattern of its plain scalars, and how they begin (https://yaml.org/spec/1.2.2/#103-core-schema)."""
+
+
+def _use_core_schema() -> None:
+    for side in (_Reader, _Writer):
+        side.yaml_implicit_resolvers = {}
+        side.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile("<<"), ["<"])
+        for tag, (pattern, first) in _CORE_SCHEMA.items():
+            begins = [*first, ""] if tag == "null" else list(first)
+            side.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), begins)
+    plain = {f"tag:yaml.org,2002:{tag}" for tag in (*_CORE_SCHEMA, "str", "seq", "map")}
+    kept = {tag: make for tag, make in yaml.SafeLoader.yaml_constructors.items() if tag in plain or tag is None}
+    made: dict[str | None, Any] = {"tag:yaml.org,2002:int": _integer, "tag:yaml.org,2002:float": _number}
+    _Reader.yaml_constructors = kept | made
+
+
+def _integer(loader: Any, node: yaml.ScalarNode) -> int:
+    """Return an integer of the core schema; `010` is ten."""
+    text = loader.construct_scalar(node)
+    return int(text[2:], 8) if text.startswith("0o") else int(text, 16 if text.startswith("0x") else 10)
+
+
+def _number(loader: Any, node: yaml.ScalarNode) -> float:
+    return float(loader.construct_scalar(node).lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+_use_core_schema()
 
 
 def config_names(room: str) -> list[str]:
@@ -66,6 +181,8 @@ def as_flags(layer: dict[str, Any]) -> list[str]:
     for key, value in layer.items():
         flag = "--" + key.replace("_", "-")
         if isinstance(value, list | tuple):
+            if None in value:
+                raise UsageError(f"{key}: a list holds an empty value (null)")
             arguments += [flag, *map(str, value)]
         elif isinstance(value, dict):
             arguments += as_flags({f"{key}.{inner}": item for inner, item in value.items()})

@@ -243,7 +243,10 @@ class Context:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGINT ask the run to save its state and stop; a second signal stops it at once."""
+        """Let SIGTERM, SIGINT and SIGHUP ask the run to save its state and stop; a second signal stops it at once.
+
+        SIGHUP, which comes when a terminal is closed, stays ignored where it is, as under nohup.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -253,7 +256,8 @@ class Context:
                 raise Stopped
             self.stop_signal = number
 
-        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+        hangup = [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
+        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT, *hangup)}
         try:
             yield
         finally:

@@ -168,13 +168,21 @@ def _epochs(count: int) -> str:
     return "epoch" if count == 1 else f"{count} epochs"
 
 
+LARGEST = dict.fromkeys(("size", "local_size", "resize"), 20_000) | {"epochs": 1_000_000}
+LARGEST_NUMBER = 1e15
+"""Limits of options that have none of their own."""
+
+
 def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:
-    """Raise UsageError for the first field outside [low, high] or not a number. A limit or a value of None is not
-    checked.
+    """Raise UsageError for the first field outside [low, high] or not a number. A value of None is not checked.
+
+    Without a limit above it is that of `LARGEST`: no machine has room or time for more.
     """
     for name in names:
         value = getattr(options, name)
+        largest = LARGEST.get(name, LARGEST_NUMBER) if high is None else high
         for number in value if isinstance(value, tuple) else (value,):
-            if number is not None and not (low <= number <= (float("inf") if high is None else high)):
-                limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+            if number is not None and not (low <= number <= largest):
+                above = high is not None or number > largest
+                limits = f"between {low:g} and {largest:g}" if above else f"at least {low:g}"
                 raise UsageError(f"--{name.replace('_', '-')} {value}: must be {limits}")

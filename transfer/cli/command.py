@@ -1,7 +1,10 @@
 """Turns argv into checked options: names first, then YAML layers, then flags. Imports no torch."""
 
+import errno
+import os
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,9 @@ from transfer.cli.yaml_layers import config_files, layer_values, names_of_flags
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C while nothing is under way that could be saved."""
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 BASE = "recipe"
 """The key of a user's YAML file that names the shipped recipe below it."""
 
@@ -252,7 +258,9 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
             print(usage)
             return 0 if argv else 2
         with in_one_line():
-            return main(argv)
+            status = main(argv)
+        sys.stdout.flush()  # here a full disk can still be told in one line
+        return status
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_status
@@ -262,3 +270,17 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
         # The reader of the output has closed it, as `head` does.
         sys.stderr.close()
         return 0
+    except KeyboardInterrupt:
+        print("stopped by Ctrl-C", file=sys.stderr)
+        return INTERRUPTED
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter would try again, and complain
+        where = error.filename or "the output"
+        print(
+            f"error: {where}: cannot be written ({error.strerror}); make room, then give the command again",
+            file=sys.stderr,
+        )
+        return 1

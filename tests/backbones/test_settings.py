@@ -1,0 +1,116 @@
+"""YAML as the suite reads it: YAML 1.2's core schema, no surprises, every failure in one line with file and line."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backbones.errors import UsageError, UserError
+from backbones.settings import MOST_VALUES, read_value, read_yaml, write_yaml
+from transfer.run import main as run
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]))
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
+VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(TEXT, VALUES, max_size=5))
+def test_what_is_written_is_read_again(content: dict) -> None:
+    assert read_value(write_yaml(content), "here") == content
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1:30", "1:30"),
+        ("2020-99-99", "2020-99-99"),
+        ("yes", "yes"),
+        ("010", 10),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("5e-2", 0.05),
+        ("1_000", "1_000"),
+        (".inf", float("inf")),
+        ("~", None),
+        ("", None),
+        ("True", True),
+        ("{a: &x {b: 1}, c: {<<: *x, d: 2}}", {"a": {"b": 1}, "c": {"b": 1, "d": 2}}),
+    ],
+)
+def test_scalars_are_those_of_the_core_schema(text: str, value: object) -> None:
+    assert read_value(text, "here") == value
+    assert type(read_value(text, "here")) is type(value)
+
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{new}: &{new} [{','.join(9 * ['*' + old])}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("a: 1\nb: !!int abc", 2, "'abc' is no int"),
+        (f"a: {'9' * 5000}", 1, "is no int"),
+        ("a: 1\n\na: 2", 3, "the key 'a' stands twice"),
+        ("a: [1, 2", 1, "expected ',' or ']'"),
+        ("a: !!python/object/apply:os.system [x]", 1, "could not determine a constructor"),
+        ("a: !!binary x", 1, "could not determine a constructor"),
+        ("a: &b [*b]", 1, "a value that holds itself"),
+        ("{[1]: 2}", 1, "a key is no plain value"),
+        (BOMB, 7, f"stand for more than {MOST_VALUES} values"),
+        ("[" * 3000, None, "nested too deeply"),
+        ("a: \x07", None, "special characters are not allowed"),
+    ],
+)
+def test_every_failure_is_one_line_with_file_and_line(tmp_path: Path, text: str, line: int | None, reason: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_yaml(path)
+    message = str(caught.value)
+    assert reason in message
+    assert message.startswith(f"{path}, line {line}: " if line else f"{path}: ")
+    assert "\n" not in message
+    assert len(message) < 500
+
+
+def test_mutated_files_are_read_or_refused() -> None:
+    """Bytes changed at random in a shipped recipe: a mapping or a message, never another exception."""
+    source = (Path(__file__).parents[2] / "configs" / "tasks" / "reid.yaml").read_bytes()
+    rng = random.Random(0)
+    refused = 0
+    for _ in range(400):
+        mutated = bytearray(source)
+        for _ in range(rng.randint(1, 6)):
+            mutated[rng.randrange(len(mutated))] = rng.choice(b"[]{}&*!|>:-#'\"\n\t\x00\xff09ae")
+        text = mutated.decode("utf-8", errors="replace")
+        try:
+            read_value(text, "here")
+        except UserError:
+            refused += 1
+    assert refused > 50
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("size: [10000000, 10000000]", "--size (10000000, 10000000): must be between 1 and 20000"),
+        ("dataset: [null]", "dataset: a list holds an empty value (null)"),
+        ("lr: 2020-99-99", "could not convert string to float: '2020-99-99'"),
+        ("warmup_epochs: 1e20", "--warmup-epochs 1e+20: must be between 0 and 1e+15"),
+        ("num_identities: 1e23", "--num-identities"),
+        ("seeds: 1e23", "--seeds"),
+    ],
+)
+def test_values_out_of_any_reason_are_refused_before_anything_runs(
+    tmp_path: Path, line: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text(line)
+    assert run(["reid", "--backbone", "tiny", "--dry-run", "--config", str(tmp_path / "mine.yaml")]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert len(error.strip().splitlines()) == 1
