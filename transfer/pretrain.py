@@ -28,8 +28,10 @@ exit status: 0 weights exported, 3 the training broke down (recorded, nothing ex
 
 def main(argv: list[str]) -> int:
     """Run the command and return its exit status."""
+    from backbones.runtime.parent_watch import end_with_parent
     from transfer.cli.command import exit_on_user_error
 
+    end_with_parent()
     return exit_on_user_error(_main, argv, usage=USAGE)
 
 

@@ -48,7 +48,8 @@ def test_the_metrics_of_the_guide(folder: Path, capsys: pytest.CaptureFixture[st
     assert made.scores["mrr"] == pytest.approx((1 / ranks[arrays["hits"] > 0]).mean())
     assert made.user_code["metric mrr"]["file"] == f"{folder}/my_metric.py:mrr"
     assert digest(made) != digest(plain)
-    assert report(["runs", "--smoke", "--dirty", "--compare", "stem=conv", "stem=patchify"]) == 0
+    words = ["--compare", "stem=conv", "stem=patchify", "--format", "markdown"]
+    assert report(["runs", "--smoke", "--dirty", *words]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if "| mrr " in line or "| first_match" in line]
     assert len(rows) == 2
     for row in rows:

@@ -1,23 +1,21 @@
 """Runs the jobs of a sweep: finished ones are reused, failed ones tried again, and their successors blocked."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from backbones.checkpoints import exports
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, write_atomic, write_error
+from backbones.runtime.files import check_writable, write_atomic
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
-from transfer.records.store import Record, Store
-from transfer.sweep.definition.cell_states import LOCK, CellState, write_states
+from transfer.records.store import STATE, Record, Store
+from transfer.sweep.definition.cell_states import CellState, locked, write_states
 from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
 from transfer.sweep.progress_lines import ProgressLines, RunningCell
@@ -44,6 +42,10 @@ class Progress:
     """The time of the last start, in seconds of the monotonic clock."""
     seconds: float = 0.0
     """The duration of all attempts."""
+    has_state: bool = False
+    """Whether its run had a saved state at the last start."""
+    log_size: int = 0
+    """Bytes of its log at the last start, before which are earlier attempts."""
 
     @property
     def ended(self) -> bool:
@@ -164,7 +166,10 @@ class Sweeper:
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
+            begun = command_result.begun(result_file(self.out, progress.job.name))
+            progress.has_state = bool(begun) and (self.out / "runs" / begun / STATE).exists()
             command_result.forget(result_file(self.out, progress.job.name))
+            progress.log_size = self._log(progress).stat().st_size if self._log(progress).exists() else 0
         try:
             processes = self.launcher.start([self._process_spec(progress) for progress in ready])
         except UserError as error:  # refused: the other jobs go on
@@ -174,13 +179,19 @@ class Sweeper:
         for progress, process in zip(ready, processes, strict=True):
             progress.process, progress.status, progress.started = process, "running", time.monotonic()
             progress.attempts += 1
-            self._print(progress, "starts" if progress.attempts == 1 else "is tried again")
+            goes_on = " from its saved state" if progress.has_state else ""
+            self._print(
+                progress, ("goes on" if goes_on else "starts" if progress.attempts == 1 else "is tried again") + goes_on
+            )
 
     def _process_spec(self, progress: Progress) -> ProcessSpec:
         job = progress.job
         argv = (*job.argv(self.out), *self.extra)
         resources = job.step.resources if self.gpus is None else {**job.step.resources, "gpus": self.gpus}
-        return ProcessSpec(argv, self.out / "cells" / f"{job.name}.log", resources)
+        return ProcessSpec(argv, self._log(progress), resources)
+
+    def _log(self, progress: Progress) -> Path:
+        return self.out / "cells" / f"{progress.job.name}.log"
 
     def _finish(self, progress: Progress, status: int) -> None:
         """Take the record that an ended process left; without one the job has failed, and is tried once more."""
@@ -190,7 +201,7 @@ class Sweeper:
             self._remember(progress.job, record)
             self._record(progress, record)
             return
-        reason = failure_reason(status, self.out / "cells" / f"{progress.job.name}.log")
+        reason = failure_reason(status, self._log(progress), progress.log_size)
         if status in (WRONG_ARGUMENTS, STOPPED) or progress.attempts > RETRIES:
             self._end(progress, "failed", reason)
         else:
@@ -279,18 +290,3 @@ def _ending(progress: Progress) -> str:
         return f"broke down, {progress.status} at step {record.outcome['step']} ({seconds}){reason}"
     score = f", {record.primary} {record.shown(record.primary):.2f}" if record.primary in record.scores else ""
     return f"completed{score} ({seconds})"
-
-
-@contextlib.contextmanager
-def locked(out: Path) -> Iterator[IO[str]]:
-    """Keep a second process from running the same sweep. Raises UserError."""
-    try:
-        file = (out / LOCK).open("a")
-    except OSError as error:
-        raise write_error(out / LOCK, error) from None
-    with file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"{out}: another process runs this sweep; wait for it, or give --out FOLDER") from None
-        yield file

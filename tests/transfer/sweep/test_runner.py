@@ -1,6 +1,7 @@
 """How a sweep goes on when cells are done, fail, break down or are killed. Cells are real runs of the test backbone."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -18,16 +19,17 @@ import transfer.pretrain
 import transfer.run
 from backbones.errors import UserError
 from backbones.settings import write_yaml
+from tests.processes import Command, wait_for
 from transfer.launch.base import ProcessSpec
 from transfer.launch.local import LocalLauncher
 from transfer.records import command_result
-from transfer.records.store import Store
+from transfer.records.store import Store, is_locked
 from transfer.report.page.live import sweep_section
 from transfer.sweep.__main__ import main
-from transfer.sweep.definition.cell_states import read_states
+from transfer.sweep.definition.cell_states import locked, read_states
 from transfer.sweep.definition.grid import SweepJob, expand, result_file
 from transfer.sweep.definition.sweep_file import read_sweep
-from transfer.sweep.runner import Sweeper, locked
+from transfer.sweep.runner import Sweeper
 
 QUICK = {"smoke": True, "threads": 1, "subset": 30}
 PRETRAIN = {"pretrain": "cifar_deit", "backbone": "tiny", "dataset": "toy_digits", "options": {**QUICK, "epochs": 2}}
@@ -351,3 +353,26 @@ def test_a_sweep_is_listed_without_running(tmp_path: Path, capsys: pytest.Captur
     assert "10 cells" in said
     assert said.count("python -m transfer.") == 10
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(tmp_path: Path) -> None:
+    """kill -9 of the sweep: its worker saves its state and ends; the same sweep goes on from there."""
+    long = {**QUICK, "epochs": 300, "checkpoint_seconds": 1}
+    (tmp_path / "mine.yaml").write_text(write_yaml({"steps": {"pretrain": PRETRAIN | {"options": long}}}))
+    words, out = [str(tmp_path / "mine.yaml"), "--workers", "1", "--out", str(tmp_path / "out")], tmp_path / "out"
+    sweep = Command("transfer.sweep.__main__", words, tmp_path / "first")
+    wait_for(lambda: list(out.glob("runs/*/state.pt")))
+    (folder,) = out.glob("runs/*")
+    assert is_locked(folder / "lock")
+    sweep.kill(signal.SIGKILL)
+    wait_for(lambda: not is_locked(folder / "lock"))
+    assert (folder / "state.pt").exists()
+    step = max(json.loads(line)["step"] for line in (folder / "history.jsonl").open())
+    again = Command("transfer.sweep.__main__", words, tmp_path / "second")
+    wait_for(lambda: "resuming after step" in next(out.glob("cells/*.log")).read_text())
+    again.kill(signal.SIGTERM)
+    assert again.poll() == 143
+    assert "goes on from its saved state" in again.stderr
+    resumed = next(line for line in next(out.glob("cells/*.log")).read_text().splitlines() if "resuming after" in line)
+    assert f"resuming after step {step} " in resumed

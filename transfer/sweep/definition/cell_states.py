@@ -1,11 +1,15 @@
-"""The states of a sweep's cells in `OUT/cells/states.json`, for pages that show a sweep under way. Imports no torch."""
+"""The lock of a sweep, and the states of its cells in `OUT/cells/states.json`, which pages show. Imports no torch."""
 
+import fcntl
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
-from backbones.runtime.files import write_atomic
+from backbones.errors import UserError
+from backbones.runtime.files import write_atomic, write_error
 from transfer.records.store import is_locked
 
 STATES = Path("cells") / "states.json"
@@ -46,3 +50,18 @@ def read_states(out: Path) -> list[CellState]:
 def is_running(out: Path) -> bool:
     """Return whether a process runs the sweep in a folder."""
     return is_locked(out / LOCK)
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[IO[str]]:
+    """Keep a second process from running the same sweep. Raises UserError."""
+    try:
+        file = (out / LOCK).open("a")
+    except OSError as error:
+        raise write_error(out / LOCK, error) from None
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{out}: another process runs this sweep; wait for it, or give --out FOLDER") from None
+        yield file

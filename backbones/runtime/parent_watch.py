@@ -1,0 +1,54 @@
+"""Ends a process with the process that started it, also where that is killed and can tell nobody."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+PARENT = "TRANSFER_END_WITH"
+"""Variable of the environment with the process that this one ends with, as PID:START."""
+SECONDS = 1.0
+"""Seconds between two looks."""
+
+
+def this_process() -> str:
+    """Return this process as a value of `PARENT`."""
+    return f"{os.getpid()}:{_started(os.getpid())}"
+
+
+def end_with_parent() -> None:
+    """Send SIGTERM to this process, which saves its state, as soon as the process in `PARENT` has ended.
+
+    It need not be the direct parent: torchrun may stand between. Without the variable nothing is done.
+    """
+    watched = os.environ.pop(PARENT, "")
+    number, _, started = watched.partition(":")
+    if number.isdigit():
+        threading.Thread(target=_watch, args=(int(number), started), daemon=True, name="parent watch").start()
+
+
+def _watch(number: int, started: str) -> None:
+    while _is_alive(number, started):
+        time.sleep(SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _is_alive(number: int, started: str) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's: the number was given to a new process
+        return False
+    return _started(number) == started
+
+
+def _started(number: int) -> str:
+    """Return when a process was started, in the system's ticks; empty where the system does not say (no /proc)."""
+    try:
+        stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()  # the name before may hold anything
+    return "" if fields[0] == "Z" else fields[19]
