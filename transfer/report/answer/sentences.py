@@ -82,7 +82,7 @@ def answer(comparison: Comparison, runs: RunSet | None = None) -> Answer:
     effects = [_listed(word, found, tests) for word, found in by_word.items()]
     limits = [*_marks(records), *_broken(rows, {"a": a, "b": b})]
     limits += [*_few_seeds(rows), *_advice(rows), *_excluded(comparison)]
-    return Answer(headline, tuple(effects), rates, _cost(rows), tuple(limits))
+    return Answer(headline, tuple(effects), rates, _cost(rows, a, b), tuple(limits))
 
 
 def _word(verdict: Verdict, a: str, b: str) -> str:
@@ -204,7 +204,7 @@ def _excluded(comparison: Comparison) -> Iterator[str]:
         yield f"Not everything is compared ({_count(len(comparison.exclusions), 'exclusion')}): {why}."
 
 
-def _cost(rows: Sequence[ComparedScore]) -> str:
+def _cost(rows: Sequence[ComparedScore], a: str, b: str) -> str:
     """Return what the first arm costs beside the second: operations of an image, and time of a training image."""
     operations, times, machines = [], [], set()
     for matched in {id(row.matched): row.matched for row in rows}.values():
@@ -221,7 +221,7 @@ def _cost(rows: Sequence[ComparedScore]) -> str:
     parts = [f"{_change(ratios)} {name}" for ratios, name in named if ratios]
     if operations and not times and len(machines) > 1:
         parts.append("times are of different machines")
-    return f"Cost: {', '.join(parts)}." if parts else ""
+    return f"Cost of {a} beside {b}: {', '.join(parts)}." if parts else ""
 
 
 def _mean(records: Sequence[Record], name: str) -> float:

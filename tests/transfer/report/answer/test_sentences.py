@@ -108,7 +108,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
             [{**one, "cost": {"gflops": 5.12, "images_per_second": 90.0}} for one in seeds(2, 0.8)],
             [{**one, "cost": {"gflops": 4.0, "images_per_second": 100.0}} for one in seeds(2, 0.5)],
         ),
-        [r"^Cost: \+28 % operations, \+11 % time per training image\.$"],
+        [r"^Cost of [^:]+ beside [^:]+: \+28 % operations, \+11 % time per training image\.$"],
     ),
     "much cost": (
         lambda root: arms(
@@ -116,7 +116,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
             [{**one, "cost": {"gflops": 12.0}} for one in seeds(2, 0.8)],
             [{**one, "cost": {"gflops": 4.0}} for one in seeds(2, 0.5)],
         ),
-        [r"^Cost: 3\.0 times the operations\.$"],
+        [r"^Cost of [^:]+ beside [^:]+: 3\.0 times the operations\.$"],
     ),
     "times of other machines": (
         lambda root: arms(
@@ -124,7 +124,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
             [{**one, "cost": MEASURED, "environment": {"device": "A100"}} for one in seeds(2, 0.8)],
             [{**one, "cost": MEASURED, "environment": {"device": "H200"}} for one in seeds(2, 0.5)],
         ),
-        [r"^Cost: the same operations, times are of different machines\.$"],
+        [r"^Cost of [^:]+ beside [^:]+: the same operations, times are of different machines\.$"],
     ),
     "better in one of two data sets": (
         lambda root: [
