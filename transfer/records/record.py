@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import sys
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from backbones.errors import UserError
 from backbones.spec_values import gate_name
 from transfer.cli.old_names import current_content, current_keys, current_options
 from transfer.records.checksums import is_modified
+from transfer.records.record_schema import invalid_entries, is_a
 
 SCHEMA = 2
 READABLE = (1, SCHEMA)
@@ -25,7 +25,11 @@ KINDS = {
     **dict.fromkeys(("environment", "details", "files", "run_key_content", "origin", "user_code"), dict),
     **dict.fromkeys(("untrained", "notes"), list),
     "seed": int,
+    "task_version": int,
     "smoke": bool,
+    "subset": (int, type(None)),
+    "export": (str, type(None)),
+    "shared": (dict, type(None)),
 }
 # The defaults of entries that older records of this schema lack.
 ADDED: dict[str, Any] = {
@@ -37,12 +41,6 @@ ADDED: dict[str, Any] = {
     "origin": {},
     "user_code": {},
 }
-COSTS = (
-    *("params", "gflops", "train_seconds", "eval_seconds", "images_per_second", "data_wait_share", "device_hours"),
-    *("extraction_seconds", "found_hours"),
-)
-"""Entries of `Record.cost` with which reports compute: numbers or None."""
-STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
 
 
 @dataclass(frozen=True)
@@ -183,8 +181,8 @@ class Record:
         if content.keys() != NAMES:
             differing = ", ".join(sorted(content.keys() ^ NAMES))
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
-        wrong = [name for name, kind in KINDS.items() if not isinstance(content[name], kind)]
-        wrong = wrong or _invalid_entries(content)
+        wrong = [name for name, kind in KINDS.items() if not is_a(content[name], kind)]
+        wrong = wrong or invalid_entries(content)
         if wrong:
             raise unreadable(path, ", ".join(wrong))
         if not edited and is_modified(raw, digest, content["files"]):
@@ -211,32 +209,6 @@ def _with_current_names(schema: int, content: dict[str, Any]) -> dict[str, Any]:
         current = RunKey(current_content(content["run_key_content"])).without("seed")
         content["config_digest"] = current.digest
     return content
-
-
-def _invalid_entries(content: dict[str, Any]) -> list[str]:
-    """Return the entries with values that reports cannot use: an unknown status, a score that is no finite number."""
-    outcome, scores, details = content["outcome"], content["scores"], content["details"].values()
-    metrics = content["metrics"].values()
-    errors = [about.get("standard_error") for about in details if isinstance(about, dict)]
-    valid = {
-        "outcome": outcome.get("status") in STATUSES and _is_number_or_none(outcome.get("step", 0)),
-        "scores": all(score is not None and _is_number_or_none(score) for score in scores.values()),
-        "scores of a training that broke down": not scores or outcome.get("status") in ("completed", None),
-        "metrics": all(isinstance(metric, dict) and _is_metric(metric) for metric in metrics),
-        "cost": all(_is_number_or_none(content["cost"].get(name)) for name in COSTS),
-        "details": all(map(_is_number_or_none, errors)),
-    }
-    return [name for name, is_valid in valid.items() if not is_valid]
-
-
-def _is_number_or_none(value: Any) -> bool:
-    """Return whether a value is a finite number or None."""
-    return value is None or (type(value) in (float, int) and abs(value) <= sys.float_info.max)
-
-
-def _is_metric(metric: dict[str, Any]) -> bool:
-    unit, direction = metric.get("unit", "fraction"), metric.get("direction", "higher")
-    return isinstance(unit, str) and direction in ("higher", "lower")
 
 
 NAMES = {item.name for item in fields(Record)} - {"schema"}

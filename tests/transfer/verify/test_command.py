@@ -151,7 +151,7 @@ SPOILT: dict[str, tuple[Callable[[Path, Path], Any], str]] = {
         "is lower in the record, higher of the task",
     ),
     "the primary score": (lambda folder, copy: other_record(folder, primary="rank10"), "primary: rank10 in the record"),
-    "what no run writes": (lambda folder, copy: other_record(folder, files={"x": 1}), "x: missing"),
+    "what no run writes": (lambda folder, copy: other_record(folder, files={"x": 1}), "not a readable record (files)"),
     "an identity of another form": (
         lambda folder, copy: other_record(folder, run_key_content={"seed": 0}),
         "holds what no run writes",

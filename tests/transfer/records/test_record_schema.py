@@ -1,0 +1,84 @@
+"""Records of others: whatever stands in one, it is refused by name, or every report can be made of it."""
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backbones.errors import UserError
+from tests.transfer.records.recorded import made, trained
+from tests.transfer.report.test_command import store
+from transfer.records.checksums import with_checksum
+from transfer.records.record import Record
+from transfer.report.__main__ import main
+
+VALUES: tuple[Any, ...] = (None, {"a": 1}, [1], "x", 5, -1, 1e308, True, "", ["x"], {}, [])
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = changed(value[path[0]], path[1:], new)
+    return copy
+
+
+def parsed(content: dict[str, Any]) -> Record | None:
+    """The record, if it is accepted."""
+    with suppress(UserError):
+        return Record.parse(with_checksum(content), Path("x/record.json"))
+    return None
+
+
+def test_any_value_anywhere_is_refused_or_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Resealed records, one entry changed each: a report of the folder is made, with or without that run."""
+    details = {"accuracy": {"standard_error": 0.01}, "layers": [{"place": "stem", "similarity": 0.5}]}
+    whole = made(weights_id="sha256:a", details=details, user_code={"task": {"file": "t.py:T", "sha256": 64 * "0"}})
+    source = json.loads(json.dumps(asdict(whole)))
+    folder = Path(store(tmp_path / "runs", made(seed=1), made(stem="conv"), trained("sha256:a")))
+    (folder / "odd").mkdir()
+    rng, refused, shown = random.Random(0), 0, 0
+    everything = [path for path in places(source) if path]
+    for path in rng.sample(everything, min(len(everything), 120)):
+        content = changed(source, path, rng.choice(VALUES))
+        (folder / "odd" / "record.json").write_bytes(with_checksum(content))
+        accepted = parsed(content) is not None
+        assert main([str(folder), "--smoke", "--dirty"]) == 0, path
+        told = capsys.readouterr()
+        assert accepted or "left out: " in told.err, path
+        shown, refused = shown + accepted, refused + (not accepted)
+    assert shown > 20
+    assert refused > 20
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("export", {"a": 1}),
+        ("subset", "8"),
+        ("seed", True),
+        ("seed", -1),
+        ("run_id", "../outside"),
+        ("notes", [{}]),
+        ("dataset", {"name": ["toy"]}),
+        ("files", {"x": 1}),
+        ("metrics", {"mAP": {"bounds": 3}}),
+        ("environment", {"versions": 5}),
+    ],
+)
+def test_an_entry_of_another_type_is_named(entry: str, value: Any) -> None:
+    content = json.loads(json.dumps(asdict(made()))) | {entry: value}
+    with pytest.raises(UserError, match=rf"not a readable record \({entry}"):
+        Record.parse(with_checksum(content), Path("record.json"))

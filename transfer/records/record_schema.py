@@ -1,0 +1,87 @@
+"""Whether the entries of a record have the types and ranges with which reports read them. Imports no torch."""
+
+import sys
+from typing import Any
+
+COSTS = (
+    *("params", "gflops", "train_seconds", "eval_seconds", "images_per_second", "data_wait_share", "device_hours"),
+    *("extraction_seconds", "found_hours"),
+)
+"""Entries of `Record.cost` with which reports compute: numbers or None."""
+STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
+
+
+def invalid_entries(content: dict[str, Any]) -> list[str]:
+    """Return the entries with values that reports cannot use: an unknown status, a score that is no finite number."""
+    outcome, scores, details = content["outcome"], content["scores"], content["details"].values()
+    metrics = content["metrics"].values()
+    errors = [about.get("standard_error") for about in details if isinstance(about, dict)]
+    valid = {
+        "outcome": outcome.get("status") in STATUSES and _is_number_or_none(outcome.get("step", 0)),
+        "scores": all(score is not None and _is_number_or_none(score) for score in scores.values()),
+        "scores of a training that broke down": not scores or outcome.get("status") in ("completed", None),
+        "metrics": all(isinstance(metric, dict) and _is_metric(metric) for metric in metrics),
+        "cost": all(_is_number_or_none(content["cost"].get(name)) for name in COSTS),
+        "details": all(map(_is_number_or_none, errors)),
+    }
+    return [name for entries in (valid, _parts(content)) for name, is_valid in entries.items() if not is_valid]
+
+
+def _parts(content: dict[str, Any]) -> dict[str, bool]:
+    """Return whether the parts of entries have the types with which reports read them, by a name for messages."""
+    dataset, backbone, environment = content["dataset"], content["backbone"], content["environment"]
+    details, origin, outcome = content["details"], content["origin"], content["outcome"]
+    tables = [details.get(name) or [] for name in ("layers", "attention")]
+    return {
+        "dataset": _texts(dataset, "name", "digest", "root")
+        and is_a(dataset.get("skipped"), (int, type(None)))
+        and is_a(dataset.get("version"), (str, int, type(None)))
+        and is_a(dataset.get("counts"), (dict, type(None))),
+        "backbone": _texts(backbone, "name", "arch", "stem", "attention", "ffn")
+        and is_a(backbone.get("files"), (dict, type(None)))
+        and all(isinstance(sha, str) for sha in (backbone.get("files") or {}).values())
+        and all(_is_number_or_none(backbone.get(name)) for name in ("patch", "depth")),
+        "environment": _texts(environment, "device", "device_type", "started", "precision", "eval_precision")
+        and is_a(environment.get("versions"), (dict, type(None)))
+        and all(is_a(environment.get(name), (int, type(None))) for name in ("world_size", "sequence_parallel"))
+        and all(_is_number_or_none(environment.get(name)) for name in ("threads", "workers")),
+        "outcome": _texts(outcome, "reason"),
+        "details": all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables)
+        and all(is_a(details.get(name), (dict, type(None))) for name in ("stem", "features"))
+        and is_a(details.get("resumed"), (list, type(None))),
+        "origin": _texts(origin, "training") and is_a(origin.get("subset"), (int, type(None))),
+        "untrained": all(isinstance(name, str) for name in content["untrained"]),
+        "notes": all(isinstance(note, str) for note in content["notes"]),
+        "files": all(isinstance(about, dict) and _texts(about, "sha256") for about in content["files"].values()),
+        "user_code": all(
+            isinstance(code, dict) and _texts(code, "file", "sha256") and code.keys() >= {"file", "sha256"}
+            for code in content["user_code"].values()
+        ),
+        "run_key_content": all(
+            isinstance(content["run_key_content"].get(name, {}), dict) for name in ("options", "content", "dataset")
+        ),
+        "seed": content["seed"] >= 0,
+        "run_id": bool(content["run_id"]) and "/" not in content["run_id"] and "\x00" not in content["run_id"],
+    }
+
+
+def _texts(entry: dict[str, Any], *names: str) -> bool:
+    """Return whether values, where there are any, are texts."""
+    return all(entry.get(name) is None or isinstance(entry[name], str) for name in names)
+
+
+def is_a(value: Any, kind: Any) -> bool:
+    """Return whether a value has a type; True and False are no integers."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _is_number_or_none(value: Any) -> bool:
+    """Return whether a value is a finite number or None."""
+    return value is None or (type(value) in (float, int) and abs(value) <= sys.float_info.max)
+
+
+def _is_metric(metric: dict[str, Any]) -> bool:
+    unit, direction = metric.get("unit", "fraction"), metric.get("direction", "higher")
+    bounds = metric.get("bounds") or [0, 0]
+    in_pairs = isinstance(bounds, list) and len(bounds) == 2 and all(map(_is_number_or_none, bounds))
+    return isinstance(unit, str) and direction in ("higher", "lower") and in_pairs
