@@ -23,6 +23,8 @@ SCHEMA = 1
 SUPPORT = "support.csv"
 SHARED = (HISTORY, OPTIONS, OUTCOMES, SUPPORT)
 _RUN = re.compile(r"[A-Za-z0-9_+@,-][A-Za-z0-9_.+@,-]*")
+_LARGEST_RECORD = 2**26  # bytes
+_LARGEST_UNLISTED = 2**28  # bytes of a file of an older record, which lists none
 _LARGEST_MANIFEST = 2**28  # bytes: a million runs
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -50,17 +52,49 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
         try:
             with zipfile.ZipFile(file) as archive:
                 manifest = _manifest(archive, file)
-                for name, entry in manifest.items():
-                    target = Path(scratch) / name
+                sizes: dict[str, dict[str, int]] = {}
+                # a record first: it says how large the other files of its run are, before any of them is unpacked
+                for name, entry in sorted(manifest.items(), key=lambda item: not item[0].endswith(f"/{RECORD}")):
+                    target, run = Path(scratch) / name, name.partition("/")[0]
+                    _check_size(file, name, entry["size"], sizes.get(run))
                     target.parent.mkdir(exist_ok=True)
                     _extract(archive, name, entry["size"], target)
                     if size_and_sha256(target) != entry:
                         raise UserError(f"{file}: {name} is not the file of the manifest; get the bundle again")
+                    if target.name == RECORD:
+                        sizes[run] = _sizes_in(target)
         except _DAMAGED as error:
             raise UserError(f"{file}: not a readable bundle ({error}); get it again") from None
         except OSError as error:
             raise UserError(f"{file}: cannot be read or unpacked ({error.strerror or error})") from None
         yield Path(scratch)
+
+
+def _check_size(file: Path, name: str, size: int, sizes: dict[str, int] | None) -> None:
+    """Raise UserError for a file that is larger than its record says, or than any record is.
+
+    Args:
+        file: the bundle.
+        name: RUN/FILE.
+        size: of the file in the manifest, in bytes.
+        sizes: of the run's files in its record; None for the record itself.
+    """
+    expected = sizes.get(name.partition("/")[2]) if sizes else None
+    if sizes is None and size > _LARGEST_RECORD:
+        raise UserError(f"{file}: {name} would be {size} bytes, which no record is; nothing is taken")
+    if expected is not None and size != expected:
+        raise UserError(f"{file}: {name} would be {size} bytes, but its record says {expected}; nothing is taken")
+    if sizes is not None and expected is None and size > _LARGEST_UNLISTED:
+        raise UserError(f"{file}: {name} would be {size} bytes, and its record does not list it; nothing is taken")
+
+
+def _sizes_in(record: Path) -> dict[str, int]:
+    """Return the sizes of a run's other files that its record lists; what is no record is refused later, by name."""
+    try:
+        files = json.loads(record.read_bytes())["files"]
+        return {name: about["size"] for name, about in files.items() if isinstance(about["size"], int)}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
 def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]:

@@ -5,6 +5,7 @@ Letters: M samples.
 """
 
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ PREFIXES = ("box", "mask")
 OF_DETECTIONS = ("image", "category", "score", "rank", "matched", "ignored")
 OF_OBJECTS = ("truth_image", "truth_category", "truth_counted")
 """Names of arrays that have equal lengths."""
+MOST_SHRUNK, SMALL = 100, 2**28
+"""How many times larger than its file unpacked outcomes may be, and bytes up to which they may be larger."""
 TOLERANCE = 1e-9
 """The largest difference between a recorded score and the mean of its samples, which is summed in another order."""
 Outcomes = dict[str, NDArray[Any]]
@@ -41,6 +44,7 @@ class ScoreMismatch(UnusableOutcomes):
 def read(path: Path) -> Outcomes:
     """Return the arrays of a file. Raises UnusableOutcomes, also if samples lack clusters or share a name."""
     try:
+        _check_unpacked_size(path)
         with np.load(path, allow_pickle=False) as file:
             outcomes = dict(file)
     except FileNotFoundError:
@@ -60,6 +64,14 @@ def read(path: Path) -> Outcomes:
         twice = shortened(sorted(map(str, names[times > 1])), 3)
         raise UnusableOutcomes(f"several samples have one name ({twice}), so they cannot be paired")
     return outcomes
+
+
+def _check_unpacked_size(path: Path) -> None:
+    """Raise ValueError for an archive that would fill the memory: real arrays of samples do not shrink to nothing."""
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > max(MOST_SHRUNK * path.stat().st_size, SMALL):
+        raise ValueError(f"it would unpack to {unpacked} bytes")
 
 
 def check_clusters(outcomes: Outcomes) -> None:

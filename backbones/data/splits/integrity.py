@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,6 +28,8 @@ def stat_files(paths: Sequence[str], *, name: str) -> dict[str, os.stat_result]:
     for path in paths:
         try:
             stats[path] = os.stat(path)  # noqa: PTH116 (called 100,000 times)
+            if not stat.S_ISREG(stats[path].st_mode):  # a pipe would be waited on for ever
+                missing.append(f"{path}: not a regular file")
         except OSError as error:
             missing.append(f"{path}: {error.strerror}")
     if missing:

@@ -1,7 +1,9 @@
 """One split of a classification set: labels, names, and how an image of it is read. Letters: M images, C classes."""
 
+import errno
 import io
 import os
+import stat
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Sequence
@@ -153,8 +155,11 @@ class FileSplit(Split):
     def encoded(self, index: int) -> bytes:
         """Return the file's content."""
         self._check_size(index)
+        path = self.path(index)
         try:
-            return Path(self.path(index)).read_bytes()
+            if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 (called for every image)
+                raise OSError(errno.EINVAL, "not a regular file")  # a pipe would be waited on for ever
+            return Path(path).read_bytes()
         except OSError as error:
             raise UserError(f"{self.path(index)}: cannot be read: {error.strerror}") from None
 
@@ -180,8 +185,8 @@ class FileSplit(Split):
         for index in indices:
             path = self.path(index)
             try:
-                stat = os.stat(path)  # noqa: PTH116 (called 100,000 times)
+                state = os.stat(path)  # noqa: PTH116 (called 100,000 times)
             except OSError as error:
                 raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
-            stamps.append(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}")
+            stamps.append(f"{path}\0{state.st_size}\0{state.st_mtime_ns}")
         return stamps

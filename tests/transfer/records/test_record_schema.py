@@ -8,12 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from backbones.errors import UserError
 from tests.transfer.records.recorded import made, trained
 from tests.transfer.report.test_command import store
 from transfer.records.checksums import with_checksum
+from transfer.records.per_sample import UnusableOutcomes, read
 from transfer.records.record import Record
 from transfer.report.__main__ import main
 
@@ -82,3 +84,10 @@ def test_an_entry_of_another_type_is_named(entry: str, value: Any) -> None:
     content = json.loads(json.dumps(asdict(made()))) | {entry: value}
     with pytest.raises(UserError, match=rf"not a readable record \({entry}"):
         Record.parse(with_checksum(content), Path("record.json"))
+
+
+def test_outcomes_that_would_fill_the_memory_are_not_unpacked(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "outcomes.npz", sample=np.array(["a"]), cluster=np.zeros(40_000_000))
+    assert (tmp_path / "outcomes.npz").stat().st_size < 400_000
+    with pytest.raises(UnusableOutcomes, match="would unpack to 3200"):
+        read(tmp_path / "outcomes.npz")

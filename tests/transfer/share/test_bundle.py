@@ -309,3 +309,26 @@ def test_the_files_of_a_users_parts_lose_their_folders(tmp_path: Path) -> None:
         texts = {Path(name).name: archive.read(name).decode() for name in archive.namelist() if "npz" not in name}
     assert json.loads(texts["record.json"])["user_code"] == {"task": code | {"file": "my_task.py:TASK"}}
     assert texts["options.yaml"].startswith("# python -m transfer.run my_task.py:TASK --config options.yaml\n")
+
+
+def test_a_file_larger_than_its_record_says_is_not_unpacked(tmp_path: Path, runs: list[Run]) -> None:
+    """A true bomb: 600 MB of zeros under the name of a small file, with a manifest that fits."""
+    bundle(runs, tmp_path / "sound.zip")
+    with zipfile.ZipFile(tmp_path / "sound.zip") as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(files.pop("manifest.json"))
+    run = runs[0].record.run_id
+    manifest["runs"][run]["history.jsonl"]["size"] = 600_000_000
+    bomb = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("manifest.json", json.dumps(manifest))
+        for name, content in files.items():
+            if name != f"{run}/history.jsonl":
+                archive.writestr(name, content)
+        with archive.open(f"{run}/history.jsonl", "w") as file:
+            for _ in range(600):
+                file.write(bytes(1_000_000))
+    store = Store(tmp_path / "there")
+    with pytest.raises(UserError, match="would be 600000000 bytes, but its record says"):
+        import_bundle(bomb, store)
+    assert not list((tmp_path / "there").rglob("*")), "nothing was unpacked, and no scratch is left"
