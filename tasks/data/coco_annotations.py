@@ -117,6 +117,8 @@ class _Annotations:
         )
 
 
+FAR = 1e5
+"""Pixels from the origin beyond which no point of a polygon is taken: no image is so large."""
 _COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd")
 
 
@@ -137,11 +139,12 @@ def _read_annotations(file: Path) -> _Annotations:
 class _Objects:
     """Columns of the entries of `annotations`, in the order of the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checks_far: bool) -> None:
+        self.checks_far = checks_far  # polygon by polygon; otherwise all coordinates are looked at together, later
         self.ids, self.image_ids, self.category_ids, self.crowd = (array("q") for _ in range(4))
         self.boxes, self.areas = array("d"), array("d")
         self.segmentations = Collector()
-        self.short = self.bare = 0
+        self.short = self.bare = self.far = 0
 
     def add(self, entries: list[dict[str, Any]]) -> None:
         self.ids.extend([entry["id"] for entry in entries])
@@ -153,11 +156,18 @@ class _Objects:
         self.segmentations.add([self._without_short(entry.get("segmentation")) for entry in entries])
 
     def _without_short(self, segmentation: Any) -> Any:
-        """Remove polygons with fewer than three points; an object without others is left with its box."""
+        """Remove polygons with fewer than three points; an object without others is left with its box.
+
+        So are polygons with a point that no image reaches: filling them takes memory and time without limit.
+        """
         if not isinstance(segmentation, list):
             return segmentation
         polygons = [polygon for polygon in segmentation if len(polygon) >= 2 * POINTS]
         self.short += len(segmentation) - len(polygons)
+        if self.checks_far:
+            near = [polygon for polygon in polygons if max(map(abs, polygon)) <= FAR]
+            self.far += len(polygons) - len(near)
+            polygons = near
         self.bare += bool(segmentation) and not polygons
         return polygons
 
@@ -189,7 +199,7 @@ def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> _Annotation
     check_unique(file, "images", [image.file_name for image in lists.images], "file_name")
     check_unique(file, "categories", [number for number, _ in lists.categories], "id")
     check_unique(file, "annotations", lists.objects.ids, "id")
-    if fast and not np.isfinite(lists.objects.segmentations.coordinates).all():
+    if fast and not (np.abs(np.asarray(lists.objects.segmentations.coordinates)) <= FAR).all():
         raise Unsure
     lists.images.sort(key=lambda image: image.id)
     return _assemble(file, lists.content, lists.images, dict(sorted(lists.categories)), lists.objects)
@@ -198,12 +208,12 @@ def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> _Annotation
 class _Lists:
     """The three lists of a file, in its order."""
 
-    def __init__(self, content: str) -> None:
+    def __init__(self, content: str, *, fast: bool) -> None:
         self.content = content
         """Checksum of the file."""
         self.images: list[CocoImage] = []
         self.categories: list[tuple[int, str]] = []
-        self.objects = _Objects()
+        self.objects = _Objects(checks_far=not fast)
 
     def add(self, key: str, entries: list[dict[str, Any]]) -> None:
         if key == "annotations":
@@ -217,7 +227,7 @@ class _Lists:
 def _read_lists(file: Path, content: bytes | None, *, fast: bool) -> _Lists:
     """Read and check the entries of a file, or of `content`; a file's text is gone from memory when this returns."""
     content = read_content(file) if content is None else content
-    lists, missing = _Lists(hashlib.sha256(content).hexdigest()), set(FIELDS)
+    lists, missing = _Lists(hashlib.sha256(content).hexdigest(), fast=fast), set(FIELDS)
     for key, pieces in iterate_tables(file, content, fast=fast):
         if key not in FIELDS or pieces is None:
             continue
@@ -261,7 +271,8 @@ def _assemble(file: Path, content: str, images: list[CocoImage], classes: Classe
         areas=np.array(objects.areas, dtype=np.float64)[order],
         crowd=np.array(objects.crowd, dtype=bool)[order],
         segmentations=segmentations.select(order),
-        polygons={"short_polygons": objects.short, "left_without_polygon": objects.bare},
+        polygons={"short_polygons": objects.short, "left_without_polygon": objects.bare}
+        | ({"far_polygons": objects.far} if objects.far else {}),
     )
 
 

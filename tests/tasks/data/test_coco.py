@@ -7,7 +7,7 @@ from PIL import Image
 
 from backbones.data.spec import DatasetNotFound, resolve_dataset
 from backbones.errors import UsageError, UserError
-from tasks.data import coco_images
+from tasks.data import coco_annotations, coco_images
 from tasks.data.coco import open_coco
 from tests.tasks.data.coco_tree import CROWD, SQUARE, changed, content, objects, opened, spec, written
 
@@ -166,6 +166,22 @@ def test_short_polygons(tmp_path):
     assert data.train.trained.all()
     assert (data.dropped["train"]["short_polygons"], data.dropped["train"]["left_without_polygon"]) == (2, 1)
     assert not data.masks
+
+
+@pytest.mark.parametrize("far", [1e8, -3e7, 1e308, 1.1e5])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_polygons_that_no_image_reaches_are_dropped_and_counted(tmp_path, monkeypatch, far, indexed):
+    """COCO's C code reserves memory by such a coordinate, and dies after the training."""
+    if indexed:
+        monkeypatch.setattr(coco_annotations, "INDEXED", 0)
+    square = SQUARE[0]
+    masks = [[square, [*square[:-1], far]], [[far, *square[1:]]], [square]]
+    given = objects(*((101, 2, [1, 1, 8, 8], {"segmentation": mask}) for mask in masks))
+    data = opened(written(tmp_path, train=content("train") | {"annotations": given}))
+    assert list(data.train.segmentations) == [[square], None, [square]]
+    assert data.train.trained.all(), "their boxes are whole"
+    assert (data.dropped["train"]["far_polygons"], data.dropped["train"]["left_without_polygon"]) == (2, 1)
+    assert "far_polygons" not in data.dropped["val"]
 
 
 def test_a_crowd_without_mask_leaves_masks(tmp_path):
