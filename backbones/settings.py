@@ -103,20 +103,18 @@ class _Reader(yaml.SafeLoader):
 
     close = yaml.SafeLoader.dispose
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping. Raises ConstructorError for a key that stands twice."""
-        self.flatten_mapping(node)
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Return a mapping as it stands, before `<<` is merged. Raises ConstructorError for a key that stands twice."""
+        node = super().compose_mapping_node(anchor)
         seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str | int | float | bool | None):
-                raise yaml.constructor.ConstructorError(None, None, "a key is no plain value", key_node.start_mark)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key is no plain value", key.start_mark)
+            if (key.tag, key.value) in seen:
+                problem = f"the key {key.value!r} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add((key.tag, key.value))
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Return the value of a node. Raises ConstructorError for a value that its tag cannot have."""

@@ -168,8 +168,11 @@ def _epochs(count: int) -> str:
     return "epoch" if count == 1 else f"{count} epochs"
 
 
-LARGEST = dict.fromkeys(("size", "local_size", "resize"), 20_000) | {"epochs": 1_000_000}
-LARGEST_NUMBER = 1e15
+LARGEST = dict.fromkeys(("size", "local_size", "resize"), 20_000) | dict.fromkeys(
+    ("epochs", "warmup_epochs"), 1_000_000
+)
+LARGEST_NUMBER = 2**63 - 1
+LARGEST_FRACTION = 1e38  # within float32
 """Limits of options that have none of their own."""
 
 
@@ -180,8 +183,9 @@ def check_ranges(options: object, low: float, high: float | None, *names: str) -
     """
     for name in names:
         value = getattr(options, name)
-        largest = LARGEST.get(name, LARGEST_NUMBER) if high is None else high
         for number in value if isinstance(value, tuple) else (value,):
+            unlimited = LARGEST_FRACTION if isinstance(number, float) else LARGEST_NUMBER
+            largest = LARGEST.get(name, unlimited) if high is None else high
             if number is not None and not (low <= number <= largest):
                 above = high is not None or number > largest
                 limits = f"between {low:g} and {largest:g}" if above else f"at least {low:g}"
