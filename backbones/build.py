@@ -41,6 +41,7 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
         UserError: the weights do not fit, or hold no classifier where a trained one is asked for.
     """
     check_classes(classes)
+    _check_unchanged(spec)
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
     released = None
     if spec.kind == "ours":
@@ -64,6 +65,16 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     defaults = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | _mean_and_std(model, located)
     spec = replace(spec, mean=spec.mean or defaults["mean"], std=spec.std or defaults["std"])
     return Built(model, spec, untrained, count, head)
+
+
+def _check_unchanged(spec: BackboneSpec) -> None:
+    """Raise UserError if a user's file is another than when the specification was resolved, which names the run."""
+    for part, sha in spec.files.items():
+        text = getattr(spec, part)
+        if user_code.digest(text) != sha:
+            raise UserError(
+                f"{text.rpartition(':')[0]}: the file of {part} has changed since this command began; start it again"
+            )
 
 
 def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: BackboneSpec, located: Located) -> int:

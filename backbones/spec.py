@@ -63,6 +63,8 @@ class BackboneSpec:
     load: str = "strict"
     files: dict[str, str] = field(default_factory=dict)
     "sha256 of the user's file behind each part that is one"
+    allow_modified: bool = False
+    "take exported weights that are not as they were written; no part of the identity"
 
     @property
     def kind(self) -> str:
@@ -88,7 +90,9 @@ class BackboneSpec:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as values that JSON can hold."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        del values["allow_modified"]
+        return values
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the model, to be hashed: users' files by content, stems in canonical form, not the
@@ -103,7 +107,7 @@ class BackboneSpec:
         return values
 
 
-FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "files"))
+FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "files", "allow_modified"))
 
 
 def backbone_names() -> list[str]:

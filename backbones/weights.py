@@ -48,17 +48,17 @@ def find_weights(spec: BackboneSpec) -> Located:
     if source == "timm" or source.startswith("timm:"):
         return _find_timm_weights(spec, source.removeprefix("timm").removeprefix(":"))
     if source.startswith("hf-hub:"):
-        return _locate_file(hub.cached_file(source.removeprefix("hf-hub:"), exports.WEIGHT_FILES[:2]))
+        return _locate_file(hub.cached_file(source.removeprefix("hf-hub:"), exports.WEIGHT_FILES[:2]), spec)
     path = exports.inside_run(Path(source.removeprefix("local-dir:")))
     if path.is_file():
-        return _locate_file(path)
+        return _locate_file(path, spec)
     if path.is_dir():
         file = next((path / name for name in exports.WEIGHT_FILES if (path / name).is_file()), None)
         if file is None:
             raise MissingInput(
                 f"backbone {spec.name}: the folder {path} holds none of {', '.join(exports.WEIGHT_FILES)}"
             )
-        return _locate_file(file)
+        return _locate_file(file, spec)
     if not path.suffix and len(path.parts) == 1:
         raise UsageError(
             f"weights '{source}': no file, no folder, and none of {', '.join(_SOURCES)}{did_you_mean(source, _SOURCES)}"
@@ -70,8 +70,13 @@ def find_weights(spec: BackboneSpec) -> Located:
     )
 
 
-def _locate_file(path: Path) -> Located:
+def _locate_file(path: Path, spec: BackboneSpec) -> Located:
     exported = path.name in exports.WEIGHT_FILES and (path.parent / exports.CONFIG).is_file()
+    if exported and not spec.allow_modified and (modified := exports.modified_files(path.parent)):
+        raise UserError(
+            f"{path.parent / modified[0]}: not the file that was exported: damaged or changed since. Export it again, "
+            "or give --allow-modified, which the record keeps"
+        )
     return Located(path, f"sha256:{sha256(path)}", folder=path.parent if exported else None)
 
 
@@ -166,13 +171,18 @@ def read_weights(
     grid = None
     if located.folder is not None:
         config = exports.read_config(located.folder)
+        changed = exports.changed_sources(located.folder, spec.files)
+        if changed and spec.load == "strict":
+            raise UserError(f"weights {located.folder}: {'; '.join(changed)}. `--load partial` takes them all the same")
         if spec.kind == "ours" and config["architecture"] in archs.ARCHS:
-            exported = resolve(f"local-dir:{located.folder}")
+            same = {part: getattr(spec, part) for part in exports.same_sources(located.folder, spec.files)}
+            exported = resolve(f"local-dir:{located.folder}", **same)
             _check_same_parts(exported, spec)
             height, width = exports.image_size(config)
             assert exported.patch is not None
             grid = (height // exported.patch, width // exported.patch)
-    state = model_tensors(read_checkpoint(located.path), {*model.state_dict(), *head}, str(located.path))
+    content = read_checkpoint(located.path, located.weights_id.removeprefix("sha256:"))
+    state = model_tensors(content, {*model.state_dict(), *head}, str(located.path))
     try:
         return fit_positions(state, model, grid)
     except ValueError as error:
@@ -206,10 +216,11 @@ def _differing_parts(exported: BackboneSpec, spec: BackboneSpec) -> list[str]:
 def changed_parts(spec: BackboneSpec) -> list[str]:
     """Return, under `load: partial`, the parts of a backbone that differ from the export of its weights."""
     folder = exports.export_folder(spec.weights)
-    if spec.load != "partial" or folder is None or spec.kind != "ours":
+    if spec.load != "partial" or folder is None:
         return []
-    exported = resolve(f"local-dir:{folder}")
-    return _differing_parts(exported, spec) if exported.kind == "ours" else []
+    changed = exports.changed_sources(folder, spec.files)
+    exported = resolve(f"local-dir:{folder}") if spec.kind == "ours" else None
+    return changed + (_differing_parts(exported, spec) if exported and exported.kind == "ours" else [])
 
 
 def _untrained_names(target: Collection[str], loaded: Collection[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.checkpoints import hub
 from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loading_card, write_config
 from backbones.errors import UserError
-from backbones.runtime.files import replace_folder
+from backbones.runtime.files import file_sha256, replace_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -20,6 +20,8 @@ EXPORT = "export"
 """Folder, within a run's, of the weights that it left."""
 EXPORT_FACTS, HEAD = "export.json", "head.safetensors"
 """Beside the weights that a task trained: where they come from, and what was trained on top of the backbone."""
+SUMS, SOURCES = "files", "sources"
+"""Entry of these facts with the sha256 of each file of tensors, and the one with the user's files behind the parts."""
 CARD = "README.md"
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 "names that weights have in a folder, first come first served"
@@ -43,7 +45,8 @@ def export(
     Args:
         model: a `Backbone` (whose mean and std are written too) or a model made by `timm.create_model`.
         folder: replaced if it exists.
-        extra: further JSON files, by name.
+        extra: further JSON files, by name. That with the facts of a run gets the sha256 of the tensors' files, and the
+            user's files behind the model's parts, which are copied into the folder.
         tensors: the model's tensors, by default its state dict.
         head: tensors for a file `head.safetensors` beside them.
     """
@@ -62,11 +65,59 @@ def export(
         card = loading_card(json.loads((new / CONFIG).read_bytes()), with_head=head is not None)
         (new / CARD).write_text(card, encoding="utf-8")
         for name, content in (extra or {}).items():
+            if name in (PRETRAIN, EXPORT_FACTS):
+                content = content | _checksums(new) | _copied_sources(spec, new)
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         for file in new.glob("*.safetensors"):
             shutil.copymode(new / CONFIG, file)  # the format's writer keeps all others out
         replace_folder(new, folder)
     return folder
+
+
+def _checksums(folder: Path) -> dict[str, Any]:
+    return {SUMS: {name: file_sha256(folder / name) for name in (WEIGHTS, HEAD) if (folder / name).is_file()}}
+
+
+def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
+    """Copy the user's files behind a model's parts; return for each part the copy's name and sha256."""
+    copied = {}
+    for part, sha in getattr(spec, "files", {}).items():
+        path = Path(getattr(spec, part).rpartition(":")[0])
+        if path.is_file() and file_sha256(path) == sha:
+            shutil.copyfile(path, folder / path.name)
+            copied[part] = {"file": path.name, "sha256": sha}
+    return {SOURCES: copied} if copied else {}
+
+
+def modified_files(folder: Path) -> list[str]:
+    """Return the files of tensors in an exported folder that are not as they were written, where that is known."""
+    sums = pretraining_facts(folder).get(SUMS)
+    named = sums if isinstance(sums, dict) else {}
+    files = [name for name in (WEIGHTS, HEAD) if name in named and (folder / name).is_file()]
+    return [name for name in files if file_sha256(folder / name) != named[name]]
+
+
+def same_sources(folder: Path, files: Mapping[str, str]) -> list[str]:
+    """Return the user's parts whose file is that with which the weights were trained; see `changed_sources`."""
+    sources = pretraining_facts(folder).get(SOURCES)
+    known = sources if isinstance(sources, dict) else {}
+    return [part for part in files if isinstance(known.get(part), dict) and known[part].get("sha256") == files[part]]
+
+
+def changed_sources(folder: Path, files: Mapping[str, str]) -> list[str]:
+    """Return in words the user's parts whose file is another than that the weights were trained with.
+
+    Args:
+        files: sha256 of the user's file behind each part, as `BackboneSpec.files`.
+    """
+    sources = pretraining_facts(folder).get(SOURCES)
+    changed = []
+    for part, source in (sources if isinstance(sources, dict) else {}).items():
+        known = source if isinstance(source, dict) else {}
+        if part in files and files[part] != known.get("sha256"):
+            copy = folder / Path(str(known.get("file"))).name
+            changed.append(f"the file of {part} has changed since they were trained (as it was then: {copy})")
+    return changed
 
 
 def write_tensors(tensors: "Mapping[str, Tensor]", path: Path) -> None:

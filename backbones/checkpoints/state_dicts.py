@@ -1,13 +1,15 @@
 """Reading checkpoints of others: a model's tensors out of what DINO, DeiT, TransReID-SSL, Lightning and others save."""
 
 import argparse
+import hashlib
+import io
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
 from backbones.errors import UserError, shortened
@@ -19,18 +21,24 @@ _PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "state_dict.", *_OW
 _HEAD = re.compile(r"(_classifier|head|head_dist|aux_head|fc|classifier|last_layer|projection_head)\.")
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:
     """Return the contents of a .safetensors or PyTorch file, on the CPU.
 
+    Args:
+        sha256: of the file (hex), where it is known; the bytes that are read must have it.
+
     Raises:
-        UserError: the file is damaged, or would run code when it is read.
+        UserError: the file is damaged, would run code when it is read, or is another than it was.
     """
+    read = path.read_bytes()
+    if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) and hashlib.sha256(read).hexdigest() != sha256:
+        raise UserError(f"{path}: replaced while this command was at work; start it again")
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
+            return load(read)
         # released DINO and DeiT files hold the options of their command beside the tensors
         with torch.serialization.safe_globals([argparse.Namespace]):
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(io.BytesIO(read), map_location="cpu", weights_only=True)
     except Exception as error:  # what a damaged file raises depends on where the damage is
         lines = str(error).strip().splitlines() or [repr(error)]
         raise UserError(f"{path}: cannot be read as weights: {lines[0]}") from error

@@ -20,7 +20,7 @@ from backbones.data.loading.loader import RunLoader
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.cost import Cost
 from backbones.engine.outcome import Outcome
-from backbones.errors import Stopped, UsageError, shortened
+from backbones.errors import Stopped, UsageError, UserError, shortened
 from backbones.runtime import dist
 from backbones.runtime.files import write_error
 from backbones.runtime.precision import autocast, scoring_precision
@@ -68,6 +68,7 @@ class Context:
     untrained: list[str] = field(default_factory=list)
     exported: str | None = None  # weights id of what the run exported
     about: dict[str, Any] = field(default_factory=dict)  # what an export says about its run
+    weights_id: str = ""  # of the weights that the run's identity names; empty: any
     observer: "Callable[[Backbone, int], dict[str, Any]] | None" = None
     """Looks at the backbone that is trained, after every epoch (from 0); it says what the history gets."""
     stop_signal: int | None = None
@@ -120,7 +121,15 @@ class Context:
         Args:
             operations: the operations of one image, as `backbones.engine.flops.flops` returns them.
             images: that a rank sends through the model at once.
+
+        Raises:
+            UserError: its weights are others than those that the run was planned with.
         """
+        if self.weights_id not in ("", backbone.weights_id):
+            raise UserError(
+                f"weights {backbone.spec.weights}: replaced while this command was at work ({self.weights_id} when it "
+                f"began, {backbone.weights_id} now); start it again"
+            )
         self._settle_threads(operations["total"] * images)
         self.backbone, self.untrained = backbone.spec.as_dict(), backbone.untrained
         self.cost.params = sum(parameter.numel() for parameter in backbone.parameters())

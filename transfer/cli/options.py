@@ -47,6 +47,8 @@ class RunOptions:
     save_weights: Literal["last", "none"] = "last"
     """Trained weights that reid, linear and detect leave. `last` keeps the backbone at the end of training in timm's
     format, and the head beside it, in the run's folder `export`; `none` saves disk space."""
+    allow_modified: bool = False
+    """Take exported weights that changed after they were written. The record says so; without it they are refused."""
     skip_unreadable: bool = False
     """Skip unreadable images and record their number. Without it such an image stops the run."""
     skip_corrupt: int = 0
@@ -87,7 +89,7 @@ EXECUTION = (
     *("compile", "checkpoint", "eval_batch", "judge_after", "validate_at"),
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "tracker"),
     *("sequence_parallel", "skip_corrupt", "save_weights", "name", "weights_to", "replace", "save_pictures"),
-    *("test_dataset", "result_file", "tokens_at", "idle_flags"),
+    *("test_dataset", "result_file", "tokens_at", "idle_flags", "allow_modified"),
 )
 
 

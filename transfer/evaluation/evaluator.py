@@ -147,6 +147,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         details={},
         exported=None,
         about=planned.about,
+        weights_id=planned.inputs.weights_id,
     )
     context.say(f"{planned.run_id}: starts")
     try:

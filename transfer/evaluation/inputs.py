@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from backbones.archs import ARCHITECTURE_FIELDS
-from backbones.checkpoints.exports import pretraining_facts
+from backbones.checkpoints.exports import modified_files, pretraining_facts
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
@@ -88,6 +88,7 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems
 
 def _weights(spec: BackboneSpec, command: Command, listener: Listener) -> tuple[BackboneSpec, str, dict[str, Any]]:
     """Return the backbone with existing weights, their id and origin; a smoke run may use random ones, with a note."""
+    spec = replace(spec, allow_modified=command.run.allow_modified)
     try:
         located = find_weights(spec)
         return spec, located.weights_id, _note_origin(located, listener)
@@ -132,6 +133,9 @@ def _note_origin(located: Located, listener: Listener) -> dict[str, Any]:
     if facts:
         listener.say(f"weights: {located.folder}, from the run {facts.get('run')}")
     origin = export_origin(facts)
+    if located.folder and (modified := modified_files(located.folder)):
+        origin["modified"] = True
+        listener.note(f"{located.folder}: {', '.join(modified)} changed since the export was written")
     marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
     if marks:
         listener.note(f"the weights in {located.folder} were trained with {' and '.join(marks)}: no real ones")
@@ -148,6 +152,8 @@ def export_origin(facts: dict[str, Any]) -> dict[str, Any]:
         return {}
     before = facts.get("origin") or {}
     marks = {mark: before.get(mark) or facts.get(mark) for mark in ("smoke", "dirty", "subset")}
+    if before.get("modified"):
+        marks["modified"] = True
     # by these, tables recognise the seeds of a pretraining whose record is not at hand
     training = {"training": facts.get("protocol"), "seed": facts.get("seed")}
     return marks | (training if facts.get("protocol") else {})

@@ -148,7 +148,9 @@ class Sweeper:
 
     def _start_ready(self) -> None:
         """Start the jobs that wait for nothing, as far as the launcher has room."""
-        ready = [progress for progress in self.jobs.values() if self._ready(progress)]
+        ready = [
+            progress for progress in self.jobs.values() if self._ready(progress) and self._files_unchanged(progress)
+        ]
         if self.launcher.slots is None:
             by_resources: dict[str, list[Progress]] = {}
             for progress in ready:  # jobs with equal resources form one array, which Slurm accepts or refuses as one
@@ -163,6 +165,14 @@ class Sweeper:
     def _ready(self, progress: Progress) -> bool:
         parent = self._parent(progress)
         return progress.status == "waiting" and (parent is None or parent.status == "completed")
+
+    def _files_unchanged(self, progress: Progress) -> bool:
+        """Return whether the user's files of a job are those that its name stands for; else the job has failed."""
+        changed = progress.job.changed_files()
+        if changed:
+            reason = f"{', '.join(changed)} changed since the sweep began; start the sweep again"
+            self._end(progress, "failed", reason)
+        return not changed
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:

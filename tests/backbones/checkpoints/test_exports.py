@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import timm
@@ -10,8 +12,11 @@ import torch
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
-from backbones.checkpoints.exports import export, image_size, read_config
+from backbones.build import build
+from backbones.checkpoints.exports import HEAD, PRETRAIN, WEIGHTS, export, image_size, read_config
 from backbones.errors import UserError
+from backbones.spec import resolve
+from backbones.weights import changed_parts, find_weights
 from tests.backbones.test_vit import VARIANTS
 
 
@@ -112,7 +117,7 @@ def test_a_backbone_is_its_own_export(tmp_path):
     assert torch.equal(again.pooled(images), backbone.eval().pooled(images))
     assert again.fingerprint == backbone.fingerprint
     assert again.spec.mean == (0.5, 0.4, 0.3)
-    assert json.loads((tmp_path / "out" / "pretrain.json").read_text()) == {"epochs": 3}
+    assert json.loads((tmp_path / "out" / "pretrain.json").read_text())["epochs"] == 3
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == FILES
     config = timm.create_model(f"local-dir:{tmp_path}/out").pretrained_cfg
     assert config["mean"] == [0.5, 0.4, 0.3]
@@ -177,3 +182,61 @@ def test_the_configuration_names_the_module_that_registers_the_architecture(name
         f"import timm; {f'import {module};' if module else ''} timm.create_model('local-dir:{folder}', pretrained=True)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1  # a tensor's value: neither the header nor the shapes tell
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, HEAD])
+def test_a_flipped_bit_is_refused_by_name_unless_it_is_allowed(tmp_path: Path, name: str) -> None:
+    folder = export(create("tiny"), tmp_path / "out", {PRETRAIN: {"run": "a"}}, head={"bias": torch.ones(3)})
+    whole = create("tiny", weights=str(folder))
+    flip_a_bit(folder / name)
+    for weights in (folder, folder / WEIGHTS):
+        with pytest.raises(UserError, match=rf"{name}: not the file that was exported.*--allow-modified"):
+            create("tiny", weights=str(weights))
+    allowed = create(replace(resolve("tiny", weights=str(folder)), allow_modified=True))
+    assert (allowed.weights_id == whole.weights_id) == (name == HEAD)
+    assert "allow_modified" not in allowed.spec.as_dict()
+
+
+def test_weights_that_are_replaced_after_they_were_found(tmp_path: Path) -> None:
+    first, second = (export(create("tiny"), tmp_path / str(number)) for number in range(2))
+    spec = resolve("tiny", weights=str(first))
+    located = find_weights(spec)
+    (second / WEIGHTS).replace(first / WEIGHTS)
+    with pytest.raises(UserError, match=r"model\.safetensors: replaced while this command was at work"):
+        build(spec, located)
+
+
+STEM = """
+from torch import nn
+
+class Stem(nn.Conv2d):
+    def __init__(self, dim, patch):
+        super().__init__(3, dim, patch, patch)
+
+    def forward(self, x):
+        return super().forward(x){after}
+"""
+
+
+def test_a_stem_that_is_edited_after_its_weights_were_trained(tmp_path: Path) -> None:
+    file = tmp_path / "my_stem.py"
+    file.write_text(STEM.format(after=".relu()"))
+    spec = resolve("tiny", stem=f"{file}:Stem")
+    folder = export(create(spec), tmp_path / "out", {PRETRAIN: {"run": "a"}})
+    create("tiny", stem=f"{file}:Stem", weights=str(folder))
+    file.write_text(STEM.format(after=".tanh()"))
+    with pytest.raises(UserError, match=r"my_stem\.py: the file of stem has changed since this command began"):
+        create(spec)
+    for other in ({"stem": f"{file}:Stem"}, {}):  # named, and as the export names it
+        with pytest.raises(UserError, match=r"the file of stem has changed since they were trained"):
+            create("tiny", weights=str(folder), **other)
+    loose = resolve("tiny", stem=f"{file}:Stem", weights=str(folder), load="partial")
+    assert any("file of stem has changed" in text for text in changed_parts(loose))
+    kept = create("tiny", stem=f"{folder}/my_stem.py:Stem", weights=str(folder))
+    assert kept.untrained == []

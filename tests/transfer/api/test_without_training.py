@@ -65,7 +65,8 @@ def test_another_neck_is_another_run(runs: dict[str, transfer.Run], out: Path, t
     copy = tmp_path / "copy"
     copy.mkdir()
     for file in weights.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
+        if file.name != "export.json":  # which knows the head's sha256, and a changed one would be refused
+            (copy / file.name).write_bytes(file.read_bytes())
     head = load_file(copy / "head.safetensors")
     head["neck.norm.weight"][0] *= 10
     save_file(head, copy / "head.safetensors")

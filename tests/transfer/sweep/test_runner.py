@@ -205,21 +205,23 @@ def test_wrong_words_are_not_tried_again(tmp_path: Path) -> None:
     assert len(launcher.words) == 1
 
 
+STEM = (
+    "from torch import nn\n\n\n"
+    "class Stem(nn.Module):\n"
+    "    def __init__(self, dim, patch):\n"
+    "        super().__init__()\n"
+    "        self.proj = nn.Conv2d(3, dim, patch, patch, bias=BIAS)\n\n"
+    "    def forward(self, x):\n"
+    "        return self.proj(x)\n"
+)
+
+
 def test_a_changed_part_of_the_user_runs_again(tmp_path: Path) -> None:
     stem = tmp_path / "my_stem.py"
-    text = (
-        "from torch import nn\n\n\n"
-        "class Stem(nn.Module):\n"
-        "    def __init__(self, dim, patch):\n"
-        "        super().__init__()\n"
-        "        self.proj = nn.Conv2d(3, dim, patch, patch, bias=BIAS)\n\n"
-        "    def forward(self, x):\n"
-        "        return self.proj(x)\n"
-    )
-    stem.write_text(text.replace("BIAS", "True"))
+    stem.write_text(STEM.replace("BIAS", "True"))
     step = PRETRAIN | {"options": {**PRETRAIN["options"], "stem": f"{stem}:Stem"}}  # type: ignore[dict-item]
     first, _ = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=step))
-    stem.write_text(text.replace("BIAS", "False"))
+    stem.write_text(STEM.replace("BIAS", "False"))
     second, launcher = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=step))
     one, two = (next(iter(sweeper.jobs.values())) for sweeper in (first, second))
     assert (one.status, two.status) == ("completed", "completed")
@@ -227,6 +229,19 @@ def test_a_changed_part_of_the_user_runs_again(tmp_path: Path) -> None:
     assert one.record
     assert two.record
     assert one.record.export != two.record.export
+
+
+def test_a_file_edited_after_the_sweep_began_stops_its_cells(tmp_path: Path) -> None:
+    """A cell's name has the file's hash: what it ran would stand under the name of other code."""
+    stem = tmp_path / "my_stem.py"
+    stem.write_text(STEM.replace("BIAS", "True"))
+    step = PRETRAIN | {"options": {**PRETRAIN["options"], "stem": f"{stem}:Stem"}}  # type: ignore[dict-item]
+    jobs = jobs_of(tmp_path, pretrain=step)
+    stem.write_text(STEM.replace("BIAS", "False"))
+    sweeper, launcher = swept(tmp_path / "out", jobs)
+    (stopped,) = sweeper.jobs.values()
+    assert (stopped.status, launcher.words) == ("failed", [])
+    assert stopped.reason == f"{stem}:Stem changed since the sweep began; start the sweep again"
 
 
 def test_a_part_that_a_users_yaml_names_counts(tmp_path: Path) -> None:
@@ -244,6 +259,7 @@ def test_changed_weights_run_again_and_take_the_place_of_the_cells_own(tmp_path:
     (trained,) = first.jobs.values()
     weights = tmp_path / "given"
     shutil.copytree(tmp_path / "one" / "weights" / trained.job.name, weights)
+    (weights / "pretrain.json").unlink()  # knows the file's sha256, and a changed one would be refused
     options = PRETRAIN["options"] | {"weights": str(weights)}  # type: ignore[operator]
     jobs = jobs_of(tmp_path, pretrain=PRETRAIN | {"options": options})
     swept(tmp_path / "out", jobs)

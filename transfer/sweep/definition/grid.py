@@ -31,6 +31,12 @@ class SweepJob:
     """The job from whose weights it starts."""
     label: str = field(default="", compare=False)
     """The label of the first row that it belongs to."""
+    contents: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """Each user's file that its command names, as an argument, with the sha256 of its contents."""
+
+    def changed_files(self) -> list[str]:
+        """Return the users' files, as arguments, whose contents are others than when the sweep was expanded."""
+        return [argument for argument, content in self.contents if _content(argument) != content]
 
     def argv(self, out: Path) -> tuple[str, ...]:
         """Return the module and its arguments as `python -m` takes them; runs, weights and features go below `out`."""
@@ -133,13 +139,15 @@ def make_job(
     """Return a job with the unique name `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
     flags = _flags({name: options[name] for name in sorted(options)})
     content = [step.kind, step.recipe, backbone, dataset, seed, flags, parent.name if parent else None]
-    files = [_content(argument) for argument in (step.recipe, backbone, dataset, *flags)]
+    arguments = (step.recipe, backbone, dataset, *flags)
+    files = [_content(argument) for argument in arguments]
     digest = hashlib.sha256(repr([*content, files]).encode()).hexdigest()[:8]
     inherited = [name for name in parent.options if name in BACKBONE_OPTIONS and name not in axes] if parent else []
     varied = [str(options[name]) for name in (*inherited, *axes) if name in options]
     labels = [step.name, Path(dataset).stem, Path(backbone).stem, *varied, f"s{seed}"]
     slug = "-".join(re.sub(r"[^A-Za-z0-9_.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
-    return SweepJob(f"{slug[:100]}-{digest}", step, backbone, dataset, seed, options, parent, label)
+    contents = tuple((argument, content) for argument, content in zip(arguments, files, strict=True) if content)
+    return SweepJob(f"{slug[:100]}-{digest}", step, backbone, dataset, seed, options, parent, label, contents)
 
 
 def _readings(value: Any) -> list[Any]:
