@@ -1,0 +1,176 @@
+"""Kind `bytes`: a file is changed, then read. It is refused in words, or gives what the whole file gave.
+
+Files that people write themselves (YAML, annotations) may give something else; of these it is asked that they end in
+words and within ten seconds.
+"""
+
+import hashlib
+import json
+import random
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backbones.backbone import create
+from backbones.checkpoints.exports import PRETRAIN, WEIGHTS, export
+from backbones.engine.checkpoint import HISTORY, STATE, History, load_state
+from backbones.errors import UserError
+from backbones.settings import CONFIGS, read_yaml
+from tasks.data.coco_annotations import read_split
+from tests.faults.mutations import mutated
+from tests.faults.trial import NotHeldError, no_hang
+from tests.processes import Command, wait_for
+from tests.runs import steps
+from tests.support import tensors
+from transfer.records.bundle_file import unpacked
+from transfer.records.record import Record
+from transfer.records.store import RECORD, Store
+from transfer.share.bundle import bundle
+from transfer.verify.verification import verify
+
+REID = ("reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--epochs", "3", "--workers", "0")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A folder of which a trial changes one file and reads what it stands for."""
+
+    name: str
+    whole: Path
+    """The folder as it was written."""
+    files: tuple[str, ...]
+    """Those of which one is changed."""
+    read: Callable[[Path], Any]
+    """What the folder gives; it raises UserError where it refuses it."""
+    same: bool = True
+    """Whether what is accepted must equal what the whole folder gives."""
+
+
+class DamagedFiles:
+    """The targets, made once in a folder or given, and what they give while they are whole."""
+
+    def __init__(self, work: Path, targets: Sequence[Target] | None = None) -> None:
+        self.targets = [*targets] if targets is not None else made_targets(work)
+        self.expected = {target.name: target.read(target.whole) for target in self.targets}
+
+    def trial(self, rng: random.Random, folder: Path) -> str:
+        """Change one file; see `Kind`."""
+        target = rng.choice(self.targets)
+        copy = shutil.copytree(target.whole, folder / "copy")
+        name = rng.choice(target.files)
+        (copy / name).write_bytes(mutated((copy / name).read_bytes(), rng))
+        where = f"{target.name} ({name})"
+        try:
+            with no_hang():
+                value = target.read(copy)
+        except UserError as error:
+            if len(str(error)) > 3000 or "\x1b" in str(error):
+                raise NotHeldError(f"{where}: an error of {len(str(error))} characters: {str(error)[:200]!r}") from None
+            return f"{target.name}: refused"
+        except NotHeldError as error:
+            raise NotHeldError(f"{where}: {error}") from None
+        except Exception as error:
+            raise NotHeldError(f"{where}: a traceback: {error!r}") from error
+        if target.same and value != self.expected[target.name]:
+            raise NotHeldError(f"{where}: another result in silence")
+        return f"{target.name}: read{' as it was' if target.same else ''}"
+
+
+def made_targets(work: Path) -> list[Target]:
+    """Return all targets, made in an empty folder."""
+    return [_weights(work), *_finished_run(work), *_interrupted_run(work), *_written_by_people(work)]
+
+
+def _weights(work: Path) -> Target:
+    folder = export(create("tiny"), work / "weights", {PRETRAIN: {"run": "a"}})
+    return Target("weights", folder, (WEIGHTS,), lambda copy: create("tiny", weights=str(copy)).fingerprint)
+
+
+def _finished_run(work: Path) -> list[Target]:
+    command = Command("transfer.run", [*REID, "--out", str(work / "runs")], work / "finished")
+    if command.wait() != 0:
+        raise RuntimeError(command.stderr)
+    (run,) = (work / "runs").glob("reid-*")
+    listed = tuple(Record.read(run / RECORD).files)
+    inside = tuple(name for name in listed if (run / name).is_file())
+    (work / "bundle").mkdir()
+    bundle(Store(work / "runs").runs()[0], work / "bundle" / "runs.zip")
+    return [
+        Target("record", run, (RECORD,), lambda copy: asdict(Record.read(copy / RECORD))),
+        Target("files of a run", run, inside, _verified),
+        Target("bundle", work / "bundle", ("runs.zip",), _unpacked),
+    ]
+
+
+def _verified(run: Path) -> bool:
+    verdict = verify(run)
+    if verdict.wrong:
+        raise UserError("; ".join(verdict.wrong)[:2000])
+    return verdict.right
+
+
+def _unpacked(folder: Path) -> list[str]:
+    with unpacked(folder / "runs.zip") as inside:
+        files = sorted(file for file in inside.rglob("*") if file.is_file())
+        return [f"{file.relative_to(inside)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files]
+
+
+def _interrupted_run(work: Path) -> list[Target]:
+    out = work / "interrupted"
+    command = Command("transfer.run", [*REID, "--checkpoint-seconds", "0", "--out", str(out)], work / "killed")
+    wait_for(lambda: steps(out) >= 3)
+    command.kill(signal.SIGKILL)
+    (run,) = out.glob("reid-*")
+    state = torch.load(run / STATE, weights_only=True)
+    key, step, position = str(state["run_key"]), int(state["progress"]["step"]), state["history"]
+
+    def loaded(copy: Path) -> str:
+        content = load_state(copy, key)
+        assert content is not None
+        parts = [tensor.numpy().tobytes() for tensor in tensors(content)]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+    def history(copy: Path) -> str:
+        kept = History(copy, step, position)
+        if kept.lost:
+            raise UserError(kept.lost)  # which the record says
+        return (copy / HISTORY).read_text(encoding="utf-8")
+
+    return [Target("state", run, (STATE,), loaded), Target("history", run, (HISTORY,), history)]
+
+
+def _written_by_people(work: Path) -> list[Target]:
+    yaml, coco = work / "yaml", work / "coco"
+    yaml.mkdir()
+    for file in (*CONFIGS.glob("sweeps/*.yaml"), *CONFIGS.glob("backbones/*.yaml")):
+        shutil.copy(file, yaml / "mine.yaml" if file.stem == "cross" else yaml / file.name)
+    coco.mkdir()
+    (coco / "instances.json").write_text(json.dumps(_annotations()), encoding="utf-8")
+    names = tuple(sorted(file.name for file in yaml.iterdir()))
+    return [
+        Target("YAML", yaml, names, lambda copy: [read_yaml(file) for file in sorted(copy.iterdir())], same=False),
+        Target("COCO", coco, ("instances.json",), _split, same=False),
+    ]
+
+
+def _split(folder: Path) -> str:
+    return repr(read_split("val", folder / "instances.json", folder))
+
+
+def _annotations() -> dict[str, Any]:
+    boxes = [[10.0 * number, 5.0, 20.0, 30.0] for number in range(8)]
+    objects = [
+        {
+            **{"id": number, "image_id": number % 3, "category_id": 1 + number % 2, "iscrowd": 0, "area": 600.0},
+            "bbox": box,
+            "segmentation": [[box[0], 5, box[0] + 20, 5, box[0] + 20, 35]],
+        }
+        for number, box in enumerate(boxes)
+    ]
+    images = [{"id": number, "file_name": f"{number}.jpg", "width": 120, "height": 90} for number in range(3)]
+    return {"images": images, "annotations": objects, "categories": [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]}

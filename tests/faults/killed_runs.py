@@ -1,0 +1,96 @@
+"""Kind `kill`: a run gets signals at random moments, then its command is given again.
+
+It must end with the record, the history and the results of the run that was left alone, and leave nothing behind.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from tests.faults.trial import NotHeldError
+from tests.processes import Command, wait_for
+from tests.runs import assert_equal_runs
+
+SHORT = ("--smoke", "--threads", "1", "--workers", "0", "--checkpoint-seconds", "0")
+RUNS = {
+    "reid": ("transfer.run", ("reid", "--backbone", "tiny", "--epochs", "3", *SHORT)),
+    "fewshot": ("transfer.run", ("fewshot", "--backbone", "tiny", "--dataset", "toy_dtd", *SHORT)),
+    "dino": ("transfer.pretrain", ("dino", "--backbone", "tiny", "--epochs", "2", *SHORT)),
+    "deit": ("transfer.pretrain", ("deit", "--backbone", "tiny", "--epochs", "2", *SHORT)),
+}
+ENDING = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PAUSED_SECONDS = 0.3
+
+
+class KilledRuns:
+    """Each command's run that was left alone, with its duration."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.alone: dict[str, tuple[Path, float]] = {}
+
+    def trial(self, rng: random.Random, folder: Path) -> str:
+        """Interrupt one run one to three times; see `Kind`."""
+        name = rng.choice([*RUNS])
+        whole, seconds = self._alone(name)
+        sent = []
+        for number in range(rng.choice((1, 1, 2, 3))):
+            command = _start(name, folder, f"{number}")
+            time.sleep(rng.uniform(0, seconds))
+            paused, kind = rng.random() < 0.2, rng.choice(ENDING)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                if paused:
+                    os.killpg(command.pid, signal.SIGSTOP)
+                    time.sleep(PAUSED_SECONDS)
+                    os.killpg(command.pid, signal.SIGCONT)
+                    sent.append("STOP CONT")
+                os.killpg(command.pid, kind)
+                sent.append(kind.name)
+            command.wait()
+        what = f"{name} after {', '.join(sent) or 'nothing'}"
+        command = _start(name, folder, "last")
+        if command.wait() != 0:
+            raise NotHeldError(f"{what}: exit status {command.poll()}: {command.stderr[-500:]}")
+        try:
+            assert_equal_runs(whole, folder / "runs")
+        except (AssertionError, ValueError) as error:
+            raise NotHeldError(f"{what}: another result: {str(error)[:500]}") from error
+        scraps = [str(file.relative_to(folder)) for file in folder.rglob("*") if _is_scrap(file)]
+        if scraps:
+            raise NotHeldError(f"{what}: left {', '.join(scraps)}")
+        return f"{name}: the same result"
+
+    def _alone(self, name: str) -> tuple[Path, float]:
+        if name not in self.alone:
+            begun = time.monotonic()
+            command = _start(name, self.work / name, "alone")
+            if command.wait() != 0:
+                raise RuntimeError(command.stderr)
+            self.alone[name] = self.work / name / "runs", time.monotonic() - begun
+        return self.alone[name]
+
+
+def _start(name: str, folder: Path, log: str) -> Command:
+    program, arguments = RUNS[name]
+    outputs = {"--out": folder / "runs"}
+    outputs |= {"--weights-to": folder / "weights"} if program == "transfer.pretrain" else {}
+    outputs |= {"--features": folder / "features"}
+    folder.mkdir(parents=True, exist_ok=True)
+    argv = [*arguments, *(str(word) for pair in outputs.items() for word in pair)]
+    command = Command(program, argv, folder / f"log-{log}")
+    wait_for(lambda: _leads_its_group(command.pid))  # which signals are sent to
+    return command
+
+
+def _leads_its_group(pid: int) -> bool:
+    try:
+        return os.getpgid(pid) == pid
+    except ProcessLookupError:
+        return True
+
+
+def _is_scrap(file: Path) -> bool:
+    return file.name.startswith("state.") or file.name.endswith(".tmp") or file.name.startswith(".export-")

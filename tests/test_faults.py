@@ -1,0 +1,74 @@
+"""The campaign of faults itself: it counts harm, names what repeats it, and finds a reader that checks nothing."""
+
+import hashlib
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults import __main__ as faults
+from tests.faults.damaged_files import DamagedFiles, Target
+from tests.faults.mutations import mutated
+from tests.faults.trial import NotHeldError
+
+
+class SometimesHarmful:
+    """Half of its trials do harm, which the trial's random numbers decide."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+
+    def trial(self, rng: random.Random, folder: Path) -> str:
+        assert folder.is_dir()
+        if rng.random() < 0.5:
+            raise NotHeldError("another result in silence")
+        return "refused"
+
+
+def test_harm_is_counted_and_repeated_by_its_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(faults.KINDS, "bytes", SometimesHarmful)
+    assert faults.main(["bytes", "--seconds", "0.3"]) == 1
+    *failures, summary = capsys.readouterr().out.splitlines()
+    command = failures[1].split("tests.faults ")[1].split()
+    assert summary.startswith("bytes: ")
+    assert f"{len(failures) // 2} failed (refused " in summary
+    assert faults.main(command) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "bytes: 1 tried, 0 held, 1 failed ()"
+
+
+def test_every_mutation_changes_something() -> None:
+    rng = random.Random(0)
+    for content in (b"x", b"\0" * 3, bytes(range(256)) * 40):
+        assert all(mutated(content, rng) != content for _ in range(200))
+
+
+def test_a_reader_that_checks_nothing_is_found(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "tensor").write_bytes(bytes(1000))
+
+    def digest(folder: Path) -> str:
+        return hashlib.sha256((folder / "tensor").read_bytes()).hexdigest()
+
+    kind = DamagedFiles(tmp_path, [Target("weights", tmp_path / "whole", ("tensor",), digest)])
+    with pytest.raises(NotHeldError, match=r"weights \(tensor\): another result in silence"):
+        kind.trial(random.Random(0), tmp_path)
+
+
+def test_a_reader_that_fails_with_a_traceback_is_found(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "text").write_bytes(b"12345678")
+    kind = DamagedFiles(
+        tmp_path,
+        [Target("number", tmp_path / "whole", ("text",), lambda folder: str(int((folder / "text").read_bytes(), 9)))],
+    )
+    with pytest.raises(NotHeldError, match="number"):
+        kind.trial(random.Random(0), tmp_path)
+
+
+def test_unknown_kinds_and_repetition_of_several_are_refused() -> None:
+    with pytest.raises(Exception, match="there is no kind 'byte'"):
+        faults.FaultOptions(kinds=("byte",))
+    with pytest.raises(Exception, match="--only repeats a trial of one kind"):
+        faults.FaultOptions(only=3)
