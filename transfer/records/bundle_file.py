@@ -64,7 +64,8 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
                     if target.name == RECORD:
                         sizes[run] = _sizes_in(target)
         except _DAMAGED as error:
-            raise UserError(f"{file}: not a readable bundle ({error}); get it again") from None
+            reason = " ".join(str(error).split())[:200]  # zipfile quotes whatever bytes stand where a name should
+            raise UserError(f"{file}: not a readable bundle ({reason}); get it again") from None
         except OSError as error:
             raise UserError(f"{file}: cannot be read or unpacked ({error.strerror or error})") from None
         yield Path(scratch)
