@@ -33,7 +33,7 @@ from transfer.records.store import RECORD, Store
 from transfer.share.bundle import bundle
 from transfer.verify.verification import verify
 
-REID = ("reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--epochs", "3", "--workers", "0")
+REID = ("reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _weights(work: Path) -> Target:
 
 
 def _finished_run(work: Path) -> list[Target]:
-    command = Command("transfer.run", [*REID, "--out", str(work / "runs")], work / "finished")
+    command = Command("transfer.run", [*REID, "--epochs", "3", "--out", str(work / "runs")], work / "finished")
     if command.wait() != 0:
         raise RuntimeError(command.stderr)
     (run,) = (work / "runs").glob("reid-*")
@@ -122,7 +122,9 @@ def _unpacked(folder: Path) -> list[str]:
 
 def _interrupted_run(work: Path) -> list[Target]:
     out = work / "interrupted"
-    command = Command("transfer.run", [*REID, "--checkpoint-seconds", "0", "--out", str(out)], work / "killed")
+    # so many epochs that it cannot end before it is killed
+    argv = [*REID, "--epochs", "1000", "--checkpoint-seconds", "0", "--out", str(out)]
+    command = Command("transfer.run", argv, work / "killed")
     wait_for(lambda: steps(out) >= 3)
     command.kill(signal.SIGKILL)
     (run,) = out.glob("reid-*")
