@@ -1,7 +1,9 @@
 """Errors that are meant for the user: one message that says what was wrong, where, and how to fix it."""
 
+import contextlib
 import difflib
-from collections.abc import Collection, Iterable
+import io
+from collections.abc import Collection, Iterable, Iterator
 
 
 class UserError(Exception):
@@ -43,3 +45,24 @@ class Stopped(BaseException):
     """A signal ended the run; its state is saved."""
 
     exit_status = 143
+
+
+@contextlib.contextmanager
+def errors_naming(place: str) -> Iterator[None]:
+    """Raise UsageError that begins with `place` for a wrong argument, also where tyro would print it and leave."""
+    text = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
+            yield
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from None
+    except SystemExit:
+        raise UsageError(f"{place}: {_reason_in(text.getvalue())}") from None
+
+
+def _reason_in(box: str) -> str:
+    """Return the reason in what tyro prints about a wrong argument: the text in its frame, without the help below."""
+    lines = [line.strip(" │╭╮╰╯─-") for line in box.splitlines()]
+    texts = [line for line in lines if line]
+    ends = [place for place, line in enumerate(texts) if line.startswith(("Argument helptext", "For full helptext"))]
+    return " ".join(texts[1 : ends[0]] if ends else texts)

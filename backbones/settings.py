@@ -14,7 +14,7 @@ import tyro
 import yaml
 from tyro.conf import Positional as Positional
 
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError, UserError, errors_naming
 
 T = TypeVar("T")
 LARGEST_YAML = 2**24
@@ -202,24 +202,9 @@ def parse(schema: type[T], arguments: list[str], *, prog: str, default: T | None
     """
     if layer is None:
         return _read(schema, arguments, prog, default)
-    text = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
-            # Booleans take a value here: without a default, which a first layer has not, a flag could not say False.
-            config = (tyro.conf.FlagConversionOff,)
-            return _read(schema, arguments, prog, default, config)
-    except UsageError as error:
-        raise UsageError(f"{layer}: {error}") from None
-    except SystemExit:
-        raise UsageError(f"{layer}: {_reason_in(text.getvalue())}") from None
-
-
-def _reason_in(box: str) -> str:
-    """Return the reason in what tyro prints about a wrong argument: the text in its frame, without the help below."""
-    lines = [line.strip(" │╭╮╰╯─-") for line in box.splitlines()]
-    texts = [line for line in lines if line]
-    ends = [place for place, line in enumerate(texts) if line.startswith(("Argument helptext", "For full helptext"))]
-    return " ".join(texts[1 : ends[0]] if ends else texts)
+    with errors_naming(layer):
+        # Booleans take a value here: without a default, which a first layer has not, a flag could not say False.
+        return _read(schema, arguments, prog, default, (tyro.conf.FlagConversionOff,))
 
 
 def _read(schema: type[T], arguments: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:

@@ -58,7 +58,7 @@ class Data(Protocol):
 
     @property
     def digest(self) -> str:
-        """Return the sha256 of the sorted names and sizes of the files."""
+        """Return the sha256 of the sorted names, sizes and contents of the files."""
 
 
 class Task:
@@ -117,7 +117,7 @@ class Task:
         """Raise errors that can be known before training."""
 
     def content(self, dataset: Any, options: Any) -> dict[str, Any]:
-        """Return plain values that belong to a run's identity besides names and sizes of the data.
+        """Return plain values that belong to a run's identity besides the digest of the data.
 
         An entry under an option's name stands for that option.
         """

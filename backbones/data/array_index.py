@@ -35,9 +35,17 @@ class Index:
 
 
 def file_stamp(path: Path) -> str:
-    """Return what changes when a file is changed or replaced: its size, time and inode."""
-    stat = path.stat()
-    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+    """Return the stamp of a file; see `stamp_of`."""
+    return stamp_of(path.stat())
+
+
+def stamp_of(state: os.stat_result) -> str:
+    """Return what changes when a file is changed or replaced: its size, inode, and times.
+
+    The time of the last change of anything shows files that were overwritten by others with the same time of content,
+    as archives and `cp -p` set it.
+    """
+    return f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino}"
 
 
 def is_settled(path: Path) -> bool:

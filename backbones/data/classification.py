@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.data.cache import recall, remember
 from backbones.data.formats.cifar import cifar
@@ -25,7 +26,8 @@ from backbones.data.formats.unofficial_split import caltech101, colorectal_histo
 from backbones.data.formats.users_reader import classification_by_user
 from backbones.data.spec import DatasetSpec, check_format, manifest_digest
 from backbones.data.splits.integrity import check_split
-from backbones.data.splits.split import PackedNames, Split
+from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.split import Split
 from backbones.data.splits.subsets import take_fraction, take_per_class
 from backbones.errors import UsageError, UserError, did_you_mean, shortened
 
@@ -65,7 +67,7 @@ class ClassificationData:
     counts: dict[str, Any]
     """{"train" | "val": {"images", "classes"}, "ignored"}, after the choice of images; classes with images."""
     digest: str
-    """The digest of split, label, name and size of every image used."""
+    """The digest of split, label, name, size and content of every image used."""
     storage: StorageVariant = "published"
     """How the data set is stored."""
     origin: str = ""
@@ -125,7 +127,7 @@ def open_classification(
         train=readable.get("train"),
         val=readable.get("val"),
         counts=_counts(readable) | {"ignored": layout.ignored},
-        digest=_digest(readable),
+        digest=_digest(readable, spec.name),
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
@@ -169,28 +171,29 @@ def _counts(splits: dict[str, Split]) -> dict[str, Any]:
     return {name: {"images": len(split), "classes": len(np.unique(split.labels))} for name, split in splits.items()}
 
 
-def _digest(splits: dict[str, Split]) -> str:
+def _digest(splits: dict[str, Split], what: str) -> str:
+    contents = {name: split.contents(what) for name, split in splits.items()}
     if sum(map(len, splits.values())) < REMEMBERED:
-        return _manifest(splits)
+        return _manifest(splits, contents)
     # Sorting a million names takes seconds, so the digest is kept under that of the arrays it comes from.
-    content = hashlib.sha256()
+    key = hashlib.sha256()
     for name, split in splits.items():
         names = split.names if isinstance(split.names, PackedNames) else PackedNames(split.names)
-        content.update(f"{name} {len(split)}\n".encode())
-        for array in (*names.arrays(), split.labels, split.sizes):
-            content.update(np.ascontiguousarray(array).data)
-    place = f"manifests/{content.hexdigest()}"
+        key.update(f"{name} {len(split)}\n".encode())
+        for array in (*names.arrays(), split.labels, split.sizes, contents[name]):
+            key.update(np.ascontiguousarray(array).data)
+    place = f"manifests/{key.hexdigest()}"
     kept = recall(place)
     if kept is not None and len(kept) == 64:
         return kept.decode()
-    digest = _manifest(splits)
+    digest = _manifest(splits, contents)
     remember(place, digest.encode(), what="the digest of the data set")
     return digest
 
 
-def _manifest(splits: dict[str, Split]) -> str:
+def _manifest(splits: dict[str, Split], contents: dict[str, NDArray[Any]]) -> str:
     return manifest_digest(
-        (f"{name}/{label}/{image}", size)
+        (f"{name}/{label}/{image}", size, content.tobytes())
         for name, split in splits.items()
-        for label, image, size in zip(split.labels, split.names, split.sizes, strict=True)
+        for label, image, size, content in zip(split.labels, split.names, split.sizes, contents[name], strict=True)
     )

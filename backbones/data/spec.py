@@ -225,7 +225,12 @@ def _not_found_message(
     return "\n".join(lines + ([f"to get the data set: {spec.how}"] if spec.how else []))
 
 
-def manifest_digest(files: Iterable[tuple[str, int]]) -> str:
-    """Return the sha256 (hex) over (relative name, size in bytes) of every file, whatever order they come in."""
-    lines = sorted(f"{name}\0{size}\n".encode() for name, size in files)
+def manifest_digest(files: Iterable[tuple[str, int, bytes]]) -> str:
+    """Return the sha256 (hex) over (relative name, size in bytes, sha256 of the content) of every file.
+
+    The order in which they come does not count, nor does the folder: a copy has the digest of its original.
+    """
+    lines = sorted(
+        f"{name}\0{size}\0{content.hex()}\n".encode(errors="surrogateescape") for name, size, content in files
+    )
     return hashlib.sha256(b"".join(lines)).hexdigest()

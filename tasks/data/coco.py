@@ -20,6 +20,7 @@ from backbones.data.spec import (
     manifest_digest,
     text_option,
 )
+from backbones.data.splits.contents import file_contents
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from tasks.data.coco_annotations import Classes, read_split
 from tasks.data.coco_images import Splits, Stats, check_images, choose_images, stats_of
@@ -52,7 +53,7 @@ class CocoData:
     in a side; of boxes `clipped` for training; of `short_polygons`, and of objects `left_without_polygon` by these. The
     whole split is counted; scoring takes all objects."""
     digest: str
-    """Digest of the annotations and of the name and size of every image used."""
+    """Digest of the annotations and of the name, size and content of every image used."""
     skipped: int = 0
     """Number of images left out because they cannot be decoded."""
 
@@ -146,7 +147,7 @@ def open_coco(
         val=splits.get("val"),
         counts=_counts(splits, classes),
         dropped={name: dropped for name, (_, _, dropped) in read.items()},
-        digest=_digest(splits, stats),
+        digest=_digest(spec.name, splits, stats),
         skipped=skipped,
     )
 
@@ -274,9 +275,11 @@ def _check_usable(splits: Splits) -> None:
                         "inside their image; name another file in the YAML file")  # fmt: skip
 
 
-def _digest(splits: Splits, stats: Stats) -> str:
-    files = [(f"{name}/{split.content}", len(split.ids)) for name, split in splits.items()]
+def _digest(what: str, splits: Splits, stats: Stats) -> str:
+    files = [(f"{name}/annotations", len(split.ids), bytes.fromhex(split.content)) for name, split in splits.items()]
     for name, split in splits.items():
-        named = zip(split.images, split.paths())
-        files += [(f"{name}/{image.file_name}", stats[path].st_size) for image, path in named]
+        names = [image.file_name for image in split.images]
+        contents = file_contents(split.folder, names, what=what)
+        named = zip(names, split.paths(), contents)
+        files += [(f"{name}/images/{image}", stats[path].st_size, content.tobytes()) for image, path, content in named]
     return manifest_digest(files)

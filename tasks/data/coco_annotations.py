@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.data.array_index import Index, file_stamp, is_settled, keep_index, load_index
-from backbones.data.splits.split import PackedNames
+from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import UserError, shortened
 from tasks.data.coco_checks import FIELDS, check_entries, check_unique, rle_fault
 from tasks.data.coco_json import HINT, Unsure, iterate_tables, read_content

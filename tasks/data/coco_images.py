@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
+from backbones.data.array_index import stamp_of
 from backbones.data.cache import recall, remember
 from backbones.data.loading.read_image import DAMAGED, read_image
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.integrity import stat_files
-from backbones.data.splits.split import FileSplit, PackedNames
+from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.split import FileSplit
 from backbones.data.splits.subsets import content_digests
 from backbones.errors import UserError, shortened
 from backbones.runtime.threads import usable_cores
@@ -113,7 +115,7 @@ def image_sizes(stats: dict[str, os.stat_result], *, name: str) -> dict[str, Siz
         name: name of the data set, for messages.
     """
     paths = sorted(stats)
-    listing = "sizes\n" + "".join(f"{path}\0{stats[path].st_size}\0{stats[path].st_mtime_ns}\n" for path in paths)
+    listing = "sizes\n" + "".join(f"{path}\0{stamp_of(stats[path])}\n" for path in paths)
     key = f"checked/{hashlib.sha256(listing.encode(errors='surrogateescape')).hexdigest()}.json"
     sizes = _remembered(key, len(paths))
     if sizes is None:

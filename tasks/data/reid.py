@@ -13,6 +13,7 @@ from typing import Any
 
 from backbones.data.formats.users_reader import file_below, read_by_user, rows_by_split
 from backbones.data.spec import DatasetSpec, check_format, find_root, manifest_digest
+from backbones.data.splits.contents import file_contents
 from backbones.data.splits.integrity import check_images, stat_files
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
 from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
@@ -41,7 +42,7 @@ class ReidData:
     """Counts {"train" | "query" | "gallery": {"images", "identities", "cameras"}, "distractors", "junk", "ignored"};
     identities of the gallery are without distractors, which are counted as images."""
     digest: str
-    """Digest of split, identity, camera, relative name and size of every image used."""
+    """Digest of split, identity, camera, relative name, size and content of every image used."""
     skipped: int = 0
     """Number of images left out because they cannot be decoded."""
 
@@ -107,7 +108,7 @@ def open_reid(
         root=root,
         **parts,
         counts=_counts(parts, splits) | {"ignored": splits.ignored},
-        digest=_digest(parts, stats, root),
+        digest=_digest(spec.name, parts, stats, root),
         skipped=len(bad),
     )
 
@@ -205,11 +206,16 @@ def _summary(samples: Sequence[Sample]) -> dict[str, int]:
     }
 
 
-def _digest(parts: dict[str, list[Sample]], stats: dict[str, os.stat_result], root: Path) -> str:
+def _digest(name: str, parts: dict[str, list[Sample]], stats: dict[str, os.stat_result], root: Path) -> str:
+    samples = [(split, sample) for split, part in parts.items() for sample in part]
+    contents = file_contents(root, [_relative(sample, root) for _, sample in samples], what=name)
     return manifest_digest(
-        (f"{split}/{sample.identity}/{sample.camera}/{_relative(sample, root)}", stats[sample.path].st_size)
-        for split, samples in parts.items()
-        for sample in samples
+        (
+            f"{split}/{sample.identity}/{sample.camera}/{_relative(sample, root)}",
+            stats[sample.path].st_size,
+            content.tobytes(),
+        )
+        for (split, sample), content in zip(samples, contents)
     )
 
 

@@ -116,13 +116,32 @@ class Ranking:
         """Rebuild a ranking from its `outcomes`; every score is the same to the bit.
 
         Raises:
-            ValueError: if an array is missing, or no query has a match.
+            ValueError: if an array is missing, the arrays contradict each other, or no query has a match.
         """
         if missing := [name for name in OUTCOMES if name not in outcomes]:
             raise ValueError(f"outcomes of a ranking lack {', '.join(missing)}")
-        return cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
+        ranking = cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
+        for sentence, holds in ranking._sense().items():
+            if len(odd := np.flatnonzero(~(holds | ~ranking.valid))):
+                raise ValueError(f"{sentence} does not hold for {len(odd)} queries, the first is {odd[0]}")
+        return ranking
+
+    def _sense(self) -> dict[str, NDArray[Any]]:
+        """Return, by its sentence, whether what holds in every ranked list does for a query [Q]."""
+        least, most = self.ap_worst - ROUNDING, self.ap_best + ROUNDING
+        return {
+            "0 <= ap_worst <= ap <= ap_best <= 1": (self.ap_worst >= 0)
+            & (least <= self.ap)
+            & (self.ap <= most)
+            & (self.ap_best <= 1 + ROUNDING),
+            "0 < inp <= 1": (self.inp > 0) & (self.inp <= 1 + ROUNDING),
+            "hits <= tied": self.hits <= self.tied,
+            "0 <= before, before + tied <= kept": (self.before >= 0) & (self.before + self.tied <= self.kept),
+        }
 
 
+ROUNDING = 1e-9
+"""By which sums of precisions in another order may differ."""
 OUTCOMES = tuple(
     field.name for field in fields(Ranking) if field.name not in ("max_rank", "nearest", "nearest_distances")
 )

@@ -16,7 +16,8 @@ import torch
 
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import resolve_dataset
-from backbones.data.splits.split import FileSplit, PackedNames
+from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.split import FileSplit
 from backbones.data.toy.jpegs import draw_jpegs
 from backbones.errors import UsageError
 from backbones.pretrain.method import Method, load_method

@@ -7,6 +7,7 @@ from typing import Any
 
 from backbones import user_code
 from backbones.data.spec import manifest_digest, resolve_dataset
+from backbones.data.splits.contents import file_contents
 from backbones.settings import plain, write_yaml
 from backbones.weights import head_digest
 from tasks.task import Task
@@ -37,9 +38,15 @@ def _absolute_path(argument: str) -> str:
 
 @lru_cache
 def _content_digest(path: Path) -> str:
-    """Return the digest of a file or folder that an option names, from names and sizes as for data sets."""
-    files = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
-    return manifest_digest((entry.relative_to(path).as_posix(), entry.stat().st_size) for entry in files)
+    """Return the digest of a file or folder that an option names, from names, sizes and contents as for data sets."""
+    folder, files = (path, sorted(path.rglob("*"))) if path.is_dir() else (path.parent, [path])
+    names = [file.relative_to(folder).as_posix() for file in files if file.is_file()]
+    contents = file_contents(folder, names, what=path.name)
+    counted = [name if path.is_dir() else "." for name in names]  # a file counts by its content, however it is named
+    return manifest_digest(
+        (shown, (folder / name).stat().st_size, content.tobytes())
+        for shown, name, content in zip(counted, names, contents)
+    )
 
 
 @dataclass(frozen=True)

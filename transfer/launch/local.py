@@ -44,11 +44,15 @@ class LocalLauncher:
 
     Args:
         workers: the number of processes that run at once. None means one per GPU, or one per core without GPUs.
+
+    Attributes:
+        shared_by: the number of processes that the cores are divided by. Another number gives a process other threads,
+            and these other last bits.
     """
 
     def __init__(self, workers: int | None = None):
         self.gpus = _visible_gpus()
-        self.workers = workers or len(self.gpus) or usable_cores()
+        self.workers = self.shared_by = workers or len(self.gpus) or usable_cores()
         self.jobs: list[LocalJob] = []
 
     @property
@@ -93,7 +97,7 @@ class LocalLauncher:
         command = python_command(spec, len(gpus))
         environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else {})
         environment[PARENT] = this_process()
-        environment[SIDE_BY_SIDE] = str(max(1, self.workers // max(1, len(gpus))))
+        environment[SIDE_BY_SIDE] = str(max(1, self.shared_by // max(1, len(gpus))))
         try:
             with spec.log.open("ab") as log:
                 process = subprocess.Popen(

@@ -36,7 +36,7 @@ RECORD, OPTIONS, ERROR, LOCK, STATE = "record.json", "options.yaml", "error.txt"
 PREVIOUS = "state.previous.pt"
 HISTORY = "history.jsonl"
 NOT_LISTED = (RECORD, ERROR, LOCK, STATE, PREVIOUS)
-TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE, PREVIOUS)
+TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE, PREVIOUS, OUTCOMES)
 
 
 @dataclass(frozen=True)

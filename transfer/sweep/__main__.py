@@ -67,7 +67,7 @@ class SweepOptions:
     against: tuple[str, ...] = ()
     """The values of the same part that it is compared with."""
     recheck: bool = False
-    """Start the commands of finished cells too; they find their records by the contents of the data."""
+    """Start the commands of finished cells too, even where no file of their data has changed."""
     dry_run: bool = False
     """List the cells with their commands and predicted cost, build every model, and stop."""
     speed: float | None = None
@@ -157,8 +157,17 @@ def _launcher(options: SweepOptions, out: Path) -> "Launcher":
 
         return SlurmLauncher(out / "slurm", options.workers)
     from transfer.launch.local import LocalLauncher
+    from transfer.sweep.definition.cell_states import first_workers
 
-    return LocalLauncher(options.workers)
+    launcher = LocalLauncher(options.workers)
+    launcher.shared_by = first_workers(out, launcher.workers)
+    if launcher.shared_by != launcher.workers:
+        print(
+            f"the cores are divided by {launcher.shared_by} cells, as when this sweep began: cells keep their threads, "
+            "and so their last bits",
+            file=sys.stderr,
+        )
+    return launcher
 
 
 def _extra(options: SweepOptions) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Checks that the models of a sweep's jobs can be built, each model once, on the meta device."""
+"""Checks that the commands of a sweep's jobs can be parsed, and their models built, each once, on the meta device."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError, UserError, errors_naming
 from backbones.spec_values import parse_field
 from transfer.cli.yaml_layers import layer_values
 from transfer.sweep.definition.grid import SweepJob
@@ -17,6 +17,7 @@ from transfer.sweep.definition.step import BACKBONE_OPTIONS
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
     from backbones.spec import BackboneSpec
+    from transfer.cli.command import Command
 
 Overrides = tuple[tuple[str, Any], ...]
 DETECT = "detect"
@@ -54,15 +55,52 @@ class Built:
 
 def build_all(jobs: Sequence[SweepJob]) -> Built:
     """Build the model of every job, equal models once, and run an image through those with a user's code."""
-    start, reasons = time.perf_counter(), dict[str, str]()
+    start, reasons, parsed = time.perf_counter(), dict[str, str](), set[tuple[str, ...]]()
     failed = {}
     for job in jobs:
+        if wrong := _wrong_options(job, parsed):
+            failed[job.name] = wrong
+            continue
         key = _model_key(job)
         if key not in reasons:
             reasons[key] = _reason(job)
         if reasons[key]:
             failed[job.name] = reasons[key]
     return Built(len(reasons), time.perf_counter() - start, failed)
+
+
+def _wrong_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> str:
+    """Return what is wrong with the options of a job's command; empty if nothing is.
+
+    Args:
+        job: it is parsed only if it has a value that no job before it had, as parsing takes a tenth of a second.
+        parsed: the values so far by step and option, to which those of the job are added if they are right.
+    """
+    values = {(job.step.name, name, repr(value)) for name, value in job.options.items()}
+    values |= {(job.step.name, "backbone", job.backbone), (job.step.name, "dataset", job.dataset)}
+    if values <= parsed:
+        return ""
+    try:
+        _command(job)
+    except UserError as error:
+        return str(error)
+    parsed |= values
+    return ""
+
+
+def _command(job: SweepJob) -> "Command":
+    """Parse a job's command. Raises UsageError for a wrong option."""
+    from backbones.pretrain.method import load_facts
+    from tasks.task import load_task
+    from transfer.cli.command import read_command
+    from transfer.cli.options import PretrainRunOptions, RunOptions
+    from transfer.cli.recipe_method import method_of
+
+    pretrains, source = job.step.kind == "pretrain", job.step.source
+    options = load_facts(method_of(source)).options if pretrains else load_task(job.step.recipe).options
+    run = PretrainRunOptions if pretrains else RunOptions
+    with errors_naming(f"steps.{job.step.name}"):
+        return read_command(source, options, list(job.argv(Path()))[2:], run)
 
 
 def _reason(job: SweepJob) -> str:
@@ -84,12 +122,11 @@ def _reason(job: SweepJob) -> str:
 def _build_task_model(job: SweepJob) -> None:
     """Build what the task of a job's command adds around the backbone, with the options of the command."""
     from tasks.task import Task, load_task
-    from transfer.cli.command import read_command
 
     task = load_task(job.step.recipe)
     if type(task).build is Task.build:
         return
-    command = read_command(job.step.source, task.options, list(job.argv(Path()))[2:])
+    command = _command(job)
     spec = command.resolved(task.from_scratch, weights="random", load="strict")
     command.check_flags(spec)
     task.check_words(spec, command.options)

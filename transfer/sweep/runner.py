@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from backbones.runtime.files import check_writable, write_atomic
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import STATE, Record, Store
+from transfer.sweep.data_state import data_state
 from transfer.sweep.definition.cell_states import CellState, locked, write_states
 from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
@@ -68,7 +68,7 @@ class Sweeper:
         extra: arguments that every job's command gets besides its own.
         on_end: is called with every job that has ended, and returns further jobs to run.
         gpus: the number of GPUs of a job; None means the number in its step.
-        recheck: whether commands of finished jobs are started too; they find their records by the data's contents.
+        recheck: whether commands of finished jobs are started too, even where no file of their data has changed.
     """
 
     out: Path
@@ -78,6 +78,8 @@ class Sweeper:
     gpus: int | None = None
     recheck: bool = False
     jobs: dict[str, Progress] = field(default_factory=dict)
+    _data: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    """The states of the data sets when their first cell was looked at."""
     _changed: bool = True
     """Whether the states of the cells have changed since they were written."""
 
@@ -176,6 +178,7 @@ class Sweeper:
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
+            self._data_state(progress.job)  # what the record will stand for
             begun = command_result.begun(result_file(self.out, progress.job.name))
             progress.has_state = bool(begun) and (self.out / "runs" / begun / STATE).exists()
             command_result.forget(result_file(self.out, progress.job.name))
@@ -260,14 +263,19 @@ class Sweeper:
         return self.out / "cells" / f"{job.name}.done.json"
 
     def _key(self, job: SweepJob) -> str:
-        """Return a digest of a job's command, its data folder, and its initial weights; its name covers users' files.
-
-        Changes within a data folder are seen only by the command itself, which `recheck` starts.
+        """Return a digest of a job's command, the state of its data, and its initial weights; its name covers users'
+        files.
         """
         parent = self.jobs[job.parent.name].record if job.parent else None
-        data = os.environ.get("TRANSFER_DATA") if "--data" not in self.extra else None
-        parts = [job.argv(Path()), self.extra, data, parent.export if parent else _weights_states(job)]
+        parts = [job.argv(Path()), self.extra, self._data_state(job), parent.export if parent else _weights_states(job)]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def _data_state(self, job: SweepJob) -> str:
+        named = job.options.get("data", _value_of("--data", self.extra))
+        key = job.dataset, None if named is None else str(named)
+        if key not in self._data:
+            self._data[key] = data_state(job.dataset, None if named is None else Path(str(named)))
+        return self._data[key]
 
     def _read(self, runs: Sequence[str]) -> Record | None:
         store = Store(self.out / "runs")
@@ -275,6 +283,11 @@ class Sweeper:
             with contextlib.suppress(UserError):
                 return Record.read(store.folder(name) / "record.json")
         return None
+
+
+def _value_of(flag: str, argv: Sequence[str]) -> str | None:
+    """Return the word after a flag, None without it."""
+    return argv[argv.index(flag) + 1] if flag in argv else None
 
 
 def _weights_states(job: SweepJob) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from backbones.errors import UsageError, UserError
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
-from transfer.records.store import RECORD, Run, Store, merged, store_in
+from transfer.records.store import RECORD, Run, Store, Unfinished, merged, store_in
 from transfer.verify.recompute import Search, recompute
 from transfer.verify.verification import Verdict, verify
 
@@ -43,7 +43,7 @@ class VerifyOptions:
 
 
 def main(argv: list[str]) -> int:
-    """Print a verdict on each run; return 1 when anything is wrong."""
+    """Print a verdict on each run; return 1 if anything is wrong, or a folder has no record and no process."""
     return exit_on_user_error(_main, argv)
 
 
@@ -51,9 +51,9 @@ def _main(argv: list[str]) -> int:
     options = parse(VerifyOptions, argv, prog="python -m transfer.verify")
     if not options.runs:
         raise UsageError("name a run's folder, a folder of runs, or a bundle; --help says more")
-    verdicts = []
+    verdicts, unfinished = [], list[Unfinished]()
     with ExitStack() as opened:
-        for folder, name in _folders(options.runs, opened):
+        for folder, name in _folders(options.runs, opened, unfinished):
             verdicts.append(verify(folder, options.weights, name))
             if options.recompute:
                 add_recomputed(verdicts[-1], Search(options.weights, options.data, options.subset))
@@ -65,10 +65,13 @@ def _main(argv: list[str]) -> int:
     wrong, right = (sum(map(bool, flags)) for flags in zip(*((verdict.wrong, verdict.right) for verdict in verdicts)))
     unchecked = len(verdicts) - wrong - right
     print(f"{right} of {len(verdicts)} runs are right" + (f", {unchecked} not checkable" if unchecked else ""))
+    for run in unfinished:
+        print(f"no record  {run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
+    lacking = [run for run in unfinished if run.state != "under way"]
     missing = [verdict for verdict in verdicts if verdict.not_recomputed]
     if missing:
         print(f"{len(missing)} of {len(verdicts)} runs were not computed anew")
-    return int(bool(wrong or disputes or missing))
+    return int(bool(wrong or disputes or missing or lacking))
 
 
 def add_recomputed(verdict: Verdict, search: Search) -> None:
@@ -85,8 +88,12 @@ def add_recomputed(verdict: Verdict, search: Search) -> None:
     verdict.not_recomputed = outcome.missing.replace(str(verdict.folder), verdict.name)
 
 
-def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path, str]]:
-    """Yield the folders of the runs that the arguments mean, in order, and their names in messages."""
+def _folders(paths: tuple[Path, ...], opened: ExitStack, unfinished: list[Unfinished]) -> Iterator[tuple[Path, str]]:
+    """Yield the folders of the runs that the arguments mean, in order, and their names in messages.
+
+    Args:
+        unfinished: gets the folders of runs without a record.
+    """
     from transfer.records.bundle_file import unpacked
 
     for path in paths:
@@ -100,9 +107,7 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack) -> Iterator[tuple[Path,
         if not folders:
             raise UserError(f"{path}: neither a run with a {RECORD}, nor a folder with such runs, nor a bundle")
         yield from ((run, f"{source}/{run.name}" if source.is_file() else str(run)) for run in folders)
-        for unfinished in Store(folder).unfinished():
-            reason = f" ({unfinished.reason})" if unfinished.reason else ""
-            print(f"no record: {unfinished.folder}: {unfinished.state}{reason}", file=sys.stderr)
+        unfinished += Store(folder).unfinished()
 
 
 def command() -> None:

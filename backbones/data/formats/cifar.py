@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backbones.data.array_index import file_stamp
 from backbones.data.formats.folders import FoundLayout, dataset_root
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.arrow_split import Source
+from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.pixel_split import PixelSplit
-from backbones.data.splits.split import PackedNames
 from backbones.errors import UserError
 
 SIDE, CHANNELS = 32, 3
@@ -46,9 +47,8 @@ def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 def _split(name: str, paths: Sequence[Path], kind: str, count: int) -> PixelSplit:
     batches = [_read_batch(path, kind, count) for path in paths]
-    stats = [path.stat() for path in paths]
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    stamps = (f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}" for path, stat in zip(paths, stats, strict=True))
+    stamps = (f"{path.resolve()}\0{file_stamp(path)}" for path in paths)
     source = Source(tuple(map(str, paths)), tuple(len(part) for _, part in batches), "\n".join(stamps))
     return PixelSplit(
         name=name,

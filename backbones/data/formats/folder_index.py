@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backbones.data.array_index import SETTLED, Index, keep_index, load_index
-from backbones.data.splits.split import FileSplit, PackedNames
+from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.split import FileSplit
 
 VERSION = "class folders 1"
 INDEXED = 100_000

@@ -11,7 +11,8 @@ import numpy as np
 
 from backbones.data.formats.folder_index import FolderIndex
 from backbones.data.spec import DatasetSpec, find_root, text_option
-from backbones.data.splits.split import FileSplit, PackedNames, Split
+from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.split import FileSplit, Split
 from backbones.data.toy.digits import toy_digits
 from backbones.data.toy.layouts import TOYS
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened

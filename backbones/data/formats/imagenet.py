@@ -9,7 +9,8 @@ import numpy as np
 from backbones.data.formats.folders import FoundLayout, class_names, read_split, scan_images
 from backbones.data.formats.imagenet_labels import ground_truth
 from backbones.data.spec import DatasetSpec, find_root
-from backbones.data.splits.split import FileSplit, PackedNames
+from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.split import FileSplit
 from backbones.errors import UsageError, UserError, shortened
 
 KAGGLE = "ILSVRC/Data/CLS-LOC"

@@ -11,7 +11,8 @@ import numpy as np
 from backbones.data.formats.folders import FoundLayout
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.integrity import stat_files
-from backbones.data.splits.split import FileSplit, PackedNames
+from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError, shortened
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from backbones.data.array_index import file_stamp
 from backbones.data.formats.folders import FoundLayout, StorageVariant
 from backbones.data.formats.packed import check_pack
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.arrow_split import RowSplit, Source
-from backbones.data.splits.split import PackedNames
+from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import UserError, shortened
 
 if TYPE_CHECKING:
@@ -68,10 +69,9 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
         try:
             with ParquetFile(path) as file:
                 rows.append(file.metadata.num_rows)
-            stat = path.stat()
+            stamps.append(f"{path.resolve()}\0{file_stamp(path)}")
         except (OSError, pyarrow.ArrowException) as error:
             raise UserError(f"{path}: cannot be read as Parquet: {_first_line(error)}") from None
-        stamps.append(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}")
     source = Source(tuple(map(str, paths)), tuple(rows), "\n".join(stamps))
     if not sum(rows):
         raise UserError(f"{shortened(source.files)}: there are no rows")

@@ -1,11 +1,16 @@
 """A split whose images are rows of an Arrow table. Letters: M images."""
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
+from backbones.data.cache import recall, remember
+from backbones.data.splits.contents import CONTENT_BYTES
 from backbones.data.splits.split import Split
 
 if TYPE_CHECKING:
@@ -51,6 +56,16 @@ class RowSplit(Split):
     def stamps(self, indices: Iterable[int]) -> list[str]:
         """Return the files' stamp and the row."""
         return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
+
+    def contents(self, what: str) -> NDArray[Any]:
+        """Return the digests of the rows' bytes, kept under the stamps: each state of the files is read once."""
+        key = hashlib.sha256("\n".join(self.stamps(range(len(self)))).encode(errors="surrogateescape")).hexdigest()
+        block = recall(f"contents/rows-{key}")
+        if block is None or len(block) != len(self) * CONTENT_BYTES:
+            rows = tqdm(range(len(self)), f"reading {what}", unit=" rows", delay=2, leave=False, disable=None)
+            block = b"".join(hashlib.sha256(self.encoded(index)).digest() for index in rows)
+            remember(f"contents/rows-{key}", block, what="what the rows contain")
+        return np.frombuffer(block, dtype=np.uint8).reshape(-1, CONTENT_BYTES)
 
     def file_names(self) -> list[str | None]:
         """Return the `path` that each row keeps beside its image."""

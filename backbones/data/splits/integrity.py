@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from backbones.data.array_index import stamp_of
 from backbones.data.cache import recall, remember
 from backbones.data.loading.read_image import read_image
 from backbones.data.splits.split import Split
@@ -40,7 +41,7 @@ def stat_files(paths: Sequence[str], *, name: str) -> dict[str, os.stat_result]:
 def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = False) -> list[str]:
     """Return the sorted paths of the files that are no images or are truncated.
 
-    The verdict is kept in the cache folder under a key of every path, size and time, so each state of a data set is
+    The verdict is kept in the cache folder under a key of every path and stamp, so each state of a data set is
     decoded once. Decoding runs in threads (PIL releases the interpreter's lock).
 
     Args:
@@ -52,7 +53,7 @@ def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = Fa
         UserError: there are such files, and `skip` is off.
     """
     paths = sorted(stats)
-    listing = "".join(f"{path}\0{stats[path].st_size}\0{stats[path].st_mtime_ns}\n" for path in paths)
+    listing = "".join(f"{path}\0{stamp_of(stats[path])}\n" for path in paths)
     bad = _find_damaged(len(paths), lambda index: _decodes(paths[index]), listing, name)
     if not skip:
         _raise_if_damaged([paths[index] for index in bad], len(paths), name)

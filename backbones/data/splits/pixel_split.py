@@ -1,14 +1,17 @@
 """A split whose images are pixels in memory. Letters: M images, H x W pixels."""
 
+import hashlib
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.splits.arrow_split import Source
+from backbones.data.splits.contents import CONTENT_BYTES
 from backbones.data.splits.digests import pixel_digest
 from backbones.data.splits.split import Split
 
@@ -53,6 +56,11 @@ class PixelSplit(Split):
     def content_digest(self, index: int) -> str:
         """Return the digest of the pixels, which is also that of a PNG of the image."""
         return pixel_digest(self.images[index])
+
+    def contents(self, what: str) -> NDArray[Any]:
+        """Return the digests of the pixels, which are in memory."""
+        digests = [hashlib.sha256(image.tobytes()).digest() for image in self.images]
+        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
 
     def preload(self, limit: int | None) -> None:
         """Do nothing: the images are decoded already."""

@@ -1,66 +1,30 @@
 """One split of a classification set: labels, names, and how an image of it is read. Letters: M images, C classes."""
 
 import errno
+import hashlib
 import io
 import os
 import stat
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from backbones.data.array_index import drop_index
+from backbones.data.array_index import drop_index, stamp_of
 from backbones.data.loading.read_image import read_image
+from backbones.data.splits.contents import CONTENT_BYTES, file_contents
 from backbones.data.splits.digests import image_digest
+from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class PackedNames(Sequence[str]):
-    """M names in one block of bytes: 14 million take half a GiB, and forked workers share them.
-
-    (A list would be copied into every worker, page by page, as reading a Python object counts its references.)
-    """
-
-    def __init__(self, names: Iterable[str]) -> None:
-        block, ends = bytearray(), array("q", [0])
-        for name in names:
-            block += name.encode()
-            ends.append(len(block))
-        self._block, self._ends = np.frombuffer(bytes(block), dtype=np.uint8), np.frombuffer(ends, dtype=np.int64)
-
-    def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the encoded names, uint8, and where each begins and ends, int64 [M + 1]."""
-        return self._block, self._ends
-
-    @classmethod
-    def from_arrays(cls, block: NDArray[Any], ends: NDArray[Any]) -> Self:
-        """Return what `arrays` was taken from; arrays that are mapped from a file stay mapped."""
-        names = cls([])
-        names._block, names._ends = block, ends
-        return names
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        number = range(len(self))[index]
-        return self._block[self._ends[number] : self._ends[number + 1]].tobytes().decode()
 
 
 @dataclass(eq=False)
@@ -118,6 +82,15 @@ class Split(ABC):
         """
         return image_digest(self.encoded(index), name=self.place(index))
 
+    def contents(self, what: str) -> NDArray[Any]:
+        """Return the sha256 of each image's bytes as they are stored, uint8 [M, 32]; `what` is for messages.
+
+        Raises:
+            UserError: an image cannot be read.
+        """
+        digests = [hashlib.sha256(self.encoded(index)).digest() for index in range(len(self))]
+        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+
     def select(self, keep: NDArray[Any]) -> Self:
         """Return the split with the images of these indices, in this order."""
         names = PackedNames(self.names[int(index)] for index in keep)
@@ -163,6 +136,13 @@ class FileSplit(Split):
         except OSError as error:
             raise UserError(f"{self.path(index)}: cannot be read: {error.strerror}") from None
 
+    def contents(self, what: str) -> NDArray[Any]:
+        """Return the files' digests; each state of a file is read once, see `file_contents`."""
+        if self.indexed:
+            for index in range(len(self)):
+                self._check_size(index)
+        return file_contents(self.folder, self.names, what=what)
+
     def _check_size(self, index: int) -> None:
         """Raise UserError when an indexed file has another size than when it was listed, and drop the index."""
         if not self.indexed:
@@ -188,5 +168,5 @@ class FileSplit(Split):
                 state = os.stat(path)  # noqa: PTH116 (called 100,000 times)
             except OSError as error:
                 raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
-            stamps.append(f"{path}\0{state.st_size}\0{state.st_mtime_ns}")
+            stamps.append(f"{path}\0{stamp_of(state)}")
         return stamps

@@ -166,10 +166,11 @@ def test_a_format_without_a_tree_takes_a_named_folder_only(tmp_path):
 
 
 def test_manifest_digest():
-    files = [("b.jpg", 20), ("a.jpg", 3)]
-    expected = hashlib.sha256(b"a.jpg\x003\nb.jpg\x0020\n").hexdigest()
+    files = [("b.jpg", 20, b"\x01\x02"), ("a.jpg", 3, b"\xff")]
+    expected = hashlib.sha256(b"a.jpg\x003\x00ff\nb.jpg\x0020\x000102\n").hexdigest()
     assert manifest_digest(files) == manifest_digest(reversed(files)) == expected
-    assert manifest_digest([("b.jpg", 2), ("a.jpg", 30)]) != expected
+    assert manifest_digest([("b.jpg", 2, b"\x01\x02"), ("a.jpg", 30, b"\xff")]) != expected
+    assert manifest_digest([("b.jpg", 20, b"\x01\x03"), ("a.jpg", 3, b"\xff")]) != expected
 
 
 def test_folders_that_the_file_names_are_not_looked_for(tmp_path):

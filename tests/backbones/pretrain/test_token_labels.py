@@ -9,7 +9,8 @@ from PIL import Image
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 from backbones.data.loading.images import seeded
-from backbones.data.splits.split import FileSplit, PackedNames
+from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError
 from backbones.pretrain.token_labels import CropWithBox, LabelMaps, crop_targets
 

@@ -21,7 +21,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from backbones.backbone import create
-from backbones.data.splits.split import FileSplit, PackedNames
+from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.split import FileSplit
 from backbones.engine.context import Context, auto_threads, auto_workers
 from backbones.runtime.ranks import ALONE
 from tasks.probing.features import Extractor, Features

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import transfer.pretrain
@@ -171,6 +172,35 @@ def test_other_data_are_other_results(tmp_path: Path) -> None:
         sweeper.run()
         assert len(launcher.words) == commands, given
         swept(out, jobs)
+
+
+def test_images_replaced_by_others_of_equal_size_are_other_results(tmp_path: Path) -> None:
+    """The shortcut of finished cells sees the change, their command sees other contents: a second record."""
+    train, val = ([tmp_path / "own" / split / name for name in ("cat", "dog")] for split in ("train", "val"))
+    for number, folder in enumerate([*train, *val]):
+        folder.mkdir(parents=True)
+        for image in range(4):
+            Image.new("RGB", (32, 32), (60 * number, 20 * image, 0)).save(folder / f"{image}.bmp")  # all of one size
+    (tmp_path / "own.yaml").write_text("format: image_folder\nroot: own\n")
+    classify = {**CLASSIFY, "run": "knn", "dataset": str(tmp_path / "own.yaml"), "backbone": "tiny"}
+    del classify["after"]
+    classify["options"] = {**classify["options"], "weights": "random", "subset": 4, "k": 4, "other_k": [2]}
+    jobs, out = jobs_of(tmp_path, knn=classify), tmp_path / "out"
+    first, _ = swept(out, jobs)
+    assert swept(out, jobs)[1].words == []
+    replaced = train[0] / "0.bmp"
+    old, state = replaced.read_bytes(), replaced.stat()
+    replaced.write_bytes(old[:-300] + b"\7" * 300)
+    os.utime(replaced, ns=(state.st_atime_ns, state.st_mtime_ns))
+    second, launcher = swept(out, jobs)
+    assert len(launcher.words) == 1
+    replaced.write_bytes(old)
+    third, launcher = swept(out, jobs)
+    assert len(launcher.words) == 1, "its command finds the first record by the contents"
+    runs = [sweeper.jobs[jobs[0].name].record for sweeper in (first, second, third)]
+    assert all(runs)
+    assert [record.run_id == runs[0].run_id for record in runs] == [True, False, True]  # type: ignore[union-attr]
+    assert len(list((out / "runs").glob("knn-*"))) == 2
 
 
 @dataclass

@@ -74,6 +74,8 @@ def altered_outcomes(folder: Path, copy: Path) -> None:
     outcomes[name] = outcomes[name].copy()
     place = np.flatnonzero(outcomes[name])[0]
     outcomes[name][place] = 0
+    if "ap_worst" in outcomes:
+        outcomes["ap_worst"][place] = 0
     np.savez_compressed(folder / "outcomes.npz", **outcomes)
 
 
@@ -180,6 +182,38 @@ def test_a_prediction_shows_in_the_scores_even_when_all_digests_are_new(copy: Pa
     Store(copy / "runs").write(record, (folder / "options.yaml").read_text(), outcomes)
     (wrong,) = verify(folder, copy / "weights").wrong
     assert wrong.startswith(f"mAP: {record.scores['mAP']} in the record")
+
+
+@pytest.mark.parametrize(
+    ("array", "value", "said"),
+    [
+        ("ap_worst", 0.999, "0 <= ap_worst <= ap <= ap_best <= 1 does not hold for 1 queries, the first is 3"),
+        ("ap_best", 0.0, "0 <= ap_worst <= ap <= ap_best <= 1 does not hold for 1 queries"),
+        ("ap_best", 1.5, "0 <= ap_worst <= ap <= ap_best <= 1 does not hold for 1 queries"),
+        ("ap_best", np.nan, "0 <= ap_worst <= ap <= ap_best <= 1 does not hold for 1 queries"),
+        ("kept", 0, "before + tied <= kept does not hold for 1 queries"),
+    ],
+)
+def test_ranked_lists_that_cannot_be_are_named_though_they_give_the_scores(
+    copy: Path, array: str, value: float, said: str
+) -> None:
+    folder = folder_of(copy, "reid")
+    with np.load(folder / "outcomes.npz") as file:
+        outcomes = dict(file)
+    outcomes[array][3] = value
+    assert not np.array_equal(outcomes["ap"][3], 0.999)
+    record = Record.read(folder / "record.json")
+    Store(copy / "runs").write(record, (folder / "options.yaml").read_text(), outcomes)
+    (wrong,) = verify(folder, copy / "weights").wrong
+    assert said in wrong
+
+
+def test_a_folder_without_a_record_is_not_right(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder_of(copy, "reid") / "record.json").unlink()
+    assert main([str(copy / "runs")]) == 1
+    out = capsys.readouterr().out
+    assert "1 of 1 runs are right" in out
+    assert f"no record  {folder_of(copy, 'reid')}: interrupted" in out
 
 
 def test_a_changed_weight_is_named_by_both_runs(copy: Path) -> None:

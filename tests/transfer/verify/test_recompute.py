@@ -122,6 +122,7 @@ PLANTED: dict[str, dict[str, Callable[[np.ndarray], np.ndarray]]] = {
     "reid": {
         "ap": other_ap, "inp": other_ap, "before": lambda x: np.where(x < 10, 40, 0), "tied": np.ones_like,
         "hits": lambda x: np.minimum(x, 1),
+        "ap_worst": np.zeros_like, "ap_best": np.ones_like, "kept": lambda x: np.maximum(x, 60),  # what could be
     },
     "fewshot": {"correct_1shot": np.invert, "correct_5shot": np.invert},
     "linear": {"rank": flipped, "best_rank": flipped},

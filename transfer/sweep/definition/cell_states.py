@@ -1,4 +1,6 @@
-"""The lock of a sweep, and the states of its cells in `OUT/cells/states.json`, which pages show. Imports no torch."""
+"""The lock of a sweep, how many cells it began with at once, and the states of its cells in `OUT/cells/states.json`,
+which pages show. Imports no torch.
+"""
 
 import fcntl
 import json
@@ -9,11 +11,12 @@ from pathlib import Path
 from typing import IO
 
 from backbones.errors import UserError
-from backbones.runtime.files import write_atomic, write_error
+from backbones.runtime.files import check_writable, write_atomic, write_error
 from transfer.records.store import is_locked
 
 STATES = Path("cells") / "states.json"
 LOCK = Path("cells") / "lock"
+WORKERS = Path("cells") / "workers"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,20 @@ def read_states(out: Path) -> list[CellState]:
         return [CellState(*(str(cell[name]) for name in ("name", "status", "reason", "run"))) for cell in content]
     except (OSError, ValueError, KeyError, TypeError):
         return []
+
+
+def first_workers(out: Path, workers: int) -> int:
+    """Return how many cells ran at once when the sweep in a folder began, which is kept; `workers` for a new sweep.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    try:
+        return max(1, int((out / WORKERS).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        check_writable(out / WORKERS.parent, "--out")
+        write_atomic(out / WORKERS, f"{workers}\n".encode())
+        return workers
 
 
 def is_running(out: Path) -> bool:

@@ -145,7 +145,7 @@ def make_job(
     inherited = [name for name in parent.options if name in BACKBONE_OPTIONS and name not in axes] if parent else []
     varied = [str(options[name]) for name in (*inherited, *axes) if name in options]
     labels = [step.name, Path(dataset).stem, Path(backbone).stem, *varied, f"s{seed}"]
-    slug = "-".join(re.sub(r"[^A-Za-z0-9_.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
+    slug = "-".join(re.sub(r"[^\w.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
     contents = tuple((argument, content) for argument, content in zip(arguments, files, strict=True) if content)
     return SweepJob(f"{slug[:100]}-{digest}", step, backbone, dataset, seed, options, parent, label, contents)
 

@@ -32,7 +32,7 @@ def test_order_and_digest_do_not_depend_on_the_file_system(tmp_path, monkeypatch
     assert (turned.classes, turned.digest) == (plain.classes, plain.digest)
 
 
-def test_the_digest_knows_names_labels_and_sizes(tmp_path):
+def test_the_digest_knows_names_labels_sizes_and_contents(tmp_path):
     root = write_folders(tmp_path / "set")
     digests = [opened(root).digest, opened(write_folders(tmp_path / "elsewhere")).digest]
     assert digests[0] == digests[1]
@@ -42,7 +42,10 @@ def test_the_digest_knows_names_labels_and_sizes(tmp_path):
     digests.append(opened(root).digest)
     (root / "val" / "dog" / "0.jpg").write_bytes(encoded(7) + b"tail")
     digests.append(opened(root).digest)
-    assert len(set(digests)) == 4
+    image = root / "train" / "dog" / "0.jpg"
+    image.write_bytes(encoded(7).ljust(image.stat().st_size, b"\0")[: image.stat().st_size])
+    digests.append(opened(root, skip_unreadable=True).digest)
+    assert len(set(digests)) == 5
 
 
 @pytest.mark.parametrize("name", ["validation", "test"])
