@@ -20,6 +20,7 @@ _CHOICES = {
     "load": ("strict", "partial"),
 }
 LARGEST_ALPHA = 8  # 10,000 tokens to this power are still within float32
+LARGEST = {"patch": 20_000, "depth": 1_000}  # as the largest image; DeepNet, the deepest that was trained
 _FLAGS = ("qk_norm", "rep_size", "class_position")
 
 
@@ -57,6 +58,8 @@ def parse_field(key: str, value: Any) -> Any:
     if key in ("patch", "depth"):
         if isinstance(value, bool) or int(value) != float(value) or int(value) < 1:
             raise ValueError
+        if int(value) > LARGEST[key]:
+            raise UsageError(f"`{key}: {str(value)[:20]}` is more than {LARGEST[key]}")
         return int(value)
     return value
 

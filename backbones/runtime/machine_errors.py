@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from backbones.errors import MachineError, UserError
+from backbones.runtime.path_errors import path_error
 from backbones.runtime.user_faults import user_fault
 
 Kind = Literal["memory", "GPU memory", "shared memory", "worker", "library", "driver", "architecture"]
@@ -20,7 +21,7 @@ _TEXTS: tuple[tuple[Kind, str], ...] = (
     ("shared memory", r"allocate shared memory|</torch_\S*>: No space left|(out of|insufficient) shared memory"),
     ("worker", r"DataLoader worker \(pid\S*.*\) (exited unexpectedly|is killed by signal)"),
     ("GPU memory", r"CUDA out of memory|CUDA (driver )?error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED"),
-    ("memory", r"can't allocate memory|std::bad_alloc|Cannot allocate memory"),
+    ("memory", r"can't allocate memory|std::bad_alloc|Cannot allocate memory|failed to map segment from shared object"),
     ("library", r"(\S+\.so[.\d]*): cannot open shared object file"),
     ("driver", r"NVIDIA driver on your system is too old|driver version is insufficient"),
     ("architecture", r"no kernel image is available"),
@@ -63,7 +64,7 @@ def machine_error(error: BaseException, situation: Situation | None = None) -> M
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Turn errors of the machine into MachineError, and those of users' files into UserError.
+    """Turn errors of the machine into MachineError, and those of users' files and of impossible paths into UserError.
 
     It is a context and a decorator.
     """
@@ -72,7 +73,7 @@ def in_one_line() -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        if reported := machine_error(error) or user_fault(error):
+        if reported := machine_error(error) or user_fault(error) or path_error(error):
             raise reported from error
         raise
 

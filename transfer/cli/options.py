@@ -4,7 +4,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
+
+MOST_PROCESSES = 1_024
+"""Of workers, and of threads of torch."""
 
 
 @dataclass(kw_only=True)
@@ -68,10 +72,8 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.subset is not None and self.subset < 2:
             raise UsageError(f"--subset {self.subset}: must be at least 2")
-        if self.workers is not None and self.workers < 0:
-            raise UsageError(f"--workers {self.workers}: must be 0 or more")
-        if self.threads is not None and self.threads < 1:
-            raise UsageError(f"--threads {self.threads}: must be 1 or more")
+        check_ranges(self, 0, MOST_PROCESSES, "workers")
+        check_ranges(self, 1, MOST_PROCESSES, "threads")
         if self.sequence_parallel < 1:
             raise UsageError(f"--sequence-parallel {self.sequence_parallel}: must be 1 or more")
         if self.checkpoint_seconds < 0:

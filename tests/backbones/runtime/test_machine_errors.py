@@ -29,6 +29,7 @@ TRAINED: dict[str, Any] = {"batch": 12, "grad_accum_steps": 2, "size": [256, 128
         (MemoryError(), "out of memory on this machine: "),
         (RuntimeError("std::bad_alloc"), "out of memory on this machine: "),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory on this machine: "),
+        (ImportError("libtorch_cuda.so: failed to map segment from shared object"), "out of memory on this machine: "),
         (GPU_FULL, "out of memory on the GPU: "),
         (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be ..."), "out of memory on the GPU: "),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `x`"), "out of memory on the GPU: "),

@@ -64,6 +64,21 @@ def test_so_many_workers_as_were_asked_for_share_the_cells(
     assert seen == [slots]
 
 
+def test_cells_keep_their_threads_when_others_share_the_cores_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The number of threads changes the last bits of sums."""
+    seen: list[int] = []
+    monkeypatch.setattr("transfer.sweep.runner.Sweeper.run", lambda sweeper: seen.append(sweeper.launcher.shared_by))
+    monkeypatch.setattr("transfer.sweep.__main__._report", lambda *_: 0)
+    words = ["bench", "--tier", "smoke", "--stem", "conv", "--against", "xiao", "--out", str(tmp_path)]
+    assert main([*words, "--workers", "2"]) == 0
+    assert "cells keep their threads" not in capsys.readouterr().err
+    assert main([*words, "--workers", "1"]) == 0
+    assert "divided by 2 cells, as when this sweep began" in capsys.readouterr().err
+    assert seen == [2, 2]
+
+
 def test_a_sweep_ends_in_a_table_and_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

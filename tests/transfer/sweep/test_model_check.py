@@ -125,6 +125,17 @@ def test_a_part_that_raises_is_named_and_one_that_needs_the_cpu_gets_it(
     assert "on_cpu" not in said.err.partition("cannot be built:")[2]
 
 
+@pytest.mark.parametrize("wrong", ["detect.epochs=abc", "detect.subset=-1", "pretrain.lr=fast"])
+def test_values_that_the_command_of_a_cell_would_refuse_are_refused_before(
+    wrong: str, detecting: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*detecting, "--attention", "relu", "--against", "softmax", "--set", wrong]) == 2
+    said = capsys.readouterr().err
+    step, _, value = wrong.partition(".")
+    assert f"steps.{step}" in said
+    assert value.partition("=")[2] in said
+
+
 def test_cells_that_share_a_model_build_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds, rates and exponents of the length do not make another one."""
     jobs, made = jobs_of(read_sweep("pointwise_figure2", "full")), []

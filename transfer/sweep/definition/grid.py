@@ -147,7 +147,12 @@ def make_job(
     labels = [step.name, Path(dataset).stem, Path(backbone).stem, *varied, f"s{seed}"]
     slug = "-".join(re.sub(r"[^\w.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
     contents = tuple((argument, content) for argument, content in zip(arguments, files, strict=True) if content)
-    return SweepJob(f"{slug[:100]}-{digest}", step, backbone, dataset, seed, options, parent, label, contents)
+    return SweepJob(f"{_cut(slug)}-{digest}", step, backbone, dataset, seed, options, parent, label, contents)
+
+
+def _cut(slug: str) -> str:
+    """Return the start of a name that leaves room for more in what file systems take, which is counted in bytes."""
+    return slug.encode()[:100].decode(errors="ignore")
 
 
 def _readings(value: Any) -> list[Any]:

@@ -137,3 +137,11 @@ def test_nothing_to_run_is_an_error(tmp_path: Path) -> None:
     content["rows"] = [{"reid": {"lr": 0.1}}]
     with pytest.raises(UsageError, match="nothing to run"):
         jobs_of(tmp_path, content)
+
+
+@pytest.mark.parametrize("name", ["ü", "pré", "学" * 90])
+def test_the_name_of_a_step_stands_in_those_of_its_cells(name: str, tmp_path: Path) -> None:
+    steps = {name: SWEEP["steps"]["pretrain"] | {"grid": {}}}
+    (job,) = jobs_of(tmp_path, {"about": "one", "steps": steps, "tiers": {"smoke": {}}})
+    assert job.name.startswith(name[:10])
+    (tmp_path / job.name).mkdir()  # within what file systems take, which is counted in bytes

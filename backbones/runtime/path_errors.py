@@ -1,0 +1,31 @@
+"""Errors of paths that no file can have, as errors for the user in one line. Imports no torch."""
+
+import errno
+
+from backbones.errors import UserError
+
+SHOWN = 60  # characters of a path
+_REASONS = {
+    errno.ENAMETOOLONG: "the name is longer than the file system takes",
+    errno.ELOOP: "symbolic links go round in a circle",
+}
+_TEXTS = {
+    "Could not determine home directory": "a path begins with `~` and a name that no user of this machine has; write "
+    "it in full",
+    "embedded null": "a path has a null character in it",
+}
+
+
+def path_error(error: BaseException) -> UserError | None:
+    """Return an error that says why a path cannot be one; None for every other error."""
+    if isinstance(error, OSError) and error.errno in _REASONS:
+        return UserError(f"{_short(str(error.filename))}: {_REASONS[error.errno]}")
+    if isinstance(error, RuntimeError | ValueError):
+        for text, reason in _TEXTS.items():
+            if str(error).startswith(text):
+                return UserError(reason)
+    return None
+
+
+def _short(path: str) -> str:
+    return path if len(path) <= SHOWN else f"{path[:SHOWN]}... ({len(path)} characters)"

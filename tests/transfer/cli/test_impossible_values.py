@@ -1,0 +1,43 @@
+"""Paths that no file can have and sizes for which no machine has time: one short line each."""
+
+from pathlib import Path
+
+import pytest
+
+from transfer.run import main
+
+
+LONG = "n" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--data", "~nobodyx/foo"], "a path begins with `~` and a name that no user of this machine has"),
+        (["--dataset", "~nobodyx/foo.yaml"], "a path begins with `~` and a name that no user of this machine has"),
+        (["--data", f"/{LONG}"], "(5001 characters): the name is longer than the file system takes"),
+        (["--out", LONG], " characters): the name is longer than the file system takes"),
+        (["--backbone", f"{LONG}.yaml"], " characters): the name is longer than the file system takes"),
+        (["--workers", "100000"], "--workers 100000: must be between 0 and 1024"),
+        (["--threads", "0"], "--threads 0: must be between 1 and 1024"),
+        (["--depth", "1000000"], "`depth: 1000000` is more than 1000"),
+    ],
+)
+def test_what_no_machine_can_do_is_refused_in_one_line(
+    words: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["reid", "--backbone", "tiny", "--dataset", "market1501", "--out", str(tmp_path), *words]
+    assert main(given) in (1, 2)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert len(said) < 300
+    assert reason in said
+
+
+def test_a_circle_of_links_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "here.yaml").symlink_to(tmp_path / "there.yaml")
+    (tmp_path / "there.yaml").symlink_to(tmp_path / "here.yaml")
+    assert main(["reid", "--backbone", str(tmp_path / "here.yaml"), "--dataset", "market1501"]) != 0
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "here.yaml" in said
