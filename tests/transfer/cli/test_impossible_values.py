@@ -6,7 +6,6 @@ import pytest
 
 from transfer.run import main
 
-
 LONG = "n" * 5_000
 
 
