@@ -227,6 +227,9 @@ def _exported_fields(folder: Path) -> dict[str, Any]:
         arguments = config.get("model_args", {})
         arguments = {"patch" if key == "patch_size" else key: value for key, value in arguments.items()}
         values |= {key: value for key, value in arguments.items() if key in FIELDS}
+    for part in spec_values.USER_PARTS:
+        if part in values and user_code.is_in_file(str(values[part])):
+            values[part] = exports.kept_source(folder, part, values[part])
     return values | exports.mean_and_std(config)
 
 

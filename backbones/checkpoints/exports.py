@@ -84,9 +84,26 @@ def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
     for part, sha in getattr(spec, "files", {}).items():
         path = Path(getattr(spec, part).rpartition(":")[0])
         if path.is_file() and file_sha256(path) == sha:
-            shutil.copyfile(path, folder / path.name)
-            copied[part] = {"file": path.name, "sha256": sha}
+            taken = any(copy["file"] == path.name and copy["sha256"] != sha for copy in copied.values())
+            name = f"{part}_{path.name}" if taken else path.name
+            shutil.copyfile(path, folder / name)
+            copied[part] = {"file": name, "sha256": sha}
     return {SOURCES: copied} if copied else {}
+
+
+def kept_source(folder: Path, part: str, value: str) -> str:
+    """Return a user's part, `path/to/file.py:Name`, in the copy of its file that an export has.
+
+    As it is where there is no copy, or one that was changed.
+    """
+    sources = pretraining_facts(folder).get(SOURCES)
+    source = sources.get(part) if isinstance(sources, dict) else None
+    if not isinstance(source, dict):
+        return value
+    copy = folder / Path(str(source.get("file"))).name
+    if not copy.is_file() or file_sha256(copy) != source.get("sha256"):
+        return value
+    return f"{copy.resolve()}:{value.rpartition(':')[2]}"
 
 
 def modified_files(folder: Path) -> list[str]:

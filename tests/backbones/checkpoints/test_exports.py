@@ -223,6 +223,14 @@ class Stem(nn.Conv2d):
         return super().forward(x){after}
 """
 
+FFN = """
+from torch import nn
+
+class FFN(nn.Linear):
+    def __init__(self, dim, hidden):
+        super().__init__(dim, dim)
+"""
+
 
 def test_a_stem_that_is_edited_after_its_weights_were_trained(tmp_path: Path) -> None:
     file = tmp_path / "my_stem.py"
@@ -233,10 +241,29 @@ def test_a_stem_that_is_edited_after_its_weights_were_trained(tmp_path: Path) ->
     file.write_text(STEM.format(after=".tanh()"))
     with pytest.raises(UserError, match=r"my_stem\.py: the file of stem has changed since this command began"):
         create(spec)
-    for other in ({"stem": f"{file}:Stem"}, {}):  # named, and as the export names it
-        with pytest.raises(UserError, match=r"the file of stem has changed since they were trained"):
-            create("tiny", weights=str(folder), **other)
+    with pytest.raises(UserError, match=r"the file of stem has changed since they were trained"):
+        create("tiny", weights=str(folder), stem=f"{file}:Stem")
     loose = resolve("tiny", stem=f"{file}:Stem", weights=str(folder), load="partial")
     assert any("file of stem has changed" in text for text in changed_parts(loose))
-    kept = create("tiny", stem=f"{folder}/my_stem.py:Stem", weights=str(folder))
-    assert kept.untrained == []
+
+
+def test_an_export_is_built_from_its_own_copies_of_the_users_files(tmp_path: Path) -> None:
+    places = [tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"]  # of one name
+    for place, content in zip(places, (STEM.format(after=".relu()"), FFN), strict=True):
+        place.parent.mkdir()
+        place.write_text(content)
+    spec = resolve("tiny", stem=f"{places[0]}:Stem", ffn=f"{places[1]}:FFN")
+    trained = create(spec)
+    folder = export(trained, tmp_path / "out", {PRETRAIN: {"run": "a"}})
+    image = torch.rand(1, 3, 64, 64)
+    expected = trained.eval()(image)
+    for place in places:
+        place.unlink()
+    for given in (("tiny", {"weights": str(folder)}), (str(folder), {})):
+        model = create(given[0], **given[1])
+        assert model.untrained == []
+        assert model.spec.identity() | {"name": "tiny"} == spec.identity()
+        assert torch.equal(model.eval()(image), expected)
+    (folder / "mine.py").unlink()
+    with pytest.raises(UserError, match=r"there is no file .*a/mine\.py"):
+        resolve(str(folder))
