@@ -128,9 +128,10 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
         UsageError: an unknown name, key or value, with the nearest known ones.
     """
     title, values, folder, where = _read_source(name)
-    values, files = _check_fields(values, where, folder)
     given, given_files = _check_fields(overrides, f"backbone {title}", None)
-    files = {part: sha for part, sha in files.items() if part not in given} | given_files
+    replaced = given.keys() & {*spec_values.USER_PARTS}
+    values, files = _check_fields({key: values[key] for key in values if key not in replaced}, where, folder)
+    files |= given_files
     chosen = values | given
     if given.get("load") == "partial" and values.get("load") != "partial":
         kept = _parts_of_export(chosen) - given.keys()
@@ -227,9 +228,6 @@ def _exported_fields(folder: Path) -> dict[str, Any]:
         arguments = config.get("model_args", {})
         arguments = {"patch" if key == "patch_size" else key: value for key, value in arguments.items()}
         values |= {key: value for key, value in arguments.items() if key in FIELDS}
-    for part in spec_values.USER_PARTS:
-        if part in values and user_code.is_in_file(str(values[part])):
-            values[part] = exports.kept_source(folder, part, values[part])
     return values | exports.mean_and_std(config)
 
 
@@ -276,6 +274,8 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
         try:
             checked[key] = spec_values.parse_field(key, value)
             if key in spec_values.USER_PARTS and user_code.is_user_part(value):
+                if Path(where).name == exports.CONFIG and user_code.is_in_file(value):
+                    exports.check_named_part(Path(where).parent, key, value)
                 checked[key] = user_code.locate(value, folder)
                 files[key] = user_code.digest(checked[key])
             elif key == "weights" and folder is not None and (folder / value).exists():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.checkpoints import hub
 from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loading_card, write_config
-from backbones.errors import UserError
+from backbones.errors import UsageError, UserError
 from backbones.runtime.files import file_sha256, replace_folder
 
 if TYPE_CHECKING:
@@ -91,19 +91,40 @@ def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
     return {SOURCES: copied} if copied else {}
 
 
-def kept_source(folder: Path, part: str, value: str) -> str:
-    """Return a user's part, `path/to/file.py:Name`, in the copy of its file that an export has.
+def check_named_part(folder: Path, part: str, value: str) -> None:
+    """Check that a user's part may be taken because an export names it: its file is there, and not in any export.
 
-    As it is where there is no copy, or one that was changed.
+    An export of a stranger must not have its own code run; the user can name a copy after reading it.
+
+    Args:
+        folder: of the export.
+        part: "stem", "attention", "ffn" or "arch".
+        value: `path/to/file.py:Name`, as the export names it.
+
+    Raises:
+        UsageError: it may not; the message says how to name it.
     """
+    path, _, name = value.rpartition(":")
+    file = Path(path).resolve()
+    if file.is_file() and not any((parent / CONFIG).is_file() for parent in file.parents):
+        return
     sources = pretraining_facts(folder).get(SOURCES)
     source = sources.get(part) if isinstance(sources, dict) else None
-    if not isinstance(source, dict):
-        return value
-    copy = folder / Path(str(source.get("file"))).name
-    if not copy.is_file() or file_sha256(copy) != source.get("sha256"):
-        return value
-    return f"{copy.resolve()}:{value.rpartition(':')[2]}"
+    copy = folder / Path(str(source.get("file"))).name if isinstance(source, dict) else folder / file.name
+    reason = (
+        "lies in an exported folder, from which no code runs unasked" if file.is_file() else "is not there any more"
+    )
+    if not copy.is_file():
+        fix = f"give its file by {_flag(part, f'FILE.py:{name}', folder)}"
+    else:
+        known = isinstance(source, dict) and file_sha256(copy) == source.get("sha256")
+        what = "the file with which they were trained" if known else "a copy, which is not known to be the same,"
+        fix = f"{what} is {copy}: read it, then give {_flag(part, f'{copy}:{name}', folder)}"
+    raise UsageError(f"the file of {part}, {path}, {reason}; {fix}")
+
+
+def _flag(part: str, value: str, folder: Path) -> str:
+    return f"--backbone {value} --weights {folder}" if part == "arch" else f"--{part} {value}"
 
 
 def modified_files(folder: Path) -> list[str]:

@@ -14,7 +14,7 @@ import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.build import build
 from backbones.checkpoints.exports import HEAD, PRETRAIN, WEIGHTS, export, image_size, read_config
-from backbones.errors import UserError
+from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 from backbones.weights import changed_parts, find_weights
 from tests.backbones.test_vit import VARIANTS
@@ -241,13 +241,15 @@ def test_a_stem_that_is_edited_after_its_weights_were_trained(tmp_path: Path) ->
     file.write_text(STEM.format(after=".tanh()"))
     with pytest.raises(UserError, match=r"my_stem\.py: the file of stem has changed since this command began"):
         create(spec)
-    with pytest.raises(UserError, match=r"the file of stem has changed since they were trained"):
-        create("tiny", weights=str(folder), stem=f"{file}:Stem")
+    for other in ({"stem": f"{file}:Stem"}, {}):  # named, and as the export names it
+        with pytest.raises(UserError, match=r"the file of stem has changed since they were trained"):
+            create("tiny", weights=str(folder), **other)
     loose = resolve("tiny", stem=f"{file}:Stem", weights=str(folder), load="partial")
     assert any("file of stem has changed" in text for text in changed_parts(loose))
 
 
-def test_an_export_is_built_from_its_own_copies_of_the_users_files(tmp_path: Path) -> None:
+def test_an_export_has_copies_of_the_users_files(tmp_path: Path) -> None:
+    """They are taken where the user names them, after reading them."""
     places = [tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"]  # of one name
     for place, content in zip(places, (STEM.format(after=".relu()"), FFN), strict=True):
         place.parent.mkdir()
@@ -259,11 +261,28 @@ def test_an_export_is_built_from_its_own_copies_of_the_users_files(tmp_path: Pat
     expected = trained.eval()(image)
     for place in places:
         place.unlink()
+    parts = {"stem": f"{folder}/mine.py:Stem", "ffn": f"{folder}/ffn_mine.py:FFN"}
+    with pytest.raises(UsageError, match=r"a/mine.py, is not there any more; .*out/mine\.py: read it"):
+        resolve(str(folder))
+    with pytest.raises(UsageError, match=rf"b/mine.py, is not .* give --ffn {folder}/ffn_mine\.py:FFN"):
+        resolve("tiny", weights=str(folder), stem=parts["stem"])
     for given in (("tiny", {"weights": str(folder)}), (str(folder), {})):
-        model = create(given[0], **given[1])
+        model = create(given[0], **given[1], **parts)
         assert model.untrained == []
         assert model.spec.identity() | {"name": "tiny"} == spec.identity()
         assert torch.equal(model.eval()(image), expected)
-    (folder / "mine.py").unlink()
-    with pytest.raises(UserError, match=r"there is no file .*a/mine\.py"):
-        resolve(str(folder))
+
+
+@pytest.mark.parametrize("place", ["out/mine.py", "other/mine.py", "out/../out/mine.py"])
+def test_an_export_cannot_have_code_run_that_came_with_it_or_another(place: str, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(STEM.format(after=".relu()"))
+    folder = export(create("tiny", stem=f"{mine}:Stem"), tmp_path / "out", {PRETRAIN: {"run": "a"}})
+    export(create("tiny"), tmp_path / "other")
+    (tmp_path / place).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + mine.read_text())
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace(str(mine), str(tmp_path / place)))
+    for given in ((str(folder), {}), ("tiny", {"weights": str(folder)})):
+        with pytest.raises(UsageError, match=r"lies in an exported folder, from which no code runs unasked"):
+            create(given[0], **given[1])
+    assert not (tmp_path / "ran").exists()
