@@ -14,6 +14,7 @@ from transfer.doctor.backbone import BackboneCheckOptions
 from transfer.doctor.completion import CompletionOptions
 from transfer.doctor.pack import PackOptions
 from transfer.doctor.speed import SpeedOptions
+from transfer.doctor.store import StoreOptions
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
 from transfer.verify import __main__ as verify
@@ -37,6 +38,7 @@ DOCTOR = {
     "completion": CompletionOptions,
     "pack": PackOptions,
     "speed": SpeedOptions,
+    "store": StoreOptions,
 }
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
 COMMANDS = sorted({command for name in GUIDE for command in commands(name)})
@@ -94,6 +96,7 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
             ("doctor", "backbone"),
             ("doctor", "speed"),
             ("doctor", "pack"),
+            ("doctor", "store"),
             ("sweep", "demo"),
         ),
         *(("report", "runs"), ("verify", "runs")),

@@ -55,7 +55,7 @@ def export(
 
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", suffix=".tmp") as scratch:
         new = Path(scratch) / "new"
         new.mkdir()
         write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / WEIGHTS)
@@ -80,7 +80,7 @@ def _checksums(folder: Path) -> dict[str, Any]:
 
 def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
     """Copy the user's files behind a model's parts; return for each part the copy's name and sha256."""
-    copied = {}
+    copied: dict[str, dict[str, str]] = {}
     for part, sha in getattr(spec, "files", {}).items():
         path = Path(getattr(spec, part).rpartition(":")[0])
         if path.is_file() and file_sha256(path) == sha:

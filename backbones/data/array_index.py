@@ -90,7 +90,7 @@ def keep_index(source: Path, version: str, stamp: str, index: Index) -> None:
     }
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", suffix=".tmp", dir=folder.parent))
         try:
             for name, array in index.arrays.items():
                 np.save(new / f"{name}.npy", array)

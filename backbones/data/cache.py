@@ -36,7 +36,7 @@ def make_once(name: str, write: Callable[[Path], None]) -> Path:
         return final
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=final.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", suffix=".tmp", dir=final.parent))
         temporary.chmod(0o755)
         try:
             write(temporary)

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+_SCRAP = re.compile(r"\..+\.tmp|\..+\.\d+\.old|\.probe\.\d+")
+"""Names of what takes its own name once it is whole, and of what it replaces."""
 
 
 def write_atomic(path: Path, content: bytes, *, flag: str = "--out") -> None:
@@ -110,6 +113,28 @@ def _swap_names(one: Path, other: Path) -> bool:
     """Swap two names in one step (renameat2, on Linux only) and return whether that worked."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     return call is not None and call(_HERE, bytes(one), _HERE, bytes(other), _EXCHANGE) == 0
+
+
+def scraps_in(folder: Path) -> list[Path]:
+    """Return what a process left in a folder that was killed while it wrote: files and folders, sorted.
+
+    A replaced folder whose successor is absent is none: it is the only copy.
+    """
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder))
+    except OSError:
+        return []
+    old = (name for name in names if name.startswith(".") and name.endswith(".old"))
+    needed = {name for name in old if name[1:].rsplit(".", 2)[0] not in names}
+    return [folder / name for name in names if _SCRAP.fullmatch(name) and name not in needed]
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with its content; one that is gone already is no error."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def check_writable(folder: Path, flag: str) -> None:

@@ -1,8 +1,8 @@
 """`python -m transfer.doctor [data]` prints versions, what this machine can do, which data sets are here, and fixes.
 
 Its other commands have modules of their own: `backbone NAME` checks a backbone, `speed --backbone NAME` measures how
-fast it trains here, `pack NAME --to FOLDER` writes a data set as few large files, and `completion bash` prints what
-completes the commands in a shell.
+fast it trains here, `pack NAME --to FOLDER` writes a data set as few large files, `store RUNS` lists and mends what
+killed processes and damaged disks left, and `completion bash` prints what completes the commands in a shell.
 """
 
 import importlib
@@ -33,7 +33,8 @@ RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdete
 class DoctorOptions:
     """Check everything. `python -m transfer.doctor data` checks only the data sets, but thoroughly;
     `backbone NAME|FILE:Class` checks a backbone, `speed --backbone NAME` measures how fast it trains on this machine,
-    `pack NAME --to FOLDER` writes a data set as few large files, `completion bash` prints what completes commands."""
+    `pack NAME --to FOLDER` writes a data set as few large files, `store RUNS` lists and mends what killed processes
+    left, `completion bash` prints what completes commands."""
 
     data: Path | None = None
     """The folder with the data sets; by default $TRANSFER_DATA."""
@@ -51,10 +52,9 @@ class DataOptions(DoctorOptions):
 
 def main(argv: list[str]) -> int:
     """Print the results; return 1 when something is broken, with `data` also when a set is incomplete, and with
-    `backbone` when a check failed.
+    `backbone` when a check failed, with `store` when something is left to mend.
     """
-    commands = {"data": _data, "backbone": _backbone, "speed": _speed, "pack": _pack, "completion": _completion}
-    return exit_on_user_error(commands.get("".join(argv[:1]), _main), argv)
+    return exit_on_user_error(COMMANDS.get("".join(argv[:1]), _main), argv)
 
 
 def _data(argv: list[str]) -> int:
@@ -93,10 +93,26 @@ def _completion(argv: list[str]) -> int:
     return print_completion(argv[1:])
 
 
+def _store(argv: list[str]) -> int:
+    from transfer.doctor.store import check_store
+
+    return check_store(argv[1:])
+
+
+COMMANDS = {
+    "data": _data,
+    "backbone": _backbone,
+    "speed": _speed,
+    "pack": _pack,
+    "store": _store,
+    "completion": _completion,
+}
+
+
 def _main(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
-        known = ("data", "backbone", "speed", "pack", "completion")
-        raise UsageError(f"unknown argument {argv[0]!r}{did_you_mean(argv[0], known)} ({', '.join(known)}, or flags)")
+        known = ", ".join(COMMANDS)
+        raise UsageError(f"unknown argument {argv[0]!r}{did_you_mean(argv[0], COMMANDS)} ({known}, or flags)")
     options = parse(DoctorOptions, argv, prog="python -m transfer.doctor")
     sections: dict[str, Callable[[], Iterator[CheckResult]]] = {
         "software": _software,

@@ -48,7 +48,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
     Raises:
         UserError: the file is no bundle, has a newer schema, or holds files that differ from its manifest.
     """
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".bundle-") as scratch:
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".bundle-", suffix=".tmp") as scratch:
         try:
             with zipfile.ZipFile(file) as archive:
                 manifest = _manifest(archive, file)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, write_arrays, write_atomic, write_error
+from backbones.runtime.files import check_writable, remove, scraps_in, write_arrays, write_atomic, write_error
 from transfer.records.checksums import file_checksums, with_checksum
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Record, RunKey, unreadable
@@ -96,7 +96,7 @@ class Store:
         Its folder has the name of `run_id` up to the digest. Unreadable records are skipped; reports name them.
         """
         prefix = run_id.rpartition("-")[0] + "-"
-        for folder in self._folders():
+        for folder in self.folders():
             if folder.name.startswith(prefix) and (folder / RECORD).exists() and folder.name != run_id:
                 try:
                     record = Record.read(folder / RECORD)
@@ -121,8 +121,8 @@ class Store:
             except OSError:
                 waiting()
                 fcntl.lockf(file, fcntl.LOCK_EX)
-            for scrap in folder.glob(".*.tmp"):
-                scrap.unlink()  # left by a process that was killed while it wrote
+            for scrap in scraps_in(folder):
+                remove(scrap)
             yield folder
 
     def write(self, record: Record, options: str, outcomes: dict[str, NDArray[Any]]) -> Record:
@@ -153,7 +153,7 @@ class Store:
         """Return all finished runs sorted by their folders' names, and messages on unreadable and disputed records."""
         runs, problems = [], []
         with _without_garbage_collection():
-            for folder in self._folders():
+            for folder in self.folders():
                 path = folder / RECORD
                 try:
                     runs.append(Run(folder, Record.parse(path.read_bytes(), path)))
@@ -168,10 +168,11 @@ class Store:
 
     def unfinished(self) -> list[Unfinished]:
         """Return the runs without a record, sorted by their folders' names. Nothing is written, and no lock is held."""
-        folders = (folder for folder in self._folders() if not (folder / RECORD).exists())
+        folders = (folder for folder in self.folders() if not (folder / RECORD).exists())
         return [_unfinished(folder) for folder in folders if any((folder / name).exists() for name in TRACES)]
 
-    def _folders(self) -> list[Path]:
+    def folders(self) -> list[Path]:
+        """Return the folders of runs, finished or not, sorted. Raises UserError when they cannot be read."""
         try:
             with os.scandir(self.root) as entries:
                 names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))

@@ -54,7 +54,7 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
     runs = sorted(runs, key=lambda run: run.record.run_id)
     check_writable(file.parent, "--bundle")
     manifest: dict[str, Any] = {"schema": SCHEMA, "runs": {}}
-    with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as scratch:
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-", suffix=".tmp") as scratch:
         for run in runs:
             shared = _shared_copy(run, Path(scratch) / run.record.run_id)
             manifest["runs"][run.record.run_id] = {

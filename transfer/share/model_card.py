@@ -91,7 +91,7 @@ def hub_layout(run: Run, weights: Path | None, folder: Path, runs: Sequence[Run]
     config["model_args"] = short_values(config.get("model_args", {}))
     check_writable(folder.parent, "--output")
     try:
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", suffix=".tmp") as scratch:
             staged = Path(scratch) / "new"
             staged.mkdir()
             (staged / CARD).write_text(card, encoding="utf-8")

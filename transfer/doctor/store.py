@@ -1,0 +1,189 @@
+"""`python -m transfer.doctor store RUNS [--repair]`: what killed processes and damaged disks left in a folder of runs.
+
+A repair deletes only what no run can use any more. Whatever may still be of worth is set aside, in a folder beside the
+runs, so that the command of the run makes it anew.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from backbones.checkpoints.exports import WEIGHTS, pretraining_facts
+from backbones.errors import UserError
+from backbones.runtime.files import remove, scraps_in
+from backbones.settings import Positional, parse
+from transfer.doctor.check_result import CheckResult
+from transfer.records.record import Record
+from transfer.records.store import ERROR, LOCK, PREVIOUS, RECORD, STATE, Store, is_locked, store_in
+
+ASIDE = ".set-aside"
+"""Folder, in that of the runs, of damaged runs; reports do not read it."""
+GO_ON = "give its command again (options.yaml has its options), or delete the folder"
+NO_RECORD = "its run may lie elsewhere; else train again to have a record, or delete the folder"
+SETTLED_SECONDS = 3600.0
+"""Age of a scrap outside the folder of a run, where no lock tells whether somebody is writing it."""
+
+
+@dataclass(kw_only=True)
+class StoreOptions:
+    """List what killed processes and damaged disks left in a folder of runs, and mend it when asked to."""
+
+    runs: Positional[tuple[Path, ...]] = (Path("runs"),)
+    """Folders of runs, or of sweeps."""
+    weights: tuple[Path, ...] = ()
+    """Folders of exported weights (`--weights-to`); exports without a record among the runs are listed."""
+    repair: bool = False
+    """Delete scraps, stale locks and states of finished runs, and set damaged runs aside in RUNS/.set-aside, so that
+    the same command runs them again. Runs that can go on and weights stay as they are."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as a finished run leaves it."""
+
+    path: Path
+    what: str
+    repair: Callable[[], object] | None = None
+    """What mends it; None where only the user can."""
+    advice: str = ""
+    """What the user can do."""
+    done: str = "deleted"
+    """The repair in a word."""
+
+
+def check_store(argv: list[str]) -> int:
+    """Print what was found; return 1 while something is left that is not in order."""
+    options = parse(StoreOptions, argv, prog="python -m transfer.doctor store")
+    left = 0
+    for folder in options.runs:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: there is no such folder of runs")
+        store = store_in(folder)
+        findings = [*findings_in(store), *_scraps_of_sweep(folder, store), *_unrecorded(store, options.weights)]
+        runs, _ = store.runs()
+        running = sum(run.state == "under way" for run in store.unfinished())
+        print(f"{folder}: {len(runs)} finished runs" + (f", {running} under way" if running else ""))
+        for finding in findings:
+            mended = options.repair and finding.repair is not None and _mend(finding)
+            left += not mended
+            advice = finding.advice or ("" if mended else "--repair mends it")
+            print(CheckResult("ok" if mended else "incomplete", _line(finding, mended), "" if mended else advice))
+    return int(left > 0)
+
+
+def _line(finding: Finding, mended: bool) -> str:
+    return f"{finding.path}: {finding.what}" + (f" ({finding.done})" if mended else "")
+
+
+def _mend(finding: Finding) -> bool:
+    assert finding.repair is not None
+    try:
+        finding.repair()
+    except OSError as error:
+        print(f"{finding.path}: not mended ({error.strerror})", file=sys.stderr)
+        return False
+    return True
+
+
+def findings_in(store: Store) -> Iterator[Finding]:
+    """Yield what is not in order in the folders of runs. Those that a process has locked are left out."""
+    unfinished = {run.folder: run for run in store.unfinished()}
+    for folder in store.folders():
+        if is_locked(folder / LOCK):
+            continue
+        yield from (_scrap(path) for path in scraps_in(folder))
+        if folder not in unfinished:
+            yield from _of_finished(folder) if (folder / RECORD).exists() else _foreign(folder)
+            continue
+        run = unfinished[folder]
+        resumable = (folder / STATE).exists() or (folder / PREVIOUS).exists()
+        if [path.name for path in folder.iterdir()] == [LOCK]:
+            yield Finding(folder, "holds nothing but a stale lock", partial(remove, folder))
+        elif resumable:
+            yield Finding(folder, f"{run.state}: {run.reason}", advice=GO_ON)
+        else:
+            yield _damaged(folder, f"{run.state}, without a saved state: {run.reason}")
+
+
+def _of_finished(folder: Path) -> Iterator[Finding]:
+    for name, what in ((LOCK, "stale lock"), *((name, "of a finished run") for name in (STATE, PREVIOUS, ERROR))):
+        if (folder / name).exists():
+            yield Finding(folder / name, what, partial(remove, folder / name))
+    try:
+        record = Record.read(folder / RECORD)
+    except UserError as error:
+        yield _damaged(folder, str(error).removeprefix(f"{folder / RECORD}: "))
+        return
+    sizes = {name: _size(folder / name) for name in record.files}
+    missing = [name for name, size in sizes.items() if size is None]
+    cut = [name for name, size in sizes.items() if size is not None and size != record.files[name].get("size", size)]
+    if missing or cut:
+        kinds = (f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("changed", cut)) if names)
+        yield _damaged(folder, f"a record without its files: {'; '.join(kinds)}")
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def _foreign(folder: Path) -> Iterator[Finding]:
+    """Yield a folder that a run can have begun to make, and nothing else: other folders are the user's."""
+    if not any(folder.iterdir()):
+        yield Finding(folder, "empty", partial(remove, folder))
+
+
+def _scrap(path: Path) -> Finding:
+    return Finding(path, "left by a process that was killed while it wrote", partial(remove, path))
+
+
+def _damaged(folder: Path, what: str) -> Finding:
+    return Finding(folder, what, partial(set_aside, folder), done=f"set aside in {folder.parent / ASIDE}")
+
+
+def set_aside(folder: Path) -> Path:
+    """Move a run's folder out of the reports' sight and return where it is; nothing there is replaced."""
+    place = folder.parent / ASIDE
+    place.mkdir(exist_ok=True)
+    target, number = place / folder.name, 2
+    while target.exists():
+        target, number = place / f"{folder.name}.{number}", number + 1
+    folder.rename(target)
+    return target
+
+
+def _scraps_of_sweep(folder: Path, store: Store) -> Iterator[Finding]:
+    """Yield scraps outside the folders of runs, of a sweep too, that nobody has written to for an hour."""
+    runs = {path.name for path in store.folders()}
+    for root, folders, _ in os.walk(folder):
+        of_runs = Path(root) == store.root
+        folders[:] = [name for name in folders if not name.startswith(".") and not (of_runs and name in runs)]
+        for path in scraps_in(Path(root)):
+            if time.time() - path.lstat().st_mtime > SETTLED_SECONDS:
+                yield _scrap(path)
+
+
+def _unrecorded(store: Store, places: tuple[Path, ...]) -> Iterator[Finding]:
+    """Yield exports of pretrainings whose record is not among the runs: their history cannot be checked."""
+    known = {run.record.run_key for run in store.runs()[0]}
+    for folder in sorted(path for place in places for path in (place, *_folders(place))):
+        if not (folder / WEIGHTS).is_file():
+            continue
+        try:
+            identity = pretraining_facts(folder).get("identity")
+        except UserError as error:
+            yield Finding(folder, str(error), advice="train again, or delete the folder")
+            continue
+        if identity not in known:
+            yield Finding(folder, f"weights without a record in {store.root}", advice=NO_RECORD)
+
+
+def _folders(place: Path) -> list[Path]:
+    inside = place.iterdir() if place.is_dir() else ()
+    return [path for path in inside if path.is_dir() and not path.name.startswith(".")]
