@@ -14,7 +14,7 @@ from backbones.errors import UserError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.knn import TOP, knn_class_ranks
-from backbones.runtime.finite import NotFinite
+from backbones.runtime.finite import NotFinite, NotVaried
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.facts.knn import KnnFacts, KnnOptions
@@ -54,9 +54,13 @@ class Knn(KnnFacts):
                 k=[options.k, *options.other_k],
                 temperature=options.temperature,
                 batch_size=options.eval_batch,
+                must_vary=True,
             )
         except NotFinite as broken:
             context.record_not_finite(broken)
+            return {}, {}
+        except NotVaried as equal:
+            context.record_collapsed(equal)
             return {}, {}
         finally:
             context.cost.eval_seconds += time.monotonic() - start

@@ -27,7 +27,7 @@ from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, image_outcomes
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.runtime.dist import broadcast_object
-from backbones.runtime.finite import NotFinite, check_finite, raise_if_broken
+from backbones.runtime.finite import NotFinite, NotVaried, check_finite, check_varied, raise_if_broken
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.facts.linear import LinearFacts, LinearOptions
@@ -79,8 +79,12 @@ class Linear(LinearFacts):
         features = extract(encode, view, context, batch_size=options.eval_batch, label="validation features")
         try:
             check_finite(features, dataset.val.names, "features of the val split")
+            check_varied(features, context.eval_precision, "validation")
         except NotFinite as broken:
             context.record_not_finite(broken)
+            return {}, {}
+        except NotVaried as equal:
+            context.record_collapsed(equal)
             return {}, {}
         seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.val.labels)
 

@@ -137,9 +137,8 @@ class Reid(ReidFacts):
         if options.epochs:
             export_trained(learner, learner.backbone, context)
         if ranking.degenerate:
-            context.note(
-                "degenerate ranking: every query is equally far from its whole gallery; the scores are those of chance"
-            )
+            context.record_collapsed("degenerate ranking: every query is equally far from its whole gallery")
+            return {}, {}
         outcomes = ranking.outcomes() | {
             "sample": np.array([dataset.name_of(sample) for sample in dataset.query]),
             "cluster": np.array([sample.identity for sample in dataset.query]),

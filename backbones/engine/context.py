@@ -206,6 +206,11 @@ class Context:
         self.outcome = Outcome("nonfinite", str(reason), self.outcome.step)
         self.say(f"nonfinite: {reason}")
 
+    def record_collapsed(self, reason: object) -> None:
+        """Set the outcome of a run whose features do not tell images apart; its scores would be those of chance."""
+        self.outcome = Outcome("collapsed", str(reason), self.outcome.step)
+        self.say(f"collapsed: {reason}")
+
     def note(self, text: str) -> None:
         """Add a note to the record, and print it on stderr."""
         self.notes.append(text)

@@ -19,7 +19,7 @@ from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.errors import UserError
 from backbones.runtime.dist import broadcast_object
-from backbones.runtime.finite import check_finite
+from backbones.runtime.finite import check_finite, check_varied
 from backbones.runtime.precision import full_float32
 
 TOP = 5
@@ -39,6 +39,7 @@ def knn_class_ranks(
     k: Sequence[int],
     temperature: float,
     batch_size: int,
+    must_vary: bool = False,
 ) -> dict[int, NDArray[Any]]:
     """Classify the validation images by their neighbours among the training images; the result is the same on every
     rank.
@@ -46,12 +47,14 @@ def knn_class_ranks(
     Args:
         transform: PIL image -> tensor.
         k, temperature: see `weighted_knn`.
+        must_vary: whether features that do not tell the images apart are an error; a training has a watch of its own.
 
     Returns:
         For each k, the place [N] of the true class among the five with the most votes, 5 where it is not among them.
 
     Raises:
         NotFinite: a feature is not, with its image.
+        NotVaried: they are the same for all images of a split, if they must vary.
     """
     assert data.train is not None
     assert data.val is not None
@@ -60,6 +63,8 @@ def knn_class_ranks(
         images = SplitDataset(split, transform)
         features[name] = extract(backbone.pooled, images, context, batch_size=batch_size, label=f"{name} features")
         check_finite(features[name], split.names, f"features of the {name} split")
+        if must_vary:
+            check_varied(features[name], context.eval_precision, name)
     of_each_k = None
     if context.ranks.first:
         labels, train = torch.from_numpy(data.train.labels), features["training"].to(context.device)

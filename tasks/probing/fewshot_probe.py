@@ -5,20 +5,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.engine.context import Context
-from backbones.engine.outcome import Outcome
 from backbones.runtime.dist import gather_objects
-from backbones.runtime.finite import NotFinite, check_finite
+from backbones.runtime.finite import FLAT, NotFinite, check_finite, constant_channels
 from tasks.probes import Fitted, best_strength
 from tasks.probing.support_sets import SupportSets
 
-FLAT = {"fp32": 1e-6, "bf16": 1e-3, "fp16": 1e-3}
-"""Share of the largest value below which a channel's variation is rounding: an image's features depend a little on the
-number of images that are computed with it."""
 Fit = Callable[[Tensor, Tensor, int], Fitted]
 
 
@@ -76,8 +71,7 @@ class FrozenFeatures:
         elif constant_channels(self.train, flat).all():
             reason = "degenerate features: they are the same for all training images"
         if reason:
-            context.outcome = Outcome("collapsed", reason)
-            context.say(f"collapsed: {reason}")
+            context.record_collapsed(reason)
         return not reason
 
 
@@ -90,12 +84,6 @@ class Probed(NamedTuple):
     """Strength of the regularisation that was chosen."""
     unconverged: int
     """Number of fits that did not converge, including those for the choice of the strength."""
-
-
-def constant_channels(features: Tensor, flat: float) -> Tensor:
-    """Return [F]: whether a channel of features [M, F] varies by no more than this share of its largest value."""
-    low, high = features.aminmax(dim=0)
-    return (high - low) <= flat * torch.maximum(low.abs(), high.abs())
 
 
 def finite(features: Tensor) -> bool:
