@@ -67,9 +67,18 @@ class Command:
         """Return the exit status, or None while the process runs."""
         return self._process.exitcode  # type: ignore[no-any-return]
 
+    def send(self, kind: signal.Signals) -> bool:
+        """Send a signal to the process and all that it started; return False when it has ended by itself."""
+        try:
+            wait_for(lambda: os.getpgid(self.pid) == self.pid)  # which it is once it has begun
+            os.killpg(self.pid, kind)
+        except ProcessLookupError:
+            return False
+        return True
+
     def kill(self, kind: signal.Signals) -> None:
         """Send a signal to the process and all that it started, and wait until it is over."""
-        os.killpg(self._process.pid, kind)
+        self.send(kind)
         self.wait()
 
     def wait(self, seconds: float = 120) -> int:

@@ -2,6 +2,8 @@
 
 import contextlib
 import ctypes
+import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -9,7 +11,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from backbones.errors import UserError
 
@@ -146,6 +148,29 @@ def check_writable(folder: Path, flag: str) -> None:
         probe.unlink()
     except OSError as error:
         raise UserError(f"{flag} {folder}: cannot be written ({error.strerror}); choose another folder") from None
+
+
+def lock(file: IO[Any], path: Path, *, flag: str = "--out", wait: bool = False, span: tuple[int, int] = (0, 0)) -> bool:
+    """Lock an open file for this process alone, until it is closed; return False when another process holds it.
+
+    Args:
+        file: opened for writing. path: its path, and flag: the option that names its folder, for errors.
+        wait: until the other process is done.
+        span: (length, start) in bytes; by default the whole file.
+
+    Raises:
+        UserError: the file system keeps no locks.
+    """
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), *span)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES) and not wait:
+            return False
+        raise UserError(
+            f"{path}: cannot be locked ({error.strerror}): this file system keeps no locks; choose another folder with "
+            f"{flag}"
+        ) from None
+    return True
 
 
 def write_error(path: Path, error: OSError, flag: str = "--out") -> UserError:

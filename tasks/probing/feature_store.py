@@ -7,7 +7,6 @@ Letters: R rows of an entry, K rows of a shard, F channels.
 """
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import UserError
-from backbones.runtime.files import write_atomic, write_error
+from backbones.runtime.files import lock, write_atomic, write_error
 from tasks.probing.shards import (
     UNKNOWN,
     DamagedShard,
@@ -107,7 +106,7 @@ class Entry:
 
         The claim is a lock on one byte of the entry's lock file, which ends with the process or by `release`.
         """
-        if not self._locked(1, int(rows[0])):
+        if not self._locked((1, int(rows[0]))):
             return False
         if self._path(rows).exists():
             self.release(rows)
@@ -126,18 +125,9 @@ class Entry:
         if locked:
             fcntl.lockf(self._lock(), fcntl.LOCK_UN)
 
-    def _locked(self, *span: int) -> bool:
+    def _locked(self, span: tuple[int, int] = (0, 0)) -> bool:
         """Lock a span (length, start) of the lock file, or all of it; return False when another process holds it."""
-        try:
-            fcntl.lockf(self._lock(), fcntl.LOCK_EX | fcntl.LOCK_NB, *span)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                return False
-            raise UserError(
-                f"{self.folder / LOCK}: cannot be locked ({error.strerror}): this file system keeps no locks; choose "
-                f"another folder with {FLAG}"
-            ) from None
-        return True
+        return lock(self._lock(), self.folder / LOCK, flag=FLAG, span=span)
 
     def write(self, rows: NDArray[Any], features: NDArray[Any], time: ExtractionTime = UNKNOWN) -> None:
         """Add a shard: rows [K], features [K, F] in float32, and the time they took.

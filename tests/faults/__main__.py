@@ -24,9 +24,10 @@ from tests.benchmarks.measured import this_commit, this_machine
 from tests.faults.damaged_files import DamagedFiles
 from tests.faults.killed_runs import KilledRuns
 from tests.faults.odd_numbers import OddNumbers
+from tests.faults.together import Together
 from tests.faults.trial import Kind, NotHeldError, Tally
 
-KINDS = {"bytes": DamagedFiles, "kill": KilledRuns, "numbers": OddNumbers}
+KINDS = {"bytes": DamagedFiles, "kill": KilledRuns, "numbers": OddNumbers, "together": Together}
 TABLE = Path(__file__).resolve().parent / "held.csv"
 
 

@@ -3,16 +3,15 @@
 It must end with the record, the history and the results of the run that was left alone, and leave nothing behind.
 """
 
-import contextlib
-import os
 import random
 import signal
 import time
 from dataclasses import replace
 from pathlib import Path
 
+from backbones.runtime.files import scraps_in
 from tests.faults.trial import NotHeldError
-from tests.processes import Command, wait_for
+from tests.processes import Command
 from tests.runs import differences, outcomes, record
 from transfer.records.record import Record
 
@@ -43,24 +42,20 @@ class KilledRuns:
             command = _start(name, folder, f"{number}")
             time.sleep(rng.uniform(0, seconds))
             paused, kind = rng.random() < 0.2, rng.choice(ENDING)
-            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
-                if paused:
-                    os.killpg(command.pid, signal.SIGSTOP)
-                    time.sleep(PAUSED_SECONDS)
-                    os.killpg(command.pid, signal.SIGCONT)
-                    sent.append("STOP CONT")
-                os.killpg(command.pid, kind)
-                sent.append(kind.name)
+            if paused and command.send(signal.SIGSTOP):
+                time.sleep(PAUSED_SECONDS)
+                command.send(signal.SIGCONT)
+                sent.append("STOP CONT")
+            sent += [kind.name] if command.send(kind) else []
             command.wait()
         what = f"{name} after {', '.join(sent) or 'nothing'}"
         command = _start(name, folder, "last")
         if command.wait() != 0:
             raise NotHeldError(f"{what}: exit status {command.poll()}: {command.stderr[-500:]}")
-        if harm := _difference(whole, folder / "runs"):
+        if harm := difference(whole, folder / "runs"):
             raise NotHeldError(f"{what}: {harm}")
-        scraps = [str(file.relative_to(folder)) for file in folder.rglob("*") if _is_scrap(file)]
-        if scraps:
-            raise NotHeldError(f"{what}: left {', '.join(scraps)}")
+        if left := scraps(folder):
+            raise NotHeldError(f"{what}: left {', '.join(left)}")
         return f"{name}: the same result"
 
     def _alone(self, name: str) -> tuple[Path, float]:
@@ -73,7 +68,7 @@ class KilledRuns:
         return self.alone[name]
 
 
-def _difference(whole: Path, other: Path) -> str:
+def difference(whole: Path, other: Path) -> str:
     """Return in words how two folders of one run differ in what does not depend on when and how they were executed."""
     first, second = (_without_extraction(record(out)) for out in (whole, other))
     if differing := differences(first, second):
@@ -100,17 +95,11 @@ def _start(name: str, folder: Path, log: str) -> Command:
     outputs |= {"--features": folder / "features"}
     folder.mkdir(parents=True, exist_ok=True)
     argv = [*arguments, *(str(word) for pair in outputs.items() for word in pair)]
-    command = Command(program, argv, folder / f"log-{log}")
-    wait_for(lambda: _leads_its_group(command.pid))  # which signals are sent to
-    return command
+    return Command(program, argv, folder / f"log-{log}")
 
 
-def _leads_its_group(pid: int) -> bool:
-    try:
-        return os.getpgid(pid) == pid
-    except ProcessLookupError:
-        return True
-
-
-def _is_scrap(file: Path) -> bool:
-    return file.name.startswith("state.") or file.name.endswith(".tmp") or file.name.startswith(".export-")
+def scraps(folder: Path) -> list[str]:
+    """Return what finished runs should not leave: states, locks of runs, and files that were not given their names."""
+    found = [path for place in (folder, *folder.rglob("*")) if place.is_dir() for path in scraps_in(place)]
+    found += [path for name in ("state.*", "lock") for path in (folder / "runs").glob(f"*/{name}")]
+    return [str(path.relative_to(folder)) for path in found]

@@ -1,7 +1,10 @@
 """Publishes the export of a pretraining run as WEIGHTS/NAME, where other commands find it. Importing it is light."""
 
+import contextlib
+import fcntl
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +44,23 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
     if not same or pretraining_facts(target).get("identity") != record.run_key:
         if not source.is_dir():
             raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
-        if not run.replace:
-            check_target(target, record.run_key, None, record.options)
-        publish(source, target)
+        with _alone(target.parent):  # another run may end at the same moment
+            if not run.replace:
+                check_target(target, record.run_key, None, record.options)
+            publish(source, target)
     return target
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from putting weights into a folder at the same time, where its file system has locks."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)  # which unlocks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def _target(run: PretrainRunOptions, backbone: str) -> Path:

@@ -1,5 +1,6 @@
 """The folder of runs: finds, locks, writes and reads the records of runs. Imports no torch."""
 
+import errno
 import fcntl
 import gc
 import json
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, remove, scraps_in, write_arrays, write_atomic, write_error
+from backbones.runtime.files import check_writable, lock, remove, scraps_in, write_arrays, write_atomic, write_error
 from transfer.records.checksums import file_checksums, with_checksum
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Record, RunKey, unreadable
@@ -116,11 +117,9 @@ class Store:
         except OSError as error:
             raise write_error(folder / LOCK, error) from None
         with file:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not lock(file, folder / LOCK):
                 waiting()
-                fcntl.lockf(file, fcntl.LOCK_EX)
+                lock(file, folder / LOCK, wait=True)
             for scrap in scraps_in(folder):
                 remove(scrap)
             yield folder
@@ -272,8 +271,8 @@ def is_locked(path: Path) -> bool:
             return False
     except (FileNotFoundError, PermissionError):
         return False
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno in (errno.EAGAIN, errno.EACCES)  # else the file system keeps no locks
 
 
 @contextmanager

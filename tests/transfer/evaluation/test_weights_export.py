@@ -1,10 +1,13 @@
 """Exports are published whole, never over another run's."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +15,9 @@ from backbones.checkpoints.exports import pretraining_facts
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable
 from backbones.settings import write_yaml
-from transfer.evaluation.weights_export import check_target, publish
+from backbones.weights import sha256
+from transfer.cli.options import PretrainRunOptions
+from transfer.evaluation.weights_export import check_target, publish, publish_export
 
 
 def exported(folder: Path, run_key: str, weights: bytes = b"weights", **about: object) -> Path:
@@ -118,3 +123,28 @@ def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"--weights-to .*cannot be written"):
         check_writable(tmp_path / "file" / "weights", "--weights-to")
+
+
+def publish_one(number: int, folder: Path, begin: Any, ended: Any) -> None:
+    record: Any = SimpleNamespace(run_id=f"run-{number}", run_key=f"{number}", backbone={"name": "b"}, options={})
+    record.export = "sha256:" + sha256(folder / record.run_id / "export" / "model.safetensors")
+    begin.wait()
+    try:
+        publish_export(record, PretrainRunOptions(name="mine", weights_to=folder / "weights", out=folder))
+        ended.put(f"{number}")
+    except UserError:
+        ended.put("")
+
+
+def test_of_runs_that_end_at_once_one_has_its_weights_there(tmp_path: Path) -> None:
+    processes = multiprocessing.get_context("fork")
+    for attempt in range(5):
+        folder = tmp_path / f"{attempt}"
+        for number in range(4):
+            exported(folder / f"run-{number}" / "export", f"{number}", bytes(100_000) + bytes([number]))
+        begin, ended = processes.Barrier(4), processes.Queue()
+        started = [processes.Process(target=publish_one, args=(n, folder, begin, ended)) for n in range(4)]
+        for process in started:
+            process.start()
+        winners = [name for name in (ended.get(timeout=60) for _ in started) if name]
+        assert winners == [pretraining_facts(folder / "weights" / "mine")["identity"]]

@@ -2,7 +2,6 @@
 which pages show. Imports no torch.
 """
 
-import fcntl
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, write_atomic, write_error
+from backbones.runtime.files import check_writable, lock, write_atomic, write_error
 from transfer.records.store import is_locked
 
 STATES = Path("cells") / "states.json"
@@ -77,8 +76,6 @@ def locked(out: Path) -> Iterator[IO[str]]:
     except OSError as error:
         raise write_error(out / LOCK, error) from None
     with file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"{out}: another process runs this sweep; wait for it, or give --out FOLDER") from None
+        if not lock(file, out / LOCK):
+            raise UserError(f"{out}: another process runs this sweep; wait for it, or give --out FOLDER")
         yield file
