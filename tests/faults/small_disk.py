@@ -1,0 +1,107 @@
+"""A disk of memory that only chosen processes see, whose size, writability and presence can be changed meanwhile.
+
+`python small_disk.py FOLDER MIB` keeps it, and takes commands on its standard input.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+_NEW_MOUNTS, _PRIVATE = 0x20000, 1 << 18 | 1 << 14  # CLONE_NEWNS; MS_PRIVATE | MS_REC
+_READ_ONLY, _REMOUNT, _BIND, _DETACH = 1, 32, 4096, 2
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class SmallDisk:
+    """The disk in `folder`, kept by a process. A context.
+
+    Raises:
+        PermissionError: this machine lets nobody mount, or not this user.
+    """
+
+    def __init__(self, folder: Path, mib: float) -> None:
+        self.folder = folder
+        argv = [sys.executable, __file__, str(folder), f"{mib:.3f}"]
+        self._keeper = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self._answer() != "ready":
+            self.__exit__()
+            raise PermissionError("no disk can be mounted here")
+
+    def __enter__(self) -> "SmallDisk":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        self._keeper.wait()
+
+    def set(self, command: str) -> None:
+        """`size MIB`, `read-only`, `writable`, `gone` or `back`."""
+        assert self._keeper.stdin is not None
+        print(command, file=self._keeper.stdin, flush=True)
+        answer = self._answer()
+        assert answer == "ready", f"{command}: {answer}"
+
+    @property
+    def enter(self) -> "partial[None]":
+        """A function after which the process that calls it sees the disk."""
+        return partial(_enter, self._keeper.pid)
+
+    @property
+    def seen(self) -> Path:
+        """The disk's folder as processes outside see it."""
+        return Path(f"/proc/{self._keeper.pid}/root") / self.folder.relative_to("/")
+
+    def _answer(self) -> str:
+        assert self._keeper.stdout is not None
+        return self._keeper.stdout.readline().strip()
+
+
+def _enter(keeper: int) -> None:
+    descriptor = os.open(f"/proc/{keeper}/ns/mnt", os.O_RDONLY)
+    if _LIBC.setns(descriptor, _NEW_MOUNTS) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+    os.close(descriptor)
+
+
+def _mount(source: str, target: Path, flags: int, options: str = "") -> None:
+    kind = None if flags & _BIND else b"tmpfs"
+    if _LIBC.mount(source.encode(), bytes(target), kind, flags, options.encode() or None) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _keep(folder: Path, mib: float) -> None:
+    if _LIBC.unshare(_NEW_MOUNTS) != 0 or _LIBC.mount(b"none", b"/", None, _PRIVATE, None) != 0:
+        raise PermissionError
+    backing = folder.with_name(f"{folder.name}-backing")
+    for place in (folder, backing):
+        place.mkdir(exist_ok=True)
+    size, flags = f"size={int(mib * 1024)}k", 0
+    _mount("tmpfs", backing, 0, size)
+    _mount(str(backing), folder, _BIND)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        word, _, value = line.strip().partition(" ")
+        try:
+            if word == "gone":
+                _LIBC.umount2(bytes(folder), _DETACH)
+            elif word == "back":
+                _mount(str(backing), folder, _BIND)
+            else:
+                size = f"size={int(float(value) * 1024)}k" if word == "size" else size
+                flags = {"read-only": _READ_ONLY, "writable": 0}.get(word, flags)
+                _mount("tmpfs", backing, _REMOUNT | flags, size)
+            print("ready", flush=True)
+        except OSError as error:
+            print(error, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        _keep(Path(sys.argv[1]), float(sys.argv[2]))
+    except OSError as refused:
+        print(f"refused: {refused}", flush=True)
