@@ -90,7 +90,7 @@ class Command:
     @property
     def stdout(self) -> str:
         """What was printed so far."""
-        return self._out.read_text(encoding="utf-8")
+        return self._out.read_text(encoding="utf-8") if self._out.exists() else ""
 
     @property
     def stderr(self) -> str:

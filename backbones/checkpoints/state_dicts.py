@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import io
+import pickle
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -39,6 +40,10 @@ def read_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:
         # released DINO and DeiT files hold the options of their command beside the tensors
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(io.BytesIO(read), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # torch's advice is to run what it holds
+        raise UserError(
+            f"{path}: cannot be read as weights: damaged, or it holds Python objects, which are not run"
+        ) from error
     except Exception as error:  # what a damaged file raises depends on where the damage is
         lines = str(error).strip().splitlines() or [repr(error)]
         raise UserError(f"{path}: cannot be read as weights: {lines[0]}") from error

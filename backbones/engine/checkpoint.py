@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import pickle
+import shutil
 import time
 import zipfile
 from collections.abc import Sequence
@@ -34,8 +35,9 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
         except RuntimeError as error:
             if machine_error(error):  # such as a loader process that was killed: its signal comes at any line
                 raise
-            # torch's writer says a full disk in words of its own.
-            raise OSError(f"is the disk full? {str(error).splitlines()[0]}") from error
+            # torch's writer does not say why: a full disk is told by "unexpected pos"
+            free = shutil.disk_usage(folder).free // 2**20
+            raise OSError(f"is the disk full? {free} MiB are free there") from error
 
 
 def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None) -> dict[str, Any] | None:

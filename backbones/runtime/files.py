@@ -98,8 +98,12 @@ def replace_folder(new: Path, target: Path) -> None:
     `new` must lie on the same file system. Where the system cannot exchange two names, the target is absent for a
     moment, its content kept beside it.
     """
+    for path in sorted(new.rglob("*"), reverse=True):  # what is inside a folder comes before it
+        _flush_to_disk(path)
+    _flush_to_disk(new)
     if target.exists():
         if _swap_names(new, target):
+            _flush_to_disk(target.parent)
             shutil.rmtree(new)
             return
         old = target.with_name(f".{target.name}.{os.getpid()}.old")

@@ -23,12 +23,20 @@ from backbones.settings import Positional, parse
 from tests.benchmarks.measured import this_commit, this_machine
 from tests.faults.damaged_files import DamagedFiles
 from tests.faults.failing_disk import FailingDisk
+from tests.faults.hostile import HostileFiles
 from tests.faults.killed_runs import KilledRuns
 from tests.faults.odd_numbers import OddNumbers
 from tests.faults.together import Together
 from tests.faults.trial import Kind, NotHeldError, Tally
 
-KINDS = {"bytes": DamagedFiles, "disk": FailingDisk, "kill": KilledRuns, "numbers": OddNumbers, "together": Together}
+KINDS = {
+    "bytes": DamagedFiles,
+    "disk": FailingDisk,
+    "hostile": HostileFiles,
+    "kill": KilledRuns,
+    "numbers": OddNumbers,
+    "together": Together,
+}
 TABLE = Path(__file__).resolve().parent / "held.csv"
 
 

@@ -131,6 +131,7 @@ class FailingDisk:
                 flushed.add(first)
             elif folder in second.parents:
                 files = [first] if first in flushed else [file for file in flushed if first in file.parents]
+                flushed |= {second if file == first else second / file.relative_to(first) for file in files}
                 if not files:
                     raise NotHeldError(f"{name}: {second} got its name before its content was on the disk")
                 if ("fsync", second.parent) not in {later[:2] for later in calls[place:]}:

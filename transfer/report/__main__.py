@@ -59,7 +59,7 @@ def _report(options: ReportOptions, known: Sequence[Run]) -> int:
         return 0
     if options.figures:
         return _write_figures(RunSet.of(shown, known), options, options.figures)
-    _print(_render(RunSet.of(shown, known), options), options.output)
+    _print(_render(RunSet.of(shown, known), options), options.output, escape=options.format != "terminal")
     return 0
 
 
@@ -175,6 +175,7 @@ def _render(runs: RunSet, options: ReportOptions) -> bytes:
     from transfer.report.page.plain_formats import as_latex, as_markdown, as_one_table, as_terminal
     from transfer.report.page.sections import sections
     from transfer.report.render.terminal import shows_colours
+    from transfer.report.render.text import visible_lines
 
     request = _request(options)
     if options.format in DATA and options.each and not request.names_sections:
@@ -191,12 +192,16 @@ def _render(runs: RunSet, options: ReportOptions) -> bytes:
     if options.format == "terminal":
         return as_terminal(parts, ids=options.each, colour=shows_colours()).encode()
     write = as_latex if options.format == "latex" else as_markdown
-    return write(parts, ids=options.each).encode()
+    return visible_lines(write(parts, ids=options.each)).encode()
 
 
-def _print(content: bytes, output: Path | None) -> None:
+def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
+    """Write a report to a file, or print it; `escape` shows the control characters of names, colours among them."""
+    from transfer.report.render.text import visible_lines
+
     if output is None:
-        print(content.decode().removesuffix("\n"))
+        text = content.decode().removesuffix("\n")
+        print(visible_lines(text) if escape else text)
     else:
         write_atomic(output, content, flag="--output")
 

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from transfer.records import command_result
 from transfer.records.progress import duration_text, training_progress
-from transfer.report.render.terminal import visible
+from transfer.report.render.text import visible
 
 MOST = 20
 """Number of cells that are shown one by one."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from transfer.report.page.section_types import Section
-from transfer.report.render.terminal import BOLD, WIDTH, broken_lines, coloured, terminal, visible
-from transfer.report.render.text import markdown, notes_of_row
+from transfer.report.render.terminal import BOLD, WIDTH, broken_lines, coloured, terminal
+from transfer.report.render.text import markdown, notes_of_row, visible
 from transfer.report.tables.table import RUN_COLUMNS, Column, Table
 
 

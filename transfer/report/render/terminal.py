@@ -5,12 +5,11 @@ out, which is said below the table. On a pipe the same text comes without colour
 """
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from transfer.report.render.text import constant_columns, note_texts, texts_of
+from transfer.report.render.text import constant_columns, note_texts, texts_of, visible
 from transfer.report.tables.cell_values import Endings
 from transfer.report.tables.comparison_cells import ShortVerdict
 from transfer.report.tables.table import RUN_COLUMNS, Column, Table, is_number
@@ -35,7 +34,6 @@ _COLOURS = {
     Kind.B_BROKE_DOWN: RED,
     Kind.BOTH_BROKE_DOWN: RED,
 }
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def shows_colours() -> bool:
@@ -46,11 +44,6 @@ def shows_colours() -> bool:
 def coloured(text: str, code: int, *, colour: bool) -> str:
     """Return a text in a colour, or as it is."""
     return f"\x1b[{code}m{text}\x1b[0m" if colour and text.strip() else text
-
-
-def visible(text: str) -> str:
-    """Return a text with control characters, which a terminal would obey, as `\\x1b`."""
-    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 @dataclass

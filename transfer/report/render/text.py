@@ -2,6 +2,7 @@
 
 import csv as csv_format
 import io
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ PROTOCOL = "protocol"
 """Name of the column with the `Comparability` of each row."""
 IN_CSV = (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)
 """Kinds of notes that CSV does without, since its column `protocol` has all fields."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that spreadsheets run as a formula."""
 
@@ -112,9 +114,19 @@ def _text(value: Any, column: Column) -> str:
     return " ".join(value) if column.name in RUN_COLUMNS and isinstance(value, tuple) else cell_text(value)
 
 
+def visible(text: str) -> str:
+    """Return a text with control characters, which a terminal would obey, as `\\x1b`."""
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+def visible_lines(text: str) -> str:
+    """Return a text of several lines with all other control characters made visible."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def _one_line(text: str) -> str:
     """Return a text without line breaks and with escaped bars, so that it stays in its cell."""
-    return " ".join(text.splitlines()).replace("|", "\\|")
+    return visible(" ".join(text.splitlines())).replace("|", "\\|")
 
 
 def _csv_value(name: str, value: Any) -> Any:
