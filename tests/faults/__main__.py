@@ -3,8 +3,10 @@
 python -m tests.faults [KIND ...] [--seconds N] [--seed N]     for so long in all, shared evenly by the kinds
 python -m tests.faults KIND --seed N --only K                  the K-th trial alone, as a failure's line names it
 
-Kinds: bytes (a file is changed, then read), kill (a run is interrupted, then goes on). `--record` appends the counts to
-held.csv, which the documentation quotes.
+Kinds: bytes (a file is changed, then read), disk (it is full, read-only, gone, or fails), hostile (files and names made
+to do harm), kill (a command is interrupted, then given again), numbers (features and data that no score can be made
+from), soak (a sweep is killed), together (several processes on one thing). `--record` appends the counts to held.csv,
+which the documentation quotes.
 """
 
 import csv
@@ -25,6 +27,7 @@ from tests.faults.damaged_files import DamagedFiles
 from tests.faults.failing_disk import FailingDisk
 from tests.faults.hostile import HostileFiles
 from tests.faults.killed_runs import KilledRuns
+from tests.faults.killed_sweeps import KilledSweeps
 from tests.faults.odd_numbers import OddNumbers
 from tests.faults.together import Together
 from tests.faults.trial import Kind, NotHeldError, Tally
@@ -35,6 +38,7 @@ KINDS = {
     "hostile": HostileFiles,
     "kill": KilledRuns,
     "numbers": OddNumbers,
+    "soak": KilledSweeps,
     "together": Together,
 }
 TABLE = Path(__file__).resolve().parent / "held.csv"

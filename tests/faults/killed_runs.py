@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backbones.runtime.files import scraps_in
+from tests.faults.killed_writers import contents, kill_a_rank, kill_writer, made_run, start_ranks, writers
 from tests.faults.trial import NotHeldError
 from tests.processes import Command
 from tests.runs import differences, outcomes, record
@@ -20,6 +21,8 @@ RUNS = {
     "reid": ("transfer.run", ("reid", "--backbone", "tiny", "--epochs", "3", *SHORT)),
     "fewshot": ("transfer.run", ("fewshot", "--backbone", "tiny", "--dataset", "toy_dtd", *SHORT)),
     "dino": ("transfer.pretrain", ("dino", "--backbone", "tiny", "--epochs", "2", *SHORT)),
+    "linear": ("transfer.run", ("linear", "--backbone", "tiny", "--epochs", "2", *SHORT)),
+    "detect": ("transfer.run", ("detect", "--backbone", "tiny", "--epochs", "1", *SHORT)),
     "deit": ("transfer.pretrain", ("deit", "--backbone", "tiny", "--epochs", "2", *SHORT)),
 }
 ENDING = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -32,9 +35,15 @@ class KilledRuns:
     def __init__(self, work: Path) -> None:
         self.work = work
         self.alone: dict[str, tuple[Path, float]] = {}
+        self.made: list[Path] = []
+        self.written: dict[str, tuple[list[str], float]] = {}
 
     def trial(self, rng: random.Random, folder: Path) -> str:
         """Interrupt one run one to three times; see `Kind`."""
+        if rng.random() < 0.3:
+            return self._writer(rng, folder)
+        if rng.random() < 0.15:
+            return self._rank(rng, folder)
         name = rng.choice([*RUNS])
         whole, seconds = self._alone(name)
         sent = []
@@ -57,6 +66,38 @@ class KilledRuns:
         if left := scraps(folder):
             raise NotHeldError(f"{what}: left {', '.join(left)}")
         return f"{name}: the same result"
+
+    def _writer(self, rng: random.Random, folder: Path) -> str:
+        """Kill a command that writes other files than runs."""
+        if not self.made:
+            self.made.append(made_run(self.work / "writers"))
+        name = rng.choice([*writers(self.made[0], folder)])
+        if name not in self.written:
+            place, begun = self.work / "writers" / name, time.monotonic()
+            (place / "out").mkdir(parents=True)
+            command = Command(*writers(self.made[0], place)[name], place / "log")
+            if command.wait() != 0:
+                raise RuntimeError(command.stderr)
+            self.written[name] = contents(place / "out"), time.monotonic() - begun
+        whole, seconds = self.written[name]
+        return kill_writer(name, self.made[0], whole, rng, folder, seconds)
+
+    def _rank(self, rng: random.Random, folder: Path) -> str:
+        """Kill one of two ranks."""
+        if "two ranks" not in self.alone:
+            place, begun = self.work / "ranks", time.monotonic()
+            place.mkdir()
+            for rank in start_ranks(place, "alone"):
+                if rank.wait() != 0:
+                    raise RuntimeError(rank.stderr)
+            self.alone["two ranks"] = place / "runs", time.monotonic() - begun
+        whole, seconds = self.alone["two ranks"]
+        kill_a_rank(rng, folder, seconds)
+        if harm := difference(whole, folder / "runs"):
+            raise NotHeldError(f"two ranks, one killed: {harm}")
+        if left := scraps(folder):
+            raise NotHeldError(f"two ranks, one killed: left {', '.join(left)}")
+        return "two ranks, one killed: the same result"
 
     def _alone(self, name: str) -> tuple[Path, float]:
         if name not in self.alone:

@@ -1,0 +1,156 @@
+"""Kind `soak`: a sweep of many tiny cells by two processes, which is killed again and again.
+
+`python -m tests.faults.killed_sweeps --cells N` prints the memory and the open files of its parent on the way.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from backbones.settings import parse
+from tests.faults.killed_runs import scraps
+from tests.faults.trial import NotHeldError
+from tests.processes import ENVIRONMENT, wait_for
+from transfer.records.store import Store
+
+CELLS = 6
+SWEEP = """
+about: many cells that last a second
+steps:
+  probe:
+    run: knn
+    backbone: tiny
+    dataset: toy_digits
+    options: {{smoke: true, workers: 0}}
+    grid: {{k: [{ks}]}}
+"""
+MEASURED_SECONDS = 2.0
+
+
+class KilledSweeps:
+    """Sweeps of a few cells each."""
+
+    def __init__(self, work: Path) -> None:
+        pass
+
+    def trial(self, rng: random.Random, folder: Path) -> str:
+        """Kill one sweep once or twice; see `Kind`."""
+        parents = Parents(folder, CELLS)
+        for _ in range(rng.choice((1, 2))):
+            parents.run(kill_after=rng.uniform(0, 25))
+        parents.run()
+        parents.check()
+        return "sweep: every cell once, no process and no scrap left"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Memory (MiB) and open files of a sweep's parent, with the number of cells that had ended."""
+
+    ended: int
+    mib: float
+    files: int
+
+
+class Parents:
+    """The processes of one sweep, one after the other."""
+
+    def __init__(self, folder: Path, cells: int) -> None:
+        self.folder, self.cells = folder, cells
+        # k above 2 is another number of neighbours, and another run
+        ks = ", ".join(map(str, range(3, 3 + cells)))
+        (folder / "soak.yaml").write_text(SWEEP.format(ks=ks), encoding="utf-8")
+        self.measured: list[Measured] = []
+        self.killed = 0
+
+    def run(self, kill_after: float | None = None) -> bool:
+        """Run the sweep until it ends or is killed; return whether it ended."""
+        words = [sys.executable, "-m", "transfer.sweep", "soak.yaml", "--out", "out", "--workers", "2"]
+        environment = {**ENVIRONMENT, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"}
+        begun = time.monotonic()
+        with (self.folder / f"log-{self.killed}").open("w") as log:
+            parent = subprocess.Popen(words, cwd=self.folder, stdout=log, stderr=log, env=environment)
+        while parent.poll() is None and (kill_after is None or time.monotonic() < begun + kill_after):
+            time.sleep(min(MEASURED_SECONDS, kill_after or MEASURED_SECONDS))
+            self._measure(parent.pid)
+        if parent.poll() is None:
+            parent.send_signal(signal.SIGKILL)
+            parent.wait()
+            self.killed += 1
+            try:
+                wait_for(lambda: not [*_children(self.folder)], 20)
+            except AssertionError:
+                raise NotHeldError(f"processes of a killed sweep go on: {[*_children(self.folder)]}") from None
+            return False
+        if parent.returncode != 0:
+            said = (self.folder / f"log-{self.killed}").read_text()[-500:]
+            raise NotHeldError(f"a sweep killed {self.killed} times: exit status {parent.returncode}: {said}")
+        return True
+
+    def check(self) -> None:
+        """Check that each cell has one record, and that nothing else is left."""
+        runs, problems = Store(self.folder / "out" / "runs").runs()
+        if len(runs) != self.cells or problems or Store(self.folder / "out" / "runs").unfinished():
+            raise NotHeldError(f"{len(runs)} records of {self.cells} cells; {problems}")
+        if left := scraps(self.folder / "out"):
+            raise NotHeldError(f"left {', '.join(left)}")
+
+    def _measure(self, parent: int) -> None:
+        try:
+            status = Path(f"/proc/{parent}/status").read_text()
+            files = len([*Path(f"/proc/{parent}/fd").iterdir()])
+        except OSError:
+            return
+        memory = next((line for line in status.splitlines() if line.startswith("VmRSS")), "VmRSS: 0 kB")
+        ended = len([*(self.folder / "out" / "runs").glob("*/record.json")])
+        self.measured.append(Measured(ended, int(memory.split()[1]) / 1024, files))
+
+
+def _children(folder: Path) -> Iterator[int]:
+    """Yield the processes whose working directory or arguments are of a sweep's folder."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if folder == (entry / "cwd").readlink() and b"transfer" in (entry / "cmdline").read_bytes():
+                    yield int(entry.name)
+            except OSError:
+                continue
+
+
+@dataclass(kw_only=True)
+class SoakOptions:
+    """Run a long sweep that is killed at random, and print what its parent takes."""
+
+    cells: int = 1000
+    """Cells of the sweep."""
+    seed: int = 0
+    """The seed of the kills."""
+    every: float = 120.0
+    """Mean seconds between two kills."""
+
+
+def main(argv: list[str]) -> int:
+    """Print memory and open files of the parent over the sweep."""
+    options = parse(SoakOptions, argv, prog="python -m tests.faults.killed_sweeps")
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory(prefix="soak-") as scratch:
+        parents = Parents(Path(scratch), options.cells)
+        while not parents.run(kill_after=rng.uniform(1, 2 * options.every)):
+            pass
+        parents.check()
+        settled = [one for one in parents.measured if one.mib > 20]
+        for one in settled[:: max(1, len(settled) // 10)]:
+            print(f"{one.ended} cells ended: {one.mib:.1f} MiB, {one.files} open files")
+        print(f"{options.cells} cells, all recorded; killed {parents.killed} times")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
