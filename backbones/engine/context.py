@@ -27,6 +27,7 @@ from backbones.runtime.precision import autocast, scoring_precision
 from backbones.runtime.precision_names import Precision
 from backbones.runtime.ranks import ALONE, Ranks
 from backbones.runtime.threads import Threads, choose_threads, core_limit, usable_cores
+from backbones.runtime.visible_text import visible_lines
 from backbones.trackers.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ class Context:
     def say(self, text: str) -> None:
         """Print a line for the user on stderr, from the first rank."""
         if self.ranks.first and not self.quiet:
-            tqdm.write(text, file=sys.stderr)
+            tqdm.write(visible_lines(text), file=sys.stderr)
 
     def bar(self, items: Iterable[T], label: str, total: int | None = None, start: int = 0) -> "tqdm[T]":
         """Return a progress bar on stderr, which prints a line every ten seconds if stderr is no terminal."""

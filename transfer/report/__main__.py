@@ -172,10 +172,10 @@ def _request(options: ReportOptions) -> "ReportRequest":
 
 
 def _render(runs: RunSet, options: ReportOptions) -> bytes:
+    from backbones.runtime.visible_text import visible_lines
     from transfer.report.page.plain_formats import as_latex, as_markdown, as_one_table, as_terminal
     from transfer.report.page.sections import sections
     from transfer.report.render.terminal import shows_colours
-    from transfer.report.render.text import visible_lines
 
     request = _request(options)
     if options.format in DATA and options.each and not request.names_sections:
@@ -197,7 +197,7 @@ def _render(runs: RunSet, options: ReportOptions) -> bytes:
 
 def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
     """Write a report to a file, or print it; `escape` shows the control characters of names, colours among them."""
-    from transfer.report.render.text import visible_lines
+    from backbones.runtime.visible_text import visible_lines
 
     if output is None:
         text = content.decode().removesuffix("\n")

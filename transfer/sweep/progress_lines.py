@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from backbones.runtime.visible_text import visible
 from transfer.records import command_result
 from transfer.records.progress import duration_text, training_progress
-from transfer.report.render.text import visible
 
 MOST = 20
 """Number of cells that are shown one by one."""

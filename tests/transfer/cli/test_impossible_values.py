@@ -40,3 +40,13 @@ def test_a_circle_of_links_is_refused_in_one_line(tmp_path: Path, capsys: pytest
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "here.yaml" in said
+
+
+def test_names_in_errors_cannot_steer_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "a\x1b[31m\u202eb"
+    folder.mkdir()
+    (folder / "x.yaml").write_text("format: market1501\nroot: nowhere\n")
+    assert main(["reid", "--backbone", "tiny", "--dataset", str(folder / "x.yaml"), "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert not {"\x1b", "\u202e"} & {*said}
+    assert "a\\x1b[31m\\u202eb" in said

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from transfer.report.render.text import constant_columns, note_texts, texts_of, visible
+from backbones.runtime.visible_text import visible
+from transfer.report.render.text import constant_columns, note_texts, texts_of
 from transfer.report.tables.cell_values import Endings
 from transfer.report.tables.comparison_cells import ShortVerdict
 from transfer.report.tables.table import RUN_COLUMNS, Column, Table, is_number

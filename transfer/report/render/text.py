@@ -2,10 +2,10 @@
 
 import csv as csv_format
 import io
-import re
 from collections.abc import Iterable
 from typing import Any
 
+from backbones.runtime.visible_text import visible
 from transfer.report.tables.cell_text import cell_text, comparability_text, full_text
 from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Table, is_missing, is_number
 
@@ -13,7 +13,6 @@ PROTOCOL = "protocol"
 """Name of the column with the `Comparability` of each row."""
 IN_CSV = (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)
 """Kinds of notes that CSV does without, since its column `protocol` has all fields."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that spreadsheets run as a formula."""
 
@@ -112,16 +111,6 @@ def _text(value: Any, column: Column) -> str:
             return format(value, f".{column.significant_digits}g")
         return str(value) if column.digits is None else format(value, f".{column.digits}f")
     return " ".join(value) if column.name in RUN_COLUMNS and isinstance(value, tuple) else cell_text(value)
-
-
-def visible(text: str) -> str:
-    """Return a text with control characters, which a terminal would obey, as `\\x1b`."""
-    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
-
-
-def visible_lines(text: str) -> str:
-    """Return a text of several lines with all other control characters made visible."""
-    return "\n".join(map(visible, text.split("\n")))
 
 
 def _one_line(text: str) -> str:

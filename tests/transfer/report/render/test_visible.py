@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from backbones.runtime.visible_text import visible, visible_lines
 from tests.transfer.records.recorded import made
 from tests.transfer.report.test_command import store
 from transfer.report.__main__ import main
-from transfer.report.render.text import visible, visible_lines
 
 NAME = "a\x1b]0;title\x07\x1b[31m\u202eb\u2066"
 
