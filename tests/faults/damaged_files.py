@@ -22,6 +22,7 @@ from backbones.engine.checkpoint import HISTORY, STATE, History, load_state
 from backbones.errors import UserError
 from backbones.settings import CONFIGS, read_yaml
 from tasks.data.coco_annotations import read_split
+from tests.faults.damaged_data import feature_shard, image_folder, market_names, parquet_files
 from tests.faults.mutations import mutated
 from tests.faults.trial import NotHeldError, no_hang
 from tests.processes import Command, wait_for
@@ -83,7 +84,14 @@ class DamagedFiles:
 
 def made_targets(work: Path) -> list[Target]:
     """Return all targets, made in an empty folder."""
-    return [_weights(work), *_finished_run(work), *_interrupted_run(work), *_written_by_people(work)]
+    data = [
+        # an image has no checksum: what it shows after a change belongs to the digest of the data set
+        Target("images", *image_folder(work), same=False),
+        Target("Parquet", *parquet_files(work), same=False),
+        Target("stored features", *feature_shard(work)),
+        Target("Market-1501 names", *market_names(work), same=False),
+    ]
+    return [_weights(work), *_finished_run(work), *_interrupted_run(work), *_written_by_people(work), *data]
 
 
 def _weights(work: Path) -> Target:
