@@ -56,6 +56,7 @@ BENCHMARKS = {
         speed("relative_step", "mmdetection"),
         speed("report", "RUNS: a folder with a few finished runs", "not used"),
         speed("sam_step"),
+        speed("saved_state", gpu="not used"),
         speed("start", gpu="not used"),
         speed("vit_step"),
         parity("views", "--weights FOLDER: an export; --images FILE: a data set that its classifier knows"),

@@ -29,6 +29,10 @@ VALIDATION = ("validation", "val", "test")
 PATTERNS = ("{}.parquet", "{}-*.parquet", "data/{}-*.parquet")
 
 
+MOST_CLASSES = 1_000_000
+"""Of a table that names none: its largest label says how many there are."""
+
+
 def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read Parquet files; keys `train`, `val` (a file or a pattern), `image`, `label` (columns).
 
@@ -119,11 +123,23 @@ def layout_from_tables(
     named = list(classes.values())
     if any(names != named[0] for names in named):
         raise UserError(f"{spec.name}: {_class_difference(classes)}")
-    count = len(named[0]) if named[0] else 1 + max(int(split.labels.max(initial=-1)) for split in splits.values())
+    count = len(named[0]) if named[0] else 1 + max(map(_largest_label, splits.values()))
     names = tuple(named[0] or map(str, range(count)))
     for split in splits.values():
         _check_labels(split, names)
     return FoundLayout(classes=names, train=splits.get("train"), val=splits.get("val"), storage=storage, origin=origin)
+
+
+def _largest_label(split: RowSplit) -> int:
+    """Return the largest label of a table without names of classes; -1 without rows. Raises UserError."""
+    if not len(split):
+        return -1
+    row = int(split.labels.argmax())
+    if split.labels[row] >= MOST_CLASSES:
+        raise UserError(
+            f"{split.place(row)}: label {split.labels[row]}, but there can be {MOST_CLASSES:,} classes at most"
+        )
+    return int(split.labels[row])
 
 
 def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, str]:

@@ -54,6 +54,15 @@ def test_a_users_file_and_patterns(tmp_path):
     assert len(opened(tmp_path, train=pattern).train) == 10
 
 
+def test_a_label_beyond_reason_is_named(tmp_path):
+    listed = rows()
+    table = pd.DataFrame({"jpeg": [content for content, _ in listed], "class_id": [label for _, label in listed]})
+    table.loc[3, "class_id"] = 2**40
+    table.to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(UserError, match=r"train.parquet, row 3: label 1099511627776, but there can be 1,000,000"):
+        opened(tmp_path, image="jpeg", label="class_id")
+
+
 def test_plain_columns_are_named(tmp_path):
     listed = rows()
     table = pd.DataFrame(
