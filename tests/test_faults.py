@@ -2,13 +2,16 @@
 
 import hashlib
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.faults import __main__ as faults
 from tests.faults.damaged_files import DamagedFiles, Target
+from tests.faults.hostile import refused
 from tests.faults.mutations import mutated
+from tests.faults.small_disk import SmallDisk
 from tests.faults.trial import NotHeldError
 
 
@@ -72,3 +75,31 @@ def test_unknown_kinds_and_repetition_of_several_are_refused() -> None:
         faults.FaultOptions(kinds=("byte",))
     with pytest.raises(Exception, match="--only repeats a trial of one kind"):
         faults.FaultOptions(only=3)
+
+
+@pytest.mark.parametrize(("read", "harm"), [(dict, "x: taken"), (lambda: 1 / 0, "x: a traceback: ZeroDivisionError")])
+def test_a_hostile_file_that_is_taken_or_ends_in_a_traceback_is_found(read: Callable[[], object], harm: str) -> None:
+    with pytest.raises(NotHeldError, match=harm):
+        refused("x", read)
+
+
+def test_a_disk_that_is_full_read_only_and_gone(tmp_path: Path) -> None:
+    try:
+        disk = SmallDisk(tmp_path / "disk", 0.1)
+    except PermissionError:
+        pytest.skip("no disk can be mounted here")
+    with disk:
+        (disk.seen / "kept").write_bytes(b"kept")
+        assert not (tmp_path / "disk" / "kept").exists()
+        with pytest.raises(OSError, match="No space left"):
+            (disk.seen / "large").write_bytes(bytes(2**20))
+        disk.set("size 10")
+        (disk.seen / "large").write_bytes(bytes(2**20))
+        disk.set("read-only")
+        with pytest.raises(OSError, match="Read-only"):
+            (disk.seen / "more").touch()
+        disk.set("writable")
+        disk.set("gone")
+        assert not (disk.seen / "kept").exists()
+        disk.set("back")
+        assert (disk.seen / "kept").read_bytes() == b"kept"

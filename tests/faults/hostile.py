@@ -112,10 +112,10 @@ class HostileFiles:
         if where == "weights":
             file = inside / rng.choice(("w.pth", "w.pt", "w.bin", "w.safetensors"))
             _save(rng, file, raw, mark)
-            _refused(where, lambda: create("tiny", weights=str(file)))
+            refused(where, lambda: create("tiny", weights=str(file)))
         elif where == "state":
             _save(rng, inside / STATE, raw, mark)
-            _refused(where, lambda: load_state(inside, "key"))
+            refused(where, lambda: load_state(inside, "key"))
         elif where == "outcomes":
             run = shutil.copytree(self.run, inside / self.run.name)
             (run / "outcomes.npz").write_bytes(raw)
@@ -175,7 +175,7 @@ class HostileFiles:
             with unpacked(file, inside) as place:
                 list(place.rglob("*"))
 
-        _refused("bundle", read)
+        refused("bundle", read)
         return "a bundle that climbs, links or swells: refused"
 
     def _tar(self, rng: random.Random, inside: Path) -> str:
@@ -190,7 +190,7 @@ class HostileFiles:
                 member.linkname = "../../../../etc/passwd"
             archive.addfile(member, io.BytesIO())
         archived = Archive("http://example.org/x.tar.gz", "md5", "0")
-        _refused("archive", lambda: _extract(archived, file, inside / "data"))
+        refused("archive", lambda: _extract(archived, file, inside / "data"))
         return "an archive that leaves its folder: refused"
 
     def _name(self, rng: random.Random, inside: Path) -> str:
@@ -258,7 +258,7 @@ class HostileFiles:
         config.get(SUITE, config)["model_args"][part] = f"{place}:Stem"
         (weights / CONFIG).write_text(json.dumps(config))
         given = rng.choice(((str(weights), {}), ("tiny", {"weights": str(weights)})))
-        _refused("code in an export", lambda: create(given[0], **given[1]))
+        refused("code in an export", lambda: create(given[0], **given[1]))
         return "code that came with weights: not run"
 
     def _server(self, rng: random.Random, inside: Path) -> str:
@@ -307,7 +307,8 @@ def _save(rng: random.Random, file: Path, raw: bytes, mark: Path) -> None:
         torch.save({"run_key": "key", "model": Runs(mark)}, file)
 
 
-def _refused(what: str, read: Callable[[], object]) -> None:
+def refused(what: str, read: Callable[[], object]) -> None:
+    """Raise NotHeldError unless a reader refuses what it is given in words of the suite."""
     try:
         read()
     except UserError as error:
