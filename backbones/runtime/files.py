@@ -98,9 +98,7 @@ def replace_folder(new: Path, target: Path) -> None:
     `new` must lie on the same file system. Where the system cannot exchange two names, the target is absent for a
     moment, its content kept beside it.
     """
-    for path in sorted(new.rglob("*"), reverse=True):  # what is inside a folder comes before it
-        _flush_to_disk(path)
-    _flush_to_disk(new)
+    flush_folder(new)
     if target.exists():
         if _swap_names(new, target):
             _flush_to_disk(target.parent)
@@ -113,6 +111,13 @@ def replace_folder(new: Path, target: Path) -> None:
     else:
         new.rename(target)
     _flush_to_disk(target.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Wait until a folder and all that is in it have reached the disk, which comes before it gets its name."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        _flush_to_disk(path)
+    _flush_to_disk(folder)
 
 
 def _swap_names(one: Path, other: Path) -> bool:

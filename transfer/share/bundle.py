@@ -4,6 +4,7 @@ A bundle is a zip archive: `manifest.json` with the sha256 and size of every fil
 runs give the same bytes. A bundle is imported only if `python -m transfer.verify` would accept every run in it.
 """
 
+import errno
 import json
 import shlex
 import stat
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
-from backbones.runtime.files import atomic_replacement, check_writable, write_error
+from backbones.runtime.files import atomic_replacement, check_writable, flush_folder, write_error
 from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import _DAMAGED, MANIFEST, SCHEMA, SHARED, SUPPORT, unpacked
 from transfer.records.checksums import size_and_sha256, with_checksum
@@ -173,7 +174,11 @@ def _import(run: Run, existing: Run | None, store: Store, result: Imported) -> N
         result.conflicts.append(f"{target}: unfinished, or no run at all; finish it or move it away, then import again")
     else:
         try:
+            flush_folder(run.folder)
             run.folder.rename(target)
         except OSError as error:
-            raise write_error(target, error, "--import") from error
-        result.added.append(name)
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise write_error(target, error, "--import") from error
+            _import(run, Run(target, Record.read(target / RECORD)), store, result)  # another process was faster
+        else:
+            result.added.append(name)
