@@ -162,8 +162,18 @@ def import_bundle(file: Path, store: Store) -> Imported:
         return result
 
 
+def _imported_meanwhile(folder: Path, run_key: str) -> Run | None:
+    """Return the run that another process has put into a folder since the store was read."""
+    try:
+        record = Record.read(folder / RECORD)
+    except (OSError, UserError):
+        return None
+    return Run(folder, record) if record.run_key == run_key else None
+
+
 def _import(run: Run, existing: Run | None, store: Store, result: Imported) -> None:
     name, target = run.record.run_id, store.folder(run.record.run_id)
+    existing = existing or _imported_meanwhile(target, run.record.run_key)
     if existing is not None:
         if same_result(existing.record, run.record):
             result.equal.append(name)
@@ -179,6 +189,6 @@ def _import(run: Run, existing: Run | None, store: Store, result: Imported) -> N
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise write_error(target, error, "--import") from error
-            _import(run, Run(target, Record.read(target / RECORD)), store, result)  # another process was faster
+            _import(run, None, store, result)  # another process was faster
         else:
             result.added.append(name)

@@ -1,6 +1,7 @@
 """Runs go from one store to another by way of a file, without paths, and nothing that was changed gets in."""
 
 import json
+import multiprocessing
 import stat
 import zipfile
 from collections.abc import Callable
@@ -332,3 +333,25 @@ def test_a_file_larger_than_its_record_says_is_not_unpacked(tmp_path: Path, runs
     with pytest.raises(UserError, match="would be 600000000 bytes, but its record says"):
         import_bundle(bomb, store)
     assert not list((tmp_path / "there").rglob("*")), "nothing was unpacked, and no scratch is left"
+
+
+def import_one(file: Path, root: Path, begin: Any, ended: Any) -> None:
+    begin.wait()
+    result = import_bundle(file, Store(root))
+    ended.put((len(result.added), len(result.equal), result.conflicts))
+
+
+def test_imports_of_one_bundle_at_once_add_its_runs_once(tmp_path: Path) -> None:
+    runs = [made(tmp_path / "theirs", seed) for seed in range(3)]
+    bundle(runs, tmp_path / "runs.zip")
+    processes = multiprocessing.get_context("fork")
+    for attempt in range(4):
+        begin, ended = processes.Barrier(4), processes.Queue()
+        arguments = (tmp_path / "runs.zip", tmp_path / f"ours-{attempt}", begin, ended)
+        started = [processes.Process(target=import_one, args=arguments) for _ in range(4)]
+        for process in started:
+            process.start()
+        results = [ended.get(timeout=60) for _ in started]
+        assert sum(added for added, _, _ in results) == 3
+        assert [(added + equal, conflicts) for added, equal, conflicts in results] == [(3, [])] * 4
+        assert len(Store(tmp_path / f"ours-{attempt}").runs()[0]) == 3
