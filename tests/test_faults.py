@@ -1,7 +1,9 @@
 """The campaign of faults itself: it counts harm, names what repeats it, and finds a reader that checks nothing."""
 
+import csv
 import hashlib
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,3 +105,17 @@ def test_a_disk_that_is_full_read_only_and_gone(tmp_path: Path) -> None:
         assert not (disk.seen / "kept").exists()
         disk.set("back")
         assert (disk.seen / "kept").read_bytes() == b"kept"
+
+
+def test_the_guide_quotes_the_campaign() -> None:
+    """Its table is the sum over the seeds that it names."""
+    text = (faults.TABLE.parents[2] / "docs" / "trust.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"seeds ([\d, and]+) of", text)
+    seeds = re.findall(r"\d+", named)
+    with faults.TABLE.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["seed"] in seeds]
+    quoted = {kind: (tried, held) for kind, tried, held in re.findall(r"\| `(\w+)` \| ([\d,]+) \| ([\d,]+) \|", text)}
+    assert quoted == {
+        kind: tuple(f"{sum(int(row[name]) for row in rows if row['kind'] == kind):,}" for name in ("tried", "held"))
+        for kind in faults.KINDS
+    }

@@ -202,6 +202,9 @@ def _flush_to_disk(path: Path) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the sha256 (hex) of a file's content."""
+    """Return the sha256 (hex) of a file's content. Raises OSError that names the file."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:  # of reading, which does not say of what
+            raise OSError(error.errno, error.strerror, str(path)) from error

@@ -1,4 +1,4 @@
-"""Errors of paths that no file can have, as errors for the user in one line. Imports no torch."""
+"""Errors of paths that no file can have, and of disks that fail, as errors for the user in one line. Imports no torch."""
 
 import errno
 
@@ -9,6 +9,7 @@ _REASONS = {
     errno.ENAMETOOLONG: "the name is longer than the file system takes",
     errno.ELOOP: "symbolic links go round in a circle",
 }
+_FAILING = (errno.EIO, errno.ESTALE, errno.ENOTCONN)
 _TEXTS = {
     "Could not determine home directory": "a path begins with `~` and a name that no user of this machine has; write "
     "it in full",
@@ -17,7 +18,13 @@ _TEXTS = {
 
 
 def path_error(error: BaseException) -> UserError | None:
-    """Return an error that says why a path cannot be one; None for every other error."""
+    """Return an error that says why a path cannot be one, or that its disk fails; None for every other error."""
+    if isinstance(error, OSError) and error.errno in _FAILING:
+        place = f"{error.filename}: " if error.filename else ""
+        return UserError(
+            f"{place}the disk fails, or the connection to it ({error.strerror}); what was saved is kept: give the same "
+            "command again when it works"
+        )
     if isinstance(error, OSError) and error.errno in _REASONS:
         return UserError(f"{_short(str(error.filename))}: {_REASONS[error.errno]}")
     if isinstance(error, RuntimeError | ValueError):

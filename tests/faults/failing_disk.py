@@ -17,7 +17,7 @@ from tests.faults.small_disk import SmallDisk
 from tests.faults.trial import NotHeldError
 from tests.processes import ENVIRONMENT, Command
 
-QUICK = [name for name in RUNS if name not in ("detect", "linear")]
+QUICK = [name for name in RUNS if name not in ("detect", "dino", "linear")]
 CALLS = (
     ("write", errno.EIO),
     ("write", errno.EDQUOT),

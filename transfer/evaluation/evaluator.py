@@ -20,6 +20,7 @@ from backbones.runtime import dist
 from backbones.runtime.device import choose_device
 from backbones.runtime.files import write_atomic
 from backbones.runtime.machine_errors import Situation, machine_error
+from backbones.runtime.path_errors import path_error
 from backbones.runtime.precision import choose_precisions
 from backbones.runtime.ranks import ranks_from_environment
 from backbones.runtime.user_faults import user_fault
@@ -176,7 +177,11 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         if context.ranks.first:
             with contextlib.suppress(UserError):  # the failure may be that the disk is full
                 write_atomic(folder / ERROR, traceback.format_exc().encode())
-        reported = machine_error(error, _situation(planned, context)) or user_fault(error, f" (see {folder / ERROR})")
+        reported = (
+            machine_error(error, _situation(planned, context))
+            or user_fault(error, f" (see {folder / ERROR})")
+            or path_error(error)
+        )
         if reported:
             traceback.clear_frames(error.__traceback__)  # they hold the model, and the next run needs the memory
             raise reported from None
