@@ -1,4 +1,4 @@
-"""Errors of paths that no file can have, and of disks that fail, as errors for the user in one line. Imports no torch."""
+"""Errors of paths that no file can have, and of disks that fail, as errors in one line. Imports no torch."""
 
 import errno
 
