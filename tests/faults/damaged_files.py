@@ -18,7 +18,7 @@ import torch
 
 from backbones.backbone import create
 from backbones.checkpoints.exports import PRETRAIN, WEIGHTS, export
-from backbones.engine.checkpoint import HISTORY, STATE, History, load_state
+from backbones.engine.checkpoint import HISTORY, PREVIOUS, STATE, History, load_state
 from backbones.errors import UserError
 from backbones.settings import CONFIGS, read_yaml
 from tasks.data.coco_annotations import read_split
@@ -136,6 +136,8 @@ def _interrupted_run(work: Path) -> list[Target]:
     wait_for(lambda: steps(out) >= 3)
     command.kill(signal.SIGKILL)
     (run,) = out.glob("reid-*")
+    if not (run / STATE).exists():  # killed between two renames
+        (run / PREVIOUS).rename(run / STATE)
     state = torch.load(run / STATE, weights_only=True)
     key, step, position = str(state["run_key"]), int(state["progress"]["step"]), state["history"]
 
