@@ -28,7 +28,7 @@ def test_no_seed_trains_from_weights_that_its_record_does_not_name(
         shutil.copytree(second, weights)
 
     command = ["reid", "--backbone", "tiny", "--smoke", "--weights", str(weights), "--out", str(tmp_path / "runs")]
-    command += ["--threads", "1", "--seeds", "0", "1"]
+    command += ["--threads", "1", "--workers", "0", "--epochs", "1", "--seeds", "0", "1"]
     with monkeypatch.context() as patched:
         patched.setattr(evaluator, "finish", replaced_after_the_first)
         assert run(command) == 1

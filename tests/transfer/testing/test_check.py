@@ -207,12 +207,10 @@ def test_the_doctor_refuses(argv: list[str], message: str, capsys: pytest.Captur
     assert message in capsys.readouterr().err
 
 
-# Twenty models of timm of more than ten families, the smallest of each.
+# Models of timm of ten families, those that are checked soonest.
 TIMM = (
-    *("vit_tiny_patch16_224", "deit_tiny_distilled_patch16_224", "xcit_nano_12_p16_224"),
-    *("swin_tiny_patch4_window7_224", "pvt_v2_b0", "mobilevit_xxs", "edgenext_xx_small", "lcnet_050"),
-    *("convnext_atto", "convnextv2_atto", "resnet14t", "resnet10t", "resnet18", "regnetx_002", "mobilenetv3_small_050"),
-    *("efficientnet_lite0", "fastvit_t8", "repvit_m0_9", "mambaout_femto", "coat_lite_tiny"),
+    *("vit_tiny_patch16_224", "deit_tiny_distilled_patch16_224", "pvt_v2_b0", "mobilevit_xxs", "edgenext_xx_small"),
+    *("lcnet_050", "convnextv2_atto", "resnet10t", "regnetx_002", "mobilenetv3_small_050"),
 )
 
 
@@ -224,7 +222,6 @@ def test_every_shipped_configuration_passes() -> None:
 
 
 @pytest.mark.slow
-def test_twenty_models_of_timm_pass() -> None:
-    assert len({*TIMM}) == 20
+def test_models_of_timm_pass() -> None:
     reports = [check_backbone(name, size=64, divisor=32, skip=QUICK) for name in TIMM]
     assert not [str(report) for report in reports if not report.ok]
