@@ -11,6 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transfer.cli.interrupts import end_on_interrupt
+
+end_on_interrupt()  # before anything that takes time
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

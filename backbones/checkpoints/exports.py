@@ -20,8 +20,9 @@ EXPORT = "export"
 """Folder, within a run's, of the weights that it left."""
 EXPORT_FACTS, HEAD = "export.json", "head.safetensors"
 """Beside the weights that a task trained: where they come from, and what was trained on top of the backbone."""
+CHECKED = (WEIGHTS, HEAD, CONFIG)
 SUMS, SOURCES = "files", "sources"
-"""Entry of these facts with the sha256 of each file of tensors, and the one with the user's files behind the parts."""
+"""Entry of these facts with the sha256 of each of `CHECKED`, and the one with the user's files behind the parts."""
 CARD = "README.md"
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 "names that weights have in a folder, first come first served"
@@ -45,7 +46,7 @@ def export(
     Args:
         model: a `Backbone` (whose mean and std are written too) or a model made by `timm.create_model`.
         folder: replaced if it exists.
-        extra: further JSON files, by name. That with the facts of a run gets the sha256 of the tensors' files, and the
+        extra: further JSON files, by name. That with the facts of a run gets the sha256 of the other files, and the
             user's files behind the model's parts, which are copied into the folder.
         tensors: the model's tensors, by default its state dict.
         head: tensors for a file `head.safetensors` beside them.
@@ -75,7 +76,7 @@ def export(
 
 
 def _checksums(folder: Path) -> dict[str, Any]:
-    return {SUMS: {name: file_sha256(folder / name) for name in (WEIGHTS, HEAD) if (folder / name).is_file()}}
+    return {SUMS: {name: file_sha256(folder / name) for name in CHECKED if (folder / name).is_file()}}
 
 
 def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
@@ -128,10 +129,10 @@ def _flag(part: str, value: str, folder: Path) -> str:
 
 
 def modified_files(folder: Path) -> list[str]:
-    """Return the files of tensors in an exported folder that are not as they were written, where that is known."""
+    """Return the files of `CHECKED` in an exported folder that are not as they were written, where that is known."""
     sums = pretraining_facts(folder).get(SUMS)
     named = sums if isinstance(sums, dict) else {}
-    files = [name for name in (WEIGHTS, HEAD) if name in named and (folder / name).is_file()]
+    files = [name for name in CHECKED if name in named and (folder / name).is_file()]
     return [name for name in files if file_sha256(folder / name) != named[name]]
 
 

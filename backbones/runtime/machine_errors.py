@@ -6,6 +6,7 @@ torch raises most of them as a RuntimeError, so they are known by their texts, w
 import errno
 import os
 import re
+import resource
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -107,8 +108,17 @@ def _out_of_memory(on_gpu: bool, situation: Situation) -> str:
     place = "the GPU" if on_gpu else "this machine"
     facts = _batch(situation) + ([f"peak {situation.peak_mib:.0f} MiB"] if situation.peak_mib is not None else [])
     where = f" in {'training' if situation.training else 'evaluation'} with {', '.join(facts)}" if facts else ""
-    fixes = _smaller(situation) or ["take a machine with more memory"]
+    fixes = [] if on_gpu else _raised_limit()
+    fixes += _smaller(situation) or ([] if fixes else ["take a machine with more memory"])
     return f"out of memory on {place}{where}: {', or '.join(fixes)}"
+
+
+def _raised_limit() -> list[str]:
+    """Return how to raise the limit of this process's address space, where there is one."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return []
+    return [f"raise the limit of the address space, {limit / 2**30:.1f} GiB here (`ulimit -v unlimited`)"]
 
 
 def _batch(situation: Situation) -> list[str]:

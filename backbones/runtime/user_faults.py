@@ -28,10 +28,19 @@ def user_fault(error: BaseException, more: str = "") -> UserError | None:
     if not lines:
         return None
     path, line = lines[-1]
-    reason = next((text.strip() for text in reversed(str(error).splitlines()) if text.strip()), "")
     kind = type(error).__name__
+    reason = _reason(str(error), kind)
     reason = reason if reason.startswith(f"{kind}:") else f"{kind}: {reason}".removesuffix(": ")
     return UserError(f"{path} at line {line}: {reason}{more}")
+
+
+def _reason(text: str, kind: str) -> str:
+    """Return the first line of an error's text; of one that a loader process sent, with its traceback, that of the
+    error at its end.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    sent = [line for line in lines if line.startswith(f"{kind}:")]
+    return sent[-1] if sent else next(iter(lines), "")
 
 
 def _lines(error: BaseException) -> Iterator[tuple[str, int]]:

@@ -94,7 +94,9 @@ class FailingDisk:
         last = self._on(disk, name, folder, "last")
         if last.wait() != 0:
             raise NotHeldError(f"{what}: when the disk works again, exit status {last.poll()}: {last.stderr[-500:]}")
-        shutil.copytree(disk.seen / "runs", folder / "runs")
+        for made in ("runs", "weights"):
+            if (disk.seen / made).exists():
+                shutil.copytree(disk.seen / made, folder / made)
         self._check(what, name, folder)
         return f"{what.removeprefix(f'{name} ')}: {'an error, then ' if status else ''}the same result"
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from backbones.runtime.files import scraps_in
+from backbones.runtime.files import file_sha256, scraps_in
 from tests.faults.killed_writers import contents, kill_a_rank, kill_writer, made_run, start_ranks, writers
 from tests.faults.trial import NotHeldError
 from tests.processes import Command
@@ -121,7 +121,15 @@ def difference(whole: Path, other: Path) -> str:
     same = arrays[0].keys() == arrays[1].keys() and all(
         arrays[0][key].tobytes() == arrays[1][key].tobytes() for key in arrays[0]
     )
-    return "" if same else "other results of samples"
+    if not same:
+        return "other results of samples"
+    return "" if _weights(whole) == _weights(other) else "other weights"
+
+
+def _weights(out: Path) -> dict[str, str]:
+    """Return the digests of the tensors that a run exported, and of those published beside its folder."""
+    files = (*out.glob("*/export/**/*.safetensors"), *out.parent.glob("weights/**/*.safetensors"))
+    return {f"{file.relative_to(out.parent)}": file_sha256(file) for file in files}
 
 
 def _without_extraction(one: Record) -> Record:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image
+from pyarrow import parquet
 
 from tests.faults.trial import NotHeldError
 from tests.processes import Command, free_port
@@ -91,8 +93,9 @@ def _on_odd_data(rng: random.Random, folder: Path) -> str:
     make, task, status = DATA[odd]
     (folder / "mine").mkdir()
     make(folder / "mine")
-    kind = "market1501" if task[0] == "reid" else "image_folder"
-    (folder / "mine.yaml").write_text(f"format: {kind}\nroot: {folder / 'mine'}\n")
+    kind = "market1501" if task[0] == "reid" else "parquet" if [*folder.glob("mine/*.parquet")] else "image_folder"
+    columns = "image: image\nlabel: label\n" if kind == "parquet" else ""
+    (folder / "mine.yaml").write_text(f"format: {kind}\nroot: {folder / 'mine'}\n{columns}")
     words = (*task, "--dataset", str(folder / "mine.yaml"), "--seeds", str(rng.randrange(100)))
     argv = [*words, *SHORT, "--out", str(folder / "runs"), "--features", str(folder / "features")]
     command = Command("transfer.run", argv, folder / "log")
@@ -135,18 +138,32 @@ def _folders(root: Path, train: dict[str, int], val: dict[str, int], plain: bool
                 _image(root / split / name / f"{number}.png", None if plain else number * 31 + len(name))
 
 
+def _parquet(root: Path, train: list[int], val: list[int]) -> None:
+    """Write a set whose labels are those given."""
+    _image(root / "one.png", 1)
+    content = (root / "one.png").read_bytes()
+    (root / "one.png").unlink()
+    for split, labels in (("train", train), ("val", val)):
+        rows = pa.table({"image": [content] * len(labels), "label": labels})
+        parquet.write_table(rows, root / f"{split}.parquet")
+
+
 REID = ("reid", "--epochs", "1", "--num-identities", "4", "--num-instances", "2", "--size", "64", "32")
+CONV = (*REID, "--stem", "conv")
 UNTRAINED = ("reid", "--epochs", "0", "--size", "64", "32")
 KNN = ("knn", "--size", "32", "--k", "1", "--other-k", "2")
 DATA: dict[str, tuple[Callable[[Path], None], tuple[str, ...], tuple[int, ...]]] = {
     "identities without a match": (lambda root: _market(root, lambda n: n, matched=False), UNTRAINED, (1,)),
     "images of one colour": (lambda root: _market(root, lambda n: None), REID, (TRAINING_FAILED,)),
+    "a batch of one colour in batch norm": (lambda root: _market(root, lambda n: None), CONV, (TRAINING_FAILED,)),
     "one image in the gallery": (lambda root: _market(root, lambda n: n, gallery=1), UNTRAINED, (0, 1)),
     "an empty gallery": (lambda root: _market(root, lambda n: n, gallery=0), UNTRAINED, (1,)),
     "an empty class": (lambda root: _folders(root, {"a": 4, "bb": 0}, {"a": 2, "bb": 2}), KNN, (0, 1)),
     "one class": (lambda root: _folders(root, {"a": 4}, {"a": 2}), KNN, (0, 1)),
     "one image": (lambda root: _folders(root, {"a": 1, "bb": 0}, {"a": 1, "bb": 0}), KNN, (0, 1)),
     "a class that training lacks": (lambda root: _folders(root, {"a": 3, "bb": 3}, {"ccc": 3}), KNN, (0, 1)),
+    "a label below 0": (lambda root: _parquet(root, [0, 1, -1], [0, 1]), KNN, (1,)),
+    "a label beyond those of training": (lambda root: _parquet(root, [0, 1, 0], [0, 7]), KNN, (1,)),
     "plain images": (lambda root: _folders(root, {"a": 4, "bb": 4}, {"a": 3, "bb": 3}, True), KNN, (TRAINING_FAILED,)),
 }
 """What is odd -> function that writes it, the task, and the exit statuses that are right."""

@@ -15,6 +15,7 @@ from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.visible_text import visible_lines
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
 from backbones.user_code import is_in_file, locate
+from transfer.cli.interrupts import INTERRUPTED, interrupts_are_errors
 from transfer.cli.option_layers import combined_options
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 from transfer.cli.run_weights import weights_of_run
@@ -23,8 +24,6 @@ from transfer.cli.yaml_layers import config_files, layer_values, names_of_flags
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C while nothing is under way that could be saved."""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 BASE = "recipe"
 """The key of a user's YAML file that names the shipped recipe below it."""
@@ -255,6 +254,7 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
         usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
     """
     try:
+        interrupts_are_errors()
         if usage and (not argv or argv[0] in ("-h", "--help")):
             print(usage)
             return 0 if argv else 2

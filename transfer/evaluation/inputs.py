@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from backbones.archs import ARCHITECTURE_FIELDS
-from backbones.checkpoints.exports import modified_files, pretraining_facts
+from backbones.checkpoints.exports import export_folder, modified_files, pretraining_facts
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
@@ -93,7 +93,8 @@ def _weights(spec: BackboneSpec, command: Command, listener: Listener) -> tuple[
         located = find_weights(spec)
         return spec, located.weights_id, _note_origin(located, listener)
     except UserError:
-        if not command.run.smoke or command.backbone.weights != "config":
+        # weights that are here and cannot be used, as damaged ones, are not missing
+        if not command.run.smoke or command.backbone.weights != "config" or export_folder(spec.weights):
             raise
         own_weights = Path("weights") / spec.name
         if spec.weights != str(own_weights) and pretraining_facts(own_weights):
@@ -134,6 +135,8 @@ def _note_origin(located: Located, listener: Listener) -> dict[str, Any]:
         listener.say(f"weights: {located.folder}, from the run {facts.get('run')}")
     origin = export_origin(facts)
     if located.folder and (modified := modified_files(located.folder)):
+        # they are not the weights of that training, nor of one of its seeds
+        origin = {name: value for name, value in origin.items() if name not in ("training", "seed")}
         origin["modified"] = True
         listener.note(f"{located.folder}: {', '.join(modified)} changed since the export was written")
     marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)

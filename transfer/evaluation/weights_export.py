@@ -23,10 +23,12 @@ _NOT_COMPARED = (*EXECUTION, "config", "dry_run")
 
 
 def check_planned_target(planned: "PlannedRun", run: PretrainRunOptions) -> None:
-    """Raise UserError when a planned pretraining could not put its weights into WEIGHTS/NAME."""
+    """Raise UserError when the weights of a planned pretraining are not in WEIGHTS/NAME and could not get there."""
+    target = _target(run, planned.inputs.spec.name)
+    if (target / WEIGHTS).is_file() and pretraining_facts(target).get("identity") == planned.run_key.digest:
+        return
     check_writable(run.weights_to, "--weights-to")
     if not run.replace:
-        target = _target(run, planned.inputs.spec.name)
         check_target(target, planned.run_key.digest, run.out, planned.options)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backbones.errors import UserError
+from transfer.cli.interrupts import INTERRUPTED
 from transfer.cli.options import RESOURCES
 from transfer.launch.base import ProcessSpec
 from transfer.records import command_result
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 JOBS = ".slurm"  # the folder of job files, within the folder of the runs
 LOOK_SECONDS = 0.5
 TAIL = 4096  # bytes of the log that are shown when the job was submitted by an earlier command
-INTERRUPTED = 130
 EXIT_STATUSES = (0, 1, 2, 3, 143)
 
 

@@ -159,6 +159,7 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
             labels.append(mark)
         elif any(map(is_marked, parents)) or mark in origin_marks:
             labels.append(f"pretraining {mark}")
+    labels += ["weights modified"] * ("modified" in origin_marks)
     subsets = [f"subset {parent.subset}" for parent in parents if parent.subset is not None]
     subsets += [mark for mark in origin_marks if mark.startswith("subset")]
     if any(record.details.get("resumed") for record in records):

@@ -104,8 +104,9 @@ class Record:
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The sha256 (hex) and size (bytes) of the other files of the run, by name. `Store.write` fills it in."""
     origin: dict[str, Any] = field(default_factory=dict)
-    """Marks of the trainings that the weights come from: `smoke`, `dirty`, `subset` (None if unknown), and of the last
-    training its `config_digest` as `training` and its `seed`. Empty if no training is known."""
+    """Marks of the trainings that the weights come from: `smoke`, `dirty`, `subset` (None if unknown), `modified` for
+    weights that changed after their export; and of the last training its `config_digest` as `training` and its `seed`.
+    Empty if no training is known."""
     user_code: dict[str, dict[str, str]] = field(default_factory=dict)
     """The `file` (path/to/file.py:NAME) and its `sha256` of each part of the run that is a user's: "task", "method",
     "reader", "metric NAME". Parts of the backbone are in `backbone`."""
@@ -144,9 +145,11 @@ class Record:
 
     @property
     def origin_marks(self) -> list[str]:
-        """The marks of the trainings that the weights come from: "smoke", "dirty", "subset 8"."""
+        """The marks of the trainings that the weights come from, and of the weights: "smoke", "dirty", "modified" after
+        their export, "subset 8".
+        """
         subset = self.origin.get("subset")
-        marks = [mark for mark in ("smoke", "dirty") if self.origin.get(mark)]
+        marks = [mark for mark in ("smoke", "dirty", "modified") if self.origin.get(mark)]
         return marks + ([f"subset {subset}"] if subset is not None else [])
 
     @classmethod

@@ -80,6 +80,8 @@ class Sweeper:
     jobs: dict[str, Progress] = field(default_factory=dict)
     _data: dict[tuple[str, str | None], str] = field(default_factory=dict)
     """The states of the data sets when their first cell was looked at."""
+    _weights: dict[Path, list[tuple[int, int]]] = field(default_factory=dict)
+    """The states of the weights that no cell trains, when the first of their cells was added."""
     _changed: bool = True
     """Whether the states of the cells have changed since they were written."""
 
@@ -90,6 +92,8 @@ class Sweeper:
         """Add jobs whose names are new."""
         for job in jobs:
             self.jobs.setdefault(job.name, Progress(job))
+            if job.parent is None:
+                self._weights.setdefault(_weights_of(job), _weights_states(job))
 
     def run(self) -> None:
         """Run until every job has ended.
@@ -169,8 +173,14 @@ class Sweeper:
         return progress.status == "waiting" and (parent is None or parent.status == "completed")
 
     def _files_unchanged(self, progress: Progress) -> bool:
-        """Return whether the user's files of a job are those that its name stands for; else the job has failed."""
-        changed = progress.job.changed_files()
+        """Return whether the user's files and weights of a job are those of the sweep's begin; else it has failed.
+
+        Seeds of one row would otherwise start from different weights.
+        """
+        job = progress.job
+        changed = job.changed_files()
+        if job.parent is None and self._weights[_weights_of(job)] != _weights_states(job):
+            changed.append(str(_weights_of(job)))
         if changed:
             reason = f"{', '.join(changed)} changed since the sweep began; start the sweep again"
             self._end(progress, "failed", reason)
@@ -290,9 +300,14 @@ def _value_of(flag: str, argv: Sequence[str]) -> str | None:
     return argv[argv.index(flag) + 1] if flag in argv else None
 
 
+def _weights_of(job: SweepJob) -> Path:
+    """Return where a job without a parent finds weights, by path or by its backbone's name."""
+    return Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
+
+
 def _weights_states(job: SweepJob) -> list[tuple[int, int]]:
-    """Return the size and modification time of the weights that a job finds by path or by its backbone's name."""
-    weights = Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
+    """Return the size and modification time of the weights that a job finds; none if there are none."""
+    weights = exports.inside_run(_weights_of(job))
     states = [path.stat() for path in (weights, weights / exports.WEIGHTS) if path.is_file()]
     return [(state.st_size, state.st_mtime_ns) for state in states]
 

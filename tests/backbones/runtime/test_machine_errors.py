@@ -1,6 +1,7 @@
 """Errors of the machine by the texts of torch 2.15, and what the message names and advises in each situation."""
 
 import errno
+import resource
 from typing import Any
 
 import pytest
@@ -137,3 +138,11 @@ def test_a_driver_too_old_is_no_reason_to_train_on_the_cpu(name: str, monkeypatc
 def test_usage_errors_keep_their_exit_status() -> None:
     with pytest.raises(UsageError), in_one_line():
         raise UsageError("wrong") from MemoryError()
+
+
+def test_a_limit_of_the_shell_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (3 * 2**30, 3 * 2**30))
+    reported = machine_error(MemoryError())
+    assert str(reported) == (
+        "out of memory on this machine: raise the limit of the address space, 3.0 GiB here (`ulimit -v unlimited`)"
+    )

@@ -18,6 +18,8 @@ from safetensors.torch import load_file, save_file
 
 import transfer.pretrain
 import transfer.run
+from backbones.backbone import create
+from backbones.checkpoints.exports import export
 from backbones.errors import UserError
 from backbones.settings import write_yaml
 from tests.processes import Command, wait_for
@@ -30,7 +32,7 @@ from transfer.sweep.__main__ import main
 from transfer.sweep.definition.cell_states import locked, read_states
 from transfer.sweep.definition.grid import SweepJob, expand, result_file
 from transfer.sweep.definition.sweep_file import read_sweep
-from transfer.sweep.runner import Sweeper
+from transfer.sweep.runner import Progress, Sweeper
 
 QUICK = {"smoke": True, "threads": 1, "subset": 30}
 PRETRAIN = {"pretrain": "cifar_deit", "backbone": "tiny", "dataset": "toy_digits", "options": {**QUICK, "epochs": 2}}
@@ -299,6 +301,31 @@ def test_changed_weights_run_again_and_take_the_place_of_the_cells_own(tmp_path:
     again, launcher = swept(tmp_path / "out", jobs)
     assert len(launcher.words) == 1
     assert [progress.status for progress in again.jobs.values()] == ["completed"]
+
+
+def test_weights_replaced_between_two_seeds_stop_the_second(tmp_path: Path) -> None:
+    """Their mean would be that of two pretrainings, told as two seeds of one."""
+    first, second = (export(create("tiny"), tmp_path / name) for name in ("weights", "other"))
+    options = {**QUICK, "epochs": 1, "weights": str(first)}
+    ended: list[Progress] = []
+
+    class OneByOne(InThisProcess):
+        def fits(self, work: ProcessSpec) -> bool:
+            return len(self.words) == len(ended)
+
+    def replace(progress: Progress) -> Sequence[SweepJob]:
+        ended.append(progress)
+        if progress.status == "completed":
+            shutil.rmtree(first)
+            shutil.copytree(second, first)
+        return ()
+
+    sweeper = Sweeper(tmp_path / "out", OneByOne(), on_end=replace)
+    sweeper.add(jobs_of(tmp_path, pretrain=PRETRAIN | {"options": options, "seeds": [0, 1]}))
+    sweeper.run()
+    one, two = sweeper.jobs.values()
+    assert (one.status, two.status) == ("completed", "failed")
+    assert two.reason == f"{first} changed since the sweep began; start the sweep again"
 
 
 def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> None:
