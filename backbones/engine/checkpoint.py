@@ -87,6 +87,8 @@ def _check_archive(path: Path) -> None:
         for entry in archive.infolist():
             if entry.compress_type != zipfile.ZIP_STORED:
                 raise ValueError(f"{entry.filename} is compressed, which torch never does")
+            if entry.external_attr or entry.is_dir():  # torch reads nothing of a folder, and leaves its memory as it is
+                raise ValueError(f"{entry.filename} is marked as a folder, which torch never writes")
             with archive.open(entry) as file:
                 while file.read(CHUNK):
                     pass

@@ -119,6 +119,8 @@ class _Annotations:
 
 FAR = 1e5
 """Pixels from the origin beyond which no point of a polygon is taken: no image is so large."""
+LONG = 1e6
+"""Pixels of an outline beyond which no polygon is taken: filling it takes memory for each of them."""
 _COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd")
 
 
@@ -158,18 +160,42 @@ class _Objects:
     def _without_short(self, segmentation: Any) -> Any:
         """Remove polygons with fewer than three points; an object without others is left with its box.
 
-        So are polygons with a point that no image reaches: filling them takes memory and time without limit.
+        So are polygons with a point that no image reaches, or an outline longer than any object's: filling them takes
+        memory and time without limit.
         """
         if not isinstance(segmentation, list):
             return segmentation
         polygons = [polygon for polygon in segmentation if len(polygon) >= 2 * POINTS]
         self.short += len(segmentation) - len(polygons)
         if self.checks_far:
-            near = [polygon for polygon in polygons if max(map(abs, polygon)) <= FAR]
+            near = [polygon for polygon in polygons if _can_be_filled(polygon)]
             self.far += len(polygons) - len(near)
             polygons = near
         self.bare += bool(segmentation) and not polygons
         return polygons
+
+
+def _can_be_filled(polygon: list[float]) -> bool:
+    reach = max(map(abs, polygon))
+    if reach > FAR:
+        return False
+    return reach * len(polygon) <= LONG or float(_outlines(np.array(polygon), np.array([len(polygon)]))[0]) <= LONG
+
+
+def _outlines(coordinates: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
+    """Return the length of each closed polygon's outline [P] in pixels, the longer side of each edge counted.
+
+    Args:
+        coordinates: x, y, x, y, ... of all polygons [N]; ends: where each ends in them [P].
+    """
+    points = coordinates.reshape(-1, 2)
+    last = np.asarray(ends) // 2 - 1
+    starts = np.concatenate([[0], last[:-1] + 1]).astype(np.int64)
+    following = np.arange(1, len(points) + 1)
+    following[last] = starts
+    edges = np.abs(points[following] - points).max(axis=1)
+    lengths: NDArray[Any] = np.add.reduceat(edges, starts)
+    return lengths
 
 
 @contextmanager
@@ -199,10 +225,17 @@ def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> _Annotation
     check_unique(file, "images", [image.file_name for image in lists.images], "file_name")
     check_unique(file, "categories", [number for number, _ in lists.categories], "id")
     check_unique(file, "annotations", lists.objects.ids, "id")
-    if fast and not (np.abs(np.asarray(lists.objects.segmentations.coordinates)) <= FAR).all():
+    if fast and not _all_can_be_filled(lists.objects.segmentations):
         raise Unsure
     lists.images.sort(key=lambda image: image.id)
     return _assemble(file, lists.content, lists.images, dict(sorted(lists.categories)), lists.objects)
+
+
+def _all_can_be_filled(segmentations: Collector) -> bool:
+    coordinates, ends = np.asarray(segmentations.coordinates), np.asarray(segmentations.ends)
+    if not len(ends):
+        return True
+    return bool((np.abs(coordinates) <= FAR).all() and (_outlines(coordinates, ends) <= LONG).all())
 
 
 class _Lists:

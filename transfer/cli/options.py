@@ -80,8 +80,8 @@ class RunOptions:
             raise UsageError(f"--checkpoint-seconds {self.checkpoint_seconds}: must be 0 or more")
         if self.skip_corrupt < 0:
             raise UsageError(f"--skip-corrupt {self.skip_corrupt}: must be 0 or more")
-        if any(seed < 0 for seed in self.seeds) or not self.seeds or len({*self.seeds}) < len(self.seeds):
-            raise UsageError("--seeds: give one or more different numbers, 0 or above")
+        if not self.seeds or len({*self.seeds}) < len(self.seeds) or not all(0 <= one < 2**63 for one in self.seeds):
+            raise UsageError("--seeds: give one or more different numbers, from 0 to 2**63 - 1")
         if len({*self.dataset}) < len(self.dataset):
             raise UsageError("--dataset: a name stands there twice")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 COSTS = (
     *("params", "gflops", "train_seconds", "eval_seconds", "images_per_second", "data_wait_share", "device_hours"),
-    *("extraction_seconds", "found_hours"),
+    *("extraction_seconds", "found_hours", "peak_mib"),
 )
 """Entries of `Record.cost` with which reports compute: numbers or None."""
 STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
@@ -42,13 +42,15 @@ def _parts(content: dict[str, Any]) -> dict[str, bool]:
         and all(isinstance(sha, str) for sha in (backbone.get("files") or {}).values())
         and all(_is_number_or_none(backbone.get(name)) for name in ("patch", "depth")),
         "environment": _texts(environment, "device", "device_type", "started", "precision", "eval_precision")
-        and is_a(environment.get("versions"), (dict, type(None)))
+        and is_a(environment.get("versions", {}), dict)
         and all(is_a(environment.get(name), (int, type(None))) for name in ("world_size", "sequence_parallel"))
         and all(_is_number_or_none(environment.get(name)) for name in ("threads", "workers")),
         "outcome": _texts(outcome, "reason"),
         "details": all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables)
         and all(is_a(details.get(name), (dict, type(None))) for name in ("stem", "features"))
-        and is_a(details.get("resumed"), (list, type(None))),
+        and is_a(details.get("resumed"), (list, type(None)))
+        and all(_are_plain(row) for table in tables for row in table)
+        and _is_support(details.get("support")),
         "origin": _texts(origin, "training") and is_a(origin.get("subset"), (int, type(None))),
         "untrained": all(isinstance(name, str) for name in content["untrained"]),
         "notes": all(isinstance(note, str) for note in content["notes"]),
@@ -63,6 +65,18 @@ def _parts(content: dict[str, Any]) -> dict[str, bool]:
         "seed": content["seed"] >= 0,
         "run_id": bool(content["run_id"]) and "/" not in content["run_id"] and "\x00" not in content["run_id"],
     }
+
+
+def _are_plain(row: dict[str, Any]) -> bool:
+    """Return whether a row of token diagnostics has finite numbers, texts, None, or lists of them."""
+    values = [one for value in row.values() for one in (value if isinstance(value, list) else [value])]
+    return all(isinstance(one, str | bool) or _is_number_or_none(one) for one in values)
+
+
+def _is_support(support: Any) -> bool:
+    """Return whether the facts on support sets are there with numbers of classes by number of shots, or are not."""
+    fewer = support.get("classes_with_fewer") if isinstance(support, dict) else None
+    return fewer is None or (isinstance(fewer, dict) and all(is_a(classes, int) for classes in fewer.values()))
 
 
 def _texts(entry: dict[str, Any], *names: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from backbones.data.array_index import stamp_of
-from backbones.data.spec import candidate_folders, resolve_dataset
+from backbones.data.spec import DatasetSpec, candidate_folders, resolve_dataset
 
 
 def data_state(dataset: str, data: Path | None) -> str:
@@ -29,12 +29,26 @@ def data_state(dataset: str, data: Path | None) -> str:
     folders = [folder for folder in (*named, *under) if folder.is_dir()]
     if not folders:
         folders = [folder for folder in candidate_folders(spec, data, itself=True)[0] if folder.is_dir()]
-    digest = hashlib.sha256()
-    for folder in folders:
-        digest.update(os.fsencode(folder.resolve()) + b"\n")
-        for line in _lines(folder):
-            digest.update(line)
-    return digest.hexdigest() if folders else ""
+    states = [state for path in (*folders, *_named_files(spec)) if (state := path_state(path))]
+    return hashlib.sha256("\n".join(states).encode()).hexdigest() if states else ""
+
+
+def path_state(path: Path) -> str:
+    """Return what changes when a file, or any file of a folder, changes; empty where there is neither."""
+    if not path.exists():
+        return ""
+    digest = hashlib.sha256(os.fsencode(path.resolve()) + b"\n")
+    for line in _lines(path) if path.is_dir() else (stamp_of(path.stat()).encode(),):
+        digest.update(line)
+    return digest.hexdigest()
+
+
+def _named_files(spec: DatasetSpec) -> Iterator[Path]:
+    """Yield the files that a data set names by absolute paths or patterns, which may lie outside its folder."""
+    for value in spec.options.values():
+        if isinstance(value, str) and Path(value).is_absolute():
+            place = Path(value).anchor
+            yield from sorted(Path(place).glob(value.removeprefix(place)))
 
 
 def _lines(folder: Path) -> Iterator[bytes]:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backbones.checkpoints import exports
+from backbones.data.array_index import stamp_of
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, write_atomic
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import STATE, Record, Store
-from transfer.sweep.data_state import data_state
+from transfer.sweep.data_state import data_state, path_state
 from transfer.sweep.definition.cell_states import CellState, locked, write_states
 from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
@@ -80,7 +81,7 @@ class Sweeper:
     jobs: dict[str, Progress] = field(default_factory=dict)
     _data: dict[tuple[str, str | None], str] = field(default_factory=dict)
     """The states of the data sets when their first cell was looked at."""
-    _weights: dict[Path, list[tuple[int, int]]] = field(default_factory=dict)
+    _weights: dict[Path, list[str]] = field(default_factory=dict)
     """The states of the weights that no cell trains, when the first of their cells was added."""
     _changed: bool = True
     """Whether the states of the cells have changed since they were written."""
@@ -277,15 +278,20 @@ class Sweeper:
         files.
         """
         parent = self.jobs[job.parent.name].record if job.parent else None
-        parts = [job.argv(Path()), self.extra, self._data_state(job), parent.export if parent else _weights_states(job)]
+        weights = parent.export if parent else _weights_states(job)
+        parts = [job.argv(Path()), self.extra, self._data_state(job), weights, _option_states(job)]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def _data_state(self, job: SweepJob) -> str:
+    def _data_state(self, job: SweepJob) -> list[str]:
+        """Return the states of the data set of a job, and of those on which it is scored besides."""
         named = job.options.get("data", _value_of("--data", self.extra))
-        key = job.dataset, None if named is None else str(named)
-        if key not in self._data:
-            self._data[key] = data_state(job.dataset, None if named is None else Path(str(named)))
-        return self._data[key]
+        folder = None if named is None else str(named)
+        others = job.options.get("test_dataset") or ()
+        names = (job.dataset, *map(str, others if isinstance(others, list | tuple) else (others,)))
+        for key in ((name, folder) for name in names):
+            if key not in self._data:
+                self._data[key] = data_state(key[0], None if folder is None else Path(folder))
+        return [self._data[name, folder] for name in names]
 
     def _read(self, runs: Sequence[str]) -> Record | None:
         store = Store(self.out / "runs")
@@ -305,11 +311,16 @@ def _weights_of(job: SweepJob) -> Path:
     return Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
 
 
-def _weights_states(job: SweepJob) -> list[tuple[int, int]]:
-    """Return the size and modification time of the weights that a job finds; none if there are none."""
+def _weights_states(job: SweepJob) -> list[str]:
+    """Return the stamps of the weights that a job finds; none if there are none."""
     weights = exports.inside_run(_weights_of(job))
-    states = [path.stat() for path in (weights, weights / exports.WEIGHTS) if path.is_file()]
-    return [(state.st_size, state.st_mtime_ns) for state in states]
+    return [stamp_of(path.stat()) for path in (weights, weights / exports.WEIGHTS) if path.is_file()]
+
+
+def _option_states(job: SweepJob) -> list[str]:
+    """Return the stamps of files and folders that options name, such as that of token labels."""
+    named = [value for name, value in job.options.items() if name not in ("weights", "data") and isinstance(value, str)]
+    return [path_state(Path(value)) for value in named if "/" in value]
 
 
 def _state(progress: Progress) -> CellState:

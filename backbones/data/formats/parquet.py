@@ -6,6 +6,7 @@ Images stay encoded until they are read. Nothing is downloaded. Letters: M image
 """
 
 import contextlib
+import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -80,7 +81,18 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
     if not sum(rows):
         raise UserError(f"{shortened(source.files)}: there are no rows")
     with quiet_datasets(shortened(source.files)):
-        return Dataset.from_parquet([str(path) for path in paths]), source
+        return Dataset.from_parquet([str(path) for path in paths], cache_dir=str(_converted(source))), source
+
+
+def _converted(source: Source) -> Path:
+    """Return the folder of the rows converted from files: one for each state of these.
+
+    `datasets` takes files of equal names and times for equal, and would give the rows of files that were replaced.
+    """
+    import datasets
+
+    digest = hashlib.sha256(source.stamp.encode()).hexdigest()[:16]
+    return Path(datasets.config.HF_DATASETS_CACHE) / f"vit-transfer-{digest}"
 
 
 @contextlib.contextmanager

@@ -90,7 +90,9 @@ def truth_from(truth: dict[str, Any], kind: str) -> Objects:
         category=_places([annotation["category_id"] for annotation in annotations], categories, "category"),
         area=np.array([annotation["area"] for annotation in annotations], dtype=np.float64),
         boxes=_boxes(annotations),
-        masks=_encoded([*map(_truth_mask, annotations)], annotations, sizes) if kind == "segm" else None,
+        masks=_encoded([_truth_mask(one, *sizes[one["image_id"]]) for one in annotations], annotations, sizes)
+        if kind == "segm"
+        else None,
         crowd=np.array([bool(annotation.get("iscrowd", 0)) for annotation in annotations], dtype=bool),
         ids=ids,
         names=np.array([image["file_name"] for image in images], dtype=np.str_),
@@ -144,14 +146,18 @@ def _boxes(entries: Sequence[dict[str, Any]]) -> NDArray[Any]:
     return np.array([entry["bbox"] for entry in entries], dtype=np.float64).reshape(-1, 4)
 
 
-def _truth_mask(annotation: dict[str, Any]) -> Any:
+def _truth_mask(annotation: dict[str, Any], height: int, width: int) -> Any:
+    """Return the segmentation of an object; that of a crowd without one is its box, as far as the image shows it."""
     mask = annotation.get("segmentation")
     if mask:
         return mask
     if not annotation.get("iscrowd", 0):
         raise ValueError(f"object {annotation['id']} has no `segmentation`, so masks cannot be scored")
-    x, y, width, height = annotation["bbox"]
-    return [[x, y, x, y + height, x + width, y + height, x + width, y]]
+    left, top, across, down = annotation["bbox"]
+    # a pixel beyond the border changes nothing inside, and boxes of any size need no memory
+    x, right = (min(max(one, -1), width + 1) for one in (left, left + across))
+    y, bottom = (min(max(one, -1), height + 1) for one in (top, top + down))
+    return [[x, y, x, bottom, right, bottom, right, y]]
 
 
 def _encoded(masks: list[Any], entries: Sequence[dict[str, Any]], sizes: dict[int, tuple[int, int]]) -> NDArray[Any]:

@@ -1,4 +1,5 @@
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ def test_a_loader_that_is_killed_while_the_state_is_saved_is_no_full_disk(tmp_pa
         save_state(tmp_path, {"step": KilledLoader()})
     assert torch.load(tmp_path / STATE) == {"step": 1}
     assert [path.name for path in tmp_path.iterdir()] == [STATE]
+
+
+DIRECTORY_ENTRY = 46
+"""Bytes of an entry of an archive's directory before its name."""
 
 
 def trained(folder: Path, stop: int, *, epochs: int = 3) -> Context:
@@ -64,6 +69,33 @@ def test_a_flipped_bit_is_refused_or_was_of_no_consequence(tmp_path: Path) -> No
         else:
             assert all(torch.equal(a, b) for a, b in zip(tensors(state), expected, strict=True)), bit
     assert refused > 200
+
+
+def test_no_bit_of_the_archives_directory_gives_another_state(tmp_path: Path) -> None:
+    """Torch leaves the memory of a tensor as it is whose entry is marked as a folder."""
+    trained(tmp_path, 4)
+    path, sound = tmp_path / STATE, (tmp_path / STATE).read_bytes()
+    expected = [tensor.clone() for tensor in tensors(load_state(tmp_path, "run"))]
+    with zipfile.ZipFile(path) as archive:
+        entries = _directory(sound, archive.start_dir)
+        of_tensors = [entries[number] for number, one in enumerate(archive.infolist()) if "/data/" in one.filename]
+    for entry in (entries[0], of_tensors[0], of_tensors[-1]):
+        for bit in range(8 * entry, 8 * (entry + DIRECTORY_ENTRY)):
+            damaged = bytearray(sound)
+            damaged[bit // 8] ^= 1 << (bit % 8)
+            path.write_bytes(damaged)
+            state, _ = loaded(tmp_path)
+            same = state is None or all(torch.equal(a, b) for a, b in zip(tensors(state), expected, strict=True))
+            assert same, bit - 8 * entry
+    marked = bytearray(sound)
+    marked[of_tensors[0] + 38] |= 0x10
+    path.write_bytes(marked)
+    assert "is marked as a folder" in loaded(tmp_path)[1]
+
+
+def _directory(content: bytes, begin: int) -> list[int]:
+    """Return where each entry of an archive's directory begins."""
+    return [place for place in range(begin, len(content) - 4) if content[place : place + 4] == b"PK\1\2"]
 
 
 def test_the_state_before_is_kept_and_leads_to_the_same_end(tmp_path: Path) -> None:

@@ -184,6 +184,20 @@ def test_polygons_that_no_image_reaches_are_dropped_and_counted(tmp_path, monkey
     assert "far_polygons" not in data.dropped["val"]
 
 
+@pytest.mark.parametrize("indexed", [False, True])
+def test_outlines_longer_than_any_objects_are_dropped_and_counted(tmp_path, monkeypatch, indexed):
+    """Filling a polygon takes memory for each pixel of its outline, many times that of the image."""
+    if indexed:
+        monkeypatch.setattr(coco_annotations, "INDEXED", 0)
+    square = SQUARE[0]
+    dense = [coordinate for number in range(50) for coordinate in (99_000 * (-1) ** number, number)]
+    round_about = [coordinate for number in range(600) for coordinate in (number % 7, number % 5)]
+    given = objects(*((101, 2, [1, 1, 8, 8], {"segmentation": [mask]}) for mask in (dense, square, round_about)))
+    data = opened(written(tmp_path, train=content("train") | {"annotations": given}))
+    assert list(data.train.segmentations) == [None, [square], [round_about]]
+    assert data.dropped["train"]["far_polygons"] == 1
+
+
 def test_a_crowd_without_mask_leaves_masks(tmp_path):
     data = opened(written(tmp_path, train=changed("annotations", 2, segmentation=None)))
     assert data.masks

@@ -47,6 +47,7 @@ def parsed(content: dict[str, Any]) -> Record | None:
 def test_any_value_anywhere_is_refused_or_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Resealed records, one entry changed each: a report of the folder is made, with or without that run."""
     details = {"accuracy": {"standard_error": 0.01}, "layers": [{"place": "stem", "similarity": 0.5}]}
+    details["support"] = {"classes_with_fewer": {"10": 2}}
     whole = made(weights_id="sha256:a", details=details, user_code={"task": {"file": "t.py:T", "sha256": 64 * "0"}})
     source = json.loads(json.dumps(asdict(whole)))
     folder = Path(store(tmp_path / "runs", made(seed=1), made(stem="conv"), trained("sha256:a")))

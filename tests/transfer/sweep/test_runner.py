@@ -296,8 +296,9 @@ def test_changed_weights_run_again_and_take_the_place_of_the_cells_own(tmp_path:
     jobs = jobs_of(tmp_path, pretrain=PRETRAIN | {"options": options})
     swept(tmp_path / "out", jobs)
     assert not swept(tmp_path / "out", jobs)[1].words, "nothing has changed"
-    tensors = load_file(weights / "model.safetensors")
+    state, tensors = (weights / "model.safetensors").stat(), load_file(weights / "model.safetensors")
     save_file({name: value + 0.01 for name, value in tensors.items()}, weights / "model.safetensors", {"format": "pt"})
+    os.utime(weights / "model.safetensors", ns=(state.st_atime_ns, state.st_mtime_ns))  # as copies keep it
     again, launcher = swept(tmp_path / "out", jobs)
     assert len(launcher.words) == 1
     assert [progress.status for progress in again.jobs.values()] == ["completed"]

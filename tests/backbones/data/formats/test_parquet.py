@@ -96,6 +96,19 @@ def test_changed_files_are_seen(root):
     assert before.digest != after.digest
 
 
+def test_files_replaced_by_others_of_the_same_times_are_seen(root):
+    """`datasets` would give the rows that it converted before."""
+    file = root / "train.parquet"
+    os.utime(file, ns=(10**18, 10**18))
+    before = opened(root)
+    write_parquet(file, rows(5)[::-1])
+    os.utime(file, ns=(10**18, 10**18))
+    after = opened(root)
+    assert len(before.train) == len(after.train)
+    assert before.digest != after.digest
+    assert [*before.train.labels] != [*after.train.labels]
+
+
 @pytest.mark.parametrize("names", [("bird", "cat", "dog"), None])
 def test_labels_out_of_range(tmp_path, names):
     """Past the names; without names a negative one."""
