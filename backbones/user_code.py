@@ -3,7 +3,8 @@
 Stems, attentions, FFNs, backbones, tasks, metrics, readers of data and pretraining methods may be such parts.
 A live module (`live:NAME`, see `backbones.runtime.live_modules`) is such a part too.
 
-The sha256 of the file enters the identity of every run that uses it. What the file imports from elsewhere does not.
+The sha256 of the file, and of the files that it imports from its folder or the working directory, enters the identity
+of every run that uses it. What it imports from elsewhere, such as installed packages, does not.
 Importing this module costs nothing; only `load` runs the user's file.
 """
 
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.runtime import live_modules
 from backbones.runtime.user_faults import MODULES
+from backbones.runtime.user_imports import imported_files
 
 T = TypeVar("T")
 _ROOM = Path(__file__).resolve().parent
@@ -81,10 +83,20 @@ def locate(text: str, folder: Path | None = None) -> str:
 
 
 def digest(text: str) -> str:
-    """Return the sha256 (hex) of the contents of the file in a located `file.py:Name`, or of a live module's source."""
+    """Return the sha256 (hex) of the contents of the file in a located `file.py:Name`, or of a live module's source.
+
+    Where the file imports others of the user's, it is the sha256 of the file's and theirs; see `imported_files`.
+    """
     if live_modules.is_live(text):
         return live_modules.find(text).source_digest
-    return hashlib.sha256(Path(text.rpartition(":")[0]).read_bytes()).hexdigest()
+    return file_digest(Path(text.rpartition(":")[0]))
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of a user's file and of those that it imports; see `digest`."""
+    own = hashlib.sha256(path.read_bytes()).hexdigest()
+    others = sorted(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in imported_files(path))
+    return hashlib.sha256("\n".join([own, *others]).encode()).hexdigest() if others else own
 
 
 def load(text: str) -> Any:

@@ -11,6 +11,8 @@ from backbones.checkpoints import hub
 from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loading_card, write_config
 from backbones.errors import UsageError, UserError
 from backbones.runtime.files import file_sha256, replace_folder
+from backbones.runtime.user_imports import imported_files
+from backbones.user_code import file_digest
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -84,10 +86,15 @@ def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
     copied: dict[str, dict[str, str]] = {}
     for part, sha in getattr(spec, "files", {}).items():
         path = Path(getattr(spec, part).rpartition(":")[0])
-        if path.is_file() and file_sha256(path) == sha:
+        if path.is_file() and file_digest(path) == sha:
             taken = any(copy["file"] == path.name and copy["sha256"] != sha for copy in copied.values())
             name = f"{part}_{path.name}" if taken else path.name
             shutil.copyfile(path, folder / name)
+            for imported in imported_files(path):  # beside the file, as it finds them
+                beside = imported.relative_to(path.parent) if path.parent in imported.parents else imported.name
+                if not (folder / beside).exists():
+                    (folder / beside).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(imported, folder / beside)
             copied[part] = {"file": name, "sha256": sha}
     return {SOURCES: copied} if copied else {}
 
@@ -118,7 +125,7 @@ def check_named_part(folder: Path, part: str, value: str) -> None:
     if not copy.is_file():
         fix = f"give its file by {_flag(part, f'FILE.py:{name}', folder)}"
     else:
-        known = isinstance(source, dict) and file_sha256(copy) == source.get("sha256")
+        known = isinstance(source, dict) and file_digest(copy) == source.get("sha256")
         what = "the file with which they were trained" if known else "a copy, which is not known to be the same,"
         fix = f"{what} is {copy}: read it, then give {_flag(part, f'{copy}:{name}', folder)}"
     raise UsageError(f"the file of {part}, {path}, {reason}; {fix}")

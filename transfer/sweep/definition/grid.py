@@ -11,6 +11,7 @@ from typing import Any
 
 from backbones.errors import UsageError
 from backbones.settings import read_yaml
+from backbones.user_code import file_digest
 from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step, number, options_of
 from transfer.sweep.definition.sweep_file import SweepFile
 
@@ -168,6 +169,8 @@ def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:
     path = folder / (argument.rpartition(":")[0] if ".py:" in argument else argument)
     if path.suffix not in (".py", ".yaml", ".yml") or not path.is_file():
         return ""
+    if path.suffix == ".py":
+        return file_digest(path)
     inner = "".join(_content(text, path.parent, depth - 1) for text in _texts(path)) if depth else ""
     return hashlib.sha256(path.read_bytes() + inner.encode()).hexdigest()
 

@@ -1,0 +1,58 @@
+"""The files of a user that a user's file imports, read from its text. Importing this runs nothing of the user's."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+OWN = ("transfer", "backbones", "tasks", "configs", "tests")
+"""Packages of the suite, which lie in the working directory of a checkout."""
+
+
+def imported_files(file: Path) -> list[Path]:
+    """Return the Python files that a file imports, directly or not, from its folder or the working directory.
+
+    Modules that are installed, or found in other ways, are not among them.
+
+    Returns:
+        Absolute paths, sorted, without the file itself.
+    """
+    first = file.resolve()
+    known, waiting = {first}, [first]
+    while waiting:
+        path = waiting.pop()
+        for name in _imported_names(path):
+            for found in _files_of(name, (path.parent, first.parent, Path.cwd())):
+                if found not in known:
+                    known.add(found)
+                    waiting.append(found)
+    return sorted(known - {first})
+
+
+def _imported_names(path: Path) -> Iterator[str]:
+    """Yield the dotted names that a file imports; none of a file that is no Python."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return  # what runs it says what is wrong with it
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            yield from ([module] if module else [])
+            yield from (f"{module}.{alias.name}".lstrip(".") for alias in node.names)
+
+
+def _files_of(name: str, folders: tuple[Path, ...]) -> Iterator[Path]:
+    """Yield the files that importing a dotted name reads, in the first folder that has it."""
+    parts = name.split(".")
+    if parts[0] in OWN or not all(part.isidentifier() for part in parts):
+        return
+    for folder in folders:
+        if (folder / f"{parts[0]}.py").is_file() or (folder / parts[0] / "__init__.py").is_file():
+            for depth in range(1, len(parts) + 1):
+                place = folder.joinpath(*parts[:depth])
+                for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+                    if path.is_file():
+                        yield path.resolve()
+            return
