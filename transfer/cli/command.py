@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+MOST = 10**8
+"""The largest whole number of an option of a shipped task or recipe."""
 BASE = "recipe"
 """The key of a user's YAML file that names the shipped recipe below it."""
 
@@ -221,11 +223,23 @@ def read_command(
     recipe_backbone = _take_recipe_fields(parsed.backbone, users_names)
     command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, recipe_backbone, flags)
     command.check_flags()
+    if not is_in_file(recipe.name):
+        _check_whole_numbers(command.options)
     if not command.run.backbone:
         raise UsageError("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
     if not command.run.dataset:
         raise UsageError(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
     return command
+
+
+def _check_whole_numbers(options: Any) -> None:
+    """Raise UsageError for a whole number that is beyond what any machine can do: of images, pixels, steps, ..."""
+    for entry in fields(options):
+        value = getattr(options, entry.name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if type(number) is int and abs(number) > MOST:
+                flag = f"--{entry.name.replace('_', '-')}"
+                raise UsageError(f"{flag} {number}: no machine can do with so many; give {MOST:,} at most")
 
 
 def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dict[str, Any]:

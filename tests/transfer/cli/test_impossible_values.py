@@ -19,6 +19,10 @@ LONG = "n" * 5_000
         (["--backbone", f"{LONG}.yaml"], " characters): the name is longer than the file system takes"),
         (["--workers", "100000"], "--workers 100000: must be between 0 and 1024"),
         (["--threads", "0"], "--threads 0: must be between 1 and 1024"),
+        (["--eval-batch", "100000000000000"], "--eval-batch 100000000000000: no machine can do with so many; give"),
+        (["--num-identities", "1000000000000"], "--num-identities 1000000000000: no machine can do with so many; give"),
+        (["--pad", "1000000000"], "--pad 1000000000: no machine can do with so many; give 100,000,000 at most"),
+        (["--seeds", "100000000000000000000000"], "--seeds: give one or more different numbers, from 0 to 2**63 - 1"),
         (["--depth", "1000000"], "`depth: 1000000` is more than 1000"),
     ],
 )
