@@ -108,8 +108,7 @@ def _out_of_memory(on_gpu: bool, situation: Situation) -> str:
     place = "the GPU" if on_gpu else "this machine"
     facts = _batch(situation) + ([f"peak {situation.peak_mib:.0f} MiB"] if situation.peak_mib is not None else [])
     where = f" in {'training' if situation.training else 'evaluation'} with {', '.join(facts)}" if facts else ""
-    fixes = [] if on_gpu else _raised_limit()
-    fixes += _smaller(situation) or ([] if fixes else ["take a machine with more memory"])
+    fixes = _smaller(situation) or ([] if on_gpu else _raised_limit()) or ["take a machine with more memory"]
     return f"out of memory on {place}{where}: {', or '.join(fixes)}"
 
 
