@@ -85,7 +85,7 @@ def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
     """Copy the user's files behind a model's parts; return for each part the copy's name and sha256."""
     copied: dict[str, dict[str, str]] = {}
     for part, sha in getattr(spec, "files", {}).items():
-        path = Path(getattr(spec, part).rpartition(":")[0])
+        path = Path(getattr(spec, part).rpartition(":")[0]).resolve()
         if path.is_file() and file_digest(path) == sha:
             taken = any(copy["file"] == path.name and copy["sha256"] != sha for copy in copied.values())
             name = f"{part}_{path.name}" if taken else path.name

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 OWN = ("transfer", "backbones", "tasks", "configs", "tests")
@@ -20,7 +21,7 @@ def imported_files(file: Path) -> list[Path]:
     known, waiting = {first}, [first]
     while waiting:
         path = waiting.pop()
-        for name in _imported_names(path):
+        for name in _imported_names(path.read_bytes()):
             for found in _files_of(name, (path.parent, first.parent, Path.cwd())):
                 if found not in known:
                     known.add(found)
@@ -28,11 +29,16 @@ def imported_files(file: Path) -> list[Path]:
     return sorted(known - {first})
 
 
-def _imported_names(path: Path) -> Iterator[str]:
-    """Yield the dotted names that a file imports; none of a file that is no Python."""
+@lru_cache
+def _imported_names(content: bytes) -> tuple[str, ...]:
+    """Return the dotted names that a file of this content imports; none of one that is no Python."""
+    return tuple(_names(content))
+
+
+def _names(content: bytes) -> Iterator[str]:
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        tree = ast.parse(content)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return  # what runs it says what is wrong with it
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,12 +1,14 @@
-"""Whether the files of a data set may have changed since a cell ended, from their sizes, times and inodes alone."""
+"""Whether data, weights and other files of a cell may have changed, from their sizes, times and inodes alone."""
 
 import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from backbones.checkpoints import exports
 from backbones.data.array_index import stamp_of
 from backbones.data.spec import DatasetSpec, candidate_folders, resolve_dataset
+from transfer.sweep.definition.grid import SweepJob
 
 
 def data_state(dataset: str, data: Path | None) -> str:
@@ -60,3 +62,20 @@ def _lines(folder: Path) -> Iterator[bytes]:
                 yield os.fsencode(f"{path}\0{stamp_of(os.stat(path))}\n")  # noqa: PTH116 (called a million times)
             except OSError:
                 yield os.fsencode(f"{path}\0missing\n")
+
+
+def weights_of(job: SweepJob) -> Path:
+    """Return where a job without a parent finds weights, by path or by its backbone's name."""
+    return Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
+
+
+def weights_states(job: SweepJob) -> list[str]:
+    """Return the stamps of the weights that a job finds; none if there are none."""
+    weights = exports.inside_run(weights_of(job))
+    return [stamp_of(path.stat()) for path in (weights, weights / exports.WEIGHTS) if path.is_file()]
+
+
+def option_states(job: SweepJob) -> list[str]:
+    """Return the stamps of files and folders that options name, such as that of token labels."""
+    named = [value for name, value in job.options.items() if name not in ("weights", "data") and isinstance(value, str)]
+    return [path_state(Path(value)) for value in named if "/" in value]

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backbones.checkpoints import exports
-from backbones.data.array_index import stamp_of
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, write_atomic
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import STATE, Record, Store
-from transfer.sweep.data_state import data_state, path_state
+from transfer.sweep.data_state import data_state, option_states, weights_of, weights_states
 from transfer.sweep.definition.cell_states import CellState, locked, write_states
 from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
@@ -94,7 +93,7 @@ class Sweeper:
         for job in jobs:
             self.jobs.setdefault(job.name, Progress(job))
             if job.parent is None:
-                self._weights.setdefault(_weights_of(job), _weights_states(job))
+                self._weights.setdefault(weights_of(job), weights_states(job))
 
     def run(self) -> None:
         """Run until every job has ended.
@@ -155,18 +154,18 @@ class Sweeper:
 
     def _start_ready(self) -> None:
         """Start the jobs that wait for nothing, as far as the launcher has room."""
-        ready = [
-            progress for progress in self.jobs.values() if self._ready(progress) and self._files_unchanged(progress)
-        ]
+        ready = [progress for progress in self.jobs.values() if self._ready(progress)]
         if self.launcher.slots is None:
             by_resources: dict[str, list[Progress]] = {}
-            for progress in ready:  # jobs with equal resources form one array, which Slurm accepts or refuses as one
+            for progress in filter(
+                self._files_unchanged, ready
+            ):  # jobs with equal resources form one array, which Slurm accepts or refuses as one
                 by_resources.setdefault(repr(self._process_spec(progress).resources), []).append(progress)
             for group in by_resources.values():
                 self._launch(group)
             return
         for progress in ready:
-            if self.launcher.fits(self._process_spec(progress)):
+            if self.launcher.fits(self._process_spec(progress)) and self._files_unchanged(progress):
                 self._launch([progress])
 
     def _ready(self, progress: Progress) -> bool:
@@ -180,8 +179,8 @@ class Sweeper:
         """
         job = progress.job
         changed = job.changed_files()
-        if job.parent is None and self._weights[_weights_of(job)] != _weights_states(job):
-            changed.append(str(_weights_of(job)))
+        if job.parent is None and self._weights[weights_of(job)] != weights_states(job):
+            changed.append(str(weights_of(job)))
         if changed:
             reason = f"{', '.join(changed)} changed since the sweep began; start the sweep again"
             self._end(progress, "failed", reason)
@@ -278,8 +277,8 @@ class Sweeper:
         files.
         """
         parent = self.jobs[job.parent.name].record if job.parent else None
-        weights = parent.export if parent else _weights_states(job)
-        parts = [job.argv(Path()), self.extra, self._data_state(job), weights, _option_states(job)]
+        weights = parent.export if parent else weights_states(job)
+        parts = [job.argv(Path()), self.extra, self._data_state(job), weights, option_states(job)]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _data_state(self, job: SweepJob) -> list[str]:
@@ -304,23 +303,6 @@ class Sweeper:
 def _value_of(flag: str, argv: Sequence[str]) -> str | None:
     """Return the word after a flag, None without it."""
     return argv[argv.index(flag) + 1] if flag in argv else None
-
-
-def _weights_of(job: SweepJob) -> Path:
-    """Return where a job without a parent finds weights, by path or by its backbone's name."""
-    return Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
-
-
-def _weights_states(job: SweepJob) -> list[str]:
-    """Return the stamps of the weights that a job finds; none if there are none."""
-    weights = exports.inside_run(_weights_of(job))
-    return [stamp_of(path.stat()) for path in (weights, weights / exports.WEIGHTS) if path.is_file()]
-
-
-def _option_states(job: SweepJob) -> list[str]:
-    """Return the stamps of files and folders that options name, such as that of token labels."""
-    named = [value for name, value in job.options.items() if name not in ("weights", "data") and isinstance(value, str)]
-    return [path_state(Path(value)) for value in named if "/" in value]
 
 
 def _state(progress: Progress) -> CellState:
