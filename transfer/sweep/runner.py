@@ -157,9 +157,8 @@ class Sweeper:
         ready = [progress for progress in self.jobs.values() if self._ready(progress)]
         if self.launcher.slots is None:
             by_resources: dict[str, list[Progress]] = {}
-            for progress in filter(
-                self._files_unchanged, ready
-            ):  # jobs with equal resources form one array, which Slurm accepts or refuses as one
+            # jobs with equal resources form one array, which Slurm accepts or refuses as one
+            for progress in filter(self._files_unchanged, ready):
                 by_resources.setdefault(repr(self._process_spec(progress).resources), []).append(progress)
             for group in by_resources.values():
                 self._launch(group)
