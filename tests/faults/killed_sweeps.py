@@ -32,6 +32,8 @@ steps:
     grid: {{k: [{ks}]}}
 """
 MEASURED_SECONDS = 2.0
+MEMORY_FACTOR, MORE_FILES = 1.15, 16
+"""What a sweep's parent may take more at the end than at the beginning of many cells."""
 
 
 class KilledSweeps:
@@ -52,8 +54,9 @@ class KilledSweeps:
 
 @dataclass(frozen=True)
 class Measured:
-    """Memory (MiB) and open files of a sweep's parent, with the number of cells that had ended."""
+    """Memory (MiB) and open files of a sweep's parent, its place among them, and the cells that had ended."""
 
+    parent: int
     ended: int
     mib: float
     files: int
@@ -102,6 +105,27 @@ class Parents:
         if left := scraps(self.folder / "out"):
             raise NotHeldError(f"left {', '.join(left)}")
 
+    def check_flat(self) -> None:
+        """Check that the last parent took hardly more memory and files than the first."""
+        peaks = self.peaks()
+        first, last = peaks[0], peaks[-1]
+        if last.mib > MEMORY_FACTOR * first.mib or last.files > first.files + MORE_FILES:
+            raise NotHeldError(
+                f"the parent grows: {first.mib:.0f} MiB and {first.files} files at {first.ended} cells,"
+                f" {last.mib:.0f} MiB and {last.files} files at {last.ended}"
+            )
+
+    def peaks(self) -> list[Measured]:
+        """Return, for each parent that lived to see cells end, the most that it took."""
+        by_parent: dict[int, list[Measured]] = {}
+        for one in self.measured:
+            by_parent.setdefault(one.parent, []).append(one)
+        return [
+            Measured(parent, seen[-1].ended, max(one.mib for one in seen), max(one.files for one in seen))
+            for parent, seen in by_parent.items()
+            if seen[-1].ended > seen[0].ended
+        ]
+
     def _measure(self, parent: int) -> None:
         try:
             status = Path(f"/proc/{parent}/status").read_text()
@@ -110,7 +134,7 @@ class Parents:
             return
         memory = next((line for line in status.splitlines() if line.startswith("VmRSS")), "VmRSS: 0 kB")
         ended = len([*(self.folder / "out" / "runs").glob("*/record.json")])
-        self.measured.append(Measured(ended, int(memory.split()[1]) / 1024, files))
+        self.measured.append(Measured(self.killed, ended, int(memory.split()[1]) / 1024, files))
 
 
 def _children(folder: Path) -> Iterator[int]:
@@ -145,9 +169,10 @@ def main(argv: list[str]) -> int:
         while not parents.run(kill_after=rng.uniform(1, 2 * options.every)):
             pass
         parents.check()
-        settled = [one for one in parents.measured if one.mib > 20]
-        for one in settled[:: max(1, len(settled) // 10)]:
+        peaks = parents.peaks()
+        for one in [*peaks[:: max(1, len(peaks) // 10)], peaks[-1]]:
             print(f"{one.ended} cells ended: {one.mib:.1f} MiB, {one.files} open files")
+        parents.check_flat()
         print(f"{options.cells} cells, all recorded; killed {parents.killed} times")
     return 0
 

@@ -284,8 +284,7 @@ def test_what_is_searched_and_sorted_stands_in_the_address(browser: Browser, sit
     browser.until("location.hash.includes('find=')")
     address: Any = browser.js("location.hash")
     assert "sort=mAP+ascending" in address
-    browser.js("location.reload()")
-    browser.until(f"document.readyState === 'complete' && {TABLE}.rows.length > 1")
+    browser.reload()
     assert browser.js("location.hash") == address
     assert browser.js(ARMS) == shown
     assert browser.js("document.querySelector('th[aria-sort=ascending]').textContent") == "mAP"
