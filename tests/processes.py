@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from transfer.cli.interrupts import INTERRUPTED
+
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
 """Of a process that `subprocess` starts: no rank of a job that runs the tests."""
 PRELOADED = (
@@ -109,7 +111,10 @@ def _run(
     os.environ.update(environment)
     if prepare is not None:
         prepare()
-    status = importlib.import_module(program).main(argv)
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))  # as a command does while its modules load
+    command = importlib.import_module(program)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    status = command.main(argv)
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)

@@ -24,6 +24,11 @@ RUNS = {
     "linear": ("transfer.run", ("linear", "--backbone", "tiny", "--epochs", "2", *SHORT)),
     "detect": ("transfer.run", ("detect", "--backbone", "tiny", "--epochs", "1", *SHORT)),
     "deit": ("transfer.pretrain", ("deit", "--backbone", "tiny", "--epochs", "2", *SHORT)),
+    "volo": ("transfer.pretrain", ("volo", "--backbone", "volo_tiny", "--epochs", "1", *SHORT)),
+    "finetune": ("transfer.run", ("finetune", "--backbone", "tiny", "--epochs", "2", *SHORT)),
+    "knn": ("transfer.run", ("knn", "--backbone", "tiny", *SHORT)),
+    "tokens": ("transfer.run", ("tokens", "--backbone", "tiny", *SHORT)),
+    "classify": ("transfer.run", ("classify", "--backbone", "tiny", *SHORT)),
 }
 ENDING = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PAUSED_SECONDS = 0.3
@@ -57,6 +62,7 @@ class KilledRuns:
                 sent.append("STOP CONT")
             sent += [kind.name] if command.send(kind) else []
             command.wait()
+            ended_in_words(f"{name} after {', '.join(sent)}", command)
         what = f"{name} after {', '.join(sent) or 'nothing'}"
         command = _start(name, folder, "last")
         if command.wait() != 0:
@@ -107,6 +113,12 @@ class KilledRuns:
                 raise RuntimeError(command.stderr)
             self.alone[name] = self.work / name / "runs", time.monotonic() - begun
         return self.alone[name]
+
+
+def ended_in_words(what: str, command: Command) -> None:
+    """Check that a command which a signal ended printed no traceback."""
+    if "Traceback" in command.stderr:
+        raise NotHeldError(f"{what}: {command.stderr[-700:]}")
 
 
 def difference(whole: Path, other: Path) -> str:

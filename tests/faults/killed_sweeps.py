@@ -32,6 +32,8 @@ steps:
     grid: {{k: [{ks}]}}
 """
 MEASURED_SECONDS = 2.0
+NO_ORPHANS_SECONDS, PAUSED_SECONDS = 30, 1.0
+ENDING = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MEMORY_FACTOR, MORE_FILES = 1.15, 16
 """What a sweep's parent may take more at the end than at the beginning of many cells."""
 
@@ -46,7 +48,7 @@ class KilledSweeps:
         """Kill one sweep once or twice; see `Kind`."""
         parents = Parents(folder, CELLS)
         for _ in range(rng.choice((1, 2))):
-            parents.run(kill_after=rng.uniform(0, 25))
+            parents.run(rng.uniform(0, 25), rng.choice(ENDING), paused=rng.random() < 0.2)
         parents.run()
         parents.check()
         return "sweep: every cell once, no process and no scrap left"
@@ -73,8 +75,10 @@ class Parents:
         self.measured: list[Measured] = []
         self.killed = 0
 
-    def run(self, kill_after: float | None = None) -> bool:
-        """Run the sweep until it ends or is killed; return whether it ended."""
+    def run(
+        self, kill_after: float | None = None, ending: signal.Signals = signal.SIGKILL, *, paused: bool = False
+    ) -> bool:
+        """Run the sweep until it ends or gets a signal, if wanted after a pause; return whether it ended by itself."""
         words = [sys.executable, "-m", "transfer.sweep", "soak.yaml", "--out", "out", "--workers", "2"]
         environment = {**ENVIRONMENT, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"}
         begun = time.monotonic()
@@ -84,18 +88,33 @@ class Parents:
             time.sleep(min(MEASURED_SECONDS, kill_after or MEASURED_SECONDS))
             self._measure(parent.pid)
         if parent.poll() is None:
-            parent.send_signal(signal.SIGKILL)
-            parent.wait()
-            self.killed += 1
-            try:
-                wait_for(lambda: not [*_children(self.folder)], 20)
-            except AssertionError:
-                raise NotHeldError(f"processes of a killed sweep go on: {[*_children(self.folder)]}") from None
+            self._end(parent, ending, paused)
             return False
         if parent.returncode != 0:
             said = (self.folder / f"log-{self.killed}").read_text()[-500:]
             raise NotHeldError(f"a sweep killed {self.killed} times: exit status {parent.returncode}: {said}")
         return True
+
+    def _end(self, parent: "subprocess.Popen[bytes]", ending: signal.Signals, paused: bool) -> None:
+        if paused:
+            parent.send_signal(signal.SIGSTOP)
+            time.sleep(PAUSED_SECONDS)
+            parent.send_signal(signal.SIGCONT)
+        parent.send_signal(ending)
+        try:
+            parent.wait(NO_ORPHANS_SECONDS)
+        except subprocess.TimeoutExpired:
+            parent.kill()
+            raise NotHeldError(f"a sweep that got {ending.name} did not end in {NO_ORPHANS_SECONDS} s") from None
+        said = (self.folder / f"log-{self.killed}").read_text()
+        self.killed += 1
+        if "Traceback" in said:
+            raise NotHeldError(f"a sweep that got {ending.name}: {said[-500:]}")
+        try:
+            wait_for(lambda: not [*_children(self.folder)], NO_ORPHANS_SECONDS)
+        except AssertionError:
+            orphans = [*_children(self.folder)]
+            raise NotHeldError(f"processes of a sweep that got {ending.name} go on: {orphans}") from None
 
     def check(self) -> None:
         """Check that each cell has one record, and that nothing else is left."""

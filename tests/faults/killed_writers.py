@@ -45,7 +45,12 @@ def kill_writer(name: str, made: Path, whole: list[str], rng: random.Random, fol
     (folder / "out").mkdir()
     first = Command(program, argv, folder / "log-0")
     time.sleep(rng.uniform(0, seconds))
-    first.kill(rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)))
+    if rng.random() < 0.2 and first.send(signal.SIGSTOP):
+        time.sleep(0.3)
+        first.send(signal.SIGCONT)
+    first.kill(rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
+    if "Traceback" in first.stderr:
+        raise NotHeldError(f"{name}, interrupted: {first.stderr[-700:]}")
     _ended(f"{name}, given again,", Command(program, argv, folder / "log-1"))
     if contents(folder / "out") != whole:
         raise NotHeldError(f"{name}: other files after a kill")
@@ -70,7 +75,7 @@ def start_ranks(folder: Path, log: str) -> list[Command]:
 
 
 def kill_a_rank(rng: random.Random, folder: Path, seconds: float) -> None:
-    """Kill one of two ranks that train: the other ends too; the job, started again, ends well.
+    """End one of two ranks that train: the other ends too; the job, started again, ends well.
 
     Before they have met, it is torchrun or Slurm that ends the others.
     """
@@ -78,7 +83,7 @@ def kill_a_rank(rng: random.Random, folder: Path, seconds: float) -> None:
     wait_for(lambda: steps(folder / "runs") >= 1 or ranks[0].poll() is not None)
     time.sleep(rng.uniform(0, seconds / 3))
     killed = rng.randrange(2)
-    ranks[killed].kill(signal.SIGKILL)
+    ranks[killed].kill(rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)))
     try:
         ranks[1 - killed].wait(NO_ORPHANS_SECONDS)
     except AssertionError:

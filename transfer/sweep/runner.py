@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -99,8 +100,11 @@ class Sweeper:
         """Run until every job has ended.
 
         Raises:
-            UserError: the folder cannot be written, another process runs this sweep, or a job can never start.
+            UserError: the folder cannot be written though jobs are left, another process runs this sweep, or a job can
+                never start.
         """
+        if not self._block_or_reuse_all() and not os.access(self.out, os.W_OK):
+            return  # a finished sweep is shown on a read-only disk, too
         check_writable(self.out / "cells", "--out")
         for progress in self.jobs.values():
             self.launcher.fits(self._process_spec(progress))  # raises for a job that can never start
@@ -139,6 +143,15 @@ class Sweeper:
                 if status is not None:
                     progress.seconds += time.monotonic() - progress.started
                     self._finish(progress, status)
+
+    def _block_or_reuse_all(self) -> bool:
+        """Block or reuse what can be, and return whether jobs are left."""
+        before = -1
+        while before != (ended := sum(progress.ended for progress in self.jobs.values())):
+            before = ended
+            for progress in [progress for progress in self.jobs.values() if progress.status == "waiting"]:
+                self._block_or_reuse(progress)
+        return ended < len(self.jobs)
 
     def _block_or_reuse(self, progress: Progress) -> None:
         parent = self._parent(progress)
