@@ -43,7 +43,7 @@ KINDS = {
     "together": Together,
 }
 SHARES = {"bytes": 0.5, "disk": 2.5, "hostile": 0.5, "kill": 2.0, "numbers": 0.5}
-"""What a kind gets of the time where it is not an even share: trials take milliseconds in one kind, a minute in others."""
+"""The weights of kinds other than 1 in sharing the time: a trial takes milliseconds in one, a minute in another."""
 TABLE = Path(__file__).resolve().parent / "held.csv"
 
 

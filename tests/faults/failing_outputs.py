@@ -48,8 +48,8 @@ class FailingOutputs:
             status = in_words("a sweep on a full disk", self._start_sweep(disk.folder, folder / "first", disk))
             disk.set(f"size {ROOM_MIB}")
             last = self._start_sweep(disk.folder, folder / "last", disk)
-            records = [*(disk.seen / "out" / "runs").glob("*/record.json")]
-            if last.wait(600) != 0 or len(records) != CELLS:
+            status_then = last.wait(600)
+            if status_then != 0 or len([*(disk.seen / "out" / "runs").glob("*/record.json")]) != CELLS:
                 raise NotHeldError(f"a sweep, when there is room again: {last.poll()}: {last.stderr[-700:]}")
         return f"a sweep on a full disk: {'an error, then ' if status else ''}every cell"
 
