@@ -50,6 +50,7 @@ BENCHMARKS = {
         speed("feed", "--dino CHECKOUT for the peer of multi-crop: facebookresearch/dino", "not used"),
         speed("fewshot_features", "--images FOLDER: JPEG files; drawn ones without it"),
         speed("fewshot_probe", gpu="not used"),
+        speed("full_disk", "a user who may mount", "not used"),
         speed("opening", gpu="not used"),
         speed("ranking", "torchreid and 10 GiB of memory; not with --skip-torchreid", "not used"),
         speed("reid_training"),
