@@ -75,7 +75,7 @@ def weights_states(job: SweepJob) -> list[str]:
     return [stamp_of(path.stat()) for path in (weights, weights / exports.WEIGHTS) if path.is_file()]
 
 
-def option_states(job: SweepJob) -> list[str]:
-    """Return the stamps of files and folders that options name, such as that of token labels."""
-    named = [value for name, value in job.options.items() if name not in ("weights", "data") and isinstance(value, str)]
-    return [path_state(Path(value)) for value in named if "/" in value]
+def paths_of_options(job: SweepJob) -> list[str]:
+    """Return the options of a job that name files or folders, besides its weights and data."""
+    values = (value for name, value in job.options.items() if name not in ("weights", "data"))
+    return [value for value in values if isinstance(value, str) and "/" in value]

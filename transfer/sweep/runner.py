@@ -1,23 +1,20 @@
 """Runs the jobs of a sweep: finished ones are reused, failed ones tried again, and their successors blocked."""
 
-import contextlib
-import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backbones.checkpoints import exports
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, write_atomic
+from backbones.runtime.files import check_writable
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
-from transfer.records.store import STATE, Record, Store
-from transfer.sweep.data_state import data_state, option_states, weights_of, weights_states
+from transfer.records.store import STATE, Record
+from transfer.sweep.data_state import weights_of, weights_states
 from transfer.sweep.definition.cell_states import CellState, locked, write_states
 from transfer.sweep.definition.grid import SweepJob, result_file
+from transfer.sweep.earlier_results import EarlierResults, read_record
 from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
 from transfer.sweep.progress_lines import ProgressLines, RunningCell
 
@@ -79,8 +76,6 @@ class Sweeper:
     gpus: int | None = None
     recheck: bool = False
     jobs: dict[str, Progress] = field(default_factory=dict)
-    _data: dict[tuple[str, str | None], str] = field(default_factory=dict)
-    """The states of the data sets when their first cell was looked at."""
     _weights: dict[Path, list[str]] = field(default_factory=dict)
     """The states of the weights that no cell trains, when the first of their cells was added."""
     _changed: bool = True
@@ -88,6 +83,7 @@ class Sweeper:
 
     def __post_init__(self) -> None:
         self._lines = ProgressLines(self.out / "runs")
+        self._earlier = EarlierResults(self.out, self.extra)
 
     def add(self, jobs: Sequence[SweepJob]) -> None:
         """Add jobs whose names are new."""
@@ -159,7 +155,8 @@ class Sweeper:
             ending = f"broke down ({parent.status})" if parent.training_failed else parent.status
             self._end(progress, "blocked", f"{parent.job.name} {ending}")
         elif parent is None or parent.ended:
-            record = None if self.recheck or progress.searched else self._earlier_record(progress.job)
+            known = not self.recheck and not progress.searched
+            record = self._earlier.find(progress.job, parent.record if parent else None) if known else None
             progress.searched = True
             if record is not None:
                 progress.reused = True
@@ -200,7 +197,7 @@ class Sweeper:
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
-            self._data_state(progress.job)  # what the record will stand for
+            self._earlier.look_at(progress.job)
             begun = command_result.begun(result_file(self.out, progress.job.name))
             progress.has_state = bool(begun) and (self.out / "runs" / begun / STATE).exists()
             command_result.forget(result_file(self.out, progress.job.name))
@@ -231,9 +228,10 @@ class Sweeper:
     def _finish(self, progress: Progress, status: int) -> None:
         """Take the record that an ended process left; without one the job has failed, and is tried once more."""
         result = command_result.read(result_file(self.out, progress.job.name))
-        record = self._read(result.runs) if result else None
+        record = read_record(self.out, result.runs) if result else None
         if record is not None and status >= 0:
-            self._remember(progress.job, record)
+            parent = self._parent(progress)
+            self._earlier.keep(progress.job, record, parent.record if parent else None)
             self._record(progress, record)
             return
         reason = failure_reason(status, self._log(progress), progress.log_size)
@@ -260,61 +258,6 @@ class Sweeper:
 
     def _parent(self, progress: Progress) -> Progress | None:
         return self.jobs[progress.job.parent.name] if progress.job.parent else None
-
-    def _earlier_record(self, job: SweepJob) -> Record | None:
-        """Return the record of a job that ended in an earlier start of the sweep, without starting its command."""
-        try:
-            content = json.loads(self._done_file(job).read_text(encoding="utf-8"))
-            runs, key = content["runs"], content["key"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        record = self._read(runs) if key == self._key(job) else None
-        return record if record is not None and self._has_weights(job, record) else None
-
-    def _has_weights(self, job: SweepJob, record: Record) -> bool:
-        """Return whether the weights that a pretraining left for later jobs are still in their place."""
-        folder = self.out / "weights" / job.name
-        run_key = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
-        return record.export is None or job.step.kind != "pretrain" or run_key == record.run_key
-
-    def _remember(self, job: SweepJob, record: Record) -> None:
-        content = {"runs": [record.run_id], "key": self._key(job)}
-        write_atomic(self._done_file(job), json.dumps(content).encode())
-
-    def _done_file(self, job: SweepJob) -> Path:
-        return self.out / "cells" / f"{job.name}.done.json"
-
-    def _key(self, job: SweepJob) -> str:
-        """Return a digest of a job's command, the state of its data, and its initial weights; its name covers users'
-        files.
-        """
-        parent = self.jobs[job.parent.name].record if job.parent else None
-        weights = parent.export if parent else weights_states(job)
-        parts = [job.argv(Path()), self.extra, self._data_state(job), weights, option_states(job)]
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-    def _data_state(self, job: SweepJob) -> list[str]:
-        """Return the states of the data set of a job, and of those on which it is scored besides."""
-        named = job.options.get("data", _value_of("--data", self.extra))
-        folder = None if named is None else str(named)
-        others = job.options.get("test_dataset") or ()
-        names = (job.dataset, *map(str, others if isinstance(others, list | tuple) else (others,)))
-        for key in ((name, folder) for name in names):
-            if key not in self._data:
-                self._data[key] = data_state(key[0], None if folder is None else Path(folder))
-        return [self._data[name, folder] for name in names]
-
-    def _read(self, runs: Sequence[str]) -> Record | None:
-        store = Store(self.out / "runs")
-        for name in runs:
-            with contextlib.suppress(UserError):
-                return Record.read(store.folder(name) / "record.json")
-        return None
-
-
-def _value_of(flag: str, argv: Sequence[str]) -> str | None:
-    """Return the word after a flag, None without it."""
-    return argv[argv.index(flag) + 1] if flag in argv else None
 
 
 def _state(progress: Progress) -> CellState:

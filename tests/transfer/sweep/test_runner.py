@@ -100,7 +100,7 @@ def swept(out: Path, jobs: list[SweepJob]) -> tuple[Sweeper, InThisProcess]:
 
 
 def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = PRETRAIN | {"grid": {"lr": [1e-3, 1e6]}, "options": {**QUICK, "epochs": 1}}
     jobs, out = jobs_of(tmp_path, pretrain=broken, classify=CLASSIFY), tmp_path / "out"
@@ -137,6 +137,12 @@ def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
     assert nothing.words == [], "finished cells are reused without a process"
     assert {name: progress.status for name, progress in again.jobs.items()} == statuses
     assert all(progress.reused for progress in again.jobs.values() if progress.record)
+
+    written = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # as on a disk that cannot be written
+    shown_again, nothing = swept(out, jobs)
+    assert {name: progress.status for name, progress in shown_again.jobs.items()} == statuses
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == written
 
 
 def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
