@@ -20,7 +20,7 @@ from backbones.settings import differences
 
 STATE, PREVIOUS, HISTORY = "state.pt", "state.previous.pt", "history.jsonl"
 CHUNK = 2**24  # bytes that are read at a time
-PARTS = {"stepper", "watch", "progress", "done", "outcome", "cost", "world"}
+PARTS = {"stepper", "watch", "progress", "done", "outcome", "cost"}
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from backbones.engine.options import FitOptions
 from backbones.engine.outcome import DivergenceMonitor, Outcome
 from backbones.engine.step import Stepper
 from backbones.errors import Stopped
+from backbones.runtime.device import device_name
 
 Validate = Callable[[int], dict[str, Any]]
 
@@ -63,13 +64,14 @@ class _Progress:
     unscored: int | None = None
 
 
-def _differences(state: dict[str, Any], step: int, world: int) -> Iterator[str]:
-    """Yield what a saved state was made with that the training does not go on with."""
-    if state["world"] != world:
-        yield f"step {step} was reached by {state['world']} process(es), the rest by {world}"
-    threads = state.get("threads", torch.get_num_threads())
-    if threads != torch.get_num_threads():
-        yield f"step {step} was reached with {threads} thread(s), the rest with {torch.get_num_threads()}"
+def _circumstances(context: Context) -> dict[str, str]:
+    """Return what a training's last bits depend on besides its options, in words that follow "was reached"."""
+    return {
+        "world": f"by {context.ranks.world} process(es)",
+        "threads": f"with {torch.get_num_threads()} thread(s)",
+        "device": f"on {device_name(context.device)}",
+        "torch": f"with torch {torch.__version__}",
+    }
 
 
 class _Run:
@@ -97,8 +99,10 @@ class _Run:
             self.resumed = list(state.get("resumed", []))
             context.notes += self.resumed
             context.details |= {"resumed": list(self.resumed)} if self.resumed else {}
-            for text in _differences(state, self.progress.step, context.ranks.world):
-                self.note(text)
+            here = _circumstances(context)
+            for name, then in state.get("circumstances", {}).items():
+                if here[name] != then:
+                    self.note(f"step {self.progress.step} was reached {then}, the rest {here[name]}")
             self.context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
         self.history = History(self.folder, self.progress.step, state.get("history") if state else None)
         if self.history.lost:
@@ -126,10 +130,9 @@ class _Run:
             "outcome": asdict(self.outcome),
             "cost": asdict(self.context.cost),
             "replaced": self.context.replaced_images(),
-            "world": self.context.ranks.world,
+            "circumstances": _circumstances(self.context),
             "history": self.history.position,
             "resumed": self.resumed,
-            "threads": torch.get_num_threads(),
         }
         save_state(self.folder, state)
 

@@ -1,6 +1,8 @@
 """The device of a rank, and whether torch can compute on a GPU."""
 
+import platform
 import warnings
+from pathlib import Path
 
 import torch
 
@@ -44,3 +46,16 @@ def _gpu_available() -> bool:
             if reported := machine_error(error):
                 raise reported from None
     return False
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of the GPU or processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "cpu"

@@ -1,12 +1,12 @@
 """Describes the machine and the software for a record."""
 
 import platform
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from backbones.engine.context import Context
+from backbones.runtime.device import device_name
 from backbones.runtime.precision import tf32_operations
 from transfer.evaluation.software import PACKAGES, package_version, source_state
 
@@ -33,16 +33,3 @@ def environment(context: Context, *, trains: bool = True) -> dict[str, Any]:
         "git": commit,
         "dirty": dirty,
     }
-
-
-def device_name(device: torch.device) -> str:
-    """Return the name of the GPU or processor."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or "cpu"

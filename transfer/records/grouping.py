@@ -163,7 +163,7 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
     subsets = [f"subset {parent.subset}" for parent in parents if parent.subset is not None]
     subsets += [mark for mark in origin_marks if mark.startswith("subset")]
     if any(record.details.get("resumed") for record in records):
-        labels.append("resumed otherwise")  # with other processes or threads, or with a history that was damaged
+        labels.append("resumed otherwise")  # by other processes, threads or devices, or with a damaged history
     return labels + [f"pretraining {mark}" for mark in dict.fromkeys(subsets)]
 
 

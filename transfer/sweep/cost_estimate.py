@@ -133,7 +133,7 @@ def _sustained() -> tuple[float, str]:
 
     import torch
 
-    from transfer.evaluation.environment import device_name
+    from backbones.runtime.device import device_name
 
     name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if measured := recall_speed(name):

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from backbones.engine import loop
 from backbones.engine.checkpoint import HISTORY, STATE, load_state, save_state
 from backbones.engine.context import Context
 from backbones.engine.loop import fit
 from backbones.errors import Stopped, UserError
+from backbones.runtime.device import device_name
 from tests.backbones.engine.test_loop import Interrupted
 from tests.support import Classifier, context, fit_options, loader, tensors
 
@@ -189,7 +191,21 @@ def test_other_threads_are_noted(tmp_path: Path) -> None:
         fit(Classifier(), loader(), fit_options(), here)
     finally:
         torch.set_num_threads(threads)
-    assert here.notes == [f"step 2 was reached with {threads} thread(s), the rest with {threads + 1}"]
+    assert here.notes == [f"step 2 was reached with {threads} thread(s), the rest with {threads + 1} thread(s)"]
+
+
+def test_another_device_and_version_of_torch_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained(tmp_path, 2)
+    before = device_name(torch.device("cpu")), torch.__version__
+    monkeypatch.setattr(loop, "device_name", lambda device: "another processor")
+    monkeypatch.setattr(torch, "__version__", "9.0")
+    here = context(tmp_path)
+    fit(Classifier(), loader(), fit_options(), here)
+    assert here.notes == [
+        f"step 2 was reached on {before[0]}, the rest on another processor",
+        f"step 2 was reached with torch {before[1]}, the rest with torch 9.0",
+    ]
+    assert here.details["resumed"] == here.notes
 
 
 def test_a_history_that_is_a_folder_is_an_error_with_a_way_on(tmp_path: Path) -> None:

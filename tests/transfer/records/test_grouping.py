@@ -178,3 +178,10 @@ def test_the_processes_are_named_only_where_their_number_differs() -> None:
     assert [group.dataset for group in of([plain, convolutional]).groups] == ["toy_market (version 1)"] * 2
     eight = made(environment=environment | {"world_size": 8}, **shared)
     assert "8 processes" in of([eight, convolutional]).groups[0].dataset
+
+
+def test_a_training_that_went_on_elsewhere_is_marked() -> None:
+    note = "step 2 was reached on one GPU, the rest on another"
+    plain, resumed = made(), made(seed=1, details={"resumed": [note]})
+    assert of([plain]).groups[0].dataset == "toy_market (version 1)"
+    assert "resumed otherwise" in of([plain, resumed]).groups[0].dataset
