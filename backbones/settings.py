@@ -197,14 +197,33 @@ def parse(schema: type[T], arguments: list[str], *, prog: str, default: T | None
             tyro prints its help or its error (with the nearest flags) and leaves.
 
     Raises:
-        UsageError: a wrong key, type or value in `layer`.
+        UsageError: a wrong key, type or value in `layer`, or a flag of several values that is given twice.
         SystemExit: 0 after `--help`, 2 after a wrong flag of the user's own.
     """
     if layer is None:
+        _check_repeated(schema, arguments)
         return _read(schema, arguments, prog, default)
     with errors_naming(layer):
         # Booleans take a value here: without a default, which a first layer has not, a flag could not say False.
         return _read(schema, arguments, prog, default, (tyro.conf.FlagConversionOff,))
+
+
+def _check_repeated(schema: type[Any], arguments: list[str]) -> None:
+    """Raise UsageError for a list given twice: the parser would drop the values of the first without a word."""
+    given = [argument.partition("=")[0] for argument in arguments]
+    for name in sorted(_flags_of_lists(schema)):
+        if given.count(name) > 1:
+            raise UsageError(f"{name} is given {given.count(name)} times; write all its values after one {name}")
+
+
+def _flags_of_lists(schema: type[Any]) -> set[str]:
+    found = set()
+    for name, hint in typing.get_type_hints(schema).items():
+        if dataclasses.is_dataclass(hint):
+            found |= _flags_of_lists(typing.cast(type[Any], hint))
+        elif any(typing.get_origin(part) in (tuple, list) for part in (hint, *typing.get_args(hint))):
+            found.add(f"--{name.strip('_').replace('_', '-')}")
+    return found
 
 
 def _read(schema: type[T], arguments: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:

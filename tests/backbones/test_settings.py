@@ -1,6 +1,7 @@
 """YAML as the suite reads it: YAML 1.2's core schema, no surprises, every failure in one line with file and line."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from backbones.errors import UsageError, UserError
 from backbones.settings import MOST_VALUES, read_value, read_yaml, write_yaml
 from transfer.run import main as run
+from transfer.sweep.__main__ import main as sweep
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]))
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
@@ -127,3 +129,13 @@ def test_values_out_of_any_reason_are_refused_before_anything_runs(
     error = capsys.readouterr().err
     assert told in error
     assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("main", "argv"), [(run, ["knn", "--backbone", "tiny", "--smoke"]), (sweep, ["demo"])])
+def test_a_flag_of_several_values_given_twice_is_refused(
+    main: Callable[[list[str]], int], argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The parser would keep the last one alone; of a flag with one value the last one counts, as everywhere."""
+    name, values = ("--seeds", ("0", "1")) if main is run else ("--set", ("a.b=1", "a.c=2"))
+    assert main([*argv, name, values[0], name, values[1]]) == 2
+    assert f"{name} is given 2 times; write all its values after one {name}" in capsys.readouterr().err
