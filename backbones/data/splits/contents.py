@@ -38,7 +38,13 @@ STAMP = 4
 
 
 def file_contents(folder: Path, names: Sequence[str], *, what: str) -> NDArray[Any]:
-    """Return the sha256 of each file, uint8 [M, 32].
+    """Return the sha256 of each file, uint8 [M, 32]; see `file_states`."""
+    return file_states(folder, names, what=what)[1]
+
+
+def file_states(folder: Path, names: Sequence[str], *, what: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the stamp of each file, int64 [M, STAMP], as it was before the file was read, and its sha256, uint8
+    [M, 32].
 
     Files whose size, times and inode are those of an earlier call are not read. A process that finds another one
     reading the same folder waits for it and takes what it has read.
@@ -54,7 +60,7 @@ def file_contents(folder: Path, names: Sequence[str], *, what: str) -> NDArray[A
     stamps = _stamps(folder, names)
     contents, known = _Kept.load(folder).find(names, stamps)
     if known.all():
-        return contents
+        return stamps, contents
     with _alone(folder, what):
         kept = _Kept.load(folder)
         contents, known = kept.find(names, stamps)
@@ -73,7 +79,7 @@ def file_contents(folder: Path, names: Sequence[str], *, what: str) -> NDArray[A
                     bar.update()
                 known[rows] = True
                 kept.with_files(names, stamps, contents, known).keep(folder)
-    return contents
+    return stamps, contents
 
 
 @dataclass
@@ -156,8 +162,13 @@ def _stamps(folder: Path, names: Sequence[str]) -> NDArray[Any]:
             raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
         if not stat.S_ISREG(state.st_mode):  # a pipe would be waited on for ever
             raise UserError(f"{path}: not a regular file; remove it from the data set")
-        stamps[row] = state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
+        stamps[row] = stamp_numbers(state)
     return stamps
+
+
+def stamp_numbers(state: os.stat_result) -> tuple[int, int, int, int]:
+    """Return the stamp of a file; see `STAMP`."""
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
 
 
 def _read(path: str) -> bytes:

@@ -104,6 +104,7 @@ def test_digests_are_kept_until_a_file_changes(root, monkeypatch):
     assert content_digests(split, split.labels.nonzero()[0]) == first
     assert read == []
     (root / "train" / "dog" / "3.jpg").write_bytes(encoded(5) + b"x")
+    split = train(root)
     changed = content_digests(split, split.labels.nonzero()[0])
     assert sum(old != new for old, new in zip(first, changed)) == 1
 
