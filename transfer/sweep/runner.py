@@ -44,6 +44,8 @@ class Progress:
     """The duration of all attempts."""
     has_state: bool = False
     """Whether its run had a saved state at the last start."""
+    key: str = ""
+    """What it read when it was last started; see `Sweeper._key`."""
     log_size: int = 0
     """Bytes of its log at the last start, before which are earlier attempts."""
 
@@ -174,7 +176,8 @@ class Sweeper:
     def _files_unchanged(self, progress: Progress) -> bool:
         """Return whether the user's files and weights of a job are those of the sweep's begin; else it has failed.
 
-        Seeds of one row would otherwise start from different weights.
+        Seeds of one row would otherwise start from different weights. It is asked before a job and after it, which
+        reads its files some time after it was started.
         """
         job = progress.job
         changed = job.changed_files()
@@ -187,7 +190,7 @@ class Sweeper:
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
-            self._data_state(progress.job)  # what the record will stand for
+            progress.key = self._key(progress.job)  # what the record will stand for
             begun = command_result.begun(result_file(self.out, progress.job.name))
             progress.has_state = bool(begun) and (self.out / "runs" / begun / STATE).exists()
             command_result.forget(result_file(self.out, progress.job.name))
@@ -220,8 +223,9 @@ class Sweeper:
         result = command_result.read(result_file(self.out, progress.job.name))
         record = self._read(result.runs) if result else None
         if record is not None and status >= 0:
-            self._remember(progress.job, record)
-            self._record(progress, record)
+            if self._files_unchanged(progress):
+                self._remember(progress, record)
+                self._record(progress, record)
             return
         reason = failure_reason(status, self._log(progress), progress.log_size)
         if status in (WRONG_ARGUMENTS, STOPPED) or progress.attempts > RETRIES:
@@ -264,9 +268,9 @@ class Sweeper:
         run_key = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
         return record.export is None or job.step.kind != "pretrain" or run_key == record.run_key
 
-    def _remember(self, job: SweepJob, record: Record) -> None:
-        content = {"runs": [record.run_id], "key": self._key(job)}
-        write_atomic(self._done_file(job), json.dumps(content).encode())
+    def _remember(self, progress: Progress, record: Record) -> None:
+        content = {"runs": [record.run_id], "key": progress.key}
+        write_atomic(self._done_file(progress.job), json.dumps(content).encode())
 
     def _done_file(self, job: SweepJob) -> Path:
         return self.out / "cells" / f"{job.name}.done.json"
