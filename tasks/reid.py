@@ -81,7 +81,7 @@ class ReidLearner(Learner):
 
 def _trained_learner(backbone: Backbone, options: ReidOptions, context: Context) -> ReidLearner:
     """Return the backbone with the neck that was trained on it, in evaluation mode, for scores without training."""
-    classifier = read_head(backbone.spec.weights).get("neck.classifier.weight")
+    classifier = read_head(backbone.spec.weights, context.head_digest).get("neck.classifier.weight")
     learner = ReidLearner(backbone, 1 if classifier is None else len(classifier), options)
     load_head(learner, backbone, context)
     learner.to(context.device).eval()

@@ -7,6 +7,7 @@ that; without a record it says what has changed. The same command, given again, 
 import json
 import os
 import random
+import sys
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -104,8 +105,14 @@ def _start(subject: Subject, folder: Path, log: str) -> Command:
     if subject.name != "sweep":
         words += [*ALIKE, "--out", "out/runs", "--features", "out/features", "--result-file", f"{log}.json"]
     return Command(
-        subject.program, words, folder / f"log-{log}", {"OMP_NUM_THREADS": "1"}, prepare=partial(os.chdir, folder)
+        subject.program, words, folder / f"log-{log}", {"OMP_NUM_THREADS": "1"}, prepare=partial(_begin, folder)
     )
+
+
+def _begin(folder: Path) -> None:
+    """Let a command work in its folder, and leave compiled code there, as Python does by itself."""
+    os.chdir(folder)
+    sys.dont_write_bytecode = False
 
 
 def _write(folder: Path, files: Files) -> None:
