@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,14 @@ from transfer.run import main as run
 
 ALIKE = ["--smoke", "--threads", "1", "--workers", "0", "--device", "cpu"]
 PEOPLE = [f"{person:04d}_c{camera}s1_000451_03.bmp" for person in (1, 2) for camera in (1, 2)]
+READER = """
+def read(root):
+    files = {split: sorted((root / split).glob("*/*.bmp")) for split in ("train", "val")}
+    return {split: [(file, file.parent.name) for file in listed] for split, listed in files.items()}
+
+
+UNUSED = 0.25
+"""
 METRIC = "def mine(arrays):\n    return 0.25\n"
 
 
@@ -83,9 +90,14 @@ def test_no_record_names_images_that_it_was_not_computed_from(
     assert records(Path("new")).keys() != records(Path("old")).keys()
 
 
-def test_each_seed_has_the_metric_that_the_command_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["metric.py", "reader.py"])
+def test_each_seed_is_named_by_the_files_that_the_command_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     options, _ = images(tmp_path / "set")
     Path("metric.py").write_text(METRIC)
+    Path("reader.py").write_text(READER)
+    Path("set.yaml").write_text(f"format: reader.py:read\nroot: {tmp_path / 'set'}\n")
     command = [*options, "--backbone", "tiny", "--weights", "random", "--dataset", "set.yaml", *ALIKE]
     command += ["--metric", "metric.py:mine", "--seeds", "0", "1"]
     assert run([*command, "--out", "old"]) == 0
@@ -93,13 +105,13 @@ def test_each_seed_has_the_metric_that_the_command_began_with(tmp_path: Path, mo
 
     def replaced(planned: PlannedRun, record: Record, store: Store) -> None:
         finish(planned, record, store)
-        Path("metric.py").write_text(METRIC.replace("0.25", "0.75"))
+        Path(name).write_text(Path(name).read_text().replace("0.25", "0.75"))
 
     with monkeypatch.context() as patched:
         patched.setattr(evaluator, "finish", replaced)
         run([*command, "--out", "runs"])
     known = records(Path("old"))
-    shutil.rmtree("old")
     assert run([*command, "--out", "new"]) == 0
     known |= records(Path("new"))
+    assert len(known) == 4
     assert records(Path("runs")).items() <= known.items()
