@@ -25,7 +25,7 @@ from tqdm import tqdm
 from backbones.data.array_index import SETTLED
 from backbones.data.cache import cache_folder, recall, remember
 from backbones.data.splits.packed_names import PackedNames
-from backbones.errors import UserError
+from backbones.errors import Replaced, UserError
 from backbones.runtime.threads import usable_cores
 
 CONTENT_BYTES = hashlib.sha256().digest_size
@@ -55,7 +55,7 @@ def file_states(folder: Path, names: Sequence[str], *, what: str) -> tuple[NDArr
         what: what messages call them.
 
     Raises:
-        UserError: a file cannot be read.
+        UserError: a file cannot be read, or was replaced meanwhile.
     """
     stamps = _stamps(folder, names)
     contents, known = _Kept.load(folder).find(names, stamps)
@@ -77,6 +77,7 @@ def file_states(folder: Path, names: Sequence[str], *, what: str) -> tuple[NDArr
                 for row, digest in zip(rows, pool.map(lambda row: _read(f"{folder}/{names[row]}"), rows.tolist())):
                     contents[row] = np.frombuffer(digest, dtype=np.uint8)
                     bar.update()
+                _check_unchanged(folder, names, stamps, rows)
                 known[rows] = True
                 kept.with_files(names, stamps, contents, known).keep(folder)
     return stamps, contents
@@ -169,6 +170,13 @@ def _stamps(folder: Path, names: Sequence[str]) -> NDArray[Any]:
 def stamp_numbers(state: os.stat_result) -> tuple[int, int, int, int]:
     """Return the stamp of a file; see `STAMP`."""
     return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
+
+
+def _check_unchanged(folder: Path, names: Sequence[str], stamps: NDArray[Any], rows: NDArray[Any]) -> None:
+    """Raise Replaced for a file that is another than before it was read: its stamp would stand for the other."""
+    changed = (_stamps(folder, [names[row] for row in rows]) != stamps[rows]).any(axis=1)
+    for row in rows[changed]:
+        raise Replaced(f"{folder}/{names[row]}")
 
 
 def _read(path: str) -> bytes:

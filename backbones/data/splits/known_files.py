@@ -80,6 +80,10 @@ class KnownFiles:
                         return image
             return read_image(io.BytesIO(self._verified(row, file)), name=path)
 
+    def stamp(self, row: int) -> str:
+        """Return the stamp that a file had; see `stamp_of`."""
+        return " ".join(map(str, self.stamps[row].tolist()))
+
     def image_at(self, path: str) -> Image.Image:
         """Return the RGB image of one of the files by its path, which is made of `folder` and its name."""
         return self.image(self._rows[path])

@@ -174,7 +174,9 @@ class FileSplit(Split):
             )
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
-        """Return path, size and time of each file."""
+        """Return path, size and time of each file: as it was when `contents` was asked for, else as it is."""
+        if self.known is not None:
+            return [f"{self.path(index)}\0{self.known.stamp(index)}" for index in indices]
         stamps = []
         for index in indices:
             path = self.path(index)

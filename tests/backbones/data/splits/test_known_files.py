@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from backbones.data.splits import contents
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.known_files import KnownFiles
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
+from backbones.data.splits.subsets import content_digests
 from backbones.errors import UserError
 
 NAMES = ["a/0.bmp", "a/1.bmp", "b/0.bmp"]
@@ -100,3 +102,26 @@ def test_a_file_that_grew_since_it_was_listed(tmp_path: Path) -> None:
     (tmp_path / "0.bmp").write_bytes(bitmap(0))
     with pytest.raises(UserError, match=r"0.bmp: replaced while"):
         KnownFiles.of(tmp_path, ["0.bmp"], [1], what="mine")
+
+
+def test_digests_of_a_file_that_another_process_has_read_since_are_not_taken(split: FileSplit, tmp_path: Path) -> None:
+    """Features of these digests would be found in the store, and no image be read."""
+    before = content_digests(split, np.arange(3))
+    replace(tmp_path / NAMES[1], bitmap(9), in_place=False)
+    other = FileSplit("val", split.labels, split.names, split.sizes, tmp_path)
+    other.contents("mine")
+    assert content_digests(other, np.arange(3))[1] != before[1]
+    assert content_digests(split, np.arange(3)) == before
+
+
+def test_a_file_replaced_while_its_digest_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "0.bmp").write_bytes(bitmap(0))
+    plain = contents._read
+
+    def replaced(path: str) -> bytes:
+        replace(Path(path), bitmap(9), in_place=False)
+        return plain(path)
+
+    monkeypatch.setattr(contents, "_read", replaced)
+    with pytest.raises(UserError, match=r"0.bmp: replaced while this command was at work"):
+        contents.file_contents(tmp_path, ["0.bmp"], what="mine")

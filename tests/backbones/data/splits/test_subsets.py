@@ -154,6 +154,6 @@ def test_a_spoilt_memory_is_made_again(root, private_cache):
 def test_an_unreadable_file_is_named(root):
     split = train(root)
     (root / "train" / "dog" / "3.jpg").unlink()
-    with pytest.raises(UserError, match=r"train/dog/3\.jpg: cannot be opened"):
+    with pytest.raises(UserError, match=r"train/dog/3\.jpg: cannot be read"):
         take_fraction(split, 0.5)
     assert subsets.BYTES == 32
