@@ -83,7 +83,7 @@ def _scores(folder: Path) -> dict[str, str]:
     runs, problems = Store(folder / "out" / "runs").runs()
     if problems:
         raise NotHeldError(f"records that cannot be read: {problems}")
-    return {run.run_id: repr(sorted(run.scores.items())) for run in runs}
+    return {run.record.run_id: repr(sorted(run.record.scores.items())) for run in runs}
 
 
 def many_weights(rng: random.Random, folder: Path) -> str:
