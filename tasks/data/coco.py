@@ -278,7 +278,9 @@ def _check_usable(splits: Splits) -> None:
 
 def _known(what: str, split: CocoSplit, stats: Stats) -> KnownFiles:
     names = [image.file_name for image in split.images]
-    return KnownFiles.of(split.folder, names, [stats[path].st_size for path in split.paths()], what=what)
+    known = KnownFiles.of(split.folder, names, what=what)
+    known.check_sizes([stats[path].st_size for path in split.paths()])
+    return known
 
 
 def _digest(splits: Splits) -> str:

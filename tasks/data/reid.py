@@ -112,7 +112,8 @@ def open_reid(
     parts["train"] = _relabel(parts["train"])
     paths = _paths(parts)
     names, sizes = [Path(path).relative_to(root).as_posix() for path in paths], [stats[path].st_size for path in paths]
-    known = KnownFiles.of(root, names, sizes, what=spec.name)
+    known = KnownFiles.of(root, names, what=spec.name)
+    known.check_sizes(sizes)
     return ReidData(
         name=spec.name,
         version=splits.version,

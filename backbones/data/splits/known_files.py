@@ -35,22 +35,14 @@ class KnownFiles:
     """uint8 [M, 32]: the sha256 of each file."""
 
     @classmethod
-    def of(cls, folder: Path, names: Sequence[str], sizes: Sequence[int] | NDArray[Any], *, what: str) -> Self:
-        """Return the files as they are now; each state of a file is read once, see `file_contents`.
+    def of(cls, folder: Path, names: Sequence[str], *, what: str) -> Self:
+        """Return the files as they are now; each state of a file is read once. See `file_states`."""
+        return cls(folder, names, *file_states(folder, names, what=what))
 
-        Args:
-            folder: that holds the files.
-            names: M paths below it.
-            sizes: M bytes, as the files were when the data set was listed.
-            what: what messages call them.
-
-        Raises:
-            UserError: a file cannot be read, or was replaced since it was listed.
-        """
-        stamps, contents = file_states(folder, names, what=what)
-        for row in np.flatnonzero(stamps[:, 0] != np.asarray(sizes, dtype=np.int64)).tolist():
-            raise Replaced(f"{folder}/{names[row]}")
-        return cls(folder, names, stamps, contents)
+    def check_sizes(self, listed: Sequence[int] | NDArray[Any]) -> None:
+        """Raise Replaced for a file that has other bytes, in number, than when the data set was listed."""
+        for row in np.flatnonzero(self.stamps[:, 0] != np.asarray(listed, dtype=np.int64)).tolist():
+            raise Replaced(self._path(row))
 
     def select(self, keep: NDArray[Any], names: Sequence[str]) -> Self:
         """Return the files of these rows, whose names are given."""

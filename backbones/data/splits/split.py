@@ -148,7 +148,7 @@ class FileSplit(Split):
         if self.indexed:
             for index in range(len(self)):
                 self._check_size(index)
-        self.known = KnownFiles.of(self.folder, self.names, self.sizes, what=what)
+        self.known = KnownFiles.of(self.folder, self.names, what=what)
         return self.known.contents
 
     def select(self, keep: NDArray[Any]) -> Self:

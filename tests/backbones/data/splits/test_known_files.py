@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from backbones.data import classification
+from backbones.data.spec import DatasetSpec
 from backbones.data.splits import contents
 from backbones.data.splits.dataset import SplitDataset
-from backbones.data.splits.known_files import KnownFiles
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
 from backbones.data.splits.subsets import content_digests
@@ -98,10 +99,20 @@ def test_a_replaced_image_is_no_damaged_one(split: FileSplit, tmp_path: Path) ->
         data[1]
 
 
-def test_a_file_that_grew_since_it_was_listed(tmp_path: Path) -> None:
-    (tmp_path / "0.bmp").write_bytes(bitmap(0))
-    with pytest.raises(UserError, match=r"0.bmp: replaced while"):
-        KnownFiles.of(tmp_path, ["0.bmp"], [1], what="mine")
+def test_a_file_that_grew_since_it_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        (tmp_path / "train" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "train" / name).write_bytes(bitmap(0))
+    plain = classification._digest
+
+    def grown(*arguments: object) -> str:
+        (tmp_path / "train" / NAMES[1]).write_bytes(bitmap(0) + b"more")
+        return plain(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(classification, "_digest", grown)
+    spec = DatasetSpec(name="mine", format="image_folder", root=(str(tmp_path),))
+    with pytest.raises(UserError, match=r"1.bmp: replaced while"):
+        classification.open_classification(spec, None)
 
 
 def test_digests_of_a_file_that_another_process_has_read_since_are_not_taken(split: FileSplit, tmp_path: Path) -> None:
